@@ -1,0 +1,32 @@
+"""ablate: find out which parts of a Transformer block are needed.
+
+The words of the command line, for notebooks: `load_space`, `plan`, `run`, `build`, `open_store`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ablate.api import build, plan, run
+    from ablate.spec.reading import load_space
+    from ablate.store import open_store
+
+__all__ = ["build", "load_space", "open_store", "plan", "run"]
+
+_HOMES = {
+    "build": "ablate.api",
+    "plan": "ablate.api",
+    "run": "ablate.api",
+    "load_space": "ablate.spec.reading",
+    "open_store": "ablate.store",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Looked up late, so that what only reads the store never imports torch.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ablate' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)
