@@ -1,0 +1,47 @@
+"""What a part of a model needs before anything is trained: parameters, arithmetic, activation memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Counts for the forward pass over one sequence of one pack member.
+
+    Attributes:
+        parameters: Trainable parameters.
+        multiplications: Scalar multiplications.
+        additions: Scalar additions and subtractions.
+        divisions: Scalar divisions.
+        exponentiations: Scalar exponentials.
+        activations: Scalars kept for the backward pass.
+    """
+
+    parameters: int = 0
+    multiplications: int = 0
+    additions: int = 0
+    divisions: int = 0
+    exponentiations: int = 0
+    activations: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def __mul__(self, times: int) -> Cost:
+        return Cost(*(getattr(self, f.name) * times for f in fields(self)))
+
+    @property
+    def flops(self) -> int:
+        """All arithmetic of the forward pass, every operation counted as one."""
+        return self.multiplications + self.additions + self.divisions + self.exponentiations
+
+
+def linear_cost(tokens: int, inputs: int, outputs: int, *, bias: bool = False) -> Cost:
+    """Cost of a dense map of `tokens` rows: inputs·outputs products and (inputs - 1)·outputs sums a row, bias apart."""
+    return Cost(
+        parameters=inputs * outputs + (outputs if bias else 0),
+        multiplications=tokens * inputs * outputs,
+        additions=tokens * ((inputs - 1) * outputs + (outputs if bias else 0)),
+        activations=tokens * inputs,
+    )

@@ -1,0 +1,77 @@
+"""`MixerSpec`: what every kind of mixer says of itself. The kinds stand in `ablate/mixers/`, one file each."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from ablate.spec.base import Family, Kinded, OneOf
+from ablate.spec.cost import Cost
+
+if TYPE_CHECKING:
+    from torch import nn
+
+MIXERS = Family("mixer", package="ablate.mixers", entry_points="ablate.mixers")
+
+
+@dataclass(frozen=True, slots=True)
+class MixerContext:
+    """What a mixer is told of the model around it.
+
+    Attributes:
+        pack: K, members trained together.
+        width: D, of the residual stream.
+        heads: H, of the model; kinds without heads ignore it.
+        depth: Number of blocks.
+        context: The longest input in tokens.
+        causal: Whether position t may see positions after t.
+        init_std: Standard deviation of normal initial values.
+    """
+
+    pack: int
+    width: int
+    heads: int
+    depth: int
+    context: int
+    causal: bool
+    init_std: float = 0.02
+
+
+class MixerSpec(Kinded):
+    """A token-mixing sub-layer. A final subclass adds `kind`, its fields, `build`, `cost` and its class facts."""
+
+    family = MIXERS
+    source: ClassVar[str]
+    """Paper and equation."""
+    complexity: ClassVar[str]
+    """Cost class in sequence length L and width d, in words a reader of the papers knows (`L²d`)."""
+    causal_form: ClassVar[bool] = True
+    """Whether the mixer can hide the future, so that a decoder may use it."""
+    bidirectional_form: ClassVar[bool] = True
+    """Whether the mixer can see both sides, so that an encoder may use it."""
+    uses_heads: ClassVar[bool] = False
+    """Whether it splits the width into heads, so that their number must divide it."""
+    pack_aware: ClassVar[bool] = True
+    """Whether its module keeps the pack axis K apart. False: written for [B, T, D], wrapped, never fused."""
+
+    def check(self, context: MixerContext) -> None:
+        """Refuse a context that this mixer cannot work in.
+
+        Raises:
+            ValidationError: From `refusal`, with the path inside this spec.
+        """
+
+    @abstractmethod
+    def build(self, context: MixerContext) -> nn.Module:
+        """The module. `forward(x, padding=None)` maps x [K, B, T, D] to [K, B, T, D].
+
+        `padding` is [K, B, T], True where a token is real; None means that all are.
+        """
+
+    @abstractmethod
+    def cost(self, context: MixerContext, length: int) -> Cost:
+        """Cost of the forward pass over one sequence of `length` tokens in training."""
+
+
+Mixer = Annotated[MixerSpec, OneOf]

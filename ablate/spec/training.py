@@ -1,0 +1,76 @@
+"""`TrainingSpec`: how long and how a trial is trained."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from ablate.spec.base import Spec
+
+
+def _word_is_kind(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+class OptimizerSpec(Spec):
+    """The optimiser. Weight decay leaves gains, norms and biases alone."""
+
+    kind: Literal["adamw"] = "adamw"
+    """`adamw`: decoupled weight decay (arXiv:1711.05101)."""
+    lr: float = Field(gt=0)
+    """Peak learning rate."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Decoupled weight decay of matrices and embeddings."""
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
+    """Decay of the two moment averages."""
+    eps: float = Field(default=1e-8, gt=0)
+    """Added to the root of the second moment."""
+    clip: float = Field(default=1.0, gt=0)
+    """Largest 2-norm of a member's whole gradient; longer ones are scaled down."""
+
+
+class ScheduleSpec(Spec):
+    """How the learning rate goes over the steps. A bare name is a kind."""
+
+    kind: Literal["constant", "linear", "cosine"] = "linear"
+    """After the warm-up: `constant`, or down to `floor` along a line or a half cosine."""
+    warmup: float = Field(default=0.05, ge=0, le=1)
+    """Share of the steps in which the rate rises linearly from 0 to its peak."""
+    floor: float = Field(default=0.0, ge=0, le=1)
+    """Share of the peak that is left at the last step."""
+
+    def factor(self, step: int, steps: int) -> float:
+        """Learning rate as a share of its peak, at a step counted from 1 to `steps`."""
+        warmup = round(self.warmup * steps)
+        if step <= warmup:
+            return step / warmup
+        if self.kind == "constant":
+            return 1.0
+        # The last step still moves: the line would reach the floor one step after the end.
+        progress = (step - warmup) / (steps - warmup + 1)
+        down = progress if self.kind == "linear" else (1 - math.cos(math.pi * progress)) / 2
+        return 1.0 - (1.0 - self.floor) * down
+
+
+class TrainingSpec(Spec):
+    """Steps, batches, optimiser, schedule, precision and how often the validation loss is measured."""
+
+    steps: int = Field(ge=1)
+    """Optimiser steps."""
+    batch_size: int = Field(ge=1)
+    """Sequences in a batch."""
+    optimizer: OptimizerSpec
+    """The optimiser."""
+    schedule: Annotated[ScheduleSpec, BeforeValidator(_word_is_kind)] = ScheduleSpec()
+    """The learning rate over the steps."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """`bf16`: matrix products under autocast; parameters and optimiser stay fp32."""
+    evaluations: int = Field(default=10, ge=1)
+    """Points of the validation curve, evenly spread over the steps; the last one is at the end."""
+
+    def evaluation_steps(self) -> tuple[int, ...]:
+        """The steps after which the validation loss is measured, ascending, the last step among them."""
+        count = min(self.evaluations, self.steps)
+        return tuple(round(self.steps * (i + 1) / count) for i in range(count))

@@ -1,0 +1,43 @@
+"""`VariantSpec`: everything that decides a trial but its seed and the content of its data."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import ValidationError, model_validator
+
+from ablate.spec.base import Spec, below, content_hash, refusal
+from ablate.spec.model import ModelSpec
+from ablate.spec.task import TaskField
+from ablate.spec.training import TrainingSpec
+
+
+class VariantSpec(Spec):
+    """The full spec that some settings of the switches give."""
+
+    model: ModelSpec
+    """The model."""
+    task: TaskField
+    """What it learns."""
+    training: TrainingSpec
+    """How it is trained."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        families = self.task.model_families
+        if self.model.family not in families:
+            raise refusal(
+                ("model", "family"),
+                self.model.family,
+                f"the task {self.task.kind_name()} is learnt by {' or '.join(sorted(families))}",
+                "Change `model.family` or `task.kind`.",
+            )
+        try:
+            self.model.check_context(self.task.length)
+        except ValidationError as error:
+            raise below(("model",), error) from None
+        return self
+
+    def trial_key(self, data_fingerprint: str, seed: int) -> str:
+        """The key of one trial: equal keys are the same training run, in any study."""
+        return content_hash({"variant": self.content_hash(), "data": data_fingerprint, "seed": seed})
