@@ -1,0 +1,55 @@
+"""Settings worth trying of a kind, read off its schema: all defaults, and every one and two named choices changed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from pydantic import ValidationError
+
+from ablate.spec.base import Kinded, Spec
+
+Member = TypeVar("Member", bound=Kinded)
+
+
+def settings(kind: type[Member]) -> Iterator[Member]:
+    """The specs of a kind that differ from its defaults in at most two named choices; impossible ones are left out.
+
+    A named choice is a field that holds a literal, a truth value, a member of a family, or a spec with a `kind`.
+
+    Raises:
+        ValidationError: The kind has a field without a default.
+    """
+    seen = {kind()}
+    yield from seen
+    choices = [(name, value) for name in kind.model_fields if name != "kind" for value in _choices(kind, name)]
+    for pair in itertools.combinations_with_replacement(choices, 2):
+        try:
+            spec = kind.model_validate(dict(pair))
+        except ValidationError:
+            continue
+        if spec not in seen:
+            seen.add(spec)
+            yield spec
+
+
+def _choices(kind: type[Kinded], name: str) -> list[Any]:
+    field = kind.model_fields[name]
+    return _values(field.annotation)
+
+
+def _values(annotation: Any) -> list[Any]:
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return list(get_args(annotation))
+    if origin in (Union, UnionType):
+        return [value for part in get_args(annotation) if part is not NoneType for value in _values(part)]
+    if annotation is bool:
+        return [False, True]
+    if isinstance(annotation, type) and issubclass(annotation, Kinded):
+        return [{"kind": member} for member in annotation.family.members()]
+    if isinstance(annotation, type) and issubclass(annotation, Spec) and "kind" in annotation.model_fields:
+        return [{"kind": value} for value in _values(annotation.model_fields["kind"].annotation)]
+    return []

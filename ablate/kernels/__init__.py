@@ -1,0 +1,1 @@
+"""Numerical kernels that several mixers share; each has a slow, obvious reference in the tests."""

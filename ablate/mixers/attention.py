@@ -1,0 +1,285 @@
+"""Dot-product attention with every part of it a switch.
+
+A = softmax(Q·Kᵀ·scale + M), or A = Q·Kᵀ·scale ∘ M without softmax; then shaping, A·V and the output projection.
+
+- Attention Is All You Need (arXiv:1706.03762), eq. 1; https://arxiv.org/abs/1706.03762
+- Simplifying Transformer Blocks (arXiv:2311.01906), eqs 2 and 4 to 6; https://arxiv.org/abs/2311.01906
+- SimpleTRON (arXiv:2111.15588): Y = (1/√L)·Q·(Kᵀ·V); https://arxiv.org/abs/2111.15588
+
+Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal, Self
+
+import torch
+import torch.nn.functional as F
+from pydantic import BeforeValidator, Field, model_validator
+from torch import Tensor, nn
+
+from ablate.kernels import linear_attention
+from ablate.pack import DenseSpec, HeadGain, Linear, Projection, normal, zeros
+from ablate.spec.base import Spec, refusal
+from ablate.spec.block import Gain, GainSpec
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.mixer import MixerContext, MixerSpec
+
+
+def _word_is_kind(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+class ShapingSpec(Spec):
+    """What is added to and taken from the attention matrix; one gain of each sort for each head.
+
+    `value_skipinit`: A ← α·I + β·A (eq. 4), α = 1 and β = 0 at the start.
+    `shaped`: A ← α·I + β·A - γ·C (eq. 5), all 1 at the start, and W_Q = 0 so that A = C there: C is the value that A
+    takes when all logits are 0 (uniform over the visible tokens), and the map is exactly the identity.
+    """
+
+    kind: Literal["none", "value_skipinit", "shaped"] = "none"
+    """Which shaping."""
+    alpha: Gain | None = None
+    """Gain of the identity; trainable from 1 unless set."""
+    beta: Gain | None = None
+    """Gain of the attention matrix; trainable, from 0 (`value_skipinit`) or 1 (`shaped`) unless set."""
+    gamma: Gain | None = None
+    """Gain of the centring matrix C (`shaped` only); trainable from 1 unless set."""
+
+    @model_validator(mode="after")
+    def _gains_fit(self) -> Self:
+        for name in {"none": ("alpha", "beta", "gamma"), "value_skipinit": ("gamma",), "shaped": ()}[self.kind]:
+            if getattr(self, name) is not None:
+                raise refusal(
+                    (name,), getattr(self, name), f"shaping `{self.kind}` has no {name}", f"Leave `{name}` out."
+                )
+        return self
+
+    def gains(self) -> dict[str, GainSpec]:
+        """The gains of this shaping by name."""
+        starts: dict[str, dict[str, float]] = {
+            "none": {},
+            "value_skipinit": {"alpha": 1.0, "beta": 0.0},
+            "shaped": {"alpha": 1.0, "beta": 1.0, "gamma": 1.0},
+        }
+        return {
+            name: getattr(self, name) or GainSpec(init=start, trainable=True) for name, start in starts[self.kind].items()
+        }
+
+
+class AttentionSpec(MixerSpec):
+    """Dot-product attention: softmax, order of products, scale, projections and shaping are settings."""
+
+    source = "arXiv:1706.03762 eq. 1; arXiv:2311.01906 eqs 2, 4-6; arXiv:2111.15588"
+    complexity = "L²d (Ld²/H without softmax and with `kv_first`)"
+    uses_heads = True
+
+    kind: Literal["attention"] = "attention"
+    softmax: bool = True
+    """Whether the rows of Q·Kᵀ go through softmax."""
+    matmul_order: Literal["qk_first", "kv_first"] = "qk_first"
+    """(Q·Kᵀ)·V or Q·(Kᵀ·V); the second needs no softmax between the products."""
+    scale: Literal["head_width", "length", "none"] = "head_width"
+    """`head_width`: 1/√d_h; `length`: 1/√L, causal 1/√t, padding not counted; `none`: 1."""
+    query_key_bias: bool = False
+    """Whether the query and key maps have biases."""
+    value: Projection = DenseSpec()
+    """W_V."""
+    output: Projection = DenseSpec()
+    """W_P, after the heads are joined."""
+    shaping: Annotated[ShapingSpec, BeforeValidator(_word_is_kind)] = ShapingSpec()
+    """What is added to and taken from the attention matrix."""
+    query_init: Literal["normal", "zero"] | None = None
+    """How W_Q starts; unless set, `zero` for shaping `shaped` (eq. 5) and `normal` elsewhere."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout on the attention matrix, after shaping."""
+
+    @model_validator(mode="after")
+    def _is_attention(self) -> Self:
+        if self.softmax and self.matmul_order == "kv_first":
+            raise refusal(
+                ("matmul_order",),
+                self.matmul_order,
+                "softmax stands between Q·Kᵀ and V, so the products cannot be taken in the order Q·(Kᵀ·V)",
+                "Set `softmax: false`, or `matmul_order: qk_first`.",
+            )
+        if not self.softmax and self.shaping.kind == "shaped":
+            raise refusal(
+                ("shaping",),
+                self.shaping.kind,
+                "the centring matrix of shaped attention is what softmax gives for equal logits, and there is no softmax",
+                "Set `softmax: true`, or `shaping: value_skipinit`.",
+            )
+        if self.matmul_order == "kv_first" and self.dropout > 0:
+            raise refusal(
+                ("dropout",),
+                self.dropout,
+                "dropout falls on the attention matrix, which Q·(Kᵀ·V) never makes",
+                "Set `dropout: 0`, or `matmul_order: qk_first`.",
+            )
+        return self
+
+    def build(self, context: MixerContext) -> Attention:
+        """See `MixerSpec.build`."""
+        return Attention(self, context)
+
+    def cost(self, context: MixerContext, length: int) -> Cost:
+        """See `MixerSpec.cost`; with softmax and dense maps this is Table 3 of arXiv:2308.07661."""
+        d, h = context.width, context.heads
+        d_h = d // h
+        maps = linear_cost(length, d, 2 * d, bias=self.query_key_bias)
+        maps += self.value.cost(length, d, d) + self.output.cost(length, d, d)
+        pairs = length * (length + 1) // 2 if context.causal else length * length
+        if self.matmul_order == "kv_first":
+            # Causal: a state d_h x d_h for each head gets one product a token, and each token reads it.
+            core = Cost(
+                multiplications=2 * length * d * d_h,
+                additions=length * d * d_h + length * d * (d_h - 1),
+                divisions=0 if self.scale == "none" else length * d,
+                activations=3 * length * d,
+            )
+        else:
+            products = Cost(
+                multiplications=2 * pairs * d, additions=pairs * (d - h) + (pairs - length) * d, activations=3 * length * d
+            )
+            softmax = Cost(additions=(pairs - length) * h, divisions=pairs * h, exponentiations=pairs * h)
+            scale = Cost(divisions=0 if self.scale == "none" else pairs * h)
+            core = products + scale + (softmax if self.softmax else Cost())
+        gains = sum(h for gain in self.shaping.gains().values() if gain.trainable)
+        terms = len(self.shaping.gains())
+        shaping = Cost(
+            parameters=gains,
+            multiplications=terms * length * d,
+            additions=max(0, terms - 1) * length * d + (length * d if "gamma" in self.shaping.gains() else 0),
+            divisions=length * d if "gamma" in self.shaping.gains() else 0,
+            activations=terms * length * d,
+        )
+        return maps + core + shaping
+
+
+class Attention(nn.Module):
+    """The module of `AttentionSpec`."""
+
+    def __init__(self, spec: AttentionSpec, context: MixerContext) -> None:
+        super().__init__()
+        d, pack = context.width, context.pack
+        self.spec = spec
+        self.heads = context.heads
+        self.causal = context.causal
+        start = normal(context.init_std)
+        query_init = spec.query_init or ("zero" if spec.shaping.kind == "shaped" else "normal")
+        self.query = Linear(
+            pack, d, d, bias=spec.query_key_bias, initial=zeros if query_init == "zero" else start
+        )
+        self.key = Linear(pack, d, d, bias=spec.query_key_bias, initial=start)
+        self.value = spec.value.build(pack, d, d, context.depth, context.init_std)
+        self.output = spec.output.build(pack, d, d, context.depth, context.init_std)
+        self.gains = nn.ModuleDict(
+            {
+                name: HeadGain(pack, self.heads, gain.initial(context.depth), trainable=gain.trainable)
+                for name, gain in spec.shaping.gains().items()
+            }
+        )
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        q, k, v = (self._split(project(x)) for project in (self.query, self.key, self.value))
+        if self.spec.dropout > 0 and self.training:
+            # Dropout falls on the shaped matrix, so it has to be made.
+            y = F.dropout(self._matrix(q, k, padding), self.spec.dropout) @ v
+        else:
+            y = self._shape(self._mix(q, k, v, padding), v, padding)
+        y = y.transpose(2, 3).flatten(3)  # [K, B, T, D]
+        mixed: Tensor = self.output(y)
+        return mixed
+
+    def matrix(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """The attention matrix after shaping, [K, B, H, T, T], from x [K, B, T, D]."""
+        return self._matrix(self._split(self.query(x)), self._split(self.key(x)), padding)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(2, 3)  # [K, B, H, T, d_h]
+
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None) -> Tensor:
+        """A·V before shaping, without making A where that can be avoided."""
+        if not self.spec.softmax:
+            if padding is not None:
+                k = k * padding[:, :, None, :, None]
+            q = q * self._scale(q, padding)
+            if self.spec.matmul_order == "kv_first":
+                return (linear_attention.causal if self.causal else linear_attention.bidirectional)(q, k, v)
+            a = q @ k.mT
+            return (a.tril() if self.causal else a) @ v
+        scale = None
+        if self.spec.scale != "head_width":
+            q, scale = q * self._scale(q, padding), 1.0
+        # K is folded into the batch: the fast kernels know four axes.
+        y = F.scaled_dot_product_attention(
+            q.flatten(0, 1),
+            k.flatten(0, 1),
+            v.flatten(0, 1),
+            attn_mask=None if padding is None else self._visible(padding).flatten(0, 1),
+            is_causal=self.causal and padding is None,
+            scale=scale,
+        )
+        return y.view(*q.shape[:-1], v.shape[-1])
+
+    def _shape(self, mixed: Tensor, v: Tensor, padding: Tensor | None) -> Tensor:
+        """α·v + β·A·v - γ·C·v."""
+        kind = self.spec.shaping.kind
+        if kind == "none":
+            return mixed
+        y: Tensor = self.gains["alpha"](v) + self.gains["beta"](mixed)
+        return y if kind == "value_skipinit" else y - self.gains["gamma"](self._centre(v, padding))
+
+    def _centre(self, v: Tensor, padding: Tensor | None) -> Tensor:
+        """C·v: the mean over the visible tokens."""
+        length = v.shape[-2]
+        if padding is None:
+            if self.causal:
+                return v.cumsum(-2) / torch.arange(1, length + 1, device=v.device, dtype=v.dtype)[:, None]
+            return v.mean(-2, keepdim=True).expand_as(v)
+        visible = self._visible(padding).to(v.dtype)
+        return (visible / visible.sum(-1, keepdim=True)) @ v
+
+    def _visible(self, padding: Tensor) -> Tensor:
+        """[K, B, 1, T, T], True where a row may look. A token always sees itself, so that no row is empty."""
+        length = padding.shape[-1]
+        visible = padding[:, :, None, None, :] | torch.eye(length, dtype=torch.bool, device=padding.device)
+        return visible.tril() if self.causal else visible.expand(-1, -1, -1, length, -1)
+
+    def _scale(self, q: Tensor, padding: Tensor | None) -> Tensor | float:
+        """Factor of the logits, for each row where it depends on the length."""
+        if self.spec.scale == "none":
+            return 1.0
+        if self.spec.scale == "head_width":
+            return 1.0 / math.sqrt(q.shape[-1])
+        length = q.shape[-2]
+        if padding is not None:
+            seen = padding.cumsum(-1) if self.causal else padding.sum(-1, keepdim=True).expand_as(padding)
+            return seen.clamp(min=1).to(q.dtype).rsqrt()[:, :, None, :, None]
+        if self.causal:
+            return torch.arange(1, length + 1, device=q.device, dtype=q.dtype).rsqrt()[:, None]
+        return 1.0 / math.sqrt(length)
+
+    def _matrix(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor:
+        """A after shaping, made in full."""
+        length = q.shape[-2]
+        real = torch.ones(*q.shape[:2], length, dtype=torch.bool, device=q.device) if padding is None else padding
+        visible = self._visible(real)
+        logits = (q * self._scale(q, padding)) @ k.mT
+        if self.spec.softmax:
+            a = logits.masked_fill(~visible, -math.inf).softmax(-1)
+        else:
+            a = logits * (visible & real[:, :, None, None, :])
+        kind = self.spec.shaping.kind
+        if kind == "none":
+            return a
+        eye = torch.eye(length, device=q.device, dtype=q.dtype)
+        shaped: Tensor = self.gains["alpha"](eye.expand_as(a)) + self.gains["beta"](a)
+        if kind == "value_skipinit":
+            return shaped
+        centre = visible.to(q.dtype) / visible.sum(-1, keepdim=True)
+        return shaped - self.gains["gamma"](centre.expand_as(a))

@@ -1,0 +1,40 @@
+"""`Packed`: a module that says of each of its tensors how it starts and whether weight decay touches it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from ablate.pack.initial import Initial
+
+
+class Packed(nn.Module):
+    """Base of all primitives: tensors are declared as [K, ...] and filled by `initialise`.
+
+    Attributes:
+        pack: K.
+        initial: Name of a tensor to the rule of its initial values.
+        decayed: Names of the parameters that weight decay pulls to zero (matrices; not gains, norms, biases).
+    """
+
+    def __init__(self, pack: int) -> None:
+        super().__init__()
+        self.pack = pack
+        self.initial: dict[str, Initial] = {}
+        self.decayed: set[str] = set()
+
+    def declare(
+        self, name: str, shape: tuple[int, ...], initial: Initial, *, decay: bool = False, trainable: bool = True
+    ) -> None:
+        """Register a parameter (or, not trainable, a buffer) of shape [K, *shape]."""
+        values = torch.zeros((self.pack, *shape))
+        if trainable:
+            self.register_parameter(name, nn.Parameter(values))
+        else:
+            self.register_buffer(name, values)
+        self.initial[name] = initial
+        if decay:
+            self.decayed.add(name)

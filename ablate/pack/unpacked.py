@@ -1,0 +1,35 @@
+"""`Unpacked`: a module that knows nothing of the pack axis, in a pack of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+
+class Unpacked(nn.Module):
+    """Wraps a mixer written for [B, T, D]. Its parameters carry no pack axis; it is never fused.
+
+    Args:
+        build: Makes the module; called again by `start`, since only the module itself knows how its values start.
+        pack: K, which must be 1.
+    """
+
+    def __init__(self, build: Callable[[], nn.Module], pack: int) -> None:
+        super().__init__()
+        if pack != 1:
+            raise ValueError("a mixer that is not pack-aware is trained in a pack of one")
+        self._build = build
+        self.module = build()
+
+    def start(self, seed: int) -> None:
+        """Make the module anew, with every random number that torch draws for it taken from `seed`."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.module = self._build()
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """[1, B, T, D] to the same; `padding` [1, B, T] is True where a token is real."""
+        y: Tensor = self.module(x[0], None if padding is None else padding[0])
+        return y.unsqueeze(0)
