@@ -1,0 +1,168 @@
+"""Prepared data is built once, whole or not at all, and never trusted without its checksums."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+
+from ablate.errors import DataError
+from ablate.tasks.cache import default_cache, locate, prepare
+
+KEY = "0123456789abcdef" * 4
+
+SLOW = f"""
+import sys, time
+from pathlib import Path
+from ablate.tasks.cache import prepare
+
+def build(folder):
+    print("building", flush=True)
+    (folder / "data").write_bytes(b"half")
+    time.sleep(float(sys.argv[2]))
+    (folder / "data").write_bytes(b"whole")
+    return {{}}
+
+print(prepare(Path(sys.argv[1]), "{KEY}", build, lambda line: print(line, flush=True)))
+"""
+
+
+def start(cache: Path, seconds: float) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", SLOW, str(cache), str(seconds)], stdout=subprocess.PIPE, text=True)
+
+
+class Builder:
+    def __init__(self, data: bytes = b"whole") -> None:
+        self.data = data
+        self.calls = 0
+
+    def __call__(self, folder: Path) -> dict[str, Any]:
+        self.calls += 1
+        assert list(folder.iterdir()) == []
+        (folder / "data").write_bytes(self.data)
+        (folder / "more").write_bytes(b"more")
+        return {"reader": "told"}
+
+    def prepare(self, cache: Path) -> tuple[str, list[str]]:
+        lines: list[str] = []
+        return prepare(cache, KEY, self, lines.append), lines
+
+
+def test_second_call_finds_what_the_first_built(tmp_path: Path) -> None:
+    builder = Builder()
+    cache = tmp_path / "made" / "here"
+    fingerprint, _ = builder.prepare(cache)
+    assert builder.prepare(cache) == (fingerprint, [])
+    assert builder.calls == 1
+    assert (locate(cache, fingerprint) / "data").read_bytes() == b"whole"
+    assert len(fingerprint) == 64
+
+
+def test_fingerprint_tells_other_output_of_the_same_input(tmp_path: Path) -> None:
+    first, _ = Builder().prepare(tmp_path / "first")
+    second, _ = Builder(b"otherwise").prepare(tmp_path / "second")
+    assert first != second
+    with pytest.raises(DataError, match="has changed since it was prepared"):
+        locate(tmp_path / "second", first)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "data").write_bytes(b"whale"), r"data: the checksum of the prepared data is off"),
+        (lambda folder: (folder / "data").write_bytes(b""), r"data: the checksum of the prepared data is off"),
+        (lambda folder: (folder / "more").unlink(), r"No such file or directory: .*more"),
+        (lambda folder: (folder / "manifest.json").unlink(), r"No such file or directory: .*manifest\.json"),
+        (lambda folder: (folder / "manifest.json").write_text('{"files": '), r"list of the prepared files"),
+        (lambda folder: (folder / "manifest.json").write_text("[]"), r"list of the prepared files"),
+        (lambda folder: (folder / "manifest.json").write_bytes(b"\xff"), r"list of the prepared files"),
+    ],
+)
+def test_damage_is_refused_by_locate_and_mended_by_prepare(tmp_path: Path, damage: Any, message: str) -> None:
+    builder = Builder()
+    fingerprint, _ = builder.prepare(tmp_path)
+    damage(locate(tmp_path, fingerprint))
+    with pytest.raises(DataError, match=message):
+        locate(tmp_path, fingerprint)
+    again, lines = builder.prepare(tmp_path)
+    assert again == fingerprint
+    assert builder.calls == 2
+    assert "damaged" in lines[0]
+    assert (locate(tmp_path, fingerprint) / "more").read_bytes() == b"more"
+
+
+def test_missing_data_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the prepared data is missing"):
+        locate(tmp_path, KEY)
+
+
+def test_failed_build_leaves_nothing_and_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    def fails(folder: Path) -> dict[str, Any]:
+        (folder / "data").write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(DataError, match=r"cannot be written \(No space left on device\).*ABLATE_CACHE"):
+        prepare(tmp_path, KEY, fails, lambda line: None)
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+    Builder().prepare(tmp_path)
+
+
+def test_cache_that_cannot_be_made_is_one_paragraph(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DataError, match=r"cannot be written .*ABLATE_CACHE"):
+        Builder().prepare(tmp_path / "file" / "cache")
+
+
+def test_killed_build_leaves_nothing_that_is_trusted(tmp_path: Path) -> None:
+    process = start(tmp_path, 60)
+    assert process.stdout is not None
+    with process.stdout as lines:
+        assert lines.readline() == "building\n"
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    assert [path.name for path in tmp_path.glob("*.building")], "the kill came in the middle"
+    builder = Builder()
+    fingerprint, _ = builder.prepare(tmp_path)
+    assert builder.calls == 1
+    assert (locate(tmp_path, fingerprint) / "data").read_bytes() == b"whole"
+    assert not list(tmp_path.glob("*.building"))
+
+
+def test_processes_that_start_together_build_once(tmp_path: Path) -> None:
+    processes = [start(tmp_path, 1.5) for _ in range(4)]
+    outputs = [process.communicate(timeout=60)[0].splitlines() for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4
+    assert sum("building" in lines for lines in outputs) == 1
+    assert len({lines[-1] for lines in outputs}) == 1
+    assert (locate(tmp_path, outputs[0][-1]) / "data").read_bytes() == b"whole"
+
+
+def test_waiting_process_takes_over_when_the_builder_is_killed(tmp_path: Path) -> None:
+    builder, waiter = start(tmp_path, 60), None
+    assert builder.stdout is not None
+    with builder.stdout as lines:
+        assert lines.readline() == "building\n"
+        waiter = start(tmp_path, 0)
+        assert waiter.stdout is not None
+        assert "Waiting for another process" in waiter.stdout.readline()
+        time.sleep(0.1)
+        builder.kill()
+        builder.wait()
+    output, _ = waiter.communicate(timeout=60)
+    assert output.splitlines()[0] == "building"
+    locate(tmp_path, output.splitlines()[-1])
+
+
+def test_default_cache_is_the_users_or_the_one_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
+    assert default_cache() == tmp_path
+    monkeypatch.delenv("ABLATE_CACHE")
+    assert default_cache() == platformdirs.user_cache_path("ablate")

@@ -1,0 +1,321 @@
+"""The language model task on the built-in corpus."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from ablate.errors import DataError
+from ablate.tasks.base import TASKS
+from ablate.tasks.corpus import Corpus
+from ablate.tasks.language_model import LanguageModel, LanguageModelSpec
+from ablate.tasks.tokenizers import Tokenizer
+
+PREPARE = """
+import sys
+from pathlib import Path
+from ablate.tasks.language_model import LanguageModelSpec
+spec = LanguageModelSpec.model_validate_json(sys.argv[2])
+print(spec.prepare(Path(sys.argv[1]), lambda line: print(line, flush=True)))
+assert "torch" not in sys.modules
+"""
+
+
+def small(folder: Path, context: int, texts: list[str], **more: Any) -> LanguageModelSpec:
+    for number, text in enumerate(texts):
+        (folder / f"{number}.txt").write_text(text, encoding="utf-8")
+    plain = {"data": f"file:{folder}", "tokenizer": "bytes", "context": context, **more}
+    return LanguageModelSpec.model_validate(plain)
+
+
+def ready(spec: LanguageModelSpec, cache: Path) -> LanguageModel:
+    return spec.open(cache, spec.prepare(cache, lambda line: None))
+
+
+def packed(*batches: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: torch.stack([batch[name] for batch in batches]) for name in batches[0]}
+
+
+# The spec
+
+
+def test_kind_is_discovered_and_survives_json(spec: LanguageModelSpec) -> None:
+    assert TASKS.members()["language_model"] is LanguageModelSpec
+    assert LanguageModelSpec.parse(spec.model_dump(mode="json")) == spec
+    described = LanguageModelSpec.model_json_schema()["properties"]
+    assert all(field.get("description") for name, field in described.items() if name != "tokenizer")
+
+
+def test_defaults_written_out_do_not_change_the_hash(spec: LanguageModelSpec) -> None:
+    assert LanguageModelSpec.model_validate_json(spec.model_dump_json()).content_hash() == spec.content_hash()
+    assert "validation_windows" not in spec.canonical()
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"context": 1}, ("context",)),
+        ({"validation_share": 0.0}, ("validation_share",)),
+        ({"validation_share": 1.0}, ("validation_share",)),
+        ({"validation_windows": 0}, ("validation_windows",)),
+        ({"tokenizer": {"kind": "bpe", "vocab_size": 256}}, ("tokenizer", "vocab_size")),
+        ({"tokenizer": "byte"}, ("tokenizer",)),
+        ({"data": "builtin:python"}, ("data",)),
+        ({"contxt": 7}, ("contxt",)),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_path(spec: LanguageModelSpec, change: dict[str, Any], path: Any) -> None:
+    with pytest.raises(ValidationError) as caught:
+        LanguageModelSpec.model_validate({**spec.model_dump(), **change})
+    assert [error["loc"] for error in caught.value.errors()] == [path]
+
+
+# Preparing
+
+
+def test_prepared_tokens_are_the_documents(folder: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
+    for name, documents in (("train", corpus.train), ("validation", corpus.validation)):
+        tokens = np.load(folder / f"{name}.npy")
+        assert tokens.dtype == np.uint16
+        assert tokens[-1] == tokenizer.end_of_document
+        ends = np.flatnonzero(tokens == tokenizer.end_of_document)
+        assert len(ends) == len(documents)
+        starts = [0, *(ends[:-1] + 1)]
+        for start, end, document in zip(starts, ends, documents, strict=True):
+            assert tokenizer.decode(tokens[start:end]) == document.text
+
+
+def test_preparing_again_elsewhere_gives_the_same(spec: LanguageModelSpec, fingerprint: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PREPARE, str(tmp_path), spec.model_dump_json()]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [process.communicate(timeout=120)[0].splitlines() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert [lines[-1] for lines in outputs] == [fingerprint, fingerprint]
+    assert sum(any(line.startswith("Learning") for line in lines) for lines in outputs) == 1
+
+
+def test_kill_in_the_middle_then_prepare(spec: LanguageModelSpec, fingerprint: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PREPARE, str(tmp_path), spec.model_dump_json()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while "Turning the text into tokens" not in process.stdout.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+    with pytest.raises(DataError, match="missing"):
+        spec.open(tmp_path, fingerprint)
+    assert spec.prepare(tmp_path, lambda line: None) == fingerprint
+    spec.open(tmp_path, fingerprint)
+
+
+def test_damaged_tokens_are_refused_then_prepared_again(tmp_path: Path) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    spec = small(texts, 4, ["the first text", "the second text", "the third"])
+    fingerprint = spec.prepare(tmp_path, lambda line: None)
+    path = tmp_path / fingerprint[:32] / "train.npy"
+    data = bytearray(path.read_bytes())
+    data[-2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"train\.npy: the checksum of the prepared data is off"):
+        spec.open(tmp_path, fingerprint)
+    assert spec.prepare(tmp_path, lambda line: None) == fingerprint
+    spec.open(tmp_path, fingerprint)
+
+
+def test_what_decides_the_tokens_decides_the_fingerprint(tmp_path: Path) -> None:
+    texts = ["def first(): pass\n" * 9, "def second(): pass\n" * 9, "third " * 20, "fourth " * 20]
+    specs = [
+        small(tmp_path, 4, texts),
+        small(tmp_path, 4, texts, tokenizer={"kind": "bpe", "vocab_size": 260}),
+        small(tmp_path, 4, texts, tokenizer={"kind": "bpe", "vocab_size": 261}),
+        small(tmp_path, 4, texts, validation_share=0.5),
+    ]
+    cache = tmp_path / ".cache"
+    assert len({spec.prepare(cache, lambda line: None) for spec in specs}) == 4
+    assert small(tmp_path, 5, texts).prepare(cache, lambda line: None) == specs[0].prepare(cache, lambda line: None)
+    (tmp_path / "0.txt").write_text("def other(): pass\n" * 9)
+    specs[0].prepare(cache, lambda line: None)
+    assert len([path for path in cache.iterdir() if path.is_dir()]) == 5, "another text is another preparation"
+
+
+@pytest.mark.parametrize("lengths", [(3, 50), (50, 3)])
+def test_text_shorter_than_a_window_is_refused(tmp_path: Path, lengths: tuple[int, int]) -> None:
+    spec = small(tmp_path, 16, ["x" * lengths[0], "y" * lengths[1]])
+    with pytest.raises(DataError, match=r"text is shorter than one window; expected at least 17 tokens.*; got 4\."):
+        spec.prepare(tmp_path / ".cache", lambda line: None)
+
+
+# Batches
+
+
+def test_batches_are_pure_and_differ_by_seed_step_and_size(
+    spec: LanguageModelSpec, task: LanguageModel, cache: Path, fingerprint: str
+) -> None:
+    other = spec.open(cache, fingerprint)
+    other.train_batch(5, 9, 3)  # what was drawn before makes no difference
+    seen = set()
+    for seed, step, size in [(0, 0, 16), (1, 0, 16), (0, 1, 16), (1, 1, 16), (0, 0, 15), (2**40, 10**6, 16)]:
+        batch, again = task.train_batch(seed, step, size), other.train_batch(seed, step, size)
+        assert batch.keys() == again.keys() == {"inputs", "targets"}
+        assert all(torch.equal(batch[name], again[name]) for name in batch)
+        assert batch["inputs"].shape == (size, 128)
+        assert batch["inputs"].dtype == batch["targets"].dtype == torch.int64
+        seen.add(batch["inputs"][0].numpy().tobytes())
+    assert len(seen) == 6
+
+
+def test_windows_are_slices_of_the_text_and_targets_are_shifted_by_one(task: LanguageModel, folder: Path) -> None:
+    for name, batches in (
+        ("train", [task.train_batch(3, step, 16) for step in range(4)]),
+        ("validation", list(task.validation_batches(50))),
+    ):
+        corpus = np.load(folder / f"{name}.npy").tobytes()
+        for batch in batches:
+            assert torch.equal(batch["inputs"][:, 1:], batch["targets"][:, :-1])
+            windows = torch.cat([batch["inputs"], batch["targets"][:, -1:]], dim=1).numpy().astype(np.uint16)
+            for window in windows:
+                found = corpus.find(window.tobytes())
+                while found % 2:  # matches at odd bytes lie across tokens
+                    found = corpus.find(window.tobytes(), found + 1)
+                assert found >= 0
+
+
+def test_every_window_of_the_text_can_be_drawn_equally_often(tmp_path: Path) -> None:
+    spec = small(tmp_path, 5, ["abcdefghijkl", "0123456789AB"], validation_share=0.5)
+    task = ready(spec, tmp_path / ".cache")
+    drawn: dict[bytes, int] = {}
+    draws = 9000
+    for window in task.train_batch(0, 0, draws)["inputs"].numpy().astype(np.uint8):
+        drawn[window.tobytes()] = drawn.get(window.tobytes(), 0) + 1
+    text = max(("abcdefghijkl", "0123456789AB"), key=lambda text: text[:5].encode() in drawn)
+    assert set(drawn) == {text[start : start + 5].encode() for start in range(8)}
+    # Chi square with 7 degrees of freedom exceeds 29.9 once in ten thousand; the seed is fixed.
+    assert sum((count - draws / 8) ** 2 / (draws / 8) for count in drawn.values()) < 29.9
+
+
+@pytest.mark.parametrize(("length", "asked", "given"), [(6, 9, 1), (10, 9, 1), (11, 9, 2), (103, 4, 4), (103, 99, 20)])
+def test_validation_windows_are_even_and_no_target_comes_twice(
+    tmp_path: Path, length: int, asked: int, given: int
+) -> None:
+    # No character comes twice in a text, so a character tells its position, whichever text is held out.
+    text = "".join(chr(1 + i) for i in range(length - 1))
+    spec = small(tmp_path, 5, [text, text[::-1]], validation_share=0.5, validation_windows=asked)
+    cache = tmp_path / ".cache"
+    task = ready(spec, cache)
+    tokens = np.load(cache / task.fingerprint[:32] / "validation.npy").tolist()
+    assert len(tokens) == length
+    batches = list(task.validation_batches(3))
+    starts = [tokens.index(int(window[0])) for batch in batches for window in batch["inputs"]]
+    assert len(starts) == given
+    assert len({start - before for before, start in itertools.pairwise(starts)}) <= 1
+    targets = [int(target) for batch in batches for target in batch["targets"].flatten()]
+    assert len(set(targets)) == len(targets)
+    if given > 1:
+        assert starts[-1] + 5 + given > length - 1, "the windows reach to the end"
+
+
+def test_validation_is_the_same_for_every_batch_size(task: LanguageModel) -> None:
+    whole, parts = (list(task.validation_batches(size)) for size in (128, 7))
+    assert len(whole) == 1
+    assert [len(batch["inputs"]) for batch in parts] == [7] * 18 + [2]
+    for name in ("inputs", "targets", "target_bytes"):
+        assert torch.equal(whole[0][name], torch.cat([batch[name] for batch in parts]))
+
+
+def test_batch_costs_less_than_a_millisecond(task: LanguageModel) -> None:
+    rounds = []
+    for first in range(0, 250, 50):
+        start = time.perf_counter()
+        for step in range(first, first + 50):
+            task.train_batch(0, step, 16)
+        rounds.append((time.perf_counter() - start) / 50)
+    assert min(rounds) < 1e-3
+
+
+def test_tokens_in_a_batch(task: LanguageModel) -> None:
+    assert task.tokens_per_batch(16) == task.train_batch(0, 0, 16)["inputs"].numel()
+
+
+# Loss and metrics
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_loss_is_cross_entropy_of_each_member(tmp_path: Path, dtype: torch.dtype) -> None:
+    task = ready(small(tmp_path, 7, ["some text of the first", "some text of the second"]), tmp_path / ".cache")
+    batch = packed(*(task.train_batch(seed, 0, 5) for seed in range(3)))
+    torch.manual_seed(0)
+    outputs = torch.randn(3, 5, 7, 257, dtype=dtype, requires_grad=True)
+    loss = task.loss(outputs, batch)
+    assert loss.shape == (3,)
+    (grad,) = torch.autograd.grad(loss.sum(), outputs)
+    exact = torch.float64 if dtype is torch.float64 else torch.float32
+    for member in range(3):
+        alone = outputs[member].detach().to(exact).requires_grad_()
+        expected = torch.nn.functional.cross_entropy(alone.transpose(1, 2), batch["targets"][member])
+        (expected_grad,) = torch.autograd.grad(expected, alone)
+        torch.testing.assert_close(loss[member], expected)
+        torch.testing.assert_close(grad[member], expected_grad.to(dtype))
+
+
+def test_metrics_agree_with_a_slow_recomputation(
+    task: LanguageModel, tokenizer: Tokenizer, folder: Path, corpus: Corpus
+) -> None:
+    # Bytes: over the whole validation text the lengths of the tokens add up to its size on disk.
+    lengths = np.load(folder / "token_bytes.npy")
+    total = sum(len(document.text.encode()) for document in corpus.validation)
+    assert lengths[np.load(folder / "validation.npy")].sum() == total
+
+    generator = torch.Generator().manual_seed(1)
+    tables = torch.randn(2, 2048, 2048, generator=generator)  # two members, each a bigram model
+    sums: dict[str, list[float]] = {}
+    for batch in task.validation_batches(50):
+        both = packed(batch, batch)
+        outputs = torch.stack([tables[member][batch["inputs"]] for member in range(2)])
+        for name, value in task.measure(outputs, both).items():
+            assert value.shape == (2,)
+            sums[name] = [a + b for a, b in zip(sums.get(name, [0.0, 0.0]), value.tolist(), strict=True)]
+    metrics = task.metrics(sums)
+    assert metrics.keys() == {"val_loss", "val_perplexity", "val_bits_per_byte"}
+
+    for member in range(2):
+        logits = tables[member].numpy().astype(np.float64)
+        log_probabilities = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        nats, tokens, size = 0.0, 0, 0
+        for batch in task.validation_batches(1):
+            for current, target in zip(batch["inputs"][0].tolist(), batch["targets"][0].tolist(), strict=True):
+                nats -= log_probabilities[current, target]
+                tokens += 1
+                size += 0 if target == tokenizer.end_of_document else int(lengths[target])
+        assert tokens == 128 * 128
+        assert metrics["val_loss"][member] == pytest.approx(nats / tokens, rel=1e-6)
+        assert metrics["val_perplexity"][member] == pytest.approx(math.exp(nats / tokens), rel=1e-5)
+        assert metrics["val_bits_per_byte"][member] == pytest.approx(nats / math.log(2) / size, rel=1e-6)
+
+
+def test_uniform_guess_costs_what_it_must(tmp_path: Path) -> None:
+    task = ready(small(tmp_path, 6, ["ein Text ohne Ende", "noch ein Text"]), tmp_path / ".cache")
+    (batch,) = task.validation_batches(128)
+    measured = task.measure(torch.zeros(1, *batch["inputs"].shape, 257), packed(batch))
+    metrics = task.metrics({name: value.tolist() for name, value in measured.items()})
+    assert metrics["val_perplexity"] == [pytest.approx(257, rel=1e-5)]
+    characters = int((batch["targets"] != 256).sum())
+    expected = math.log2(257) * batch["targets"].numel() / characters
+    assert metrics["val_bits_per_byte"] == [pytest.approx(expected, rel=1e-6)]
+
+
+def test_losses_beyond_all_bounds_are_not_an_error(task: LanguageModel) -> None:
+    sums = {"nats": [1e6, math.inf, math.nan], "tokens": [10.0] * 3, "bytes": [30.0] * 3}
+    perplexity = task.metrics(sums)["val_perplexity"]
+    assert perplexity[:2] == [math.inf, math.inf]
+    assert math.isnan(perplexity[2])

@@ -1,0 +1,103 @@
+"""Sources of text: what they yield, what they leave out, what they refuse."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from ablate.errors import DataError
+from ablate.tasks.sources import Document, parse
+from ablate.tasks.sources.files import Files
+from ablate.tasks.sources.python_stdlib import PythonStdlib
+
+
+def read(address: object) -> list[Document]:
+    return list(parse(str(address)).documents(lambda line: None))
+
+
+def test_addresses_name_their_sources() -> None:
+    assert isinstance(parse("builtin:python_stdlib"), PythonStdlib)
+    source = parse("file:some/folder")
+    assert isinstance(source, Files)
+    assert source.argument == "some/folder"
+
+
+@pytest.mark.parametrize("address", ["", "nonsense", "file:", "builtin:python_stdlibs", "builtin:", "hub:x/y", "/tmp"])
+def test_unknown_addresses_are_refused_with_the_known_ones(address: str) -> None:
+    with pytest.raises(DataError, match=r"no such source.*`builtin:python_stdlib`, `file:PATH`"):
+        parse(address)
+
+
+def test_nearest_address_is_named() -> None:
+    with pytest.raises(DataError, match=r"Did you mean `builtin:python_stdlib`\?"):
+        parse("builtin:pyhton_stdlib")
+
+
+def test_standard_library_is_all_there_and_without_tests() -> None:
+    documents = read("builtin:python_stdlib")
+    names = [document.name for document in documents]
+    assert names == sorted(names)
+    assert {"ast.py", "json/decoder.py", "asyncio/tasks.py"} <= set(names)
+    assert not [name for name in names if {"test", "tests", "idle_test", "site-packages"} & set(name.split("/"))]
+    assert sum(len(document.text) for document in documents) > 5_000_000
+    shown = next(document for document in documents if document.name == "ast.py")
+    assert shown.text == Path(ast.__file__).read_text(encoding="utf-8")
+
+
+def test_standard_library_is_decoded_as_its_files_declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "latin.py").write_bytes("# coding: latin-1\nname = 'Çelik'\n".encode("latin-1"))
+    (tmp_path / "broken.py").write_bytes(b"name = '\xff'\n")
+    (tmp_path / "unknown.py").write_bytes(b"# coding: no-such-codec\n")
+    (tmp_path / "notes.txt").write_text("no source")
+    for name in ("tests", "site-packages", "package"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "module.py").write_text(f"'{name}'\n")
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    lines: list[str] = []
+    documents = list(parse("builtin:python_stdlib").documents(lines.append))
+    expected = {"latin.py": "# coding: latin-1\nname = 'Çelik'\n", "package/module.py": "'package'\n"}
+    assert dict(documents) == expected
+    assert lines == ["Files of the standard library left out because they do not decode: 2"]
+
+
+def test_folder_gives_every_visible_file_in_order(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("zwei\n", encoding="utf-8")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "c.md").write_bytes("\ufeffdreißig\r\n".encode())
+    (tmp_path / "d.txt.gz").write_bytes(gzip.compress("vier ☕".encode()))
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "index").write_bytes(b"\xff\0")
+    assert read(f"file:{tmp_path}") == [("a/c.md#0", "dreißig\r\n"), ("b.txt#0", "zwei\n"), ("d.txt.gz#0", "vier ☕")]
+
+
+def test_file_is_divided_at_end_of_document_lines(tmp_path: Path) -> None:
+    path = tmp_path / "stories.txt"
+    path.write_text("one\ntwo\n<|endoftext|>\nthree <|endoftext|> goes on\n<|endoftext|>\nfour")
+    texts = [document.text for document in read(f"file:{path}")]
+    assert texts == ["one\ntwo\n", "three <|endoftext|> goes on\n", "four"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("latin.txt", "Çelik".encode("latin-1"), r"latin\.txt: this is no UTF-8 text; got byte 0xc7 at offset 0"),
+        ("nul.txt", b"text\0", r"nul\.txt: a text has no NUL bytes; got one at offset 4"),
+        ("short.gz", gzip.compress(b"text" * 99)[:-9], r"short\.gz: this is no whole gzip file"),
+        ("plain.gz", b"text", r"plain\.gz: this is no whole gzip file"),
+        ("latin.gz", gzip.compress(b"ab\xff"), r"latin\.gz: this is no UTF-8 text; got byte 0xff at offset 2"),
+    ],
+)
+def test_what_is_no_text_is_refused_by_name(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    for address in (tmp_path, tmp_path / name):
+        with pytest.raises(DataError, match=message):
+            read(f"file:{address}")
+
+
+def test_missing_path_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no such file or folder"):
+        read(f"file:{tmp_path / 'nothing'}")

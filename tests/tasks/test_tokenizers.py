@@ -1,0 +1,111 @@
+"""Tokenizers lose nothing, are deterministic, and have exactly the vocabulary asked for."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from ablate.errors import DataError
+from ablate.tasks.corpus import Corpus
+from ablate.tasks.language_model import LanguageModelSpec
+from ablate.tasks.tokenizers import BpeSpec, ByteTokenizer, Tokenizer
+
+CODE = Path(ast.__file__).read_text(encoding="utf-8")
+
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@settings(deadline=None, max_examples=300)
+@given(ANY_TEXT)
+@example("<|endoftext|>")
+@example(" \t\n\r\n  x\u3000\u00a0é̈ 👩‍👩‍👧 \x00\x7f\U0010ffff")
+@example("")
+def test_text_survives(tokenizer: Tokenizer, text: str) -> None:
+    for each in (tokenizer, ByteTokenizer()):
+        ids = each.encode(text)
+        assert each.decode(ids) == text
+        assert each.end_of_document not in ids
+        assert each.token_bytes[ids].sum() == len(text.encode())
+        assert ids.dtype == np.int64
+
+
+def test_many_texts_are_as_one_by_one(tokenizer: Tokenizer, corpus: Corpus) -> None:
+    texts = ["", *(document.text[:500] for document in corpus.train[:300])]
+    for each in (tokenizer, ByteTokenizer()):
+        together = list(each.encode_all(texts))
+        assert len(together) == len(texts)
+        assert all(np.array_equal(ids, each.encode(text)) for ids, text in zip(together, texts, strict=True))
+
+
+def test_byte_ids_are_the_bytes() -> None:
+    tokenizer = ByteTokenizer()
+    assert tokenizer.encode("aß").tolist() == [97, 0xC3, 0x9F]
+    assert tokenizer.vocabulary == 257
+    assert tokenizer.end_of_document == 256
+    assert tokenizer.decode([0xC3]) == "\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize("size", [257, 258, 311, 400])
+def test_vocabulary_is_exact(size: int) -> None:
+    tokenizer = BpeSpec(vocab_size=size).train([CODE])
+    assert tokenizer.vocabulary == size
+    assert tokenizer.end_of_document == size - 1
+    assert tokenizer.token_bytes.tolist()[-1] == 0
+    assert min(tokenizer.token_bytes[:-1]) == 1
+    assert tokenizer.decode(tokenizer.encode(CODE + "☕")) == CODE + "☕"
+
+
+def test_first_merge_is_the_most_frequent_pair() -> None:
+    tokenizer = BpeSpec(vocab_size=258).train(["xyxyxy", "zz"])
+    assert [len(tokenizer.encode(text)) for text in ("xy", "zz", "yx")] == [1, 2, 2]
+
+
+def test_too_large_a_vocabulary_is_refused_with_the_largest_that_fits() -> None:
+    # 256 bytes, `xy`, `xyxy` (once more makes `xyxyxy`, which occurs once) and the end of a document.
+    with pytest.raises(DataError, match=r"too few for this vocabulary; expected at most 259; got 5,000"):
+        BpeSpec(vocab_size=5000).train(["xyxyxy"])
+    with pytest.raises(ValidationError, match="greater than or equal to 257"):
+        BpeSpec(vocab_size=256)
+
+
+def test_training_is_the_same_in_another_process_with_another_number_of_threads(tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib; from ablate.tasks.tokenizers import BpeSpec\n"
+        "text = pathlib.Path(sys.argv[1]).read_text()\n"
+        "BpeSpec(vocab_size=380).train([text, text[:99]]).save(pathlib.Path(sys.argv[2]))"
+    )
+    (tmp_path / "code.txt").write_text(CODE)
+    saved = []
+    for threads in ("1", "2"):
+        folder = tmp_path / threads
+        folder.mkdir()
+        command = [sys.executable, "-c", program, str(tmp_path / "code.txt"), str(folder)]
+        subprocess.run(command, check=True, env={"RAYON_NUM_THREADS": threads})
+        saved.append((folder / "tokenizer.json").read_bytes())
+    assert saved[0] == saved[1]
+
+
+def test_real_tokenizer_is_exact_and_learnt_from_training_documents_alone(
+    spec: LanguageModelSpec, tokenizer: Tokenizer, corpus: Corpus
+) -> None:
+    assert tokenizer.vocabulary == 2048
+    again = spec.tokenizer.train([document.text for document in corpus.train])
+    for document in corpus.validation[:20]:
+        assert np.array_equal(again.encode(document.text), tokenizer.encode(document.text))
+
+
+@pytest.mark.parametrize("plain", ["bytes", {"kind": "bytes"}, {"kind": "bpe", "vocab_size": 300}])
+def test_saved_and_loaded_is_the_same(tmp_path: Path, plain: object) -> None:
+    spec = LanguageModelSpec.model_validate({"data": "file:x", "tokenizer": plain, "context": 8}).tokenizer
+    tokenizer = spec.train([CODE])
+    tokenizer.save(tmp_path)
+    assert np.array_equal(spec.load(tmp_path).encode(CODE), tokenizer.encode(CODE))
+    assert np.array_equal(spec.load(tmp_path).token_bytes, tokenizer.token_bytes)
