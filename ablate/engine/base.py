@@ -1,0 +1,46 @@
+"""What an engine is: it takes jobs while it has room, and says what happens to them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+from ablate.engine.worker import Job, Message
+
+
+class Engine(ABC):
+    """Runs jobs somewhere. Used as a context; leaving it ends everything that still runs."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many jobs can run at once."""
+
+    @abstractmethod
+    def room(self) -> int:
+        """How many jobs can be submitted now."""
+
+    @abstractmethod
+    def submit(self, job: Job) -> None:
+        """Start a job; call only while there is room."""
+
+    @abstractmethod
+    def poll(self, timeout: float) -> list[Message]:
+        """What happened since the last call; waits up to `timeout` seconds for something to happen.
+
+        Raises:
+            EngineError: Nothing can run any more.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End everything that runs."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,81 @@
+"""How long a plan will take, from trials that were measured before or from a short measurement of this machine."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+
+import torch
+
+from ablate.engine.local import available_cores
+from ablate.engine.plan import Plan, PlannedTrial
+from ablate.errors import NotFoundError
+from ablate.store import open_store
+from ablate.store.records import TrialState
+
+_UTILISATION = 0.55
+"""Share of a bare matrix product's rate that a small model's training step reaches on one CPU thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is left of a plan, and how long it will take.
+
+    Attributes:
+        done: Keys of trials that the store holds already.
+        rate: Floating-point operations a second of one worker.
+        basis: Where the rate comes from, in words.
+        workers: Workers that the estimate assumes.
+    """
+
+    done: frozenset[str]
+    rate: float
+    basis: str
+    workers: int
+
+    def seconds(self, trial: PlannedTrial) -> float:
+        """Training time of one trial."""
+        return trial.variant.flops / self.rate
+
+    def total(self, plan: Plan) -> float:
+        """Wall time of all that is not done yet."""
+        left = [self.seconds(trial) for trial in plan.trials if trial.key not in self.done]
+        return max(sum(left) / self.workers, max(left, default=0.0))
+
+
+def forecast(plan: Plan, store: str) -> Forecast:
+    """Estimate a plan from the trials in the store, if there are any, else by measuring one matrix product.
+
+    Raises:
+        StoreError: There is something at `store`, and it is no store.
+    """
+    workers = available_cores()
+    keys = [trial.key for trial in plan.trials]
+    try:
+        with open_store(store, create=False) as opened:
+            records = opened.trials(keys)
+    except NotFoundError:
+        records = {}
+    settled = [r for r in records.values() if r.state in (TrialState.FINISHED, TrialState.DIVERGED)]
+    rates = [record.flops / record.seconds for record in settled if record.seconds > 0]
+    done = frozenset(record.key for record in settled)
+    if rates:
+        return Forecast(done, statistics.median(rates), f"{len(rates)} trials of this plan in the store", workers)
+    return Forecast(done, _UTILISATION * _product_rate(), "a matrix product measured on this machine", workers)
+
+
+def _product_rate(size: int = 512, seconds: float = 0.2) -> float:
+    """Floating-point operations a second of a square matrix product on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        a = torch.randn(size, size)
+        a @ a
+        products, begin = 0, time.perf_counter()
+        while (elapsed := time.perf_counter() - begin) < seconds:
+            a @ a
+            products += 1
+    finally:
+        torch.set_num_threads(threads)
+    return 2.0 * size**3 * products / elapsed

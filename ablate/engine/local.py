@@ -1,0 +1,167 @@
+"""The local engine: warm worker processes on this machine, one thread each on a CPU, one process for each GPU."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import IO
+
+from ablate.engine.base import Engine
+from ablate.engine.worker import Broken, Done, Job, Message, Ready, worker_environment
+from ablate.errors import EngineError
+
+_CLOSE_SECONDS = 2.0
+_LOG_BYTES = 4000
+"""How much of a dead worker's last output is kept."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    process: subprocess.Popen[bytes]
+    pipe: Connection
+    device: str
+    log: IO[bytes]
+    ready: bool = False
+    job: Job | None = None
+
+
+class LocalEngine(Engine):
+    """Worker processes that stay warm from one trial to the next.
+
+    Args:
+        cache: Folder of prepared data.
+        device: `cpu` or `cuda`.
+        workers: Number of processes; None: one for each core (divided by `threads`), or one for each GPU.
+        threads: Threads of each worker.
+        plugins: Files that every worker imports.
+    """
+
+    def __init__(
+        self,
+        cache: Path,
+        device: str = "cpu",
+        workers: int | None = None,
+        threads: int = 1,
+        plugins: tuple[str, ...] = (),
+    ) -> None:
+        self._cache = cache
+        self._threads = threads
+        self._plugins = plugins
+        devices = [device]
+        if device == "cuda":
+            import torch
+
+            devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+        count = workers or (len(devices) if device == "cuda" else max(1, available_cores() // threads))
+        self._devices = [devices[i % len(devices)] for i in range(count)]
+        self._workers: list[_Worker] = []
+
+    @property
+    def size(self) -> int:
+        """Number of workers."""
+        return len(self._devices)
+
+    def room(self) -> int:
+        """See `Engine.room`."""
+        return self.size - sum(worker.job is not None for worker in self._workers)
+
+    def submit(self, job: Job) -> None:
+        """See `Engine.submit`; a worker is started at the first job that needs it."""
+        idle = [worker for worker in self._workers if worker.job is None]
+        worker = idle[0] if idle else self._start()
+        worker.job = job
+        try:
+            worker.pipe.send(job)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it died while idle; `poll` finds the closed pipe and reports the job
+
+    def poll(self, timeout: float) -> list[Message]:
+        """See `Engine.poll`. A worker that died is a `Broken` job; the next job starts another."""
+        messages: list[Message] = []
+        ready = set(wait([worker.pipe for worker in self._workers], timeout))
+        for worker in [worker for worker in self._workers if worker.pipe in ready]:
+            try:
+                while worker.pipe.poll():
+                    message: Message | Ready = worker.pipe.recv()
+                    if isinstance(message, Ready):
+                        worker.ready = True
+                        continue
+                    messages.append(message)
+                    if isinstance(message, (Done, Broken)):
+                        worker.job = None
+            except (EOFError, OSError):
+                messages += self._bury(worker)
+        return messages
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        for worker in self._workers:
+            worker.pipe.close()
+            worker.log.close()
+            worker.process.terminate()
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        for worker in self._workers:
+            try:
+                worker.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()
+        self._workers.clear()
+
+    def _start(self) -> _Worker:
+        used = [worker.device for worker in self._workers]
+        device = min(self._devices, key=lambda name: used.count(name) / self._devices.count(name))
+        ours, theirs = Pipe()
+        log = tempfile.TemporaryFile()
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                *("-m", "ablate.engine.worker", str(theirs.fileno()), str(self._cache), device, str(self._threads)),
+                *self._plugins,
+            ],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **worker_environment(self._threads)},
+        )
+        theirs.close()
+        worker = _Worker(process, ours, device, log)
+        self._workers.append(worker)
+        return worker
+
+    def _bury(self, worker: _Worker) -> list[Message]:
+        self._workers.remove(worker)
+        worker.pipe.close()
+        code = worker.process.wait()
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        log = _tail(worker.log)
+        if not worker.ready:
+            raise EngineError(
+                f"a worker {how} before it could train",
+                where="local engine",
+                got=log or "no output",
+                remedy="Mend what its output names, then run the same command again.",
+            )
+        # Without a traceback of the trial itself, its worker's last words are the best there is.
+        return [Broken(worker.job.number, f"its worker {how}", "", log)] if worker.job is not None else []
+
+
+def _tail(log: IO[bytes]) -> str:
+    with log:
+        size = log.seek(0, os.SEEK_END)
+        log.seek(max(0, size - _LOG_BYTES))
+        return log.read().decode(errors="replace").strip()
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

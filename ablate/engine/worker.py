@@ -1,0 +1,119 @@
+"""A worker: a process that stays warm and trains one pack after another.
+
+It speaks with the driver over a pipe: jobs come in, messages go out. When the driver is gone the pipe breaks and the
+worker ends, so that a killed driver leaves nothing running.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from ablate.training.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A pack to train: one variant (as JSON, so that any process can read it) with some seeds."""
+
+    number: int
+    variant: str
+    seeds: tuple[int, ...]
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The worker has imported what it needs and waits for its first job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """A training event of a job."""
+
+    number: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A job came to its end."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A job raised, or lost its worker.
+
+    Attributes:
+        number: Of the job.
+        reason: One sentence.
+        trace: The traceback of what the trial raised; empty if its worker died.
+        log: The last output of a worker that died.
+    """
+
+    number: int
+    reason: str
+    trace: str
+    log: str = ""
+
+
+Message = Happened | Done | Broken
+"""What an engine passes on to the driver."""
+
+# glibc returns large blocks to the system at every free and asks for them again at the next step; kept, an eager run
+# on the CPU is up to three times faster.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**32), "MALLOC_TOP_PAD_": str(2**26)}
+
+
+def worker_environment(threads: int) -> dict[str, str]:
+    """Environment variables that a worker must be born with."""
+    return {**MALLOC, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+
+
+def work(pipe: Connection, cache: str, device: str, threads: int, plugins: tuple[str, ...]) -> None:
+    """Run jobs until the pipe closes. The entry point of a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
+    import torch
+
+    from ablate.plugins import load_plugin
+    from ablate.spec.variant import VariantSpec
+    from ablate.training.loop import train
+
+    torch.set_num_threads(threads)
+    for plugin in plugins:
+        load_plugin(plugin)
+    tasks = {}
+    pipe.send(Ready())
+    try:
+        while True:
+            job: Job = pipe.recv()
+            try:
+                variant = VariantSpec.model_validate_json(job.variant)
+                key = (variant.task.canonical_json(), job.fingerprint)
+                if key not in tasks:
+                    tasks[key] = variant.task.open(Path(cache), job.fingerprint)
+                for event in train(variant, job.seeds, tasks[key], torch.device(device)):
+                    pipe.send(Happened(job.number, event))
+                pipe.send(Done(job.number))
+            except (BrokenPipeError, ConnectionResetError):
+                raise
+            except Exception as error:  # whatever a trial raises is that trial's failure, not the worker's
+                sentence = str(error).strip().splitlines() or [""]
+                pipe.send(Broken(job.number, f"{type(error).__name__}: {sentence[0]}", traceback.format_exc()))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    descriptor, cache_folder, device_name, thread_count, *plugin_files = sys.argv[1:]
+    # Run as `-m`, this file is `__main__`; messages must be those of the imported module, or they cannot be unpickled.
+    from ablate.engine import worker
+
+    worker.work(Connection(int(descriptor)), cache_folder, device_name, int(thread_count), tuple(plugin_files))

@@ -1,0 +1,46 @@
+"""What training says while it runs. Plain picklable values; lists run over the K members of the pack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A sign of life for a display, a few times a second."""
+
+    step: int
+    train_loss: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point of the learning curve of every member.
+
+    Attributes:
+        step: Optimiser steps done.
+        seconds: Seconds of training so far, evaluation left out.
+        tokens: Training tokens that one member has seen.
+        flops: Arithmetic of one member so far, forward and backward.
+        train_loss: Mean training loss since the previous point.
+        metrics: Validation metrics by name.
+    """
+
+    step: int
+    seconds: float
+    tokens: int
+    flops: float
+    train_loss: list[float]
+    metrics: dict[str, list[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """A member's loss was not finite at `step`; the others go on."""
+
+    member: int
+    step: int
+    loss: float
+
+
+Event = Tick | Point | Diverged
