@@ -1,0 +1,248 @@
+"""`Database`: an engine with two kinds of transaction, on SQLite or PostgreSQL. Opens it and brings it up to date."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    Insert,
+    Table,
+    create_engine,
+    event,
+    false,
+    inspect,
+    make_url,
+    text,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError
+
+from ablate.errors import NotFoundError, StoreError
+from ablate.store.failures import FORMS, failures_told
+from ablate.store.migrations import SCHEMA_VERSION, upgrade
+from ablate.store.tables import leases
+
+# How long a transaction waits for another one, in seconds.
+_PATIENCE = 30.0
+# Any number that other programs are unlikely to lock as well.
+_UPGRADE_LOCK = 7_221_190_461
+
+
+class Database:
+    """An open database with the newest schema.
+
+    Attributes:
+        where: How to name it to a person: a path, or a URL without its password.
+        schema_version: Revision of its tables.
+    """
+
+    def __init__(self, location: str | Path, *, create: bool) -> None:
+        with failures_told("the store's URL"):
+            url = _url(location)
+        backend = url.get_backend_name()
+        path = _file(url)
+        self.where = str(path) if path else url.render_as_string(hide_password=True)
+        if backend not in ("sqlite", "postgresql"):
+            raise StoreError("this kind of database cannot be a store", where=self.where, expected=FORMS)
+        with failures_told(self.where):
+            if path is not None:
+                self._check_file(path, create=create)
+                if not create and _never_written(path):
+                    url = _immutable(path)
+            self._engine = create_engine(url, pool_pre_ping=path is None)
+        self._reader = self._engine
+        if backend == "sqlite":
+            self._listen(write_ahead=create and path is not None)
+        else:
+            self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ")
+        try:
+            self.schema_version = self._prepare(create=create)
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that sees one state of the store throughout.
+
+        Raises:
+            StoreError: The database refuses.
+        """
+        with failures_told(self.where), self._reader.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that happens whole or not at all.
+
+        Raises:
+            StoreError: The database refuses.
+        """
+        with failures_told(self.where), self._engine.connect() as connection:
+            connection.execution_options(writes=True, preserve_rowcount=True)
+            with connection.begin():
+                yield connection
+
+    def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
+        """An insert that knows `on_conflict_do_nothing`, which no standard has and both databases spell alike."""
+        return sqlite.insert(table) if self._engine.dialect.name == "sqlite" else postgresql.insert(table)
+
+    def upsert(self, table: Table, keep: Sequence[str] = (), where: ColumnElement[bool] | None = None) -> Insert:
+        """An insert of whole rows that replaces the row with the same primary key.
+
+        Args:
+            table: Where to.
+            keep: Columns that a replaced row keeps.
+            where: What must hold for a row to be replaced.
+        """
+        insert = self.insert(table)
+        replaced = {column.name: insert.excluded[column.name] for column in table.c if column.name not in keep}
+        return insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=replaced, where=where)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    def _check_file(self, path: Path, *, create: bool) -> None:
+        if path.is_dir():
+            raise StoreError("a store is a file, and this is a folder", where=self.where, expected=FORMS)
+        if create:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        elif not path.exists():
+            raise self._nothing_here()
+
+    def _nothing_here(self) -> NotFoundError:
+        return NotFoundError(
+            "there is no store here yet",
+            where=self.where,
+            remedy="Make a first study, `ablate study spaces/simplify_block.yaml`, or name another store with --store.",
+        )
+
+    def _listen(self, *, write_ahead: bool) -> None:
+        """Set up each new SQLite connection, and begin transactions ourselves."""
+
+        @event.listens_for(self._engine, "connect")
+        def connected(connection: sqlite3.Connection, _: object) -> None:
+            try:
+                # The driver's own transactions begin too late: a read that goes on to write would fail under another
+                # writer instead of waiting for it.
+                connection.isolation_level = None
+                connection.execute(f"PRAGMA busy_timeout = {int(_PATIENCE * 1000)}")
+                connection.execute("PRAGMA foreign_keys = ON")
+                connection.execute("PRAGMA synchronous = NORMAL")
+                if write_ahead:
+                    _write_ahead(connection)
+            except sqlite3.Error:
+                connection.close()  # Nobody else knows it yet.
+                raise
+
+        @event.listens_for(self._engine, "begin")
+        def begun(connection: Connection) -> None:
+            writes = connection.get_execution_options().get("writes", False)
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    def _prepare(self, *, create: bool) -> str:
+        """Make or upgrade the tables if need be."""
+        with self.reading() as connection:
+            version = self._version(connection)
+        if version is None and not create:
+            raise self._nothing_here()
+        if version == SCHEMA_VERSION and not create:
+            return version
+        with self.writing() as connection:
+            if version != SCHEMA_VERSION:
+                if connection.dialect.name == "postgresql":
+                    connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
+                # Another process may have been here first.
+                if self._version(connection) != SCHEMA_VERSION:
+                    upgrade(connection)
+            # Whoever means to write hears now, not after the first trial, that it is not possible.
+            connection.execute(leases.delete().where(false()))
+        return SCHEMA_VERSION
+
+    def _version(self, connection: Connection) -> str | None:
+        """Revision of the tables, None if there are none.
+
+        Raises:
+            StoreError: The tables are not ours, or of a newer ablate.
+        """
+        names = inspect(connection).get_table_names()
+        if not names:
+            return None
+        version = None
+        if "alembic_version" in names:
+            version = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        if version is None or not re.fullmatch(r"\d{4}", version):
+            raise StoreError(
+                "this database belongs to another program",
+                where=self.where,
+                expected="a store made by ablate, or an empty database",
+                got=f"the tables {', '.join(sorted(names)[:5])}",
+                remedy="Name another store with --store.",
+            )
+        if version > SCHEMA_VERSION:
+            raise StoreError(
+                "a newer ablate wrote this store",
+                where=self.where,
+                expected=f"schema {SCHEMA_VERSION} or older",
+                got=f"schema {version}",
+                remedy="Install the newest ablate (pip install -U ablate-blocks), or name another store with --store.",
+            )
+        return str(version)
+
+
+def _url(location: str | Path) -> URL:
+    if isinstance(location, Path) or "://" not in location:
+        return URL.create("sqlite", database=str(Path(location).expanduser().absolute()))
+    try:
+        url = make_url(location)
+    except ValueError as error:  # A port that is no number.
+        raise ArgumentError(str(error)) from error
+    if url.drivername in ("postgres", "postgresql"):
+        # The driver that we name in the README, whatever SQLAlchemy's own choice is.
+        url = url.set(drivername="postgresql+psycopg")
+    return url
+
+
+def _file(url: URL) -> Path | None:
+    """The file of an SQLite database; None for one in memory, one named by a `file:` URI, and all others."""
+    if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith((":memory:", "file:")):
+        return None
+    return Path(url.database).absolute()
+
+
+def _never_written(path: Path) -> bool:
+    """Whether we cannot write this database and nobody is writing it."""
+    effective = os.access in os.supports_effective_ids
+    writable = all(os.access(place, os.W_OK, effective_ids=effective) for place in (path, path.parent))
+    return not writable and not path.with_name(f"{path.name}-wal").exists()
+
+
+def _immutable(path: Path) -> URL:
+    """To read a write-ahead database, SQLite makes two files beside it, unless it is told that nothing will change."""
+    query: dict[str, Any] = {"mode": "ro", "immutable": "1", "uri": "true"}
+    return URL.create("sqlite", database=f"file:{quote(str(path))}", query=query)
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Let readers and a writer work at once. The switch is made once in a database's life, and it does not wait."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)

@@ -1,0 +1,124 @@
+"""`Lease`: the right to run a study. One driver holds it, on any database, and a dead driver loses it at once."""
+
+from __future__ import annotations
+
+import platform
+import uuid
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+from sqlalchemy import Connection, Row, func, select, type_coerce
+
+from ablate.errors import StudyBusyError
+from ablate.store.database import Database
+from ablate.store.tables import UtcDateTime, leases
+
+# A holder on another machine that gave no sign of life for so long is taken for dead.
+PATIENCE = timedelta(seconds=60)
+# Two readings of one process's creation time may differ by this many seconds when the clock is set.
+_CLOCK_SLACK = 2.0
+
+
+class Lease:
+    """Context manager: holds the lease of a study while the body runs.
+
+    Raises:
+        StudyBusyError: On entering, if a living driver holds it.
+    """
+
+    def __init__(self, database: Database, study: str) -> None:
+        self.study = study
+        self._database = database
+        self._token = uuid.uuid4().hex
+
+    def __enter__(self) -> Self:
+        with self._database.writing() as connection:
+            if not self._take(connection):
+                raise self._busy(connection)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._database.writing() as connection:
+            connection.execute(leases.delete().where(leases.c.study == self.study, leases.c.token == self._token))
+
+    def renew(self) -> None:
+        """Give a sign of life. The driver calls it at least every 20 seconds.
+
+        Raises:
+            StudyBusyError: The lease was lost: no sign came for too long, and another driver took over.
+        """
+        with self._database.writing() as connection:
+            renewed = connection.execute(
+                leases.update()
+                .where(leases.c.study == self.study, leases.c.token == self._token)
+                .values(heartbeat=_now(connection))
+            )
+            if not renewed.rowcount:
+                raise self._busy(connection)
+
+    def _take(self, connection: Connection) -> bool:
+        """Put our row where there is none, or in the place of a dead driver's."""
+        process = psutil.Process()
+        now = _now(connection)
+        ours = {
+            "study": self.study,
+            "token": self._token,
+            "host": platform.node(),
+            "pid": process.pid,
+            "process_started": process.create_time(),
+            "acquired_at": now,
+            "heartbeat": now,
+        }
+        fresh = connection.execute(self._database.insert(leases).values(ours).on_conflict_do_nothing())
+        if fresh.rowcount:
+            return True
+        holder = self._holder(connection)
+        if holder is None or not _abandoned(holder, now):
+            return False
+        # Only if it is still the same dead driver's: of several that got here, one succeeds.
+        taken = connection.execute(
+            leases.update().where(leases.c.study == self.study, leases.c.token == holder.token).values(ours)
+        )
+        return bool(taken.rowcount)
+
+    def _holder(self, connection: Connection) -> Row[Any] | None:
+        return connection.execute(select(leases).where(leases.c.study == self.study)).first()
+
+    def _busy(self, connection: Connection) -> StudyBusyError:
+        holder = self._holder(connection)
+        if holder is None:
+            who = "another process that has just ended"
+        else:
+            who = f"process {holder.pid} on {holder.host} since {holder.acquired_at:%Y-%m-%d %H:%M:%S} UTC"
+        return StudyBusyError(
+            f"the study {self.study!r} is being run by {who}",
+            where=self._database.where,
+            remedy="Wait until it is done, or stop it and run the same command again, which goes on from there."
+            f" A process whose machine is gone loses the study after {PATIENCE.seconds} seconds.",
+        )
+
+
+def _now(connection: Connection) -> datetime:
+    """The database's clock: those of several machines need not agree."""
+    now = connection.execute(select(type_coerce(func.now(), UtcDateTime))).scalar_one()
+    assert now.tzinfo is UTC
+    return now
+
+
+def _abandoned(holder: Row[Any], now: datetime) -> bool:
+    if now - holder.heartbeat > PATIENCE:
+        return True
+    if holder.host != platform.node():
+        return False
+    try:
+        process = psutil.Process(holder.pid)
+        reused = abs(process.create_time() - holder.process_started) > _CLOCK_SLACK
+        return bool(reused or process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.AccessDenied:
+        return False

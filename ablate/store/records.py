@@ -1,0 +1,200 @@
+"""Frozen records: what goes into the store and what comes out. Plain data, no SQL, no torch.
+
+A trial's life: planned in a study (`PlannedTrial`), `running`, then `finished`, `diverged` or `failed`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class TrialState(StrEnum):
+    """Where a trial stands. `waiting` trials are planned by a study but have no row of their own yet."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+    DIVERGED = "diverged"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class VariantRecord:
+    """One variant of a study: the full spec that some settings of the switches give.
+
+    Attributes:
+        name: Unique in its study: `baseline`, `switch=setting`, or the name given in the space.
+        hash: Content hash of the full spec (hex).
+        settings: Switch name to setting name.
+        spec: The full spec as plain JSON: keys `model`, `task`, `training`.
+        parameters: Trainable parameters of the model.
+    """
+
+    name: str
+    hash: str
+    settings: dict[str, str]
+    spec: dict[str, Any]
+    parameters: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTrial:
+    """A trial that a study wants: one variant, one seed. `key` identifies it in every study of the store.
+
+    Attributes:
+        key: Content hash (hex).
+        variant: Name of the variant in the study.
+        seed: Seed of its initial values and its batches.
+    """
+
+    key: str
+    variant: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class StudyDraft:
+    """What a driver writes when it starts or resumes a study.
+
+    Attributes:
+        space: The whole space as plain JSON (canonical), from which the study can be run again.
+        text: The space file as the user wrote it (empty if it came from Python).
+        objective: Keys `metric`, `direction` (`minimize` or `maximize`), `margin` (in units of the metric).
+        baseline: Name of the variant that all others are compared with.
+    """
+
+    name: str
+    question: str
+    source: str
+    space: dict[str, Any]
+    text: str
+    objective: dict[str, Any]
+    baseline: str
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRecord:
+    """A study with its variants (in the order of the design) and the trials it planned."""
+
+    id: int
+    name: str
+    question: str
+    source: str
+    space: dict[str, Any]
+    text: str
+    objective: dict[str, Any]
+    baseline: str
+    created_at: datetime
+    updated_at: datetime
+    variants: tuple[VariantRecord, ...]
+    planned: tuple[PlannedTrial, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StudySummary:
+    """One line of `ablate list`."""
+
+    name: str
+    question: str
+    variants: int
+    planned: int
+    finished: int
+    diverged: int
+    failed: int
+    running: int
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One point of a learning curve.
+
+    Attributes:
+        step: Optimiser steps done.
+        seconds: Seconds of training so far, evaluation left out.
+        tokens: Training tokens seen so far.
+        flops: Arithmetic of training so far (forward and backward), by the spec's cost.
+        train_loss: Mean training loss since the previous point; None at step 0.
+        val_loss: Validation loss at this step; None if it was not evaluated here.
+    """
+
+    step: int
+    seconds: float
+    tokens: int
+    flops: float
+    train_loss: float | None
+    val_loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Where trials ran. Equal environments are one row.
+
+    Attributes:
+        versions: Package name to version, `python` among them.
+        device: For example `cpu: AMD EPYC, 2 cores` or `cuda: NVIDIA H200`.
+        host: Name of the machine.
+        git_commit: Commit of the working directory's repository, None outside one.
+        git_clean: Whether that repository had no uncommitted change, None outside one.
+        command: The command line that ran the study.
+    """
+
+    versions: dict[str, str]
+    device: str
+    host: str
+    git_commit: str | None
+    git_clean: bool | None
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOutcome:
+    """What a driver writes when a trial ended.
+
+    Attributes:
+        metrics: Final metrics by name (`val_loss` ...); empty unless finished.
+        steps: Optimiser steps done.
+        stopped_at: For a diverged trial, the step whose loss was not finite.
+        reason: For a diverged or failed trial, one sentence (a failed one: the traceback follows).
+        data_fingerprint: Content hash of the tokenised data that it saw.
+    """
+
+    key: str
+    variant_hash: str
+    seed: int
+    state: TrialState
+    metrics: dict[str, float]
+    steps: int
+    seconds: float
+    tokens: int
+    flops: float
+    stopped_at: int | None
+    reason: str
+    data_fingerprint: str
+    started_at: datetime
+    finished_at: datetime
+    curve: tuple[CurvePoint, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """A trial as the store holds it (its curve is read apart)."""
+
+    key: str
+    variant_hash: str
+    seed: int
+    state: TrialState
+    metrics: dict[str, float]
+    steps: int
+    seconds: float
+    tokens: int
+    flops: float
+    stopped_at: int | None
+    reason: str
+    data_fingerprint: str
+    started_at: datetime | None
+    finished_at: datetime | None
+    environment: Environment | None

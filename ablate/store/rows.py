@@ -1,0 +1,94 @@
+"""Records to rows and back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from sqlalchemy import Row
+
+from ablate.store.records import (
+    CurvePoint,
+    Environment,
+    PlannedTrial,
+    TrialOutcome,
+    TrialRecord,
+    VariantRecord,
+)
+from ablate.store.tables import curves
+
+# The columns of a curve in the order of the fields of `CurvePoint`.
+POINT_COLUMNS = tuple(curves.c[field.name] for field in fields(CurvePoint))
+# Those of a record that its row has too; the curve and the environment are rows of their own.
+_OUTCOME = tuple(field.name for field in fields(TrialOutcome) if field.name != "curve")
+_TRIAL = tuple(field.name for field in fields(TrialRecord) if field.name != "environment")
+
+
+def variant_row(variant: VariantRecord) -> dict[str, Any]:
+    """The row of `variants`, which all studies share."""
+    return {"hash": variant.hash, "spec": variant.spec, "parameters": variant.parameters}
+
+
+def study_variant_row(study: int, position: int, variant: VariantRecord) -> dict[str, Any]:
+    """The row of `study_variants`."""
+    return {
+        "study_id": study,
+        "position": position,
+        "name": variant.name,
+        "variant_hash": variant.hash,
+        "settings": variant.settings,
+    }
+
+
+def study_trial_row(study: int, position: int, planned: PlannedTrial) -> dict[str, Any]:
+    """The row of `study_trials`."""
+    return {
+        "study_id": study,
+        "position": position,
+        "trial_key": planned.key,
+        "variant": planned.variant,
+        "seed": planned.seed,
+    }
+
+
+def outcome_row(outcome: TrialOutcome) -> dict[str, Any]:
+    """The row of `trials`, but for its environment."""
+    return {name: getattr(outcome, name) for name in _OUTCOME}
+
+
+def point_rows(key: str, points: Iterable[CurvePoint]) -> list[dict[str, Any]]:
+    """The rows of `curves`. A loss that is no number is stored as none: SQLite has no NaN."""
+    return [
+        {
+            "trial_key": key,
+            "step": point.step,
+            "seconds": point.seconds,
+            "tokens": point.tokens,
+            "flops": point.flops,
+            "train_loss": _number(point.train_loss),
+            "val_loss": _number(point.val_loss),
+        }
+        for point in points
+    ]
+
+
+def environment_row(environment: Environment) -> dict[str, Any]:
+    """The row of `environments`; equal environments have equal hashes."""
+    content = asdict(environment)
+    text = json.dumps(content, sort_keys=True)
+    return {"hash": hashlib.sha256(text.encode()).hexdigest(), "content": content}
+
+
+def trial_record(row: Row[Any], environments: Mapping[int, Environment]) -> TrialRecord:
+    """The record of a row of `trials`."""
+    values = {name: getattr(row, name) for name in _TRIAL}
+    environment = None if row.environment_id is None else environments[row.environment_id]
+    return TrialRecord(**values, environment=environment)
+
+
+def _number(loss: float | None) -> float | None:
+    return None if loss is None or math.isnan(loss) else loss

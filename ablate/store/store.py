@@ -1,0 +1,409 @@
+"""`Store`: studies, variants, trials and curves in a database. Records go in, records come out."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy import Column, Connection, Row, Select, func, select
+
+from ablate.errors import NotFoundError
+from ablate.store.database import Database
+from ablate.store.leases import Lease
+from ablate.store.records import (
+    CurvePoint,
+    Environment,
+    PlannedTrial,
+    StudyDraft,
+    StudyRecord,
+    StudySummary,
+    TrialOutcome,
+    TrialRecord,
+    TrialState,
+    VariantRecord,
+)
+from ablate.store.rows import (
+    POINT_COLUMNS,
+    environment_row,
+    outcome_row,
+    point_rows,
+    study_trial_row,
+    study_variant_row,
+    trial_record,
+    variant_row,
+)
+from ablate.store.tables import curves, environments, studies, study_trials, study_variants, trials, variants
+
+# States of a trial that is over for good, and of one that may be run again.
+_SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)
+_UNSETTLED = (TrialState.RUNNING, TrialState.FAILED)
+# Databases limit the values in one statement, to 32,766 at least.
+_CHUNK = 5_000
+
+
+def open_store(location: str | Path, *, create: bool = True) -> Store:
+    """Open a store: a file, or a database on a server.
+
+    Args:
+        location: A path (SQLite), or a URL: `sqlite:///PATH`, `postgresql://USER@HOST/NAME`.
+        create: Make the store if there is none, and open it to write. Without it the store is opened to read, which
+            also works in a read-only folder.
+
+    Raises:
+        NotFoundError: There is no store and `create` is false.
+        StoreError: It is no store, of a newer schema, or the database refuses.
+    """
+    return Store(Database(location, create=create))
+
+
+class Store:
+    """What is known about studies and trials; made by `open_store`.
+
+    Several processes may read a store and write to it at once. Every method may raise a StoreError when the database
+    refuses (no space left, a lock, a lost connection); then nothing of the call was stored.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._environment_ids: dict[str, int] = {}
+        # Made once, as making them takes as long as running them.
+        self._put_trial_row = database.upsert(trials, where=trials.c.state.in_(_UNSETTLED))
+        self._put_points = database.upsert(curves)
+        self._put_study_variants = database.upsert(study_variants, keep=["position"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database. The store cannot be used afterwards."""
+        self._database.close()
+
+    @property
+    def where(self) -> str:
+        """The store's file, or its URL without the password."""
+        return self._database.where
+
+    @property
+    def schema_version(self) -> str:
+        """Revision of the tables, four digits."""
+        return self._database.schema_version
+
+    def lease(self, study: str) -> Lease:
+        """The right to run a study, as a context manager. The study need not exist yet."""
+        return Lease(self._database, study)
+
+    # Writing: the driver only.
+
+    def begin_study(
+        self, draft: StudyDraft, variants: Sequence[VariantRecord], planned: Sequence[PlannedTrial]
+    ) -> StudyRecord:
+        """Store a study, in place of one with the same name. Trials stay as they are, whoever planned them.
+
+        Args:
+            draft: The study.
+            variants: Its variants, in the order of the design.
+            planned: Its trials, in the order of the design; each names one of the variants.
+        """
+        now = datetime.now(UTC)
+        values = asdict(draft) | {"updated_at": now}
+        with self._database.writing() as connection:
+            connection.execute(
+                self._database.insert(studies)
+                .values(values | {"created_at": now})
+                .on_conflict_do_update(index_elements=[studies.c.name], set_=values)
+            )
+            study = self._study_row(connection, draft.name).id
+            connection.execute(study_trials.delete().where(study_trials.c.study_id == study))
+            connection.execute(study_variants.delete().where(study_variants.c.study_id == study))
+            self._put_variants(connection, study, variants)
+            self._put_planned(connection, study, planned)
+            return _study_record(connection, self._study_row(connection, draft.name))
+
+    def add_variants(self, study: str, variants: Sequence[VariantRecord]) -> None:
+        """Add variants to a study, after those it has; one with the name of an older one takes its place.
+
+        Raises:
+            NotFoundError: There is no such study.
+        """
+        with self._database.writing() as connection:
+            self._put_variants(connection, self._touch(connection, study), variants)
+
+    def plan_trials(self, study: str, planned: Sequence[PlannedTrial]) -> None:
+        """Add trials to the plan of a study, after those it has; those it has already are left alone.
+
+        Raises:
+            NotFoundError: There is no such study.
+        """
+        with self._database.writing() as connection:
+            self._put_planned(connection, self._touch(connection, study), planned)
+
+    def record_started(
+        self, key: str, variant_hash: str, seed: int, data_fingerprint: str, environment: Environment
+    ) -> bool:
+        """Store that a trial is running, with no points yet.
+
+        Returns:
+            False if the trial has finished or diverged already; then nothing is changed.
+        """
+        row = {
+            "key": key,
+            "variant_hash": variant_hash,
+            "seed": seed,
+            "state": TrialState.RUNNING,
+            "metrics": {},
+            "steps": 0,
+            "seconds": 0.0,
+            "tokens": 0,
+            "flops": 0.0,
+            "stopped_at": None,
+            "reason": "",
+            "data_fingerprint": data_fingerprint,
+            "started_at": datetime.now(UTC),
+            "finished_at": None,
+        }
+        return self._put_trial(row, (), environment)
+
+    def record_points(self, key: str, points: Sequence[CurvePoint]) -> None:
+        """Add points to the curve of a running trial; those of a trial that does not run are left out."""
+        if not points:
+            return
+        with self._database.writing() as connection:
+            running = select(trials.c.key).where(trials.c.key == key, trials.c.state == TrialState.RUNNING)
+            if connection.execute(running.with_for_update()).first() is None:
+                return
+            connection.execute(self._put_points, point_rows(key, points))
+
+    def record_outcome(self, outcome: TrialOutcome, environment: Environment) -> bool:
+        """Store how a trial ended, with its complete curve in place of the points so far.
+
+        Args:
+            outcome: How it ended. Its metrics are finite numbers; a loss in its curve that is NaN is stored as None.
+            environment: Where it ran.
+
+        Returns:
+            False if the trial had finished or diverged before; then nothing is changed.
+        """
+        return self._put_trial(outcome_row(outcome), outcome.curve, environment)
+
+    def forget_unfinished(self, keys: Sequence[str]) -> int:
+        """Remove those of the trials that run (their driver is dead) or failed, so that they are run again.
+
+        Returns:
+            How many were removed.
+        """
+        forgotten = 0
+        with self._database.writing() as connection:
+            for chunk in _chunks(keys):
+                unfinished = trials.c.key.in_(chunk) & trials.c.state.in_(_UNSETTLED)
+                forgotten += connection.execute(trials.delete().where(unfinished)).rowcount
+        return forgotten
+
+    # Reading.
+
+    def studies(self) -> list[StudySummary]:
+        """All studies with how many of their trials are in which state, the latest first."""
+        variant_counts = (
+            select(study_variants.c.study_id, func.count().label("variants"))
+            .group_by(study_variants.c.study_id)
+            .subquery()
+        )
+        trial_counts = (
+            select(
+                study_trials.c.study_id,
+                func.count().label("planned"),
+                *(func.count().filter(trials.c.state == state).label(state) for state in (*_SETTLED, *_UNSETTLED)),
+            )
+            .select_from(study_trials.outerjoin(trials, trials.c.key == study_trials.c.trial_key))
+            .group_by(study_trials.c.study_id)
+            .subquery()
+        )
+        counts = [column for column in (*variant_counts.c, *trial_counts.c) if column.name != "study_id"]
+        query = (
+            select(
+                studies.c.name,
+                studies.c.question,
+                studies.c.updated_at,
+                *(func.coalesce(column, 0).label(column.name) for column in counts),
+            )
+            .outerjoin(variant_counts, variant_counts.c.study_id == studies.c.id)
+            .outerjoin(trial_counts, trial_counts.c.study_id == studies.c.id)
+            .order_by(studies.c.updated_at.desc(), studies.c.name)
+        )
+        with self._database.reading() as connection:
+            return [StudySummary(**row) for row in connection.execute(query).mappings()]
+
+    def study(self, name: str) -> StudyRecord:
+        """One study with its variants and planned trials.
+
+        Raises:
+            NotFoundError: There is no such study; the message names the nearest.
+        """
+        with self._database.reading() as connection:
+            return _study_record(connection, self._study_row(connection, name))
+
+    def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
+        """The trials of these keys that the store holds, by key, in the order of the keys."""
+        with self._database.reading() as connection:
+            rows = _chunked(connection, keys, lambda chunk: select(trials).where(trials.c.key.in_(chunk)))
+            found = _trial_records(connection, list(rows))
+        return {key: found[key] for key in keys if key in found}
+
+    def trial(self, prefix: str) -> TrialRecord:
+        """The one trial whose key begins so.
+
+        Raises:
+            NotFoundError: There is none, or more than one.
+        """
+        query = select(trials).where(trials.c.key.startswith(prefix, autoescape=True)).order_by(trials.c.key).limit(3)
+        with self._database.reading() as connection:
+            found = _trial_records(connection, list(connection.execute(query)))
+        if not found:
+            raise NotFoundError(
+                f"there is no trial whose key begins with {prefix!r}",
+                where=self.where,
+                remedy="`ablate show STUDY` lists the trials of a study.",
+            )
+        if len(found) > 1:
+            raise NotFoundError(
+                f"the key of more than one trial begins with {prefix!r}",
+                where=self.where,
+                expected="the beginning of one key",
+                got=f"for instance {' and '.join(key[: len(prefix) + 8] for key in found)}",
+                remedy="Write more of the key.",
+            )
+        return next(iter(found.values()))
+
+    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """The learning curves of these trials, by key, by step; empty for a trial without points."""
+        points: dict[str, tuple[CurvePoint, ...]] = dict.fromkeys(keys, ())
+        with self._database.reading() as connection:
+            rows = _chunked(
+                connection,
+                list(points),
+                lambda chunk: (
+                    select(curves.c.trial_key, *POINT_COLUMNS)
+                    .where(curves.c.trial_key.in_(chunk))
+                    .order_by(curves.c.trial_key, curves.c.step)
+                ),
+            )
+            for key, group in groupby(rows, key=lambda row: str(row[0])):
+                points[key] = tuple(CurvePoint(*row[1:]) for row in group)
+        return points
+
+    # Within a transaction.
+
+    def _study_row(self, connection: Connection, name: str) -> Row[Any]:
+        row = connection.execute(select(studies).where(studies.c.name == name)).first()
+        if row is not None:
+            return row
+        names = list(connection.execute(select(studies.c.name).order_by(studies.c.name)).scalars())
+        near = difflib.get_close_matches(name, names, n=3)
+        raise NotFoundError(
+            f"there is no study {name!r}",
+            where=self.where,
+            expected=f"one of {', '.join(near or names[:10])}" if names else None,
+            remedy="`ablate list` shows all studies." if names else "Run one: `ablate study FILE`.",
+        )
+
+    def _touch(self, connection: Connection, name: str) -> int:
+        study: int = self._study_row(connection, name).id
+        connection.execute(studies.update().where(studies.c.id == study).values(updated_at=datetime.now(UTC)))
+        return study
+
+    def _put_variants(self, connection: Connection, study: int, added: Sequence[VariantRecord]) -> None:
+        if not added:
+            return
+        first = _next_position(connection, study, study_variants.c.study_id, study_variants.c.position)
+        connection.execute(
+            self._database.insert(variants).on_conflict_do_nothing(), [variant_row(variant) for variant in added]
+        )
+        connection.execute(
+            self._put_study_variants,
+            [study_variant_row(study, position, variant) for position, variant in enumerate(added, first)],
+        )
+
+    def _put_planned(self, connection: Connection, study: int, added: Sequence[PlannedTrial]) -> None:
+        if not added:
+            return
+        first = _next_position(connection, study, study_trials.c.study_id, study_trials.c.position)
+        connection.execute(
+            self._database.insert(study_trials).on_conflict_do_nothing(),
+            [study_trial_row(study, position, planned) for position, planned in enumerate(added, first)],
+        )
+
+    def _put_trial(self, row: dict[str, Any], curve: Sequence[CurvePoint], environment: Environment) -> bool:
+        """Write a trial and its curve in place of an unsettled one; False, and nothing written, if it is settled."""
+        row = row | {"environment_id": self._environment_id(environment)}
+        with self._database.writing() as connection:
+            if not connection.execute(self._put_trial_row, row).rowcount:
+                return False
+            connection.execute(curves.delete().where(curves.c.trial_key == row["key"]))
+            if curve:
+                connection.execute(self._put_points, point_rows(row["key"], curve))
+        return True
+
+    def _environment_id(self, environment: Environment) -> int:
+        row = environment_row(environment)
+        if row["hash"] not in self._environment_ids:
+            # A transaction of its own: were it part of one that fails, we would remember a row that is not there.
+            with self._database.writing() as connection:
+                connection.execute(self._database.insert(environments).on_conflict_do_nothing(), row)
+                query = select(environments.c.id).where(environments.c.hash == row["hash"])
+                self._environment_ids[row["hash"]] = connection.execute(query).scalar_one()
+        return self._environment_ids[row["hash"]]
+
+
+def _study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
+    variant_columns = (study_variants.c.name, study_variants.c.settings, variants)
+    variant_rows = connection.execute(
+        select(*variant_columns)
+        .join(variants, variants.c.hash == study_variants.c.variant_hash)
+        .where(study_variants.c.study_id == row.id)
+        .order_by(study_variants.c.position)
+    )
+    planned_rows = connection.execute(
+        select(study_trials.c.trial_key, study_trials.c.variant, study_trials.c.seed)
+        .where(study_trials.c.study_id == row.id)
+        .order_by(study_trials.c.position)
+    )
+    return StudyRecord(
+        **row._mapping,
+        variants=tuple(VariantRecord(**variant) for variant in variant_rows.mappings()),
+        planned=tuple(PlannedTrial(*planned) for planned in planned_rows),
+    )
+
+
+def _trial_records(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, TrialRecord]:
+    ids = sorted({row.environment_id for row in rows if row.environment_id is not None})
+    found = _chunked(connection, ids, lambda chunk: select(environments).where(environments.c.id.in_(chunk)))
+    environment = {row.id: Environment(**row.content) for row in found}
+    return {row.key: trial_record(row, environment) for row in rows}
+
+
+def _next_position(connection: Connection, study: int, owner: Column[int], position: Column[int]) -> int:
+    last = connection.execute(select(func.max(position)).where(owner == study)).scalar()
+    return 0 if last is None else last + 1
+
+
+def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(values), _CHUNK):
+        yield values[start : start + _CHUNK]
+
+
+def _chunked(
+    connection: Connection, values: Sequence[Any], query: Callable[[Sequence[Any]], Select[Any]]
+) -> Iterator[Any]:
+    """The rows of a query, asked for some values at a time."""
+    for chunk in _chunks(values):
+        yield from connection.execute(query(chunk))

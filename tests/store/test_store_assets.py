@@ -1,0 +1,46 @@
+"""Stores that older versions of ablate wrote are opened and mean the same."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from store_samples import HERE, as_record, draft, outcome, planned, variant
+
+from ablate.store import TrialState, open_store
+from ablate.store.migrations import SCHEMA_VERSION
+
+ASSETS = Path(__file__).parent / "assets"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in ASSETS.glob("store_v*.db")))
+@pytest.mark.parametrize("create", [True, False])
+def test_an_older_store(tmp_path: Path, name: str, create: bool) -> None:
+    shutil.copy(ASSETS / name, tmp_path)
+    with open_store(tmp_path / name, create=create) as store:
+        assert store.schema_version == SCHEMA_VERSION
+        study = store.study("simplify_block")
+        assert study.variants == (variant("baseline", norm="rms"), variant("no_norm", norm="none"))
+        assert study.planned == tuple(planned(name, seed) for seed in (0, 1) for name in ("baseline", "no_norm"))
+        for field in ("question", "source", "space", "text", "objective", "baseline"):
+            assert getattr(study, field) == getattr(draft(), field)
+        finished, diverged = outcome("baseline", 0), outcome("no_norm", 0, TrialState.DIVERGED, points=2)
+        keys = [trial.key for trial in study.planned]
+        found = store.trials(keys)
+        assert list(found) == keys[:3]
+        assert found[finished.key] == as_record(finished)
+        assert found[diverged.key] == as_record(diverged)
+        assert found[keys[2]].state is TrialState.RUNNING
+        assert store.curves(keys) == dict.fromkeys(keys, ()) | {
+            finished.key: finished.curve,
+            diverged.key: diverged.curve,
+        }
+        (summary,) = store.studies()
+        assert (summary.variants, summary.planned) == (2, 4)
+        assert (summary.finished, summary.diverged, summary.failed, summary.running) == (1, 1, 0, 1)
+        assert store.record_outcome(outcome("baseline", 1), HERE)
+
+
+def test_every_schema_has_its_asset() -> None:
+    assert len(list(ASSETS.glob("store_v*.db"))) == int(SCHEMA_VERSION)

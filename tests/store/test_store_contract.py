@@ -1,0 +1,276 @@
+"""What a store promises, on every backend."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import func, select
+from sqlalchemy.exc import IntegrityError
+from store_samples import HERE, as_record, begin, curve, digest, draft, outcome, planned, sql, start, variant
+
+from ablate.errors import NotFoundError
+from ablate.store import Store, TrialState, open_store
+from ablate.store.tables import curves, environments, metadata
+
+
+def test_a_new_store_is_empty(store: Store) -> None:
+    assert store.studies() == []
+    assert store.trials([digest("x")]) == {}
+    assert store.curves([digest("x")]) == {digest("x"): ()}
+    assert store.schema_version == "0001"
+
+
+def test_a_study_comes_back_in_the_order_of_its_design(store: Store) -> None:
+    names = ["z", "baseline", "a"]
+    before = datetime.now(UTC)
+    variants = [variant(name, norm=name, values="dense") for name in names]
+    trials = [planned(name, seed) for seed in range(3) for name in names]
+    written = store.begin_study(draft(), variants, trials)
+    assert written == store.study("simplify_block")
+    assert written.variants == tuple(variants)
+    assert list(written.variants[0].settings) == ["norm", "values"]
+    assert written.planned == tuple(trials)
+    for name in ("name", "question", "source", "space", "text", "objective", "baseline"):
+        assert getattr(written, name) == getattr(draft(), name)
+    assert before <= written.created_at == written.updated_at <= datetime.now(UTC)
+    assert written.created_at.utcoffset() == timedelta(0)
+
+
+def test_a_rerun_with_a_changed_space_replaces_the_plan_and_keeps_the_trials(store: Store) -> None:
+    begin(store, ["baseline", "old"])
+    store.record_outcome(outcome("old", 0), HERE)
+    first = store.study("s")
+    changed = replace(draft("s"), question="Another?", space={"name": "s"})
+    second = store.begin_study(changed, [variant("new"), variant("baseline")], [planned("new", 5)])
+    assert (second.id, second.created_at) == (first.id, first.created_at)
+    assert second.updated_at > first.updated_at
+    assert (second.question, second.space) == ("Another?", {"name": "s"})
+    assert [known.name for known in second.variants] == ["new", "baseline"]
+    assert second.planned == (planned("new", 5),)
+    assert store.trial(outcome("old", 0).key) == as_record(outcome("old", 0))
+
+
+def test_a_planned_trial_must_be_of_a_variant_of_the_study(store: Store) -> None:
+    begin(store)
+    with pytest.raises(IntegrityError):
+        store.begin_study(draft("s"), [variant("baseline")], [planned("stranger", 0)])
+    assert len(store.study("s").planned) == 4  # The failed call changed nothing.
+
+
+def test_adding_variants_and_trials_appends_and_may_be_repeated(store: Store) -> None:
+    begin(store, ["baseline"], seeds=1)
+    for _ in range(2):
+        store.add_variants("s", [variant("b"), variant("a")])
+        store.plan_trials("s", [planned("b", 0), planned("baseline", 0), planned("a", 0)])
+    store.plan_trials("s", [])
+    store.add_variants("s", [])
+    study = store.study("s")
+    assert [known.name for known in study.variants] == ["baseline", "b", "a"]
+    assert study.planned == (planned("baseline", 0), planned("b", 0), planned("a", 0))
+    for add in (store.add_variants, store.plan_trials):
+        with pytest.raises(NotFoundError):
+            add("unknown", [])
+
+
+def test_the_life_of_a_trial(store: Store) -> None:
+    begin(store)
+    before = datetime.now(UTC)
+    key = start(store, "no_norm", 1)
+    running = store.trial(key)
+    assert (running.state, running.metrics, running.finished_at) == (TrialState.RUNNING, {}, None)
+    assert (running.environment, running.seed, running.variant_hash) == (HERE, 1, digest("no_norm"))
+    assert running.started_at is not None
+    assert before <= running.started_at <= datetime.now(UTC)
+
+    points = curve(4)
+    store.record_points(key, points[:3])
+    store.record_points(key, points[2:])  # A point that comes twice is one point.
+    store.record_points(key, [])
+    assert store.curves([key]) == {key: points}
+
+    ended = replace(outcome("no_norm", 1), curve=curve(9, slope=0.25))
+    assert store.record_outcome(ended, HERE)
+    assert store.trial(key) == as_record(ended)
+    assert store.curves([key]) == {key: ended.curve}
+
+
+@pytest.mark.parametrize("settled", [TrialState.FINISHED, TrialState.DIVERGED])
+def test_a_settled_trial_never_changes(store: Store, settled: TrialState) -> None:
+    begin(store)
+    first = outcome("baseline", 0, settled)
+    assert store.record_outcome(first, HERE)
+    assert not store.record_outcome(replace(first, metrics={"val_loss": 9.0}, curve=curve(2)), HERE)
+    assert not store.record_outcome(outcome("baseline", 0, TrialState.FAILED), HERE)
+    assert not store.record_started(first.key, first.variant_hash, 0, "other", HERE)
+    store.record_points(first.key, curve(30))
+    assert store.forget_unfinished([first.key]) == 0
+    assert store.trial(first.key) == as_record(first)
+    assert store.curves([first.key]) == {first.key: first.curve}
+
+
+def test_a_failed_trial_can_be_run_again(store: Store) -> None:
+    begin(store)
+    failed = outcome("baseline", 0, TrialState.FAILED)
+    store.record_outcome(failed, HERE)
+    start(store, "baseline", 0)
+    assert store.curves([failed.key]) == {failed.key: ()}
+    assert store.record_outcome(outcome("baseline", 0), HERE)
+    assert store.trial(failed.key).state is TrialState.FINISHED
+
+
+def test_unfinished_trials_are_forgotten_with_their_points(store: Store, location: str) -> None:
+    begin(store, seeds=4)
+    running = start(store, "baseline", 0)
+    store.record_points(running, curve(3))
+    store.record_outcome(outcome("baseline", 1, TrialState.FAILED), HERE)
+    store.record_outcome(outcome("baseline", 2), HERE)
+    store.record_outcome(outcome("baseline", 3, TrialState.DIVERGED), HERE)
+    spared = start(store, "no_norm", 0)
+    keys = [trial.key for trial in store.study("s").planned if trial.variant == "baseline"]
+    assert store.forget_unfinished(keys) == 2
+    assert store.forget_unfinished(keys) == 0
+    assert set(store.trials(keys)) == {outcome("baseline", 2).key, outcome("baseline", 3).key}
+    assert store.trial(spared).state is TrialState.RUNNING
+    with sql(location) as connection:
+        left = connection.execute(select(func.count()).where(curves.c.trial_key == running)).scalar()
+    assert left == 0
+    store.record_points(running, curve(3))  # Of a driver that was thought dead: left out.
+    assert store.curves([running]) == {running: ()}
+
+
+def test_an_outcome_is_stored_whole_or_not_at_all(store: Store) -> None:
+    begin(store)
+    key = start(store, "baseline", 0)
+    store.record_points(key, curve(2))
+    broken = replace(outcome("baseline", 0), curve=(replace(curve(1)[0], tokens=None),))  # type: ignore[arg-type]
+    with pytest.raises(IntegrityError):
+        store.record_outcome(broken, HERE)
+    assert store.trial(key).state is TrialState.RUNNING
+    assert store.curves([key]) == {key: curve(2)}
+
+
+def test_a_loss_that_is_no_number_is_stored_as_none(store: Store) -> None:
+    begin(store)
+    first, second = curve(2)
+    written = (replace(first, val_loss=math.nan), replace(second, train_loss=math.inf))
+    store.record_outcome(replace(outcome("baseline", 0, TrialState.DIVERGED), curve=written), HERE)
+    key = outcome("baseline", 0).key
+    assert store.curves([key])[key] == (replace(first, val_loss=None), replace(second, train_loss=math.inf))
+
+
+def test_text_that_no_database_can_hold_does_not_lose_a_trial(store: Store) -> None:
+    begin(store)
+    failed = replace(outcome("baseline", 0, TrialState.FAILED), reason="ValueError: \0 in '\udcff.txt' 𐍈")
+    assert store.record_outcome(failed, HERE)
+    assert store.trial(failed.key).reason == "ValueError: � in '�.txt' 𐍈"
+
+
+def test_equal_environments_are_one_row(store: Store, location: str) -> None:
+    begin(store)
+    other = replace(HERE, git_commit=None, git_clean=None)
+    reordered = replace(HERE, versions=dict(reversed(HERE.versions.items())))
+    for seed, environment in enumerate([HERE, other, reordered, HERE]):
+        store.record_outcome(outcome("baseline", seed), environment)
+    with sql(location) as connection:
+        assert connection.execute(select(func.count()).select_from(environments)).scalar() == 2
+    assert store.trial(outcome("baseline", 1).key).environment == other
+
+
+def test_a_study_counts_the_trials_that_another_study_ran(store: Store) -> None:
+    begin(store, study="first")
+    begin(store, ["baseline", "new"], study="second")
+    store.record_outcome(outcome("baseline", 0), HERE)
+    assert {summary.name: (summary.planned, summary.finished) for summary in store.studies()} == {
+        "first": (4, 1),
+        "second": (4, 1),
+    }
+
+
+def test_summaries_agree_with_counting_by_hand(store: Store) -> None:
+    chance = random.Random(7)
+    states: dict[tuple[str, int], TrialState] = {}
+    names = [f"v{i}" for i in range(5)]
+    store.begin_study(draft("empty"), [], [])
+    plans = {f"study {i}": chance.sample([(name, seed) for name in names for seed in range(6)], 12) for i in range(4)}
+    for study, plan in plans.items():
+        store.begin_study(draft(study), [variant(name) for name in names], [planned(*trial) for trial in plan])
+    for trial in sorted({trial for plan in plans.values() for trial in plan}):
+        states[trial] = chance.choice(list(TrialState))
+        if states[trial] is TrialState.RUNNING:
+            start(store, *trial)
+        elif states[trial] is not TrialState.WAITING:
+            store.record_outcome(outcome(*trial, state=states[trial]), HERE)
+    summaries = {summary.name: summary for summary in store.studies()}
+    assert list(summaries) == ["study 3", "study 2", "study 1", "study 0", "empty"]  # The latest first.
+    assert (summaries["empty"].variants, summaries["empty"].planned, summaries["empty"].finished) == (0, 0, 0)
+    for study, plan in plans.items():
+        assert (summaries[study].variants, summaries[study].planned) == (5, 12)
+        for state in set(TrialState) - {TrialState.WAITING}:
+            assert getattr(summaries[study], state) == sum(states[trial] is state for trial in plan)
+        assert summaries[study].updated_at == store.study(study).updated_at
+
+
+def test_an_unknown_study_names_the_nearest(store: Store) -> None:
+    with pytest.raises(NotFoundError, match="Run one"):
+        store.study("simplify_blok")
+    for name in ("simplify_block", "softmax", "gate"):
+        store.begin_study(draft(name), [], [])
+    with pytest.raises(NotFoundError, match=r"one of simplify_block[.]"):
+        store.study("simplify_blok")
+    with pytest.raises(NotFoundError, match=r"one of gate, simplify_block, softmax[.]"):
+        store.study("zzz")
+
+
+def test_a_trial_is_found_by_the_beginning_of_its_key(store: Store) -> None:
+    begin(store, seeds=40)
+    keys = [outcome("baseline", seed).key for seed in range(40)]
+    for seed in range(40):
+        store.record_outcome(outcome("baseline", seed, points=0), HERE)
+    for key in keys:
+        unique = next(n for n in range(65) if sum(other.startswith(key[:n]) for other in keys) == 1)
+        assert store.trial(key[:unique]).key == key
+        if unique > 0:
+            with pytest.raises(NotFoundError, match="Write more of the key"):
+                store.trial(key[: unique - 1])
+    for prefix in ("%", "_" * 64, "x"):
+        with pytest.raises(NotFoundError, match="there is no trial"):
+            store.trial(prefix)
+
+
+def test_many_keys_at_once(store: Store) -> None:
+    begin(store, ["baseline"], seeds=12)
+    for seed in range(12):
+        store.record_outcome(outcome("baseline", seed), HERE)
+    real = [outcome("baseline", seed).key for seed in range(12)]
+    keys = [digest(("stranger", i)) for i in range(40_000)]
+    for place, key in enumerate(real):
+        keys.insert(place * 3_500, key)
+    assert list(store.trials(keys)) == real
+    found = store.curves(keys)
+    assert list(found) == keys
+    assert {key: points for key, points in found.items() if points} == dict.fromkeys(real, curve(5))
+    assert store.forget_unfinished(keys) == 0
+
+
+def test_what_was_written_is_there_after_closing(location: str) -> None:
+    with open_store(location) as first:
+        begin(first)
+        first.record_outcome(outcome("baseline", 0), HERE)
+        study = first.study("s")
+    for create in (False, True):
+        with open_store(location, create=create) as second:
+            assert second.study("s") == study
+            assert second.trial(outcome("baseline", 0).key) == as_record(outcome("baseline", 0))
+
+
+def test_the_migrations_make_the_tables_that_the_code_expects(store: Store, location: str) -> None:
+    from alembic.autogenerate import compare_metadata
+    from alembic.runtime.migration import MigrationContext
+
+    with sql(location) as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        assert compare_metadata(context, metadata) == []

@@ -1,0 +1,169 @@
+"""One driver for each study, whatever dies and however many ask at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from sqlalchemy import func, select, update
+from store_samples import begin, now, sql
+
+from ablate.errors import StudyBusyError
+from ablate.store import Store, open_store
+from ablate.store.leases import PATIENCE
+from ablate.store.tables import leases, studies
+
+HOLD = """
+import sys, time
+from ablate.store import open_store
+with open_store(sys.argv[1]) as store, store.lease("s"):
+    print("held", flush=True)
+    time.sleep(100)
+"""
+
+
+def change(location: str, **values: Any) -> None:
+    with sql(location) as connection:
+        connection.execute(update(leases).values(**values))
+
+
+def test_a_second_driver_hears_who_holds_the_study(store: Store, location: str) -> None:
+    with store.lease("s"):
+        with store.lease("another study"):
+            pass
+        with open_store(location) as second, pytest.raises(StudyBusyError) as caught, second.lease("s"):
+            pass
+        assert f"'s' is being run by process {os.getpid()} on " in str(caught.value)
+        assert f"{now():%Y-%m-%d}" in str(caught.value)
+        assert "same command again" in str(caught.value)
+    with store.lease("s"):
+        pass
+
+
+def test_a_lease_is_given_back_when_the_body_fails(store: Store) -> None:
+    with pytest.raises(KeyboardInterrupt), store.lease("s"):
+        raise KeyboardInterrupt
+    with store.lease("s"):
+        pass
+
+
+@pytest.mark.parametrize("reaped", [True, False])
+def test_a_killed_driver_loses_the_study_at_once(store: Store, location: str, reaped: bool) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, location], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(StudyBusyError, match=f"process {holder.pid}"), store.lease("s"):
+            pass
+        holder.kill()
+        if reaped:
+            holder.wait()
+        else:
+            while psutil.Process(holder.pid).status() != psutil.STATUS_ZOMBIE:
+                time.sleep(0.01)
+        with store.lease("s") as lease:
+            lease.renew()
+
+
+def test_a_process_that_got_the_number_of_a_dead_driver_does_not_count(store: Store, location: str) -> None:
+    with store.lease("s") as lost:
+        change(location, process_started=psutil.Process().create_time() - 3600)
+        with store.lease("s") as lease:
+            lease.renew()
+            with pytest.raises(StudyBusyError):
+                lost.renew()
+        with pytest.raises(StudyBusyError, match="just ended"):
+            lost.renew()
+
+
+def test_a_driver_on_another_machine_is_believed_for_a_minute(store: Store, location: str) -> None:
+    with store.lease("s"):
+        change(location, host="elsewhere", pid=2**22 + 1, heartbeat=now() - 0.9 * PATIENCE)
+        with pytest.raises(StudyBusyError, match="on elsewhere"), store.lease("s"):
+            pass
+        change(location, heartbeat=now() - 1.1 * PATIENCE)
+        with store.lease("s") as lease:
+            lease.renew()
+
+
+def test_renewing_keeps_a_lease_alive(store: Store, location: str) -> None:
+    with store.lease("s") as lease:
+        change(location, host="elsewhere", heartbeat=now() - 2 * PATIENCE)
+        lease.renew()
+        with pytest.raises(StudyBusyError), store.lease("s"):
+            pass
+
+
+def test_a_late_exit_does_not_end_the_lease_of_the_next_driver(store: Store, location: str) -> None:
+    first = store.lease("s")
+    first.__enter__()
+    change(location, heartbeat=now() - 2 * PATIENCE)
+    with store.lease("s") as second:
+        first.__exit__(None, None, None)
+        second.renew()
+
+
+def race_for_lease(location: str, rounds: int, number: int, barrier: Barrier, won: Any) -> None:
+    """In odd rounds the lease of a dead driver is there already."""
+    with open_store(location) as store:
+        for turn in range(rounds):
+            if turn % 2 and number == 0:
+                store.lease("s").__enter__()
+                change(location, host="elsewhere", heartbeat=now() - 2 * PATIENCE)
+            barrier.wait()
+            lease = store.lease("s")
+            try:
+                lease.__enter__()
+            except StudyBusyError:
+                barrier.wait()
+            else:
+                won[turn * barrier.parties + number] = 1
+                barrier.wait()
+                lease.__exit__(None, None, None)
+            barrier.wait()
+
+
+def test_of_several_that_race_for_a_lease_one_gets_it(store: Store, location: str) -> None:
+    processes, rounds = 4, 30
+    context = multiprocessing.get_context("spawn")
+    barrier, won = context.Barrier(processes, timeout=60), context.Array("i", processes * rounds)
+    racers = [
+        context.Process(target=race_for_lease, args=(location, rounds, number, barrier, won))
+        for number in range(processes)
+    ]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    assert [racer.exitcode for racer in racers] == [0] * processes
+    assert [sum(won[turn * processes : (turn + 1) * processes]) for turn in range(rounds)] == [1] * rounds
+
+
+def race_to_make(locations: list[str], barrier: Barrier) -> None:
+    for number, location in enumerate(locations):
+        barrier.wait()
+        with open_store(location) as store:
+            begin(store, study=f"{os.getpid()} {number}")
+
+
+def test_several_processes_may_make_the_same_store_at_once(tmp_path: Path) -> None:
+    processes = 3
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(processes, timeout=60)
+    locations = [str(tmp_path / f"{number}.db") for number in range(8)]
+    racers = [context.Process(target=race_to_make, args=(locations, barrier)) for _ in range(processes)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    assert [racer.exitcode for racer in racers] == [0] * processes
+    for location in locations:
+        with sql(location) as connection:
+            assert connection.execute(select(func.count()).select_from(studies)).scalar() == processes

@@ -1,0 +1,257 @@
+"""Stores that cannot be opened, read or written: one clear paragraph each, and nothing harmed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from store_samples import HERE, begin, outcome, sql
+
+from ablate.errors import AblateError, NotFoundError, StoreError
+from ablate.store import Store, open_store
+from ablate.store.database import Database
+
+# Root may write everywhere, so the tests of read-only places run as somebody else.
+AS_NOBODY = """
+import os, sys
+from ablate.errors import AblateError
+import ablate.store.migrations, sqlite3, alembic.command
+from ablate.store import open_store
+sys.path.insert(0, {tests!r})
+from store_samples import HERE, begin, outcome
+if os.geteuid() == 0:
+    os.seteuid(65534)
+location = sys.argv[1]
+try:
+{body}
+except AblateError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def as_nobody(location: Path, body: str) -> str:
+    lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
+    script = AS_NOBODY.format(tests=str(Path(__file__).parent), body=lines)
+    done = subprocess.run([sys.executable, "-c", script, location], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder whose parents everybody may enter."""
+    made = Path(tempfile.mkdtemp())
+    made.chmod(0o777)
+    yield made
+    made.chmod(0o777)
+    shutil.rmtree(made)
+
+
+def make(path: Path) -> None:
+    with open_store(path) as store:
+        begin(store)
+        store.record_outcome(outcome("baseline", 0), HERE)
+
+
+def refusal(location: str | Path, *, create: bool = True) -> AblateError:
+    with pytest.raises(AblateError) as caught:
+        open_store(location, create=create)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize("form", ["{}", "sqlite:///{}"])
+def test_a_path_or_a_url(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "new folder" / "a.db"
+    make(path)
+    with open_store(form.format(path), create=False) as store:
+        assert store.where == str(path)
+        assert store.study("s").name == "s"
+
+
+def test_a_path_below_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    make(Path("~/a.db"))
+    assert (tmp_path / "a.db").exists()
+
+
+def test_in_memory() -> None:
+    with open_store("sqlite://") as store:
+        begin(store)
+        assert store.study("s").name == "s"
+
+
+def test_a_missing_store_says_how_to_make_one(tmp_path: Path) -> None:
+    error = refusal(tmp_path / "none" / "a.db", create=False)
+    assert isinstance(error, NotFoundError)
+    assert "ablate study" in str(error)
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_empty_database_is_no_store_until_someone_makes_it_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    path.touch()
+    assert isinstance(refusal(path, create=False), NotFoundError)
+    assert path.stat().st_size == 0
+    make(path)
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_not_a_database(tmp_path: Path, create: bool) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text("name: simplify_block\n" * 100)
+    error = refusal(path, create=create)
+    assert isinstance(error, StoreError)
+    assert "is not a database" in str(error)
+    assert path.read_text() == "name: simplify_block\n" * 100
+    assert os.listdir(tmp_path) == ["space.yaml"]
+
+
+def test_a_damaged_store(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    make(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xaa" * (len(whole) - 4096))
+    with pytest.raises(StoreError, match="damaged"), open_store(path) as store:
+        store.studies()
+
+
+@pytest.mark.parametrize("version", ["0002", "0999", "1000"])
+def test_a_newer_schema(location: str, version: str) -> None:
+    with open_store(location) as store:
+        begin(store)
+    with sql(location) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
+    for create in (True, False):
+        message = str(refusal(location, create=create))
+        assert "newer ablate" in message
+        assert f"schema {version}" in message
+        assert "pip install -U" in message
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["CREATE TABLE notes (id INTEGER)"],
+        ["CREATE TABLE alembic_version (version_num TEXT)", "INSERT INTO alembic_version VALUES ('ae1027a6acf')"],
+    ],
+)
+def test_the_database_of_another_program_is_left_alone(location: str, statements: list[str]) -> None:
+    with sql(location) as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+    for create in (True, False):
+        assert "another program" in str(refusal(location, create=create))
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    for create in (True, False):
+        assert "is a folder" in str(refusal(tmp_path, create=create))
+
+
+def test_a_path_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert isinstance(refusal(tmp_path / "file" / "deeper" / "a.db"), StoreError)
+    assert isinstance(refusal(tmp_path / "file" / "a.db"), StoreError)
+    assert isinstance(refusal(tmp_path / "file" / "a.db", create=False), NotFoundError)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+def test_a_place_where_nobody_may_write() -> None:
+    assert "cannot be opened" in str(refusal("/proc/a.db"))
+
+
+def test_a_read_only_folder_can_be_read_but_not_written(folder: Path) -> None:
+    path = folder / "a #1?%20.db"
+    make(path)
+    folder.chmod(0o555)
+    read = "with open_store(location, create=False) as store:\n print(len(store.study('s').planned))\n"
+    assert as_nobody(path, read) == "4\n"
+    assert os.listdir(folder) == [path.name]
+    assert "cannot be" in as_nobody(path, "open_store(location)")
+    assert "read-only" in as_nobody(path, read + " begin(store)")
+    assert as_nobody(folder / "b.db", "open_store(location)").startswith("StoreError")
+
+
+def test_a_read_only_file_in_a_folder_that_is_not(folder: Path) -> None:
+    path = folder / "a.db"
+    make(path)
+    path.chmod(0o444)
+    read = "with open_store(location, create=False) as store:\n print(store.studies()[0].finished)"
+    assert as_nobody(path, read) == "1\n"
+    assert "read-only" in as_nobody(path, "open_store(location)")
+
+
+def test_a_folder_that_one_may_not_enter(folder: Path) -> None:
+    make(folder / "a.db")
+    folder.chmod(0o700)
+    for create in (True, False):
+        said = as_nobody(folder / "a.db", f"open_store(location, create={create})")
+        assert said.startswith("StoreError")
+        assert "Permission denied" in said
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    make(path)
+    database = Database(path, create=True)
+    with Store(database) as store:
+        # SQLite says the same when a file may not grow as when the disk is full.
+        with database.reading() as connection:
+            connection.exec_driver_sql("PRAGMA max_page_count = 1")
+        failed = outcome("baseline", 1, points=1000)
+        with pytest.raises(StoreError, match="no space is left") as caught:
+            store.record_outcome(failed, HERE)
+        assert "same command again" in str(caught.value)
+        assert store.trials([failed.key]) == {}
+        with database.reading() as connection:
+            connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+        assert store.record_outcome(failed, HERE)
+        assert store.curves([failed.key])[failed.key] == failed.curve
+
+
+def test_a_locked_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.db"
+    make(path)
+    monkeypatch.setattr("ablate.store.database._PATIENCE", 0.05)
+    browser = sqlite3.connect(path, isolation_level=None)
+    browser.execute("BEGIN IMMEDIATE")
+    with open_store(path, create=False) as reader:
+        assert reader.studies()[0].finished == 1  # Reading goes on.
+        with pytest.raises(StoreError, match="locked"):
+            reader.record_outcome(outcome("baseline", 1), HERE)
+    assert "locked" in str(refusal(path))
+    browser.close()
+    make(path)
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://me:secret@host/name", "oracle+x://me:secret@host", "://", "postgresql://me:secret@host:port/name"]
+)
+def test_a_url_that_cannot_be_a_store(url: str) -> None:
+    error = refusal(url)
+    assert "postgresql://USER@HOST/NAME" in str(error)
+    assert "secret" not in str(error)
+
+
+def test_a_missing_driver_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    for spelling in ("postgresql", "postgres"):
+        message = str(refusal(f"{spelling}://me:secret@host/name"))
+        assert "pip install 'psycopg[binary]'" in message
+        assert "secret" not in message
+
+
+def test_a_server_that_does_not_answer() -> None:
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    message = str(refusal("postgresql://me:secret@127.0.0.1:1/name"))
+    assert "does not answer" in message
+    assert "secret" not in message

@@ -1,0 +1,144 @@
+"""Whatever a record holds comes back, on every backend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, timedelta, timezone
+from itertools import count
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from store_samples import HERE, as_record, begin, digest, outcome
+
+from ablate.store import (
+    CurvePoint,
+    Environment,
+    PlannedTrial,
+    Store,
+    StudyDraft,
+    TrialOutcome,
+    TrialState,
+    VariantRecord,
+)
+
+# One store serves all examples: each writes under a name or key of its own.
+shared_store = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+serial = count()
+
+words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+texts = words | st.builds(lambda piece: piece * 50_000, words.filter(bool))
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+counts = st.integers(0, 2**63 - 1)
+times = st.datetimes(
+    timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=45)), timezone(timedelta(hours=-11))])
+).filter(lambda time: 1 < time.year < 9998)
+scalars = st.none() | st.booleans() | st.integers() | numbers | words
+plain: st.SearchStrategy[Any] = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3), max_leaves=10
+)
+objects = st.dictionaries(words, plain, max_size=4)
+environments = st.builds(
+    Environment,
+    versions=st.dictionaries(words, words, max_size=3),
+    device=words,
+    host=words,
+    git_commit=st.none() | words,
+    git_clean=st.none() | st.booleans(),
+    command=texts,
+)
+curves = st.lists(
+    st.builds(
+        CurvePoint,
+        step=counts,
+        seconds=numbers,
+        tokens=counts,
+        flops=numbers,
+        train_loss=st.none() | numbers,
+        val_loss=st.none() | numbers,
+    ),
+    max_size=5,
+    unique_by=lambda point: point.step,
+).map(lambda points: tuple(sorted(points, key=lambda point: point.step)))
+outcomes = st.builds(
+    TrialOutcome,
+    key=st.just(""),
+    variant_hash=st.just(digest("baseline")),
+    seed=counts,
+    state=st.sampled_from([TrialState.FINISHED, TrialState.DIVERGED, TrialState.FAILED]),
+    metrics=st.dictionaries(words, numbers, max_size=3),
+    steps=counts,
+    seconds=numbers,
+    tokens=counts,
+    flops=numbers,
+    stopped_at=st.none() | counts,
+    reason=texts,
+    data_fingerprint=words,
+    started_at=times,
+    finished_at=times,
+    curve=curves,
+)
+
+
+@shared_store
+@given(written=outcomes, environment=environments)
+def test_a_trial(store: Store, written: TrialOutcome, environment: Environment) -> None:
+    begin(store)
+    written = replace(written, key=digest(next(serial)))
+    assert store.record_outcome(written, environment)
+    read = store.trial(written.key)
+    assert read == as_record(written, environment)
+    assert read.started_at is not None
+    assert read.started_at.utcoffset() == timedelta(0)
+    assert store.curves([written.key]) == {written.key: written.curve}
+
+
+@shared_store
+@given(written=outcomes)
+def test_points_of_a_running_trial(store: Store, written: TrialOutcome) -> None:
+    begin(store)
+    key = digest(next(serial))
+    store.record_started(key, written.variant_hash, written.seed, written.data_fingerprint, HERE)
+    for point in written.curve:
+        store.record_points(key, [point])
+    assert store.curves([key]) == {key: written.curve}
+    assert store.trial(key).data_fingerprint == written.data_fingerprint
+    assert store.record_outcome(replace(outcome("baseline", 0), key=key, curve=()), HERE)
+    assert store.curves([key]) == {key: ()}
+
+
+@shared_store
+@given(
+    drafts=st.builds(
+        StudyDraft,
+        name=st.just(""),
+        question=texts,
+        source=texts,
+        space=objects,
+        text=texts,
+        objective=objects,
+        baseline=words,
+    ),
+    names=st.lists(words, unique=True, max_size=4),
+    settings_of=st.dictionaries(words, words, max_size=3),
+    spec=objects,
+    parameters=counts,
+    seeds=st.lists(counts, unique=True, max_size=3),
+)
+def test_a_study(
+    store: Store,
+    drafts: StudyDraft,
+    names: list[str],
+    settings_of: dict[str, str],
+    spec: dict[str, Any],
+    parameters: int,
+    seeds: list[int],
+) -> None:
+    drafts = replace(drafts, name=f"study {next(serial)}")
+    variants = tuple(VariantRecord(name, digest(next(serial)), settings_of, spec, parameters) for name in names)
+    planned = tuple(PlannedTrial(digest((name, seed)), name, seed) for seed in seeds for name in names)
+    store.begin_study(drafts, variants, planned)
+    read = store.study(drafts.name)
+    assert (read.variants, read.planned) == (variants, planned)
+    for name in ("question", "source", "space", "text", "objective", "baseline"):
+        assert getattr(read, name) == getattr(drafts, name)
