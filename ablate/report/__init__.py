@@ -1,0 +1,5 @@
+"""Reads the store and says what a study found: rows, answer, table, JSON. Needs no torch."""
+
+from ablate.report.study import StudyReader, StudyReport, VariantRow, read_study
+
+__all__ = ["StudyReader", "StudyReport", "VariantRow", "read_study"]

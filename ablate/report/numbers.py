@@ -1,0 +1,52 @@
+"""Numbers as a person wants to read them: as many digits as mean something, and no more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+MISSING = "-"
+
+
+def decimals_for(margin: float, half_widths: Iterable[float]) -> int:
+    """Decimals that show a tenth of the margin and the leading digit of most half-widths, between 0 and 8."""
+    widths = sorted(width for width in half_widths if width > 0)
+    scales = [margin / 10, *([widths[len(widths) // 2]] if widths else [])]
+    return min(8, max(0, *(-math.floor(math.log10(scale)) for scale in scales)))
+
+
+def fixed(value: float | None, decimals: int, sign: bool = False) -> str:
+    """A number with fixed decimals; a hyphen if there is none."""
+    if value is None:
+        return MISSING
+    rounded = round(value, decimals) + 0.0  # adding 0.0 turns -0.0 into 0.0
+    return f"{rounded:+.{decimals}f}" if sign else f"{rounded:.{decimals}f}"
+
+
+def count(value: int) -> str:
+    """A count with three significant digits and a letter: 812, 81.2k, 8.12M, 812M, 8.12B."""
+    scaled, letter = float(value), ""
+    for larger in ("k", "M", "B", "T"):
+        if abs(scaled) < 999.5:
+            break
+        scaled, letter = scaled / 1000, larger
+    if not letter:
+        return str(value)
+    return f"{scaled:#.3g}".rstrip(".") + letter
+
+
+def percent(fraction: float | None) -> str:
+    """A signed change: -12%, +0.4%, 0%."""
+    if fraction is None:
+        return MISSING
+    rounded = round(100 * fraction, 1) + 0.0
+    if rounded == 0:
+        return "0%"
+    return f"{rounded:+.1f}%" if abs(rounded) < 10 else f"{100 * fraction:+.0f}%"
+
+
+def times(ratio: float | None) -> str:
+    """A ratio as 1.08x."""
+    if ratio is None:
+        return MISSING
+    return f"{ratio:.2f}x" if ratio < 9.995 else f"{ratio:.0f}x"

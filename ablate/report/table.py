@@ -1,0 +1,224 @@
+"""The ablation table and the list of studies, drawn with rich: colour on a terminal, plain text in a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ablate.report.numbers import MISSING, count, decimals_for, fixed, percent, times
+from ablate.report.study import StudyReport, VariantRow
+from ablate.store.records import StudySummary, TrialState
+
+WIDE = 120
+"""Columns from which names, parameter counts and headings are written out."""
+NARROW = 90
+"""Columns below which intervals go on a line of their own."""
+LONG_NAME = 16
+"""Characters beyond which a name is broken after its equals sign, unless the table is wide."""
+COLOURS = {"needed": "red", "not needed": "green", "undecided": "yellow", "diverged": "magenta"}
+
+
+def print_study(report: StudyReport, console: Console) -> None:
+    """Print a study: its question, how far it has come, the table, how to read it, and the answer."""
+    console.print(_text(report.record.question or report.record.name, "bold"))
+    console.print(_text(_progress(report), "dim"))
+    console.print()
+    console.print(study_table(report, console))
+    console.print()
+    console.print(_text(_legend(report, _plus_minus(console)), "dim"))
+    console.print()
+    for sentence in report.answer:
+        console.print(_text(sentence, "bold"))
+
+
+def study_table(report: StudyReport, console: Console) -> Table:
+    """The table of a study, laid out for the width of `console`: baseline, then switch by switch, then the rest."""
+    layout = _Layout.of(report, console)
+    rows = [[(row, layout.name(row)) for row in group] for group in _groups(report)]
+    longest = max(len(line) for group in rows for _, name in group for line in name.plain.splitlines())
+    table = _table(gap=1 if console.width < NARROW else 2)
+    # Only the verdict shrinks when room is scarce: rich would cut numbers, or names in the middle of a word.
+    table.add_column(_text("variant"), overflow="fold", width=min(longest, console.width // 4))
+    for title in ("parameters" if layout.wide else "params", report.metric, "difference"):
+        table.add_column(_text(title), justify="right", no_wrap=True)
+    table.add_column(_text("verdict"), overflow="fold")
+    table.add_column(_text("steps"), justify="right", no_wrap=True)
+    table.add_column(_text("speed"), justify="right", no_wrap=True)
+    for group in rows:
+        for row, name in group:
+            table.add_row(name, *layout.cells(row))
+        table.add_section()
+    return table
+
+
+def studies_table(summaries: Sequence[StudySummary], console: Console) -> Table:
+    """The studies of a store, one line each; what `ablate list` prints."""
+    table = _table(1 if console.width < NARROW else 2)
+    table.add_column(_text("study"), overflow="fold", min_width=12)
+    table.add_column(_text("question"), overflow="fold")
+    for title in ("variants", "finished"):
+        table.add_column(_text(title), justify="right", no_wrap=True)
+    table.add_column(_text("besides"), no_wrap=True)
+    table.add_column(_text("updated"), no_wrap=True)
+    for summary in summaries:
+        besides = _counted({"running": summary.running, "diverged": summary.diverged, "failed": summary.failed}.items())
+        table.add_row(
+            _text(summary.name, "bold"),
+            _text(summary.question),
+            _text(str(summary.variants)),
+            _text(f"{summary.finished}/{summary.planned}"),
+            _lines(map(_text, besides)),
+            _text(f"{summary.updated_at:%Y-%m-%d %H:%M}", "dim"),
+        )
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How the cells of one table are written."""
+
+    metric: str
+    decimals: int
+    plus_minus: str
+    wide: bool
+    stacked: bool
+
+    @classmethod
+    def of(cls, report: StudyReport, console: Console) -> Self:
+        wide, stacked = console.width >= WIDE, console.width < NARROW
+        return cls(report.metric, _decimals(report), _plus_minus(console), wide, stacked)
+
+    def name(self, row: VariantRow) -> Text:
+        switch, equals, setting = row.name.partition("=")
+        broken = bool(equals) and not self.wide and len(row.name) > LONG_NAME
+        lines = [_text(switch + equals), _text(setting)] if broken else [_text(row.name)]
+        if any(state not in (TrialState.FINISHED, TrialState.DIVERGED) for state in row.states.values()):
+            lines.append(_text(f"{len(row.finished)} of {len(row.planned)} seeds", "dim"))
+        return _lines(lines)
+
+    def cells(self, row: VariantRow) -> list[Text]:
+        return [
+            self._parameters(row),
+            self._objective(row),
+            self._difference(row),
+            _verdict(row),
+            _text(_steps(row)),
+            _text(times(row.relative_speed)),
+        ]
+
+    def _parameters(self, row: VariantRow) -> Text:
+        parameters = _text(f"{row.parameters:,}" if self.wide else count(row.parameters))
+        change = percent(row.parameter_change)
+        if row.parameter_change is None or change == "0%":
+            return parameters
+        changed = _text(change, "dim")
+        return Text(" ").join([parameters, changed]) if self.wide else _lines([parameters, changed])
+
+    def _objective(self, row: VariantRow) -> Text:
+        if row.diverged:  # the mean of the seeds that survived would flatter the variant
+            return _text("diverged", COLOURS["diverged"])
+        interval = row.metrics.get(self.metric)
+        if interval is None:
+            return _text(MISSING)
+        return self._with_interval(fixed(interval.mean, self.decimals), interval.low, interval.high)
+
+    def _difference(self, row: VariantRow) -> Text:
+        if row.difference is None or row.diverged:
+            return _text(MISSING)
+        shown = fixed(row.difference.difference, self.decimals, sign=True)
+        return self._with_interval(shown, row.difference.low, row.difference.high)
+
+    def _with_interval(self, shown: str, low: float | None, high: float | None) -> Text:
+        if low is None or high is None:
+            return _text(shown)
+        interval = _text(f"{self.plus_minus} {fixed((high - low) / 2, self.decimals)}", "dim")
+        return (Text("\n") if self.stacked else Text(" ")).join([_text(shown), interval])
+
+
+def _lines(lines: Iterable[Text]) -> Text:
+    return Text("\n").join(lines)
+
+
+def _table(gap: int) -> Table:
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0), header_style="bold")
+
+
+def _text(value: str, style: str = "") -> Text:
+    """Text that is shown as it is: rich reads no markup in it, and no control code reaches the terminal."""
+    printable = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(value.split()))
+    return Text(printable, style=style)
+
+
+def _plus_minus(console: Console) -> str:
+    return "+/-" if console.options.ascii_only else "±"
+
+
+def _progress(report: StudyReport) -> str:
+    ended = f"{report.progress[TrialState.FINISHED]} of {report.planned} trials finished"
+    others = _counted((state.value, n) for state, n in report.progress.items() if state is not TrialState.FINISHED)
+    return ", ".join([ended, *others])
+
+
+def _counted(counts: Iterable[tuple[str, int]]) -> list[str]:
+    return [f"{n} {what}" for what, n in counts if n]
+
+
+def _legend(report: StudyReport, plus_minus: str) -> str:
+    better = "lower" if report.direction == "minimize" else "higher"
+    return (
+        f"{plus_minus} 95 % interval over seeds. Differences are paired by seed ({better} {report.metric} is better); "
+        f"verdicts use one-sided 95 % bounds and the margin {report.margin:g}. Steps: until the baseline's final "
+        "validation loss; `2 of 3` means that only 2 of 3 seeds got there. Speed: tokens/s relative to the baseline."
+    )
+
+
+def _decimals(report: StudyReport) -> int:
+    intervals = [row.metrics[report.metric] for row in report.variants if report.metric in row.metrics]
+    differences = [row.difference for row in report.variants if row.difference is not None]
+    bounds = [(interval.low, interval.high) for interval in intervals]
+    bounds += [(difference.low, difference.high) for difference in differences]
+    widths = [(high - low) / 2 for low, high in bounds if low is not None and high is not None]
+    return decimals_for(report.margin, widths)
+
+
+def _groups(report: StudyReport) -> list[list[VariantRow]]:
+    """The baseline, then the variants that change one switch by switch, then the others; each in the design's order.
+
+    Switches with one variant each share a group: a blank line between any two of them would only stretch the table.
+    """
+    single: dict[str, list[VariantRow]] = {}
+    others = []
+    for row in report.variants:
+        if row.name == report.record.baseline:
+            continue
+        switch, _, setting = row.name.partition("=")
+        if setting and row.settings.get(switch) == setting:
+            single.setdefault(switch, []).append(row)
+        else:
+            others.append(row)
+    several = [group for group in single.values() if len(group) > 1]
+    lone = [row for group in single.values() if len(group) == 1 for row in group]
+    return [group for group in ([report.baseline], *several, lone, others) if group]
+
+
+def _verdict(row: VariantRow) -> Text:
+    if row.verdict is None:
+        return _text("baseline" if not row.diverged else f"{len(row.diverged)} diverged", "dim")
+    sentence = _text(row.verdict.sentence)
+    sentence.stylize(COLOURS[row.verdict.word], 0, len(row.verdict.word))
+    return sentence
+
+
+def _steps(row: VariantRow) -> str:
+    steps = row.steps_to_baseline
+    if not steps.of:
+        return MISSING
+    if steps.mean is not None:
+        return f"{steps.mean:.0f}"
+    return f"{steps.reached} of {steps.of}" if steps.reached else "never"

@@ -1,0 +1,69 @@
+"""Means and paired differences against scipy and statsmodels."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.weightstats import DescrStatsW
+
+from ablate.stats import mean_interval, paired_difference
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 11])
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
+def test_mean_interval_agrees_with_statsmodels(n: int, confidence: float) -> None:
+    values = np.random.default_rng(n).normal(3.4, 0.05, n)
+    low, high = DescrStatsW(values).tconfint_mean(alpha=1 - confidence)
+    ours = mean_interval(values.tolist(), confidence)
+    assert ours.n == n
+    assert (ours.mean, ours.low, ours.high) == pytest.approx((values.mean(), low, high), rel=1e-10)
+
+
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_paired_difference_agrees_with_scipy(n: int) -> None:
+    rng = np.random.default_rng(n)
+    baseline = rng.normal(3.4, 0.1, n)
+    variant = baseline + rng.normal(0.05, 0.02, n)
+    reference = stats.ttest_rel(variant, baseline)
+    interval = reference.confidence_interval(0.95)
+    ours = paired_difference(dict(enumerate(variant.tolist())), dict(enumerate(baseline.tolist())))
+    assert (ours.low, ours.high) == pytest.approx((interval.low, interval.high), rel=1e-9)
+    assert ours.difference is not None
+    assert ours.standard_error is not None
+    assert ours.difference / ours.standard_error == pytest.approx(reference.statistic, rel=1e-9)
+    assert ours.sd == pytest.approx(np.std(variant - baseline, ddof=1), rel=1e-9)
+
+
+def test_only_common_seeds_are_compared() -> None:
+    ours = paired_difference({7: 2.0, 1: 1.5, 3: 100.0}, {1: 1.0, 7: 1.0, 9: -100.0})
+    assert ours.n == 2
+    assert ours.difference == 0.75
+    assert ours.sd == pytest.approx(math.sqrt(0.125))  # 0.5 and 1.0 lie 0.25 from their mean
+
+
+def test_too_few_values_have_no_bounds() -> None:
+    none, one = mean_interval([]), mean_interval([3.0])
+    assert (none.mean, none.low, none.high, none.n) == (None, None, None, 0)
+    assert (one.mean, one.low, one.high, one.n) == (3.0, None, None, 1)
+    apart = paired_difference({0: 1.0}, {1: 1.0})
+    assert (apart.difference, apart.low, apart.sd, apart.standard_error, apart.n) == (None, None, None, None, 0)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_not_finite_is_never_averaged(bad: float) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        mean_interval([1.0, bad])
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(11)
+    covered = 0
+    for _ in range(2000):
+        interval = mean_interval(rng.normal(1.0, 2.0, 4).tolist(), 0.9)
+        assert interval.low is not None
+        assert interval.high is not None
+        covered += interval.low <= 1.0 <= interval.high
+    assert stats.binomtest(covered, 2000, 0.9).pvalue > 0.001

@@ -1,0 +1,186 @@
+"""Verdicts against statsmodels, simulated truth, and properties that any honest rule has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.stats.power import TTestPower
+from statsmodels.stats.weightstats import DescrStatsW
+
+from ablate.stats import Direction, Verdict, judge
+from ablate.stats.verdict import further_seeds
+
+ORDER = {"not needed": 0, "undecided": 1, "needed": 2}
+
+
+def by_seed(values: Sequence[float]) -> dict[int, float]:
+    return dict(enumerate(values))
+
+
+def judge_differences(differences: Sequence[float], margin: float, direction: Direction = "minimize") -> Verdict:
+    return judge(by_seed(differences), by_seed([0.0] * len(differences)), margin=margin, direction=direction)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 10])
+@pytest.mark.parametrize("margin", [0.01, 0.05, 0.2])
+def test_verdict_agrees_with_statsmodels(n: int, margin: float) -> None:
+    rng = np.random.default_rng(n)
+    seen = set()
+    for truth in margin + np.linspace(-0.2, 0.2, 41):
+        differences = rng.normal(truth, 0.03, n)
+        described = DescrStatsW(differences)
+        _, p_needed, _ = described.ttest_mean(margin, alternative="larger")
+        _, p_not_needed, _ = described.ttest_mean(margin, alternative="smaller")
+        word = "needed" if p_needed < 0.05 else "not needed" if p_not_needed < 0.05 else "undecided"
+        verdict = judge_differences(differences.tolist(), margin)
+        assert verdict.word == word
+        assert verdict.sentence.startswith(f"{word}: ")
+        seen.add(word)
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize("n", [3, 5, 10])
+def test_at_the_boundary_each_wrong_word_comes_up_five_times_in_a_hundred(n: int) -> None:
+    # The bounds are exact for normal differences, so the rates must be 5 %, neither more nor much less.
+    rng = np.random.default_rng(100 + n)
+    margin, trials = 0.02, 2000
+    words = []
+    for _ in range(trials):
+        baseline = rng.normal(3.4, 0.1, n)
+        variant = baseline + rng.normal(margin, 0.03, n)
+        words.append(judge(by_seed(variant), by_seed(baseline), margin=margin, direction="minimize").word)
+    for word in ("needed", "not needed"):
+        assert stats.binomtest(words.count(word), trials, 0.05).pvalue > 0.001
+
+
+@pytest.mark.parametrize("n", [3, 5, 10])
+def test_no_difference_with_much_noise_is_not_called_equal(n: int) -> None:
+    rng = np.random.default_rng(200 + n)
+    words = [judge_differences(rng.normal(0.0, 1.0, n).tolist(), 0.02).word for _ in range(500)]
+    assert words.count("not needed") < 0.08 * len(words)
+
+
+finite = st.integers(-640, 640).map(lambda i: i / 64)  # dyadic, so that sums and negation are exact
+seeds = st.dictionaries(st.integers(0, 6), finite, min_size=2, max_size=7)
+margins = st.integers(1, 640).map(lambda i: i / 64)
+directions: st.SearchStrategy[Direction] = st.sampled_from(["minimize", "maximize"])
+
+
+@given(seeds, seeds, margins)
+def test_swapping_the_direction_flips_the_sides(
+    variant: dict[int, float], baseline: dict[int, float], margin: float
+) -> None:
+    straight = judge(variant, baseline, margin=margin, direction="minimize")
+    assert straight == judge(baseline, variant, margin=margin, direction="maximize")
+    negated = [{seed: -value for seed, value in side.items()} for side in (variant, baseline)]
+    assert straight == judge(negated[0], negated[1], margin=margin, direction="maximize")
+
+
+@given(seeds, seeds, margins, directions, finite)
+def test_shifting_both_sides_changes_nothing(
+    variant: dict[int, float], baseline: dict[int, float], margin: float, direction: Direction, shift: float
+) -> None:
+    shifted = [{seed: value + shift for seed, value in side.items()} for side in (variant, baseline)]
+    straight = judge(variant, baseline, margin=margin, direction=direction)
+    assert straight == judge(shifted[0], shifted[1], margin=margin, direction=direction)
+
+
+@given(seeds, seeds, margins, margins, directions)
+def test_a_wider_margin_never_makes_a_part_more_needed(
+    variant: dict[int, float], baseline: dict[int, float], margin: float, more: float, direction: Direction
+) -> None:
+    narrow = judge(variant, baseline, margin=margin, direction=direction)
+    wide = judge(variant, baseline, margin=margin + more, direction=direction)
+    assert ORDER[wide.word] <= ORDER[narrow.word]
+
+
+@settings(max_examples=200)
+@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=6), st.floats(1e-6, 1e3))
+def test_what_the_sentence_says_is_true(differences: list[float], margin: float) -> None:
+    # The bound is printed with two digits, rounded to the safe side.
+    verdict = judge_differences(differences, margin)
+    half = stats.sem(differences) * stats.t.ppf(0.95, len(differences) - 1)
+    mean = float(np.mean(differences))
+    assume(half > 1e-9)
+    tolerance = 1e-9 * (1 + abs(mean) + half)
+    if "worse by at least" in verdict.sentence:
+        assert float(verdict.sentence.split()[-1]) <= mean - half + tolerance
+    elif "better by at least" in verdict.sentence:
+        assert float(verdict.sentence.split()[-1]) <= -mean - half + tolerance
+    elif "at most" in verdict.sentence:
+        assert float(verdict.sentence.split("at most ")[1].split()[0]) >= mean + half - tolerance
+    else:
+        assert verdict.word == "undecided"
+
+
+def test_sentences() -> None:
+    # No spread: the bound is the difference itself.
+    assert judge_differences([0.125, 0.125], 0.02).sentence == "needed: worse by at least 0.12"
+    assert judge_differences([0.0078125] * 3, 0.02).sentence == "not needed: at most 0.0079 worse, margin 0.02"
+    assert judge_differences([-0.25, -0.25], 0.02).sentence == "not needed: better by at least 0.25"
+    assert judge_differences([0.0, 0.0], 0.02).sentence == "not needed: at most 0 worse, margin 0.02"
+    assert judge_differences([0.125, 0.125], 0.125) == Verdict(
+        "undecided", "undecided: more than 100 more seeds would be required", None
+    )
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_fewer_than_two_pairs_decide_nothing(n: int) -> None:
+    verdict = judge(dict.fromkeys(range(n), 9.0) | {50: 1.0}, by_seed([0.0] * 5), margin=0.1, direction="minimize")
+    assert verdict.word == "undecided"
+    assert verdict.sentence == f"undecided: at least 2 paired seeds are required, {n} finished"
+    assert verdict.further_seeds == 2 - n
+
+
+def test_a_diverged_trial_decides_whatever_the_others_say() -> None:
+    verdict = judge(
+        {0: 1.0, 1: 1.0}, {0: 9.0, 1: 9.0, 2: 9.0}, margin=0.1, direction="minimize", diverged={2: 70, 3: 40}
+    )
+    assert verdict == Verdict("diverged", "diverged: 2 of 4 seeds, first at step 40", None)
+    lone = judge({}, {}, margin=0.1, direction="minimize", diverged={0: None})
+    assert lone.sentence == "diverged: 1 of 1 seed"
+
+
+def test_a_diverged_baseline_is_said() -> None:
+    verdict = judge(
+        {0: 1.0, 1: 1.0, 2: 1.0}, {0: 1.0, 1: 1.0}, margin=0.5, direction="minimize", baseline_diverged={2: 10}
+    )
+    assert verdict.sentence == "not needed: at most 0 worse, margin 0.5; the baseline diverged at seed 2"
+
+
+def test_a_margin_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="margin"):
+        judge({}, {}, margin=0.0, direction="minimize")
+
+
+@pytest.mark.parametrize(("distance", "sd", "n"), [(0.05, 0.04, 2), (-0.03, 0.05, 3), (0.01, 0.02, 5)])
+def test_further_seeds_agree_with_statsmodels_and_a_simulation(distance: float, sd: float, n: int) -> None:
+    further = further_seeds(distance, sd, n)
+    assert further is not None
+    required = TTestPower().solve_power(effect_size=abs(distance) / sd, alpha=0.05, power=0.8, alternative="larger")
+    assert n + further == max(n + 1, math.ceil(required))
+    rng = np.random.default_rng(5)
+    simulated = [judge_differences(rng.normal(1.0 + distance, sd, n + further).tolist(), 1.0).word for _ in range(1000)]
+    decided = simulated.count("needed" if distance > 0 else "not needed")
+    assert decided >= 770  # 80 % less what 1,000 draws may miss by chance
+
+
+def test_further_seeds_give_up_beyond_a_hundred() -> None:
+    assert further_seeds(0.001, 1.0, 3) is None
+    assert "more than 100 more seeds" in judge_differences([-0.9, 1.0, 0.02], 0.03).sentence
+
+
+def test_an_undecided_sentence_counts_the_seeds() -> None:
+    # Mean 0.05 lies 0.03 above the margin; the standard deviation is 0.02 sqrt(2).
+    verdict = judge_differences([0.03, 0.07], 0.02)
+    required = TTestPower().solve_power(
+        effect_size=0.03 / math.sqrt(0.0008), alpha=0.05, power=0.8, alternative="larger"
+    )
+    assert verdict.further_seeds == math.ceil(required) - 2
+    assert verdict.sentence == f"undecided: about {verdict.further_seeds} more seeds would decide"
