@@ -1,0 +1,104 @@
+"""The words of the command line as functions: plan, run, build."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import nn
+
+from ablate.engine.environment import choose_device, describe_environment
+from ablate.engine.local import LocalEngine
+from ablate.engine.observer import Observer
+from ablate.engine.plan import Plan, Planner, make_plan
+from ablate.engine.study import StudyResult, run_study
+from ablate.model.build import build_model
+from ablate.spec.model import ModelSpec
+from ablate.spec.space import SpaceSpec
+from ablate.spec.variant import VariantSpec
+from ablate.store import Store, open_store
+from ablate.tasks.cache import default_cache
+
+DEFAULT_STORE = Path("studies/ablate.db")
+
+
+def plan(space: SpaceSpec, *, cache: Path | None = None) -> Plan:
+    """Every variant and trial that a space asks for, with their cost; trains nothing, but prepares the data.
+
+    Raises:
+        AblateError: The baseline makes no model, or the data cannot be prepared.
+    """
+    return make_plan(Planner(space, cache or default_cache(), lambda line: None))
+
+
+def run(
+    space: SpaceSpec,
+    *,
+    store: Store | str | Path = DEFAULT_STORE,
+    device: str = "auto",
+    workers: int | None = None,
+    threads: int = 1,
+    cache: Path | None = None,
+    plugins: tuple[str, ...] = (),
+    observer: Observer | None = None,
+) -> StudyResult:
+    """Run a space to its end, or go on with it; finished trials of the store are not trained again.
+
+    Args:
+        space: What to find out.
+        store: An open store, or where it is.
+        device: `auto`, `cpu` or `cuda`.
+        workers: Processes; None: one for each core, or for each GPU.
+        threads: Threads of each process.
+        cache: Folder of prepared data; None: the user's cache folder.
+        plugins: Files that define further kinds, for the workers.
+        observer: Is told what happens.
+
+    Raises:
+        AblateError: The space, its data, the device or the store cannot be used.
+    """
+    if not isinstance(store, Store):
+        with open_store(store) as opened:
+            return run(
+                space,
+                store=opened,
+                device=device,
+                workers=workers,
+                threads=threads,
+                cache=cache,
+                plugins=plugins,
+                observer=observer,
+            )
+    observer = observer or Observer()
+    device = choose_device(device)
+    folder = cache or default_cache()
+    planner = Planner(space, folder, observer.say)
+    with LocalEngine(folder, device, workers, threads, plugins) as engine:
+        return run_study(planner, store, engine, describe_environment(device), observer)
+
+
+def build(
+    spec: ModelSpec | VariantSpec,
+    *,
+    vocabulary: int | None = None,
+    context: int | None = None,
+    seeds: Sequence[int] = (0,),
+    cache: Path | None = None,
+) -> nn.Module:
+    """The module of a spec: token ids [K, B, T] to logits [K, B, T, V].
+
+    Args:
+        spec: A model, or a variant, whose task then says the vocabulary and the context.
+        vocabulary: Number of token ids V; for a bare model 256 unless given.
+        context: The longest input in tokens; for a bare model 128 unless given.
+        seeds: Of the initial values, one for each member of the pack; their number is K.
+        cache: Folder of prepared data, for a variant.
+
+    Raises:
+        AblateError: The data of a variant's task cannot be prepared.
+    """
+    if isinstance(spec, VariantSpec):
+        folder = cache or default_cache()
+        shape = spec.task.open(folder, spec.task.prepare(folder, lambda line: None)).shape
+        vocabulary, context, spec = vocabulary or shape.vocabulary, context or shape.context, spec.model
+    return build_model(spec, vocabulary=vocabulary or 256, context=context or 128, seeds=seeds)

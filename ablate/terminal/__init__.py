@@ -1,0 +1,1 @@
+"""What commands print besides reports: the live display, plans, the kinds."""

@@ -1,0 +1,67 @@
+"""`ablate kinds`: every kind of mixer, task and design that a space can name."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ablate.spec.design import DESIGNS
+from ablate.spec.mixer import MIXERS, MixerSpec
+from ablate.spec.named import block_names, named_block
+from ablate.spec.task import TASKS
+
+
+def kinds_json() -> dict[str, Any]:
+    """All kinds as plain data: keys `mixers`, `tasks`, `designs`, `blocks`."""
+    return {
+        "mixers": [
+            {
+                "kind": kind,
+                "complexity": member.complexity,
+                "causal": member.causal_form,
+                "bidirectional": member.bidirectional_form,
+                "source": member.source,
+                "description": _first_line(member),
+            }
+            for kind, member in MIXERS.members().items()
+            if issubclass(member, MixerSpec)
+        ],
+        "tasks": [{"kind": kind, "description": _first_line(member)} for kind, member in TASKS.members().items()],
+        "designs": [{"kind": kind, "description": _first_line(member)} for kind, member in DESIGNS.members().items()],
+        "blocks": [
+            {"name": name, "description": block.description, "source": block.source}
+            for name in block_names()
+            for block in [named_block(name)]
+        ],
+    }
+
+
+def print_kinds(console: Console) -> None:
+    """Print them as four tables."""
+    kinds = kinds_json()
+    for mixer in kinds["mixers"]:
+        forms = [form for form in ("causal", "bidirectional") if mixer[form]]
+        mixer["sees"] = " or ".join(forms)
+    _table(console, "mixers", kinds["mixers"], ("kind", "complexity", "sees", "description", "source"))
+    _table(console, "tasks", kinds["tasks"], ("kind", "description"))
+    _table(console, "designs", kinds["designs"], ("kind", "description"))
+    _table(console, "named blocks", kinds["blocks"], ("name", "description", "source"))
+
+
+def _table(console: Console, title: str, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
+    console.print(Text(title, style="bold"))
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for column in columns:
+        table.add_column(overflow="fold", style="cyan" if column == columns[0] else "")
+    for row in rows:
+        table.add_row(*(Text(str(row[column])) for column in columns))
+    console.print(table)
+    console.print()
+
+
+def _first_line(member: type) -> str:
+    return (inspect.getdoc(member) or "").partition("\n")[0].rstrip(".")

@@ -1,0 +1,75 @@
+"""`ablate new`: a commented space to start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ablate.errors import SpaceError
+
+TEMPLATE = """\
+# A space: a baseline model, a task, switches, and the question that they answer.
+# `ablate validate FILE` checks it, `ablate plan FILE` lists what it trains, `ablate study FILE` answers it.
+name: {name}
+question: Does a small language model need the skip round its attention, and its value and output projections?
+
+task:
+  kind: language_model
+  data: builtin:python_stdlib # the standard library of this interpreter; `file:PATH` reads your own text
+  tokenizer: {{kind: bpe, vocab_size: 2048}} # learnt from the training files, once
+  context: 128
+
+# The baseline. `block` names a block of `ablate kinds`, or is a block spec of your own.
+model: {{family: decoder, depth: 4, width: 64, heads: 4, block: pre_ln}}
+
+training:
+  steps: 200
+  batch_size: 16
+  optimizer: {{kind: adamw, lr: 2.0e-3, weight_decay: 0.1}}
+  schedule: {{kind: linear, warmup: 0.05}}
+
+# What is turned. The first setting of each switch is the baseline's; a setting names the paths that it sets.
+switches:
+  attention_skip:
+    kept: {{}}
+    removed: {{block.skips.mixer: 0}}
+  values:
+    dense: {{}}
+    identity: {{block.mixer.value: identity}}
+  projection:
+    dense: {{}}
+    identity: {{block.mixer.output: identity}}
+
+# Named variants join the design.
+variants:
+  no_maps: {{values: identity, projection: identity}}
+
+design: {{kind: leave_one_out, seeds: 3}}
+
+# How large a difference matters to you, in units of the metric. Decide before you look at results.
+objective: {{metric: val_loss, direction: minimize, margin: 0.05}}
+"""
+
+
+def write_template(name: str, folder: Path) -> Path:
+    """Write `NAME.yaml` into a folder and return its path; an existing file is left alone.
+
+    Raises:
+        SpaceError: The name is no name for a study, the file exists, or the folder cannot be written to.
+    """
+    stem = name.removesuffix(".yaml")
+    if not stem or not all(character.isalnum() or character in "._-" for character in stem) or not stem[0].isalnum():
+        raise SpaceError(
+            "this is no name for a space",
+            where=name,
+            expected="letters, digits, `.`, `_` and `-`, beginning with a letter or digit",
+            remedy="Choose such a name; the file is written into the working folder.",
+        )
+    path = folder / f"{stem}.yaml"
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(TEMPLATE.format(name=stem))
+    except FileExistsError:
+        raise SpaceError("this file exists", where=str(path), remedy="Choose another name, or remove it.") from None
+    except OSError as error:
+        raise SpaceError(f"this cannot be written ({error.strerror})", where=str(path)) from None
+    return path
