@@ -1,0 +1,182 @@
+"""Every discovered mixer kind keeps the contract, at many of its settings; and the contract finds what is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ablate.contracts.mixer import RULES, check_mixer, contexts
+from ablate.contracts.settings import settings
+from ablate.mixers.attention import AttentionSpec
+from ablate.pack import HeadGain, Linear, normal
+from ablate.spec.base import Family
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.mixer import MIXERS, MixerContext, MixerSpec
+
+
+def every_mixer() -> Iterator[MixerSpec]:
+    for kind in MIXERS.members().values():
+        assert issubclass(kind, MixerSpec)
+        yield from settings(kind)
+
+
+@pytest.mark.parametrize("spec", list(every_mixer()), ids=lambda spec: spec.canonical_json())
+def test_mixer_keeps_the_contract(spec: MixerSpec) -> None:
+    assert contexts(spec), "this mixer refuses every size that the contract tries"
+    assert check_mixer(spec) == []
+
+
+def test_settings_cover_every_choice_and_every_allowed_pair() -> None:
+    found = list(settings(AttentionSpec))
+    assert found[0] == AttentionSpec()
+    assert len(found) == len(set(found))
+    assert {spec.value.kind_name() for spec in found} == {"dense", "identity", "reparametrised"}
+    assert {spec.shaping.kind for spec in found} == {"none", "value_skipinit", "shaped"}
+    assert {(spec.softmax, spec.matmul_order) for spec in found} == {
+        (True, "qk_first"),
+        (False, "qk_first"),
+        (False, "kv_first"),
+    }
+
+
+class Mean(nn.Module):
+    """A right mixer of the simplest sort: the mean of the tokens that may be seen, mapped."""
+
+    def __init__(self, context: MixerContext) -> None:
+        super().__init__()
+        self.map = Linear(context.pack, context.width, context.width, initial=normal(0.3))
+        self.causal = context.causal
+
+    def visible(self, x: Tensor, padding: Tensor | None) -> Tensor:
+        real = torch.ones(x.shape[:-1], dtype=torch.bool) if padding is None else padding
+        square = real[..., None, :].expand(*real.shape, real.shape[-1]).to(x.dtype)
+        return square.tril() if self.causal else square
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        a = self.visible(x, padding)
+        return self.map((a / a.sum(-1, keepdim=True).clamp(min=1)) @ x)
+
+
+class Wide(Mean):
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return super().forward(x, padding)[:, :, :, :-1]
+
+
+class Leaky(Mean):
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return super().forward(x, padding) + 0.01 * x.roll(-1, dims=2)
+
+
+class Shut(Mean):
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return self.map(x)
+
+
+class Idle(Mean):
+    def __init__(self, context: MixerContext) -> None:
+        super().__init__(context)
+        self.unused = HeadGain(context.pack, context.heads, 1.0, trainable=True)
+
+
+class Rooted(Mean):
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        y = super().forward(x, padding)
+        return y + 0 * (self.map.weight - self.map.weight.detach()).abs().sqrt().sum()
+
+
+class Mingled(Mean):
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        y = super().forward(x, padding)
+        return y + 0.1 * y.mean(0, keepdim=True)
+
+
+class Blind(Mean):
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return super().forward(x, None)
+
+
+class Angry(Mean):
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        raise RuntimeError("no")
+
+
+class MeanSpec(MixerSpec):
+    """A mixer for these tests, kept out of the family of real ones."""
+
+    family = Family("mixer of the tests")
+    source = "none"
+    complexity = "L²d"
+    kind: Literal["mean"] = "mean"
+    module: str = "Mean"
+    extra: int = 0
+
+    def build(self, context: MixerContext) -> nn.Module:
+        return MODULES[self.module](context)
+
+    def cost(self, context: MixerContext, length: int) -> Cost:
+        return linear_cost(length, context.width, context.width) + Cost(parameters=self.extra)
+
+
+MODULES = {module.__name__: module for module in (Mean, Wide, Leaky, Shut, Idle, Rooted, Mingled, Blind, Angry)}
+
+
+def broken_rules(spec: MeanSpec) -> set[str]:
+    return {finding.rule for finding in check_mixer(spec)}
+
+
+def test_contract_passes_a_right_mixer() -> None:
+    assert check_mixer(MeanSpec()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "rule"),
+    [
+        ("Wide", "keeps_shape"),
+        ("Leaky", "hides_the_future"),
+        ("Shut", "hides_the_future"),
+        ("Idle", "has_gradients"),
+        ("Idle", "counts_parameters"),
+        ("Rooted", "has_gradients"),
+        ("Mingled", "keeps_members_apart"),
+        ("Blind", "ignores_padding"),
+    ],
+)
+def test_contract_finds_what_is_broken(module: str, rule: str) -> None:
+    assert rule in broken_rules(MeanSpec(module=module))
+
+
+def test_contract_finds_a_wrong_count() -> None:
+    assert broken_rules(MeanSpec(extra=1)) == {"counts_parameters"}
+
+
+def test_contract_reports_what_a_module_raises() -> None:
+    assert broken_rules(MeanSpec(module="Angry")) >= set(RULES) - {"counts_parameters", "comes_back_from_json"}
+
+
+def test_contract_takes_a_mixer_that_knows_nothing_of_the_pack() -> None:
+    class Plain(nn.Module):
+        def __init__(self, context: MixerContext) -> None:
+            super().__init__()
+            self.inner = nn.GRU(context.width, context.width, batch_first=True)
+
+        def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+            y: Tensor = self.inner(x if padding is None else x * padding[..., None])[0]
+            return y
+
+    class PlainSpec(MeanSpec):
+        family = Family("mixer of the tests")
+        pack_aware = False
+        bidirectional_form = False
+        kind: Literal["plain"] = "plain"  # type: ignore[assignment]
+
+        def build(self, context: MixerContext) -> nn.Module:
+            return Plain(context)
+
+        def cost(self, context: MixerContext, length: int) -> Cost:
+            return Cost(parameters=6 * context.width * (context.width + 1))
+
+    assert check_mixer(PlainSpec()) == []
