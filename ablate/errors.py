@@ -43,12 +43,16 @@ class AblateError(Exception):
             parts.append(f"expected {self.expected}")
         if self.got is not None:
             parts.append(f"got {self.got}")
-        text = "; ".join(part.rstrip(".") for part in parts) + "."
-        return f"{text} {self.remedy.rstrip('.')}." if self.remedy else text
+        text = _sentence("; ".join(part.rstrip(".") for part in parts))
+        return f"{text} {_sentence(self.remedy)}" if self.remedy else text
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries (a worker's mistake is shown by the driver), so keyword fields must survive.
         return (_rebuild, (type(self), self.problem, self.where, self.expected, self.got, self.remedy))
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def _rebuild(
