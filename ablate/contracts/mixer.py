@@ -93,7 +93,7 @@ def hides_the_future(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
     x = _noise("input", 1, 1, length, context.width).expand(1, length, length, -1).clone()
     other = _noise("other", 1, 1, length, context.width)
     position = torch.arange(length)
-    later = (position[None, :] > position[:, None])[None, :, :, None]  # sequence b of the batch changes after position b
+    later = (position > position[:, None])[None, :, :, None]  # sequence b of the batch changes after position b
     mixer = _mixer(spec, context, [0])
     moved = (mixer(x) - mixer(torch.where(later, other, x))).abs().amax((0, 3))  # [B, T]
     leak = moved.tril()
@@ -151,7 +151,8 @@ def ignores_padding(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
     length = context.context
     mixer = _mixer(spec, context, [0])
     position = torch.arange(length)
-    real = torch.stack([position < (length + 1) // 2, position >= length // 2, position >= 0])[None]  # right, left, none
+    right, left, none = position < (length + 1) // 2, position >= length // 2, position >= 0
+    real = torch.stack([right, left, none])[None]
     x, other = (_noise(name, 1, 3, length, context.width) for name in ("input", "other"))
     y = mixer(x, real)
     moved = (y - mixer(torch.where(real[..., None], x, other), real))[real]

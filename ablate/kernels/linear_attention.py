@@ -28,7 +28,7 @@ def causal(q: Tensor, k: Tensor, v: Tensor, chunk: int = 32) -> Tensor:
     """
     length = q.shape[-2]
     pad = -length % chunk
-    q, k, v = (F.pad(x, (0, 0, 0, pad)).unflatten(-2, (-1, chunk)) for x in (q, k, v))
+    q, k, v = (F.pad(x, (0, 0, 0, pad)).view(*x.shape[:-2], -1, chunk, x.shape[-1]) for x in (q, k, v))
     states = k.mT @ v  # [..., n, d, e]
     before = states.cumsum(-3) - states
     y = q @ before + (q @ k.mT).tril() @ v

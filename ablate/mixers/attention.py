@@ -12,23 +12,26 @@ Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from torch import Tensor, nn
 
 from ablate.kernels import linear_attention
 from ablate.pack import DenseSpec, HeadGain, Linear, Projection, normal, zeros
-from ablate.spec.base import Spec, refusal
+from ablate.spec.base import ShortFor, Spec, refusal
 from ablate.spec.block import Gain, GainSpec
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.mixer import MixerContext, MixerSpec
 
-
-def _word_is_kind(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
+_STARTS: dict[str, dict[str, float]] = {
+    "none": {},
+    "value_skipinit": {"alpha": 1.0, "beta": 0.0},
+    "shaped": {"alpha": 1.0, "beta": 1.0, "gamma": 1.0},
+}
+"""Kind of shaping to its gains and their values at the start of training."""
 
 
 class ShapingSpec(Spec):
@@ -48,25 +51,28 @@ class ShapingSpec(Spec):
     gamma: Gain | None = None
     """Gain of the centring matrix C (`shaped` only); trainable from 1 unless set."""
 
+    @field_validator("alpha", "beta", "gamma")
+    @classmethod
+    def _default_is_none(cls, gain: GainSpec | None, info: ValidationInfo) -> GainSpec | None:
+        # Written out at its default, a gain is the same as left out.
+        start = _STARTS.get(info.data.get("kind", ""), {}).get(info.field_name or "")
+        return None if start is not None and gain == _trainable_from(start) else gain
+
     @model_validator(mode="after")
     def _gains_fit(self) -> Self:
-        for name in {"none": ("alpha", "beta", "gamma"), "value_skipinit": ("gamma",), "shaped": ()}[self.kind]:
-            if getattr(self, name) is not None:
-                raise refusal(
-                    (name,), getattr(self, name), f"shaping `{self.kind}` has no {name}", f"Leave `{name}` out."
-                )
+        for name in ("alpha", "beta", "gamma"):
+            gain = getattr(self, name)
+            if gain is not None and name not in _STARTS[self.kind]:
+                raise refusal((name,), gain, f"shaping `{self.kind}` has no {name}", f"Leave `{name}` out.")
         return self
 
     def gains(self) -> dict[str, GainSpec]:
         """The gains of this shaping by name."""
-        starts: dict[str, dict[str, float]] = {
-            "none": {},
-            "value_skipinit": {"alpha": 1.0, "beta": 0.0},
-            "shaped": {"alpha": 1.0, "beta": 1.0, "gamma": 1.0},
-        }
-        return {
-            name: getattr(self, name) or GainSpec(init=start, trainable=True) for name, start in starts[self.kind].items()
-        }
+        return {name: getattr(self, name) or _trainable_from(start) for name, start in _STARTS[self.kind].items()}
+
+
+def _trainable_from(start: float) -> GainSpec:
+    return GainSpec(init=start, trainable=True)
 
 
 class AttentionSpec(MixerSpec):
@@ -89,12 +95,19 @@ class AttentionSpec(MixerSpec):
     """W_V."""
     output: Projection = DenseSpec()
     """W_P, after the heads are joined."""
-    shaping: Annotated[ShapingSpec, BeforeValidator(_word_is_kind)] = ShapingSpec()
+    shaping: Annotated[ShapingSpec, ShortFor("kind")] = ShapingSpec()
     """What is added to and taken from the attention matrix."""
     query_init: Literal["normal", "zero"] | None = None
     """How W_Q starts; unless set, `zero` for shaping `shaped` (eq. 5) and `normal` elsewhere."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on the attention matrix, after shaping."""
+
+    @field_validator("query_init")
+    @classmethod
+    def _default_start_is_none(cls, start: str | None, info: ValidationInfo) -> str | None:
+        # Written out at its default, it is the same as left out.
+        shaping = info.data.get("shaping")
+        return None if isinstance(shaping, ShapingSpec) and start == _query_start(shaping) else start
 
     @model_validator(mode="after")
     def _is_attention(self) -> Self:
@@ -109,7 +122,7 @@ class AttentionSpec(MixerSpec):
             raise refusal(
                 ("shaping",),
                 self.shaping.kind,
-                "the centring matrix of shaped attention is what softmax gives for equal logits, and there is no softmax",
+                "the centring matrix of shaped attention is what softmax gives for equal logits; there is no softmax",
                 "Set `softmax: true`, or `shaping: value_skipinit`.",
             )
         if self.matmul_order == "kv_first" and self.dropout > 0:
@@ -142,7 +155,9 @@ class AttentionSpec(MixerSpec):
             )
         else:
             products = Cost(
-                multiplications=2 * pairs * d, additions=pairs * (d - h) + (pairs - length) * d, activations=3 * length * d
+                multiplications=2 * pairs * d,
+                additions=pairs * (d - h) + (pairs - length) * d,
+                activations=3 * length * d,
             )
             softmax = Cost(additions=(pairs - length) * h, divisions=pairs * h, exponentiations=pairs * h)
             scale = Cost(divisions=0 if self.scale == "none" else pairs * h)
@@ -159,6 +174,10 @@ class AttentionSpec(MixerSpec):
         return maps + core + shaping
 
 
+def _query_start(shaping: ShapingSpec) -> str:
+    return "zero" if shaping.kind == "shaped" else "normal"
+
+
 class Attention(nn.Module):
     """The module of `AttentionSpec`."""
 
@@ -169,10 +188,8 @@ class Attention(nn.Module):
         self.heads = context.heads
         self.causal = context.causal
         start = normal(context.init_std)
-        query_init = spec.query_init or ("zero" if spec.shaping.kind == "shaped" else "normal")
-        self.query = Linear(
-            pack, d, d, bias=spec.query_key_bias, initial=zeros if query_init == "zero" else start
-        )
+        query_init = spec.query_init or _query_start(spec.shaping)
+        self.query = Linear(pack, d, d, bias=spec.query_key_bias, initial=zeros if query_init == "zero" else start)
         self.key = Linear(pack, d, d, bias=spec.query_key_bias, initial=start)
         self.value = spec.value.build(pack, d, d, context.depth, context.init_std)
         self.output = spec.output.build(pack, d, d, context.depth, context.init_std)
@@ -200,7 +217,7 @@ class Attention(nn.Module):
         return self._matrix(self._split(self.query(x)), self._split(self.key(x)), padding)
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(2, 3)  # [K, B, H, T, d_h]
+        return x.view(*x.shape[:-1], self.heads, -1).transpose(2, 3)  # [K, B, H, T, d_h]
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None) -> Tensor:
         """A·V before shaping, without making A where that can be avoided."""
@@ -279,7 +296,7 @@ class Attention(nn.Module):
             return a
         eye = torch.eye(length, device=q.device, dtype=q.dtype)
         shaped: Tensor = self.gains["alpha"](eye.expand_as(a)) + self.gains["beta"](a)
-        if kind == "value_skipinit":
-            return shaped
-        centre = visible.to(q.dtype) / visible.sum(-1, keepdim=True)
-        return shaped - self.gains["gamma"](centre.expand_as(a))
+        if kind == "shaped":
+            centre = visible.to(q.dtype) / visible.sum(-1, keepdim=True)
+            shaped = shaped - self.gains["gamma"](centre.expand_as(a))
+        return shaped

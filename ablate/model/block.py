@@ -56,7 +56,7 @@ class SequentialBlock(_Block):
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
         skips, pre = self.spec.skips, self.spec.norm.place == "pre"
-        y = self.mixer_branch(self.drop(self.mixer(self.norm_mixer(x) if pre else x, padding)))
+        y: Tensor = self.mixer_branch(self.drop(self.mixer(self.norm_mixer(x) if pre else x, padding)))
         if skips.mixer > 0:
             y = y + self.mixer_skip(x)
         if not pre:

@@ -73,5 +73,3 @@ def decoder_cost(spec: ModelSpec, vocabulary: int, context: int, length: int) ->
         head += Cost(parameters=-spec.width * vocabulary)
     # The logits are kept for the loss.
     return total + head + Cost(activations=length * vocabulary)
-
-

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch.nn.functional as F
-from torch import Tensor, arange, baddbmm, bmm
+from torch import Tensor, arange
 
+from ablate.kernels.product import product
 from ablate.pack.initial import Initial, constant, normal, zeros
 from ablate.pack.packed import Packed
 
@@ -25,8 +26,9 @@ class Linear(Packed):
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, ..., in] to [K, ..., out]."""
-        rows = x.flatten(1, -2)
-        y = bmm(rows, self.weight) if self.bias is None else baddbmm(self.bias.unsqueeze(1), rows, self.weight)
+        y = product(x.flatten(1, -2), self.weight)
+        if self.bias is not None:
+            y = y + self.bias.unsqueeze(1)
         return y.view(*x.shape[:-1], y.shape[-1])
 
 
@@ -49,7 +51,7 @@ class Embedding(Packed):
 
     def logits(self, x: Tensor) -> Tensor:
         """The transposed map, for a head tied to the embedding: [K, ..., D] to [K, ..., V]."""
-        return bmm(x.flatten(1, -2), self.weight.mT).view(*x.shape[:-1], self.vocabulary)
+        return product(x.flatten(1, -2), self.weight.mT).view(*x.shape[:-1], self.vocabulary)
 
 
 class RMSNorm(Packed):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Annotated, Literal
 
-from torch import Tensor, bmm, nn
+from torch import Tensor, nn
 
+from ablate.kernels.product import product
 from ablate.pack.initial import identity, normal, orthogonal, zeros
 from ablate.pack.layers import Gain, Linear
 from ablate.pack.packed import Packed
@@ -110,4 +111,4 @@ class Reparametrised(Packed):
     def forward(self, x: Tensor) -> Tensor:
         """[K, ..., in] to [K, ..., out]."""
         weight = self.alpha(self.fixed) + self.beta(self.delta)
-        return bmm(x.flatten(1, -2), weight).view(*x.shape[:-1], weight.shape[-1])
+        return product(x.flatten(1, -2), weight).view(*x.shape[:-1], weight.shape[-1])

@@ -101,7 +101,8 @@ class _Run:
             outputs = self.model(batch["inputs"])
         loss = self.task.loss(outputs.float(), batch)
         self.optimizer.zero_grad(set_to_none=True)
-        loss.sum().backward()  # members share no parameter, so the gradient of the sum is each member's own
+        # Members share no parameter, so the gradient of the sum is each member's own.
+        loss.sum().backward()  # type: ignore[no-untyped-call]
         clip_gradients(self.parameters, len(self.seeds), self.training.optimizer.clip)
         self.optimizer.step()
         self.last_loss = loss.detach()

@@ -32,7 +32,7 @@ def clip_gradients(parameters: list[nn.Parameter], pack: int, limit: float) -> N
         norm = torch.stack(torch._foreach_norm(gradients)).norm()
         torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
         return
-    squares = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients]).sum(0)
+    squares = torch.stack([gradient.reshape(pack, -1).square().sum(1) for gradient in gradients]).sum(0)
     factor = (limit / (squares.sqrt() + 1e-6)).clamp(max=1.0)
     for gradient in gradients:
         gradient.mul_(factor.view(-1, *[1] * (gradient.dim() - 1)))

@@ -105,9 +105,7 @@ def test_attention_is_its_equations(name: str, causal: bool, padded: bool) -> No
     fast, reference = mixer(x, padding), slow(mixer, x, padding)
     real = torch.ones(K, B, T, dtype=torch.bool) if padding is None else padding
     torch.testing.assert_close(fast[real], reference[real], rtol=1e-10, atol=1e-10)
-    for ours, theirs in zip(
-        gradients(fast, x, mixer, padding), gradients(reference, x, mixer, padding), strict=True
-    ):
+    for ours, theirs in zip(gradients(fast, x, mixer, padding), gradients(reference, x, mixer, padding), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
 
 

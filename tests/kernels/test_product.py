@@ -1,0 +1,71 @@
+"""The product of packs against float64, outputs and gradients, on every way that it can take."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from ablate.kernels import product as kernel
+from ablate.kernels.product import product
+
+SHAPES = [(1, 1, 1), (3, 5, 7), (61, 67, 71), (128, 64, 16), (2048, 64, 3)]
+
+
+def drawn(pack: int, rows: int, inputs: int, outputs: int, *, turned: bool) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(pack, rows, inputs, generator=generator)
+    weight = torch.randn(pack, outputs, inputs, generator=generator).mT  # as of a head tied to the embedding
+    return x, (weight if turned else weight.contiguous())
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("pack", [1, 3])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("least", [0, 1 << 60], ids=["onednn", "bmm"])
+def test_product(
+    least: int, shape: tuple[int, int, int], pack: int, turned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "_LEAST", least)
+    x, weight = (values.requires_grad_() for values in drawn(pack, *shape, turned=turned))
+    y = product(x, weight)
+    exact_x, exact_weight = (values.detach().double().requires_grad_() for values in (x, weight))
+    exact = torch.einsum("kni,kio->kno", exact_x, exact_weight)
+    torch.testing.assert_close(y.double(), exact, rtol=1e-5, atol=1e-4)
+    direction = torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
+    ours = torch.autograd.grad((y * direction).sum(), [x, weight])
+    theirs = torch.autograd.grad((exact * direction.double()).sum(), [exact_x, exact_weight])
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=5e-4)
+
+
+def test_onednn_is_there_and_takes_large_products() -> None:
+    """The version of torch that is tested has it; elsewhere `torch.bmm` does the same more slowly."""
+    x, weight = drawn(1, 128, 64, 64, turned=False)
+    assert type(product(x, weight.requires_grad_()).grad_fn).__name__ == "_ProductBackward"
+    assert type(product(x[:, :2], weight).grad_fn).__name__ == "BmmBackward0"
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert product(x, weight).dtype == torch.bfloat16
+
+
+def test_gradients_that_are_spread_from_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sum().backward()` hands over a gradient whose every stride is 0."""
+    monkeypatch.setattr(kernel, "_LEAST", 0)
+    x, weight = (values.requires_grad_() for values in drawn(2, 9, 5, 4, turned=False))
+    product(x, weight).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, weight.detach().sum(2)[:, None].expand_as(x))
+
+
+def test_inputs_with_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_LEAST", 0)
+    x, weight = drawn(2, 9, 6, 4, turned=False)
+    torch.testing.assert_close(product(x[..., ::2], weight[:, ::2]), x[..., ::2] @ weight[:, ::2])
+
+
+def test_only_one_side_may_need_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_LEAST", 0)
+    x, weight = drawn(1, 9, 6, 4, turned=False)
+    product(x, weight.requires_grad_()).sum().backward()
+    assert weight.grad is not None
+    torch.testing.assert_close(weight.grad, x.sum(1)[..., None].expand_as(weight))

@@ -1,0 +1,35 @@
+"""A refactor keeps the first 20 training losses of every named block.
+
+When the mathematics change on purpose, `python tests/training/test_golden_losses.py` writes the losses anew.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from random_tokens import losses, run, variant
+
+from ablate.spec.named import block_names
+
+GOLDEN = Path(__file__).with_name("golden_losses.json")
+
+
+def measured(block: str) -> list[float]:
+    curve = losses(run(variant({"block": block}), [0]))[0, :, 0]
+    return [round(loss, 7) for loss in curve.tolist()]
+
+
+@pytest.mark.parametrize("block", sorted(block_names()))
+def test_losses_are_golden(block: str) -> None:
+    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    assert set(golden) == set(block_names())
+    assert measured(block) == pytest.approx(golden[block], rel=1e-4)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    lines = [f'  "{block}": {json.dumps(measured(block))}' for block in sorted(block_names())]
+    GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -1,0 +1,140 @@
+"""The training loop: packs against single runs, common random numbers, divergence, precision, dropout."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from random_tokens import CPU, RandomTokens, divergences, losses, points, run, variant
+
+from ablate.spec.named import block_names
+from ablate.training.events import Point
+from ablate.training.loop import train
+
+
+@pytest.mark.parametrize("block", sorted(block_names()))
+def test_a_pack_of_three_gives_the_losses_of_three_single_runs(block: str) -> None:
+    spec = variant({"block": block}, optimizer={"clip": 0.5})
+    seeds = [11, 3, 7]
+    pack = losses(run(spec, seeds))
+    single = torch.cat([losses(run(spec, [seed])) for seed in seeds])
+    assert pack.shape == (3, 20, 2)
+    torch.testing.assert_close(pack, single, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(pack[0], pack[1], rtol=1e-2), "members must differ for this to say anything"
+
+
+def test_training_learns() -> None:
+    curve = losses(run(variant(steps=150, evaluations=3), [0]))[0, :, 1]
+    assert curve[-1] < 0.8 * math.log(17)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_all_variants_of_a_seed_see_the_same_batches(packed: bool) -> None:
+    seen = []
+    for block in ("pre_ln", "sas", "parallel"):
+        task = RandomTokens()
+        run(variant({"block": block, "width": 9}, steps=5), [4, 2] if packed else [4], task)
+        seen.append({(seed, step): batch for seed, step, batch in task.served if seed == 4})
+    assert len(seen[0]) == 5
+    for other in seen[1:]:
+        assert seen[0].keys() == other.keys()
+        assert all(torch.equal(batch, other[key]) for key, batch in seen[0].items())
+    assert not torch.equal(seen[0][4, 1], seen[0][4, 2]), "every step has its own batch"
+
+
+def test_a_diverging_member_leaves_the_others_alone_and_is_told_once() -> None:
+    spec = variant()
+    healthy = run(spec, [0, 1, 2])
+    events = run(spec, [0, 1, 2], RandomTokens(poisoned={1: 6}))
+    (told,) = divergences(events)
+    assert (told.member, told.step) == (1, 6)
+    assert math.isnan(told.loss)
+    others = [0, 2]
+    torch.testing.assert_close(losses(events)[others], losses(healthy)[others], rtol=0, atol=0)
+    assert losses(events)[1, :5].isfinite().all()
+    assert losses(events)[1, 5:].isnan().all()
+    assert points(events)[-1].step == 20
+
+
+def test_training_ends_when_every_member_has_diverged() -> None:
+    task = RandomTokens(poisoned={0: 3, 1: 5})
+    events = run(variant(), [0, 1], task)
+    assert {(told.member, told.step) for told in divergences(events)} == {(0, 3), (1, 5)}
+    assert max(step for _, step, _ in task.served) == 5
+    assert points(events)[-1].step < 20
+
+
+def test_a_last_step_that_ruins_the_weights_is_a_divergence() -> None:
+    """The loss of the last step is finite, what it leaves is not: the validation loss tells."""
+
+    class Ruined(RandomTokens):
+        def loss(self, outputs: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+            loss = super().loss(outputs, batch)
+            # sqrt has an infinite slope at 0: a finite loss with a gradient that is not.
+            return loss + (outputs.sum() * 0).abs().sqrt() if self.served[-1][1] == 3 else loss
+
+    events = run(variant(steps=3, evaluations=1), [0], Ruined())
+    (told,) = divergences(events)
+    assert told.step == 3
+    assert math.isnan(told.loss)
+
+
+def test_points_tell_the_truth() -> None:
+    spec = variant(steps=10, evaluations=4)
+    events = run(spec, [0, 1])
+    found = points(events)
+    assert [point.step for point in found] == [0, 2, 5, 8, 10]
+    assert all(math.isnan(loss) for loss in found[0].train_loss)
+    assert [point.tokens for point in found] == [step * 4 * 9 for step in (0, 2, 5, 8, 10)]
+    every = losses(run(variant(steps=10, evaluations=10), [0, 1]))
+    torch.testing.assert_close(torch.tensor(found[2].train_loss, dtype=torch.float64), every[:, 2:5, 0].mean(1))
+    torch.testing.assert_close(torch.tensor(found[2].metrics["val_loss"], dtype=torch.float64), every[:, 4, 1])
+    assert found[-1].flops / found[1].flops == pytest.approx(5)
+    seconds = [point.seconds for point in found]
+    assert seconds == sorted(seconds)
+    assert seconds[0] == 0
+
+
+def test_evaluation_does_not_touch_training() -> None:
+    often, once = (run(variant({"dropout": 0.1}, evaluations=n), [5]) for n in (20, 1))
+    last_often, last_once = points(often)[-1], points(once)[-1]
+    assert last_often.metrics == last_once.metrics
+    assert last_once.train_loss[0] == pytest.approx(losses(often)[0, :, 0].mean().item(), rel=1e-6)
+
+
+def test_the_same_run_twice_gives_the_same_losses() -> None:
+    torch.manual_seed(1)
+    first = losses(run(variant(), [0, 1]))
+    torch.manual_seed(2)
+    assert torch.equal(first, losses(run(variant(), [0, 1])))
+
+
+def test_bf16_runs_and_stays_near_fp32() -> None:
+    full, half = (losses(run(variant({"block": "sas"}, precision=precision), [0])) for precision in ("fp32", "bf16"))
+    assert not torch.equal(full, half)
+    torch.testing.assert_close(half, full, rtol=0.02, atol=0)
+
+
+@pytest.mark.parametrize("where", ["embedding", "block", "mixer"])
+def test_dropout_is_seeded_and_rests_in_evaluation(where: str) -> None:
+    block = {"mixer": {"kind": "attention", "dropout": 0.3 if where == "mixer" else 0}}
+    model = {
+        "block": {**block, "dropout": 0.3 if where == "block" else 0},
+        "dropout": 0.3 if where == "embedding" else 0,
+    }
+    dropped, again, other = (run(variant(model, steps=5), [seed]) for seed in (0, 0, 1))
+    plain = run(variant({"block": {"mixer": "attention"}}, steps=5), [0])
+    assert torch.equal(losses(dropped), losses(again))
+    assert not torch.equal(losses(dropped), losses(other))
+    assert points(dropped)[0].metrics == points(plain)[0].metrics
+    assert losses(dropped)[0, 0, 0] != losses(plain)[0, 0, 0]
+
+
+def test_training_is_a_stream() -> None:
+    """The first point comes before the first step, so that a display has something to show."""
+    task = RandomTokens()
+    first = next(iter(train(variant(), [0], task, CPU)))
+    assert isinstance(first, Point)
+    assert first.step == 0
+    assert task.served == []
