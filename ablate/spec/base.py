@@ -3,6 +3,8 @@
 Canonical form: plain JSON without the fields that hold their default (so defaults written out or left out, key order
 and ints for floats make no difference, and a new field with a neutral default leaves old hashes alone). `kind` stays.
 A default in a released spec is therefore never changed: that would silently rename every stored variant.
+
+Annotations for fields: `OneOf` (any member of a family), `ShortFor` (a bare value stands for a mapping), `Spelling`.
 """
 
 from __future__ import annotations
@@ -13,12 +15,23 @@ import importlib
 import importlib.metadata
 import json
 import pkgutil
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, LiteralString, Self, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+
+_EXACT = 2**53  # below it every integral float is one integer
 
 
 class Spec(BaseModel):
@@ -28,22 +41,31 @@ class Spec(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _know_every_key(cls, value: Any) -> Any:
-        # Pydantic would refuse unknown keys too, but without the nearest known one.
+    def _know_keys_and_numbers(cls, value: Any) -> Any:
         if isinstance(value, Mapping):
-            unknown = [str(key) for key in value if key not in cls.model_fields]
-            if unknown:
-                raise _unknown_keys(cls, unknown, value)
+            errors = [*_unknown_keys(cls, value), *_booleans_for_numbers(cls, value)]
+            if errors:
+                raise ValidationError.from_exception_data("spec", errors)
         return value
 
     def canonical(self) -> Any:
         """Plain JSON that two equal specs share: defaults left out, `kind` kept."""
-        plain: dict[str, Any] = {}
+        return {name: _plain(value, lambda spec: spec.canonical()) for name, value in self._written()}
+
+    def editable(self) -> dict[str, Any]:
+        """Plain JSON to set paths in, which can be validated again.
+
+        As `canonical`, but a member of a family is written even where it is the default, so that a path into it finds
+        its `kind`.
+        """
+        return {name: _plain(value, lambda spec: spec.editable()) for name, value in self._written(keep=Kinded)}
+
+    def _written(self, keep: type[Spec] | tuple[()] = ()) -> Iterator[tuple[str, Any]]:
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
-            if name == "kind" or field.is_required() or value != field.get_default(call_default_factory=True):
-                plain[name] = _plain(value)
-        return plain
+            at_default = not field.is_required() and value == field.get_default(call_default_factory=True)
+            if name == "kind" or not at_default or isinstance(value, keep):
+                yield name, value
 
     def canonical_json(self) -> str:
         """`canonical` as one line with sorted keys."""
@@ -54,14 +76,27 @@ class Spec(BaseModel):
         return content_hash(self.canonical())
 
 
-def _unknown_keys(spec: type[Spec], unknown: list[str], value: Mapping[Any, Any]) -> ValidationError:
-    details: list[InitErrorDetails] = []
-    for key in unknown:
+def _unknown_keys(spec: type[Spec], value: Mapping[Any, Any]) -> Iterator[InitErrorDetails]:
+    # Pydantic would refuse unknown keys too, but without the nearest known one.
+    for key in (str(key) for key in value if key not in spec.model_fields):
         near = difflib.get_close_matches(key, spec.model_fields, n=1)
         remedy = f"Did you mean `{near[0]}`?" if near else f"Known keys: {', '.join(spec.model_fields)}."
         error = PydanticCustomError("unknown_key", "there is no key `{key}` here", {"key": key, "remedy": remedy})
-        details.append(InitErrorDetails(type=error, loc=(key,), input=value.get(key)))
-    return ValidationError.from_exception_data("spec", details)
+        yield InitErrorDetails(type=error, loc=(key,), input=value.get(key))
+
+
+def _booleans_for_numbers(spec: type[Spec], value: Mapping[Any, Any]) -> Iterator[InitErrorDetails]:
+    # Pydantic, like Python, takes true for 1.
+    for name, field in spec.model_fields.items():
+        if isinstance(value.get(name), bool) and _is_number(field.annotation):
+            error = PydanticCustomError("boolean", "a number is expected here")
+            yield InitErrorDetails(type=error, loc=(name,), input=value[name])
+
+
+def _is_number(annotation: Any) -> bool:
+    if get_origin(annotation) is Literal:
+        return all(type(option) is int for option in get_args(annotation))
+    return annotation in (int, float)
 
 
 def content_hash(plain: Any) -> str:
@@ -70,17 +105,23 @@ def content_hash(plain: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, form: Callable[[Spec], Any]) -> Any:
     if isinstance(value, Spec):
-        return value.canonical()
+        return form(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _plain(item, form) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_plain(item, form) for item in value]
+    # As in RFC 8785, a number is written by its value alone: 1.0 as 1, and -0.0 as 0. Other floats have one shortest
+    # decimal form, the same on every platform.
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+        return int(value)
     return value
 
 
-def refusal(path: tuple[str | int, ...], value: Any, rule: str, remedy: str) -> ValidationError:
+def refusal(
+    path: tuple[str | int, ...], value: Any, rule: str, remedy: str, *, kind: LiteralString = "impossible"
+) -> ValidationError:
     """The error of a combination that cannot be; raise it from a validator.
 
     Args:
@@ -88,8 +129,9 @@ def refusal(path: tuple[str | int, ...], value: Any, rule: str, remedy: str) -> 
         value: The offending value.
         rule: What must hold, as a sentence.
         remedy: The way out, as an instruction.
+        kind: `impossible` for values that do not fit together, as another switch may mend that; else another word.
     """
-    error = PydanticCustomError("impossible", "{rule}", {"rule": rule, "remedy": remedy})
+    error = PydanticCustomError(kind, "{rule}", {"rule": rule, "remedy": remedy})
     return ValidationError.from_exception_data("spec", [InitErrorDetails(type=error, loc=path, input=value)])
 
 
@@ -97,7 +139,7 @@ def below(prefix: tuple[str | int, ...], error: ValidationError) -> ValidationEr
     """The same error with every path put below `prefix`."""
     details: list[InitErrorDetails] = []
     for line in error.errors(include_url=False):
-        kind = PydanticCustomError(line["type"], "{text}", {**line.get("ctx", {}), "text": line["msg"]})  # type: ignore[arg-type]
+        kind = PydanticCustomError(line["type"], "{text}", {**line.get("ctx", {}), "text": line["msg"]})
         details.append(InitErrorDetails(type=kind, loc=(*prefix, *line["loc"]), input=line["input"]))
     return ValidationError.from_exception_data("spec", details)
 
@@ -150,16 +192,16 @@ class Family:
         if isinstance(kind, str) and kind in members:
             return members[kind]
         near = difflib.get_close_matches(str(kind), members, n=1)
-        remedy = f"Did you mean {near[0]!r}?" if near else f"Known kinds: {', '.join(members)}."
+        remedy = f"Did you mean `{near[0]}`?" if near else f"Known kinds: {', '.join(members)}."
         raise PydanticCustomError(
             "unknown_kind",
-            "there is no {noun} kind {kind}",
-            {"noun": self.noun, "kind": repr(kind), "remedy": remedy, "expected": f"one of {', '.join(members)}"},
+            "there is no {noun} kind `{kind}`",
+            {"noun": self.noun, "kind": str(kind), "remedy": remedy},
         )
 
 
 class Kinded(Spec):
-    """A spec that is one of a family. An abstract subclass names the `family`; a final one adds `kind: Literal[...]`."""
+    """A spec that is one of a family. An abstract subclass names `family`, a final one adds `kind: Literal[...]`."""
 
     family: ClassVar[Family]
 
@@ -168,6 +210,15 @@ class Kinded(Spec):
         super().__pydantic_init_subclass__(**kwargs)
         if "kind" in cls.model_fields:
             cls.family.add(cls)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        plain = handler(schema)
+        body = handler.resolve_ref_schema(plain)
+        if "kind" in body.get("properties", {}):  # `kind` has a default in Python; a file must say it
+            body["properties"]["kind"].setdefault("description", (cls.__doc__ or "").partition("\n")[0])
+            body["required"] = ["kind", *(name for name in body.get("required", ()) if name != "kind")]
+        return plain
 
     @classmethod
     def kind_name(cls) -> str:
@@ -198,7 +249,12 @@ class Kinded(Spec):
                 "this {noun} does not say its `kind`",
                 {"noun": noun, "remedy": f"Add `kind:` with one of {', '.join(cls.family.members())}."},
             )
-        member = cls.family.member(plain["kind"])
+        try:
+            member = cls.family.member(plain["kind"])
+        except PydanticCustomError as error:
+            loc = () if isinstance(value, str) else ("kind",)
+            details = InitErrorDetails(type=error, loc=loc, input=plain["kind"])
+            raise ValidationError.from_exception_data("spec", [details]) from None
         return member.model_validate(plain)  # type: ignore[return-value]
 
 
@@ -221,8 +277,62 @@ class OneOf:
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        source = schema["metadata"]["family"]
-        members = source.family.members()
-        options: list[JsonSchemaValue] = [{"enum": list(members)}]
-        options += [handler(member.__pydantic_core_schema__) for member in members.values()]
-        return {"anyOf": options, "description": f"A {source.family.noun}: a bare kind name, or a mapping with `kind`."}
+        members = schema["metadata"]["family"].family.members()
+        # Within definitions (none, here) a member's schema is made as that of any model, `Kinded`'s hook included.
+        options = {
+            kind: handler(core_schema.definitions_schema(member.__pydantic_core_schema__, []))
+            for kind, member in members.items()
+        }
+        # A bare name will do for a kind that needs nothing else.
+        bare = [kind for kind, option in options.items() if handler.resolve_ref_schema(option)["required"] == ["kind"]]
+        return {"anyOf": [*([{"enum": bare}] if bare else []), *options.values()]}
+
+
+@dataclass(frozen=True, slots=True)
+class ShortFor:
+    """Annotation for a field that also takes a bare value: `Annotated[NormSpec, ShortFor("kind")]`.
+
+    Args:
+        field: The field that a bare word or number stands for, the others being left at their defaults.
+    """
+
+    field: str
+
+    def __get_pydantic_core_schema__(self, source: type[Spec], handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self._written_out, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        whole = handler(schema)
+        field = handler.resolve_ref_schema(whole)["properties"][self.field]
+        bare = {key: value for key, value in field.items() if key not in {"title", "default", "description"}}
+        return {"anyOf": [bare, whole]}
+
+    def _written_out(self, value: Any) -> Any:
+        is_bare = isinstance(value, (str, int, float)) and not isinstance(value, bool)
+        return {self.field: value} if is_bare else value
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """Annotation for a name: `Annotated[str, Spelling(pattern, rule)]`. A bare number, true or false is a name too.
+
+    Args:
+        pattern: Regular expression of the whole name.
+        rule: What it means, as a sentence.
+    """
+
+    pattern: str
+    rule: str
+
+    def __get_pydantic_core_schema__(self, source: type[str], handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self._spelt, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": ["string", "number", "boolean"], "pattern": self.pattern}
+
+    def _spelt(self, value: Any) -> Any:
+        if isinstance(value, (bool, int, float)):
+            value = str(value).lower() if isinstance(value, bool) else str(value)
+        if isinstance(value, str) and not re.search(self.pattern, value):
+            raise PydanticCustomError("spelling", "{rule}", {"rule": self.rule})
+        return value

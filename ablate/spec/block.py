@@ -6,20 +6,12 @@ Symbols of "Simplifying Transformer Blocks" (arXiv:2311.01906): alpha are gains 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from ablate.spec.base import Spec, refusal
+from ablate.spec.base import ShortFor, Spec, refusal
 from ablate.spec.mixer import Mixer
-
-
-def _number_is_init(value: Any) -> Any:
-    return {"init": value} if isinstance(value, (int, float)) and not isinstance(value, bool) else value
-
-
-def _word_is_kind(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
 
 
 class GainSpec(Spec):
@@ -36,8 +28,13 @@ class GainSpec(Spec):
         """The value at the start of training, in a model of `depth` blocks."""
         return self.init / math.sqrt(depth) if self.depth_scaling == "inverse_sqrt" else self.init
 
+    @property
+    def fixed_at_zero(self) -> bool:
+        """Whether it takes away what it multiplies, for good."""
+        return self.init == 0 and not self.trainable
 
-Gain = Annotated[GainSpec, BeforeValidator(_number_is_init)]
+
+Gain = Annotated[GainSpec, ShortFor("init")]
 
 
 class GainsSpec(Spec):
@@ -63,6 +60,20 @@ class SkipsSpec(Spec):
     """0: none; 1: round the MLP. A parallel block has one skip in all, so this is 0 there."""
 
 
+def _refuse_settings_of_none(spec: NormSpec | MLPSpec, name: str) -> None:
+    """Refuse settings of a part that is not there: one block would have several hashes.
+
+    Raises:
+        ValidationError: `kind` is `none`, and a field is not at its default.
+    """
+    for field, info in type(spec).model_fields.items():
+        value = getattr(spec, field)
+        if spec.kind == "none" and field != "kind" and value != info.default:
+            raise refusal(
+                (field,), value, f"kind `none` has no `{field}`", f"Write `{name}: none` and nothing else of it."
+            )
+
+
 class NormSpec(Spec):
     """Normalisation of a block, with a trainable gain (LayerNorm: and bias)."""
 
@@ -74,13 +85,12 @@ class NormSpec(Spec):
     """ε, added under the root."""
 
     @model_validator(mode="after")
-    def _none_has_no_place(self) -> Self:
-        if self.kind == "none" and self.place == "post":
-            raise refusal(("place",), self.place, "a block without norm has no place for one", "Leave `place` out.")
+    def _none_has_no_settings(self) -> Self:
+        _refuse_settings_of_none(self, "norm")
         return self
 
 
-Norm = Annotated[NormSpec, BeforeValidator(_word_is_kind)]
+Norm = Annotated[NormSpec, ShortFor("kind")]
 
 
 class MLPSpec(Spec):
@@ -95,8 +105,13 @@ class MLPSpec(Spec):
     bias: bool = False
     """Whether the maps have biases."""
 
+    @model_validator(mode="after")
+    def _none_has_no_settings(self) -> Self:
+        _refuse_settings_of_none(self, "mlp")
+        return self
 
-MLP = Annotated[MLPSpec, BeforeValidator(_word_is_kind)]
+
+MLP = Annotated[MLPSpec, ShortFor("kind")]
 
 
 class BlockSpec(Spec):
@@ -137,6 +152,7 @@ class BlockSpec(Spec):
             )
         if self.mlp.kind == "none":
             self._check_no_mlp()
+        self._check_signal()
         return self
 
     def _check_parallel(self) -> None:
@@ -190,4 +206,21 @@ class BlockSpec(Spec):
                 self.gains.mlp_branch.model_dump(),
                 "a gain needs the branch that it multiplies, and the block has no MLP",
                 "Leave the gain out.",
+            )
+
+    def _check_signal(self) -> None:
+        """A branch that is fixed at 0 needs a skip round it, or the block gives the same for every input."""
+        gains, skips = self.gains, self.skips
+        mixer_gone = gains.mixer_branch.fixed_at_zero and (skips.mixer == 0 or gains.mixer_skip.fixed_at_zero)
+        mlp_gone = gains.mlp_branch.fixed_at_zero and (skips.mlp == 0 or gains.mlp_skip.fixed_at_zero)
+        if self.arrangement == "parallel":
+            silent = "mixer" if mixer_gone and gains.mlp_branch.fixed_at_zero else None
+        else:
+            silent = "mixer" if mixer_gone else "mlp" if mlp_gone and self.mlp.kind != "none" else None
+        if silent is not None and skips.mixer < 2:
+            raise refusal(
+                ("gains", f"{silent}_branch"),
+                0,
+                f"with the branch of the {silent} fixed at 0 and no skip round it, nothing of the input is left",
+                f"Set `skips.{silent}: 1`, or a gain other than 0.",
             )

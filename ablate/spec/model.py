@@ -6,12 +6,12 @@ import copy
 import re
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
 from ablate.spec.base import Spec, below, refusal
 from ablate.spec.block import BlockSpec
-from ablate.spec.named import expand_block
 from ablate.spec.mixer import MixerContext
+from ablate.spec.named import expand_block
 from ablate.spec.paths import lay_over
 
 _SELECTOR = re.compile(r"first|last|(?P<low>\d+)(?:-(?P<high>\d+))?")
@@ -29,7 +29,7 @@ class ModelSpec(Spec):
     heads: int = Field(default=1, ge=1)
     """Heads H; kinds of mixer without heads ignore it."""
     block: BlockSpec
-    """The block that every layer has, exceptions apart."""
+    """The block that every layer has, exceptions apart: a block spec, or the name of a block."""
     exceptions: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Layers that differ: `first`, `last`, an index counted from 0 or a range `2-4`, each with the part of a block
     spec that is laid over `block` (mappings merge key by key; one that names a `kind` replaces)."""
@@ -46,18 +46,18 @@ class ModelSpec(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _name_a_block(cls, value: Any) -> Any:
+    def _name_a_block(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, dict) and isinstance(value.get("block"), str):
-            return expand_block(value)
+            return expand_block(value, (info.context or {}).get("folders", ()))
         return value
 
     @model_validator(mode="after")
     def _is_a_model(self) -> Self:
-        for block in self.blocks:
+        for home, block in self._layers():
             mixer = block.mixer
             if self.causal and not mixer.causal_form:
                 raise refusal(
-                    ("block", "mixer", "kind"),
+                    (*home, "mixer", "kind"),
                     mixer.kind_name(),
                     f"a {self.family} must hide the future, and {mixer.kind_name()} has no causal form",
                     "Choose a mixer that `ablate kinds` lists as causal.",
@@ -67,7 +67,7 @@ class ModelSpec(Spec):
                 raise refusal(
                     ("heads",),
                     self.heads,
-                    f"the heads must divide the width, and {self.heads} does not divide {self.width}",
+                    f"the heads must divide the width, which is {self.width}",
                     f"Set `heads: {near}`, or a width that is a multiple of {self.heads}.",
                 )
         return self
@@ -78,11 +78,11 @@ class ModelSpec(Spec):
         Raises:
             ValidationError: With the path below this spec.
         """
-        for block in self.blocks:
+        for home, block in self._layers():
             try:
                 block.mixer.check(self.mixer_context(context))
             except ValidationError as error:
-                raise below(("block", "mixer"), error) from None
+                raise below((*home, "mixer"), error) from None
 
     @property
     def causal(self) -> bool:
@@ -92,18 +92,7 @@ class ModelSpec(Spec):
     @property
     def blocks(self) -> tuple[BlockSpec, ...]:
         """The spec of every layer, exceptions applied."""
-        layers = [self.block] * self.depth
-        plain = self.block.model_dump(mode="json") if self.exceptions else {}
-        changed: dict[int, dict[str, Any]] = {}
-        for selector, settings in self.exceptions.items():
-            for index in self._layers(selector):
-                block = changed.setdefault(index, copy.deepcopy(plain))
-                lay_over(block, settings)
-                try:
-                    layers[index] = BlockSpec.model_validate(block)
-                except ValidationError as error:
-                    raise below(("exceptions", selector), error) from None
-        return tuple(layers)
+        return tuple(block for _, block in self._layers())
 
     def mixer_context(self, context: int, pack: int = 1) -> MixerContext:
         """What the mixers of this model are told; `context` is the longest input in tokens."""
@@ -124,7 +113,23 @@ class ModelSpec(Spec):
         plain["layers"] = runs
         return plain
 
-    def _layers(self, selector: str) -> range:
+    def _layers(self) -> list[tuple[tuple[str, ...], BlockSpec]]:
+        """For every layer, where it is written (`block`, or the exception that was laid over it last) and its spec."""
+        layers: list[tuple[tuple[str, ...], BlockSpec]] = [(("block",), self.block)] * self.depth
+        plain = self.block.model_dump(mode="json") if self.exceptions else {}
+        changed: dict[int, dict[str, Any]] = {}
+        for selector, settings in self.exceptions.items():
+            home = ("exceptions", selector)
+            for index in self._selected(selector):
+                block = changed.setdefault(index, copy.deepcopy(plain))
+                lay_over(block, settings)
+                try:
+                    layers[index] = (home, BlockSpec.model_validate(block))
+                except ValidationError as error:
+                    raise below(home, error) from None
+        return layers
+
+    def _selected(self, selector: str) -> range:
         match = _SELECTOR.fullmatch(selector)
         if match is None:
             raise refusal(
@@ -132,6 +137,7 @@ class ModelSpec(Spec):
                 selector,
                 "a selector of layers is `first`, `last`, an index from 0, or a range such as `2-4`",
                 "Write the layers that differ in one of these forms.",
+                kind="no_selector",
             )
         if match["low"] is None:
             low = high = 0 if selector == "first" else self.depth - 1

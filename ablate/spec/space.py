@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Self
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, JsonValue, PrivateAttr, ValidationError, field_validator, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import (
+    BeforeValidator,
+    Field,
+    JsonValue,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from ablate.spec.base import Spec, refusal
-from ablate.spec.design import DesignField
+from ablate.spec.base import Spec, Spelling, refusal
+from ablate.spec.design import BASELINE, DesignField
 from ablate.spec.model import ModelSpec
+from ablate.spec.named import expand_setting
 from ablate.spec.paths import PathError, assign, overlaps
+from ablate.spec.sentences import Loc, describe, sentence, where
 from ablate.spec.task import TaskField
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 
-Setting = dict[str, JsonValue]
+
+def _expanded(value: Any, info: ValidationInfo) -> Any:
+    if value is None:
+        remedy = "Write `{}` for the setting that changes nothing."
+        raise PydanticCustomError("no_setting", "a setting is a mapping of paths to values", {"remedy": remedy})
+    return expand_setting(value, (info.context or {}).get("folders", ())) if isinstance(value, dict) else value
+
+
+Setting = Annotated[dict[str, JsonValue], BeforeValidator(_expanded)]
 """Spec paths and the values that one setting of a switch gives them."""
+
+Name = Annotated[str, Spelling(r"^[^\s,=]+$", "a name is one word without commas and equals signs")]
+"""Name of a switch, a setting or a variant; names of points are made from them, with commas and equals signs."""
 
 ROOTS = ("model", "task", "training")
 
@@ -38,7 +60,7 @@ class ObjectiveSpec(Spec):
 class SpaceSpec(Spec):
     """A space: the whole of a space file."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    name: Annotated[str, Spelling(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", "a name is letters, digits, `.`, `_` and `-`")]
     """Name of the study: letters, digits, `.`, `_` and `-`."""
     question: str
     """What the study is to find out, as a sentence."""
@@ -50,11 +72,12 @@ class SpaceSpec(Spec):
     """The baseline model."""
     training: TrainingSpec
     """How a trial is trained."""
-    switches: dict[str, dict[str, Setting]] = Field(min_length=1)
+    switches: dict[Name, dict[Name, Setting]] = Field(min_length=1)
     """Switch to settings; the first setting is the baseline's. A setting names spec paths and the values they get; a
     path starts at `model`, `task` or `training`, and `block` is short for `model.block`. Switches apply in the order
-    they are written: where two set the same path, the later one wins."""
-    variants: dict[str, dict[str, str]] = Field(default_factory=dict)
+    they are written: where two set the same path, the later one wins. Nothing is merged into what a path held before.
+    A `block` that is set to the name of a block brings its exceptions, in place of the model's."""
+    variants: dict[Name, dict[Name, Name]] = Field(default_factory=dict)
     """Named variants: switch to setting; switches left out stay at the baseline's."""
     design: DesignField
     """Which variants are trained, with how many seeds."""
@@ -75,18 +98,20 @@ class SpaceSpec(Spec):
             if len(settings) < 2:
                 raise refusal(
                     (switch,),
-                    list(settings),
-                    f"a switch has at least two settings, and `{switch}` has {len(settings)}",
+                    settings,
+                    f"a switch has at least two settings, and this one has {len(settings)}",
                     "Add a setting, or leave the switch out.",
                 )
             for setting, paths in settings.items():
                 for path in paths:
-                    if _full_path(path).split(".")[0] not in ROOTS:
+                    root = _full_path(path).split(".")[0]
+                    if root not in ROOTS:
+                        near = difflib.get_close_matches(root, (*ROOTS, "block"), n=1)
                         raise refusal(
                             (switch, setting, path),
-                            path,
+                            {},
                             "a path starts at `model`, `task` or `training`, or at `block`, short for `model.block`",
-                            f"Write where in the space `{path}` stands.",
+                            f"Did you mean `{near[0]}`?" if near else f"Write where in the space `{path}` stands.",
                         )
         return switches
 
@@ -94,7 +119,7 @@ class SpaceSpec(Spec):
     def _is_a_space(self) -> Self:
         for name, settings in self.variants.items():
             self._check_variant(name, settings)
-        self.resolve({})
+        self._check_baseline()
         for switch, setting in self.single_settings():
             self._check_setting(switch, setting)
         return self
@@ -116,24 +141,7 @@ class SpaceSpec(Spec):
         Raises:
             ValidationError: The settings make no block; paths are those of a `VariantSpec`.
         """
-        plain: dict[str, Any] = {
-            # A model's own canonical form merges block and exceptions, and switches must still find them.
-            "model": Spec.canonical(self.model),
-            "task": self.task.canonical(),
-            "training": self.training.canonical(),
-        }
-        chosen = {**self.baseline_settings, **settings}
-        for switch, options in self.switches.items():
-            for path, value in options[chosen[switch]].items():
-                try:
-                    assign(plain, _full_path(path), value)
-                except PathError as error:
-                    loc = tuple(_full_path(path).split("."))
-                    details = PydanticCustomError("path", "{text}", {"text": str(error), "remedy": error.remedy})
-                    raise ValidationError.from_exception_data(
-                        "spec", [InitErrorDetails(type=details, loc=loc, input=value)]
-                    ) from None
-        return VariantSpec.model_validate(plain)
+        return self._with({**self.baseline_settings, **settings})
 
     def setter_of(self, settings: Mapping[str, str], path: str) -> tuple[str, str, str] | None:
         """The (switch, setting, path as written) among `settings` that last set this full path or a part of it."""
@@ -145,40 +153,111 @@ class SpaceSpec(Spec):
                         found = (switch, settings[switch], written)
         return found
 
+    def culprits(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """Of settings that make no model, those that are to blame: with any one of them at the baseline's, it would.
+
+        Empty if the settings make a model.
+        """
+        if not self._refused(settings):
+            return {}
+        blamed = {switch: setting for switch, setting in settings.items() if setting != self.baseline_settings[switch]}
+        for switch in list(blamed):
+            without = {other: setting for other, setting in blamed.items() if other != switch}
+            if self._refused(without):
+                blamed = without
+        return blamed
+
+    def reason(self, settings: Mapping[str, str], error: ValidationError) -> str:
+        """Why `resolve` refused settings: those to blame, then the path, the rule and the way out."""
+        (loc, told), *_ = describe(error)
+        blamed = ", ".join(f"{switch}={setting}" for switch, setting in self.culprits(settings).items())
+        path = f"`{'.'.join(str(part) for part in loc)}`: {told}"
+        return f"{blamed}: {path}" if blamed else path
+
+    def canonical(self) -> Any:
+        """As any spec, but switches and their settings are written as lists: their order has a meaning."""
+        ordered = [[switch, [[*pair] for pair in settings.items()]] for switch, settings in self.switches.items()]
+        return {**super().canonical(), "switches": ordered}
+
+    def _with(self, chosen: Mapping[str, str]) -> VariantSpec:
+        """The variant that these settings alone give; switches left out set nothing."""
+        plain: dict[str, Any] = {root: getattr(self, root).editable() for root in ROOTS}
+        for switch, options in self.switches.items():
+            for path, value in options[chosen[switch]].items() if switch in chosen else ():
+                try:
+                    assign(plain, _full_path(path), value)
+                except PathError as error:
+                    loc = tuple(_full_path(path).split("."))
+                    raise refusal(loc, {}, str(error), error.remedy, kind="no_path") from None
+        return VariantSpec.model_validate(plain)
+
+    def _refused(self, settings: Mapping[str, str]) -> bool:
+        try:
+            self.resolve(settings)
+        except ValidationError:
+            return True
+        return False
+
+    def _check_baseline(self) -> None:
+        """Refuse first settings that make no model, at the first switch that breaks it."""
+        if not self._refused({}):
+            return
+        self._with({})
+        applied: dict[str, str] = {}
+        for switch, setting in self.baseline_settings.items():
+            applied[switch] = setting
+            try:
+                self._with(applied)
+            except ValidationError as error:
+                lines = error.errors(include_url=False)
+                raise self._at_switches(applied, lines, (switch, setting)) from None
+
     def _check_variant(self, name: str, settings: Mapping[str, str]) -> None:
+        if name == BASELINE:
+            raise refusal(
+                ("variants", name), name, f"`{BASELINE}` is every switch at its first setting", "Choose another name."
+            )
         for switch, setting in settings.items():
             if switch not in self.switches:
-                raise _unknown(("variants", name, switch), "switch", switch, self.switches)
+                raise _unknown(("variants", name, switch), f"there is no switch `{switch}`", switch, self.switches)
             if setting not in self.switches[switch]:
-                raise _unknown(("variants", name, switch), f"setting of `{switch}`", setting, self.switches[switch])
+                rule = f"`{switch}` has no setting `{setting}`"
+                raise _unknown(("variants", name, switch), rule, setting, self.switches[switch])
 
     def _check_setting(self, switch: str, setting: str) -> None:
         """Refuse paths that exist in no spec; a combination that is impossible alone may be fine beside others."""
         try:
             self.resolve({switch: setting})
         except ValidationError as error:
-            details: list[InitErrorDetails] = []
-            for line in error.errors(include_url=False):
-                if line["type"] == "impossible":
-                    continue
-                path = ".".join(str(part) for part in line["loc"])
-                written = (self.setter_of({switch: setting}, path) or ("", "", path))[2]
-                kind = PydanticCustomError(
-                    line["type"],  # type: ignore[arg-type]
-                    "{text}",
-                    {**line.get("ctx", {}), "text": f"`{path}`: {line['msg']}"},
-                )
-                loc = ("switches", switch, setting, written)
-                details.append(InitErrorDetails(type=kind, loc=loc, input=line["input"]))
-            if details:
-                raise ValidationError.from_exception_data("spec", details) from None
+            lines = [line for line in error.errors(include_url=False) if line["type"] != "impossible"]
+            if lines:
+                settings = {**self.baseline_settings, switch: setting}
+                raise self._at_switches(settings, lines, (switch, setting)) from None
+
+    def _at_switches(
+        self, settings: Mapping[str, str], lines: Iterable[ErrorDetails], turned: tuple[str, str]
+    ) -> ValidationError:
+        """Errors of a variant, put where its settings set the offending paths, else at the setting that was turned."""
+        details: list[InitErrorDetails] = []
+        for line in lines:
+            path, problem = ".".join(str(part) for part in where(line)), sentence(line)
+            switch, setting, written = self.setter_of(settings, path) or (*turned, "")
+            loc: Loc = ("switches", switch, setting, *([written] if written else ()))
+            if written and f"{path}.".startswith(f"{_full_path(written)}."):
+                loc += where(line)[len(_full_path(written).split(".")) :]
+            else:
+                problem = f"`{path}`: {problem}"
+            details.append(
+                InitErrorDetails(type=PydanticCustomError("told", "{text}", {"text": problem}), loc=loc, input={})
+            )
+        return ValidationError.from_exception_data("spec", details)
 
 
 def _full_path(path: str) -> str:
     return f"model.{path}" if path == "block" or path.startswith("block.") else path
 
 
-def _unknown(loc: tuple[str, ...], noun: str, name: str, known: Mapping[str, Any]) -> ValidationError:
+def _unknown(loc: tuple[str, ...], rule: str, name: str, known: Mapping[str, Any]) -> ValidationError:
     near = difflib.get_close_matches(name, known, n=1)
     remedy = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(known)}."
-    return refusal(loc, name, f"there is no {noun} `{name}`", remedy)
+    return refusal(loc, name, rule, remedy)

@@ -1,21 +1,80 @@
-"""`TaskSpec`: what every kind of task says of itself. The kinds stand in `ablate/tasks/`, one file each."""
+"""What a task is: `TaskSpec` says which data and how, `Task` is the data made ready, with its loss and its metrics.
+
+The kinds stand in `ablate/tasks/`, one file each. Shapes: K pack, B batch, T tokens.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from ablate.spec.base import Family, Kinded, OneOf
 
 if TYPE_CHECKING:
-    from ablate.tasks.base import Task
+    import torch
+
+    Batch = dict[str, torch.Tensor]
 
 TASKS = Family("task", package="ablate.tasks", entry_points="ablate.tasks")
 
 Say = Callable[[str], None]
 """Receives one line of progress while data is prepared."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataShape:
+    """What a model must know of its data.
+
+    Attributes:
+        vocabulary: Number of token ids; ids are 0 ... vocabulary - 1.
+        context: Tokens in one input.
+    """
+
+    vocabulary: int
+    context: int
+
+
+class Task(ABC):
+    """A task whose data is ready: batches, loss, metrics. Opened in every worker from memory-mapped files.
+
+    Attributes:
+        fingerprint: Content hash of the prepared data (text, split, tokens). With the spec it decides the batches.
+        shape: What the model must know.
+    """
+
+    fingerprint: str
+    shape: DataShape
+
+    @abstractmethod
+    def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
+        """One training batch on the CPU, a pure function of (spec, fingerprint, seed, step, batch_size).
+
+        Returns:
+            Tensors with leading axis B, among them `inputs` [B, T] (int64).
+        """
+
+    @abstractmethod
+    def validation_batches(self, batch_size: int) -> Iterator[Batch]:
+        """The validation batches, the same for every trial: the tensors of `train_batch`, and what `measure` needs."""
+
+    @abstractmethod
+    def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Mean loss of each member: outputs [K, B, ...] and a batch with leading axes [K, B] give [K]."""
+
+    @abstractmethod
+    def metrics(self, sums: dict[str, list[float]]) -> dict[str, list[float]]:
+        """Final metrics by name (with the prefix `val_`), a value for each member, from the totals of `measure`."""
+
+    @abstractmethod
+    def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
+        """Totals over one validation batch, each [K], to be added up over batches and given to `metrics`."""
+
+    @abstractmethod
+    def tokens_per_batch(self, batch_size: int) -> int:
+        """Training tokens in a batch, for the token axis of curves."""
 
 
 class TaskSpec(Kinded):

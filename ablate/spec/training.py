@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from ablate.spec.base import Spec
-
-
-def _word_is_kind(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
+from ablate.spec.base import ShortFor, Spec
 
 
 class OptimizerSpec(Spec):
@@ -63,7 +59,7 @@ class TrainingSpec(Spec):
     """Sequences in a batch."""
     optimizer: OptimizerSpec
     """The optimiser."""
-    schedule: Annotated[ScheduleSpec, BeforeValidator(_word_is_kind)] = ScheduleSpec()
+    schedule: Annotated[ScheduleSpec, ShortFor("kind")] = ScheduleSpec()
     """The learning rate over the steps."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """`bf16`: matrix products under autocast; parameters and optimiser stay fp32."""

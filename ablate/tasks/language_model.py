@@ -64,7 +64,7 @@ class LanguageModelSpec(TaskSpec):
             parse(data)
         except DataError as error:
             rule = f"{error.problem}: the address of text is {error.expected}"
-            raise refusal((), data, rule, error.remedy or "") from None
+            raise refusal((), data, rule, error.remedy or "", kind="no_source") from None
         return data
 
     @property

@@ -1,0 +1,187 @@
+"""The JSON Schema of space files, with which an editor completes and underlines.
+
+`python -m ablate.spec.schema > spaces/space.schema.json` renews the one that stands beside the shipped spaces. It knows
+the kinds, the named blocks and the paths that switches can set; what depends on several values at once is left to
+`ablate validate`.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from ablate.spec.named import block_names
+from ablate.spec.space import ROOTS, SpaceSpec
+
+_DIALECT = "http://json-schema.org/draft-07/schema#"  # what editors know best
+_SELECTOR = r"(first|last|\d+(-\d+)?)"
+_PART = ".part"
+_EXTENDS = "The space that this one is laid over: a file beside it, or a shipped space. Mappings merge key by key, one \
+that names a `kind` replaces, null takes a key away."
+
+
+def space_schema(folders: Iterable[Path] = ()) -> dict[str, Any]:
+    """The JSON Schema of a space file.
+
+    Args:
+        folders: Folders whose `blocks/` hold more named blocks.
+    """
+    schema = SpaceSpec.model_json_schema(schema_generator=_Generator)
+    definitions: dict[str, Any] = {**schema.pop("$defs"), "SpaceSpec": schema}
+    del definitions["JsonValue"]  # of settings, which get a closer schema
+    _share(definitions)
+    definitions.update({f"{name}{_PART}": _part(body) for name, body in definitions.items()})
+
+    names = {"enum": list(block_names(folders)), "description": "The name of a block."}
+    exceptions = {"propertyNames": {"pattern": f"^{_SELECTOR}$"}, "additionalProperties": _ref(f"BlockSpec{_PART}")}
+    for suffix in ("", _PART):
+        model = definitions[f"ModelSpec{suffix}"]["properties"]
+        model["block"] = {"description": model["block"]["description"], "anyOf": [names, _ref(f"BlockSpec{suffix}")]}
+        model["exceptions"] = {**_described(model["exceptions"]), "type": "object", **exceptions}
+        space = definitions[f"SpaceSpec{suffix}"]["properties"]
+        space["switches"] = {**_described(space["switches"]), **_switches(whole=not suffix)}
+        space["extends"] = {"type": "string", "description": _EXTENDS}
+    definitions["Setting"] = _setting(definitions)
+    return {
+        "$schema": _DIALECT,
+        "title": "A space of ablate",
+        "type": "object",
+        "if": {"required": ["extends"]},
+        "then": _ref(f"SpaceSpec{_PART}"),
+        "else": _ref("SpaceSpec"),
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+class _Generator(GenerateJsonSchema):
+    """As pydantic's, without titles made from field names, and with tuples as draft 7 writes them."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def tuple_schema(self, schema: Any) -> JsonSchemaValue:
+        plain = super().tuple_schema(schema)
+        plain["items"] = plain.pop("prefixItems")
+        return plain
+
+    def generate(self, schema: CoreSchema, mode: Any = "validation") -> JsonSchemaValue:
+        plain = super().generate(schema, mode)
+        for node in _nodes(plain):
+            node.pop("default", None)  # a default that is a mapping would be typed into the file whole
+            if "description" in node:
+                node["description"] = " ".join(node["description"].split())
+        return plain
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _children(node: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """The places below a schema that hold schemas: (container, key or index in it)."""
+    for keyword in ("properties", "patternProperties", "$defs"):
+        yield from ((node[keyword], name) for name in node.get(keyword, ()))
+    for keyword in ("anyOf", "oneOf", "allOf", "items"):
+        if isinstance(node.get(keyword), list):
+            yield from ((node[keyword], index) for index in range(len(node[keyword])))
+    for keyword in ("items", "additionalProperties", "propertyNames"):
+        if isinstance(node.get(keyword), dict):
+            yield node, keyword
+
+
+def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for container, key in _children(node):
+        yield from _nodes(container[key])
+
+
+def _described(node: dict[str, Any]) -> dict[str, Any]:
+    return {"description": node["description"]} if "description" in node else {}
+
+
+def _switches(*, whole: bool) -> dict[str, Any]:
+    """Switch to setting to `Setting`; what is laid over another space may have fewer of each, and take some away."""
+    setting, least = (_ref("Setting"), {"minProperties": 2}) if whole else (_or_null(_ref("Setting")), {})
+    settings = {"type": "object", **least, "additionalProperties": setting}
+    switches = settings if whole else _or_null(settings)
+    return {"type": "object", "minProperties": 1, "additionalProperties": switches}
+
+
+def _or_null(node: dict[str, Any]) -> dict[str, Any]:
+    options = node.get("anyOf", [node])
+    return {"anyOf": [*options, *([] if {"type": "null"} in options else [{"type": "null"}])]}
+
+
+def _alternatives(node: dict[str, Any]) -> list[dict[str, Any]]:
+    return [nested for option in node["anyOf"] for nested in _alternatives(option)] if "anyOf" in node else [node]
+
+
+def _share(definitions: dict[str, Any]) -> None:
+    """Write each spec once, in `definitions`, and refer to it elsewhere."""
+    for body in list(definitions.values()):
+        for node in list(_nodes(body)):
+            for container, key in _children(node):
+                child = container[key]
+                if "properties" in child and definitions.setdefault(child["title"], child) == child:
+                    container[key] = _ref(child["title"])
+
+
+def _part(body: dict[str, Any]) -> dict[str, Any]:
+    """A schema for a part of what `body` describes, to be laid over a whole: nothing is required, null takes away."""
+    part = copy.deepcopy(body)
+    for node in reversed(list(_nodes(part))):  # from the leaves, as a property is replaced by a copy
+        node.pop("required", None)
+        if "$ref" in node:
+            node["$ref"] += _PART
+        for name, value in node.get("properties", {}).items():
+            if name != "kind":  # by which an editor tells the members of a family apart
+                bare = {key: item for key, item in value.items() if key != "description"}
+                node["properties"][name] = {**_described(value), **_or_null(bare)}
+    return part
+
+
+def _setting(definitions: dict[str, Any]) -> dict[str, Any]:
+    """A setting of a switch: every path that exists, with the schema of what stands there."""
+    space = definitions["SpaceSpec"]["properties"]
+    paths: dict[str, list[Any]] = {}
+    for root in ROOTS:
+        _collect(root, space[root], definitions, paths)
+    for path in [path for path in paths if path.startswith("model.block")]:
+        short = path.removeprefix("model.")
+        paths[short], paths[path] = paths[path], [{"$ref": f"#/$defs/Setting/properties/{short}"}]
+    layers: dict[str, list[Any]] = {}
+    _collect(rf"^model\.exceptions\.{_SELECTOR}", _ref(f"BlockSpec{_PART}"), definitions, layers, dot=r"\.")
+    return {
+        "type": "object",
+        "properties": {path: _any_of(options) for path, options in sorted(paths.items())},
+        "patternProperties": {f"{path}$": _any_of(options) for path, options in sorted(layers.items())},
+        "additionalProperties": False,
+    }
+
+
+def _collect(
+    path: str, node: dict[str, Any], definitions: dict[str, Any], found: dict[str, list[Any]], dot: str = "."
+) -> None:
+    """Note `node` under `path`, and what its fields hold under their paths."""
+    if node not in found.setdefault(path, []):
+        found[path].append(node)
+    for option in _alternatives(node):
+        body = definitions[option["$ref"].rpartition("/")[2]] if "$ref" in option else option
+        for name, field in body.get("properties", {}).items():
+            _collect(f"{path}{dot}{name}", field, definitions, found, dot)
+
+
+def _any_of(options: list[Any]) -> Any:
+    return options[0] if len(options) == 1 else {"anyOf": options}
+
+
+if __name__ == "__main__":
+    text = json.dumps(space_schema(), indent=1, ensure_ascii=False)
+    sys.stdout.buffer.write(f"{text}\n".encode())

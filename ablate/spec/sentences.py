@@ -1,0 +1,74 @@
+"""Validation errors in sentences: what is wrong, what was found, and the way out."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from ablate.spec.base import Spec
+
+_LONGEST = 80
+
+Loc = tuple[str | int, ...]
+"""Where a value stands in nested data: keys and indices from the root."""
+
+_WHOLE, _NUMBER, _SWITCH = "a whole number", "a number", "`true` or `false`"
+
+_EXPECTED = {
+    "model_type": "a mapping of keys to values",
+    "dict_type": "a mapping of keys to values",
+    "int_type": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_from_float": _WHOLE,
+    "float_type": _NUMBER,
+    "float_parsing": _NUMBER,
+    "finite_number": "a finite number",
+    "bool_type": _SWITCH,
+    "bool_parsing": _SWITCH,
+    "string_type": "text",
+    "tuple_type": "a list",
+    "list_type": "a list",
+}
+"""Pydantic's kind of error to what should have been there."""
+
+
+def describe(error: ValidationError) -> list[tuple[Loc, str]]:
+    """Every line of a validation error as (path, sentence with what was found and the way out)."""
+    return [(where(line), sentence(line)) for line in error.errors(include_url=False)]
+
+
+def where(line: ErrorDetails) -> Loc:
+    """The path of one line of a validation error; that of a missing key is the mapping that lacks it."""
+    loc = tuple(part for part in line["loc"] if part != "[key]")
+    return loc[:-1] if line["type"] == "missing" else loc
+
+
+def sentence(line: ErrorDetails) -> str:
+    """One line of a validation error as a sentence or two, without its path."""
+    context = line.get("ctx", {})
+    problem, remedy = line["msg"], str(context.get("remedy", ""))
+    if line["type"] == "missing":
+        return f"the key `{line['loc'][-1]}` is missing."
+    if line["type"] in _EXPECTED:
+        problem = f"{_EXPECTED[line['type']]} is expected here"
+    elif line["type"] == "too_short":
+        problem = "at least one entry is expected here"
+    elif line["type"] == "literal_error":
+        known = re.findall(r"'([^']*)'", context["expected"])
+        near = difflib.get_close_matches(str(line["input"]), known, n=1)
+        remedy = f"Did you mean `{near[0]}`?" if near else ""
+    problem = problem.replace("Input should", "the value should").replace("greater than or equal to", "at least")
+    got = "" if line["type"] == "unknown_key" else _got(line["input"], problem)
+    text = problem[0].lower() + problem[1:] + got
+    return f"{text if text.endswith(('.', '?')) else text + '.'} {remedy}".rstrip()
+
+
+def _got(value: object, problem: str) -> str:
+    """What was found, unless the problem says it or it is too large for a sentence."""
+    if isinstance(value, (dict, list, tuple, Spec)) or f"`{value}`" in problem:
+        return ""
+    text = "nothing" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+    return f"; got {text if len(text) <= _LONGEST else text[:_LONGEST] + '...'}"

@@ -1,0 +1,234 @@
+"""Switches and variants of a space: what settings give, what is refused, and who is to blame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from plain_specs import SPACE
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+
+from ablate.spec.named import named_block
+from ablate.spec.sentences import describe
+from ablate.spec.space import SpaceSpec
+from ablate.spec.variant import VariantSpec
+
+Switches = dict[str, dict[str, dict[str, Any]]]
+
+
+def plain_space(switches: Switches | None = None, **changes: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = YAML(typ="safe").load(SPACE)
+    if switches is not None:
+        plain["switches"] = switches
+    return {**plain, **changes}
+
+
+def space_of(switches: Switches | None = None, **changes: Any) -> SpaceSpec:
+    return SpaceSpec.model_validate(plain_space(switches, **changes))
+
+
+def refused(plain: dict[str, Any]) -> tuple[tuple[str | int, ...], str]:
+    with pytest.raises(ValidationError) as caught:
+        SpaceSpec.model_validate(plain)
+    (line,) = describe(caught.value)
+    return line
+
+
+def test_settings_give_the_spec_that_they_say() -> None:
+    space = space_of(
+        {
+            "norm": {"rms": {}, "none": {"block.norm": "none"}},
+            "size": {"3": {}, "6": {"model.depth": 6, "training.steps": 20}},
+        }
+    )
+    variant = space.resolve({"size": "6", "norm": "none"})
+    written = plain_space()
+    expected = VariantSpec.model_validate(
+        {
+            "model": {**written["model"], "block": {**named_block("pre_ln").block, "norm": "none"}, "depth": 6},
+            "task": written["task"],
+            "training": {**written["training"], "steps": 20},
+        }
+    )
+    assert variant.content_hash() == expected.content_hash()
+    assert space.resolve({}).content_hash() == space.resolve({"size": "3", "norm": "rms"}).content_hash()
+
+
+def test_a_later_switch_wins_over_an_earlier_one() -> None:
+    switches: Switches = {
+        "a": {"off": {}, "on": {"training.steps": 20}},
+        "b": {"off": {}, "on": {"training.steps": 30}},
+    }
+    both = {"a": "on", "b": "on"}
+    assert space_of(switches).resolve(both).training.steps == 30
+    assert space_of(dict(reversed(switches.items()))).resolve(both).training.steps == 20
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "whole"),
+    [
+        ("block.mixer.value.bias", True, {"kind": "dense", "bias": True}),
+        ("block.mixer.value.kind", "identity", "identity"),
+        ("block.mixer.value", "identity", {"kind": "identity"}),
+    ],
+)
+def test_a_path_leads_into_a_member_of_a_family_that_is_left_at_its_default(path: str, value: Any, whole: Any) -> None:
+    by_path = space_of({"s": {"off": {}, "on": {path: value}}}).resolve({"s": "on"})
+    at_once = space_of({"s": {"off": {}, "on": {"block.mixer.value": whole}}}).resolve({"s": "on"})
+    assert by_path.content_hash() == at_once.content_hash() != space_of().resolve({}).content_hash()
+
+
+def test_a_named_block_in_a_setting_brings_its_exceptions_and_takes_the_others_away() -> None:
+    model = plain_space()["model"]
+    switches: Switches = {
+        "block": {"pre_ln": {"block": "pre_ln"}, "sas": {"model.block": "sas"}},
+        "norm": {"rms": {}, "none": {"block.norm": "none"}},
+    }
+    for base in ("pre_ln", "sas"):
+        space = space_of(switches, model={**model, "block": base})
+        for name in ("pre_ln", "sas"):
+            whole = space_of(model={**model, "block": name}).resolve({})
+            assert space.resolve({"block": name}).content_hash() == whole.content_hash()
+    assert {block.norm.kind for block in space.resolve({"block": "sas", "norm": "none"}).model.blocks} == {"none"}
+
+
+def test_settings_may_be_named_by_numbers_and_booleans() -> None:
+    space = space_of(
+        {"softmax": {"true": {}, "false": {"block.mixer.softmax": False}}},
+        variants={"plain": {"softmax": False}, "3": {"softmax": True}},
+    )
+    assert space.variants == {"plain": {"softmax": "false"}, "3": {"softmax": "true"}}
+
+
+NORM = {"rms": {}, "none": {"block.norm": "none"}}
+
+
+@pytest.mark.parametrize(
+    ("plain", "path", "rule", "remedy"),
+    [
+        ({"switches": {"norm": {"rms": {}}}}, "norm", "at least two settings, and this one has 1", "Add a setting"),
+        ({"switches": {}}, "", "at least one entry", ""),
+        ({"switches": {"norm": {"rms": None, "none": {}}}}, "norm.rms", "mapping of paths", "Write `{}`"),
+        ({"switches": {"a": {"b": {}, "c": {"blok.norm": "none"}}}}, "a.c.blok.norm", "a path starts at", "`block`"),
+        ({"switches": {"a": {"b": {}, "c": {"norm": "none"}}}}, "a.c.norm", "a path starts at", "where in the space"),
+        (
+            {"switches": {"a": {"b": {}, "c": {"block.nrom": "none"}}}},
+            "a.c.block.nrom",
+            "there is no key `nrom`",
+            "`norm`",
+        ),
+        (
+            {"switches": {"a": {"b": {}, "c": {"block.gains": {"mlp_branch": {"inti": 3}}}}}},
+            "a.c.block.gains.mlp_branch.inti",
+            "there is no key `inti`",
+            "`init`",
+        ),
+        (
+            {"switches": {"a": {"b": {}, "c": {"training.schedule": "cosin"}}}},
+            "a.c.training.schedule.kind",
+            "should be 'constant'",
+            "`cosine`",
+        ),
+        (
+            {"switches": {"a": {"b": {}, "c": {"model.depth.x": 1}}}},
+            "a.c.model.depth.x",
+            "`model.depth` is 3 and has no fields",
+            "Set `model.depth` as a whole",
+        ),
+        ({"switches": {"a": {"b": {}, "c": {"block..norm": 1}}}}, "a.c.block..norm", "is no path", "single dots"),
+        ({"switches": {"a": {"b": {}, "c": {"block": "pre_lm"}}}}, "a.c.block", "no block of this name", "`pre_ln`"),
+        (
+            {"switches": {"a": {"b": {}, "c": {"model.exceptions.frist.norm": "none"}}}},
+            "a.c.model.exceptions.frist.norm",
+            "a selector of layers",
+            "one of these forms",
+        ),
+        ({"switches": {"a": {"b": {}, "c": {"task.data": "builtin:x"}}}}, "a.c.task.data", "no such source", "`file:`"),
+        ({"switches": {"a b": NORM}}, "a b", "one word", ""),
+        ({"switches": {"a": {"b=c": {}, "d": {}}}}, "a.b=c", "without commas and equals signs", ""),
+    ],
+)
+def test_a_switch_that_cannot_be(plain: dict[str, Any], path: str, rule: str, remedy: str) -> None:
+    loc, sentence = refused(plain_space(**plain))
+    assert ".".join(map(str, loc)) == f"switches.{path}".rstrip(".")
+    assert rule in sentence
+    assert remedy in sentence
+
+
+@pytest.mark.parametrize(
+    ("variants", "path", "rule", "remedy"),
+    [
+        ({"v": {"nrom": "none"}}, "v.nrom", "there is no switch `nrom`", "Did you mean `norm`?"),
+        ({"v": {"norm": "non"}}, "v.norm", "`norm` has no setting `non`", "Did you mean `none`?"),
+        ({"v": {"norm": "zzz"}}, "v.norm", "`norm` has no setting `zzz`", "There are: rms, none."),
+        ({"baseline": {"norm": "none"}}, "baseline", "every switch at its first setting", "another name"),
+        ({"v": "none"}, "v", "a mapping of keys", ""),
+    ],
+)
+def test_a_variant_that_cannot_be(variants: dict[str, Any], path: str, rule: str, remedy: str) -> None:
+    loc, sentence = refused(plain_space(variants=variants))
+    assert ".".join(map(str, loc)) == f"variants.{path}"
+    assert rule in sentence
+    assert remedy in sentence
+
+
+def test_a_first_setting_that_breaks_the_baseline_is_named() -> None:
+    switches: Switches = {
+        "fine": {"a": {"block.dropout": 0.1}, "b": {}},
+        "arrangement": {"parallel": {"block.arrangement": "parallel"}, "sequential": {}},
+    }
+    loc, sentence = refused(plain_space(switches))
+    assert loc == ("switches", "arrangement", "parallel")
+    assert "`model.block.skips.mlp`: a parallel block has one skip" in sentence
+    mended: Switches = {**switches, "skip": {"none": {"block.skips.mlp": 0}, "one": {}}}
+    assert space_of(mended).resolve({}).model.block.arrangement == "parallel"
+
+
+COMBINED: Switches = {
+    "softmax": {"on": {}, "off": {"block.mixer.softmax": False}},
+    "order": {"qk_first": {}, "kv_first": {"block.mixer.matmul_order": "kv_first"}},
+    "shaping": {"none": {}, "shaped": {"block.mixer.shaping": "shaped"}},
+    "norm": NORM,
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "culprits"),
+    [
+        ({"order": "kv_first", "norm": "none"}, {"order": "kv_first"}),
+        ({"softmax": "off", "shaping": "shaped", "norm": "none"}, {"softmax": "off", "shaping": "shaped"}),
+        ({"softmax": "off", "order": "kv_first", "norm": "none"}, {}),
+        ({}, {}),
+    ],
+)
+def test_the_settings_to_blame_are_the_fewest_that_are_refused(
+    settings: dict[str, str], culprits: dict[str, str]
+) -> None:
+    space = space_of(COMBINED)
+    assert space.culprits(settings) == culprits
+    if culprits:
+        with pytest.raises(ValidationError) as caught:
+            space.resolve(settings)
+        reason = space.reason(settings, caught.value)
+        blamed = ", ".join(f"{switch}={setting}" for switch, setting in culprits.items())
+        assert reason.startswith(f"{blamed}: `model.block.mixer.")
+        assert "softmax" in reason
+        assert " Set `softmax: " in reason
+
+
+def test_the_setter_of_a_path_is_the_last_that_sets_it_or_a_part_of_it() -> None:
+    space = space_of(
+        {
+            "values": {"dense": {}, "identity": {"block.mixer.value": "identity"}},
+            "mixer": {"a": {}, "b": {"block.mixer": {"kind": "attention", "value": "identity"}}},
+        }
+    )
+    both = {"values": "identity", "mixer": "b"}
+    assert space.setter_of({"values": "identity"}, "model.block.mixer.value.kind") == (
+        "values",
+        "identity",
+        "block.mixer.value",
+    )
+    assert space.setter_of(both, "model.block.mixer.value") == ("mixer", "b", "block.mixer")
+    assert space.setter_of(both, "model.block.mlp") is None
