@@ -1,0 +1,68 @@
+"""README's code runs as it is printed, and its table names the commands that exist."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ablate.cli import app
+from ablate.spec.reading import load_space
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+
+
+def block(language: str, containing: str) -> str:
+    found = [code for code in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) if containing in code]
+    assert len(found) == 1, f"README has {len(found)} {language} blocks with {containing!r}"
+    return found[0]
+
+
+def run(arguments: list[str], folder: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "ABLATE_CACHE": str(cache)}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+def test_the_python_example_runs(tmp_path: Path, cache: Path) -> None:
+    code = block("python", "ablate.load_space")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 10
+    done = run(["-c", code], tmp_path, cache)
+    assert done.returncode == 0, done.stderr
+    variants, parameters = done.stdout.splitlines()
+    assert variants == "11 variants, 33 trials"
+    assert int(parameters) > 100_000
+
+
+def test_the_mixer_example_is_listed_and_trains(tmp_path: Path, cache: Path) -> None:
+    code = block("python", "my_mixer.py")
+    assert len(code.splitlines()) <= 32
+    (tmp_path / "my_mixer.py").write_text(code, encoding="utf-8")
+    kinds = run(["-m", "ablate.cli", "kinds", "--plugin", "my_mixer.py"], tmp_path, cache)
+    assert kinds.returncode == 0, kinds.stderr
+    assert "running_mean" in kinds.stdout
+    space = block("yaml", "my_question").replace("removed: {block.skips.mixer: 0}", "mean: {block.mixer: running_mean}")
+    space = space.replace("steps: 200", "steps: 2").replace("seeds: 3", "seeds: 1").replace("depth: 4", "depth: 1")
+    (tmp_path / "space.yaml").write_text(space, encoding="utf-8")
+    study = run(["-m", "ablate.cli", "study", "space.yaml", "--plugin", "my_mixer.py", "--json"], tmp_path, cache)
+    assert study.returncode == 0, study.stderr
+    assert '"trained": 3' in study.stdout.splitlines()[-1]
+
+
+def test_the_space_in_the_readme_is_valid(tmp_path: Path) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_text(block("yaml", "my_question"), encoding="utf-8")
+    assert load_space(file).name == "my_question"
+
+
+def test_the_table_of_commands_is_complete() -> None:
+    named = set(re.findall(r"^\| `ablate (\w+)", README, re.MULTILINE))
+    existing = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    assert named == existing
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(((?!https?:)[^)#]+)\)", README))))
+def test_local_links_lead_somewhere(link: str) -> None:
+    assert (Path(__file__).parent.parent / link).exists()
