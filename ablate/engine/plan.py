@@ -12,7 +12,6 @@ from ablate.designs.base import BASELINE, Design, Point, Proposal
 from ablate.errors import SpaceError
 from ablate.model.build import model_cost
 from ablate.spec.cost import Cost
-from ablate.spec.reading import describe
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
@@ -99,8 +98,7 @@ class Planner:
         try:
             spec = self.space.resolve(point.settings)
         except ValidationError as error:
-            (loc, sentence), *_ = describe(error)
-            self.invalid[point.name] = Invalid(point, f"`{'.'.join(map(str, loc))}`: {sentence}")
+            self.invalid[point.name] = Invalid(point, self.space.reason(point.settings, error))
             return None
         digest = spec.content_hash()
         self.names[point.name] = digest
@@ -167,7 +165,7 @@ def make_plan(planner: Planner) -> Plan:
             where=f"space {planner.space.name}",
             remedy="The first setting of each switch is the baseline's; choose first settings that fit together.",
         )
-    trials = {}
+    trials: dict[str, PlannedTrial] = {}
     for proposal in design.ask():
         trial = planner.trial(proposal)
         if trial is not None:
