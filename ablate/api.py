@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from torch import nn
@@ -57,24 +58,14 @@ def run(
     Raises:
         AblateError: The space, its data, the device or the store cannot be used.
     """
-    if not isinstance(store, Store):
-        with open_store(store) as opened:
-            return run(
-                space,
-                store=opened,
-                device=device,
-                workers=workers,
-                threads=threads,
-                cache=cache,
-                plugins=plugins,
-                observer=observer,
-            )
-    observer = observer or Observer()
     device = choose_device(device)
     folder = cache or default_cache()
-    planner = Planner(space, folder, observer.say)
-    with LocalEngine(folder, device, workers, threads, plugins) as engine:
-        return run_study(planner, store, engine, describe_environment(device), observer)
+    observer = observer or Observer()
+    with nullcontext(store) if isinstance(store, Store) else open_store(store) as opened:
+        observer.say(f"store: {opened.where}")
+        with LocalEngine(folder, device, workers, threads, plugins) as engine:
+            planner = Planner(space, folder, observer.say)
+            return run_study(planner, opened, engine, describe_environment(device), observer)
 
 
 def build(

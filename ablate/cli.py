@@ -3,147 +3,158 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ablate.engine.command_line import command
 from ablate.errors import AblateError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ablate.engine.study import StudyResult
     from ablate.spec.space import SpaceSpec
 
 app = typer.Typer(
     name="ablate",
-    help="Find out which parts of a Transformer block are needed.",
-    no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 FAILED, INTERRUPTED = 3, 130
+DEFAULT_STORE = "studies/ablate.db"
 
-SpaceArgument = Annotated[str, typer.Argument(metavar="FILE", help="A space file, or the name of a ready space.")]
-StoreOption = Annotated[str, typer.Option("--store", help="The store: a path, or an SQLAlchemy URL.")]
+SpaceArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="A space file, or the name of a ready space such as simplify_block.")
+]
+StoreOption = Annotated[str, typer.Option("--store", help="Where studies are kept: a file, or an SQLAlchemy URL.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")]
 PluginOption = Annotated[
-    list[str] | None, typer.Option("--plugin", metavar="PY", help="A Python file with mixers or tasks of your own.")
+    list[str] | None,
+    typer.Option("--plugin", metavar="FILE.py", help="A file with kinds of your own; may be given several times."),
 ]
 CacheOption = Annotated[
-    Path | None, typer.Option("--cache", help="Folder of prepared data [default: $ABLATE_CACHE or the user's cache].")
+    Path | None,
+    typer.Option("--cache", help="Folder of prepared data.", show_default="$ABLATE_CACHE, or the user's cache"),
 ]
-DEFAULT_STORE = "studies/ablate.db"
+DeviceOption = Annotated[str, typer.Option("--device", help="Where to train: auto, cpu or cuda.")]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Processes that train.", show_default="one for each core, or each GPU"),
+]
+ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Threads of each process.")]
+
+# typer brings its own copy of click, older versions use click itself; both tell a wrong command line with this.
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 def main() -> None:
     """Run a command; a user's mistake is one paragraph on stderr and exit code 2."""
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    group = typer.main.get_command(app)
     try:
-        code = app(args=arguments, standalone_mode=False)
-    except AblateError as error:
-        if debug:
-            raise
-        _console(stderr=True).print(_paragraph(error), soft_wrap=True)
-        sys.exit(error.exit_code)
+        with group.make_context("ablate", arguments) as context:
+            code = group.invoke(context)
+        sys.stdout.flush()
+    except typer.Exit as end:
+        code = end.exit_code
     except KeyboardInterrupt:
         print("\nInterrupted. Nothing that was finished is lost; the same command goes on.", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        code = INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read the output has gone, which is no mistake
-        sys.exit(0)
-    except Exception as error:
-        if debug or not hasattr(error, "exit_code"):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read the output has gone
+        code = 1
+    except (AblateError, _UsageError) as error:
+        if debug:
             raise
-        _show_usage_error(error)
-    sys.exit(code or 0)
+        mistake = error if isinstance(error, AblateError) else _usage_mistake(error)
+        _console(stderr=True).print(_paragraph(mistake), soft_wrap=True)
+        code = mistake.exit_code
+    sys.exit(code)
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def options(
+    context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Find out which parts of a Transformer block are needed."""
+    """Find out which parts of a Transformer block are needed.
+
+    Start with `ablate study simplify_block`, or with `ablate new NAME`.
+    """
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the new space; NAME.yaml is written.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new space; NAME.yaml is written here.")],
     json_: JsonOption = False,
 ) -> None:
     """Write a commented space to start from."""
+    from ablate.terminal.next_steps import print_next_steps
     from ablate.terminal.template import write_template
 
-    path = write_template(name, Path())
+    path = str(write_template(name, Path()))
     if json_:
-        print(json.dumps({"space": str(path)}))
+        print(json.dumps({"space": path}))
         return
-    console = _console()
-    _print(console, f"Wrote {path}. Next:")
-    _print(console, f"  ablate plan {path}")
-    _print(console, f"  ablate study {path}")
+    steps = {
+        command("plan", path): "what it would train, and how long that takes",
+        command("study", path): "train it and see the answer",
+    }
+    print_next_steps(_console(), f"Wrote {path}. Change it to your question, then:", steps)
 
 
 @app.command()
 def study(
     file: SpaceArgument,
     store: StoreOption = DEFAULT_STORE,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes [default: one a core, or a GPU].")] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of each worker.")] = 1,
+    device: DeviceOption = "auto",
+    workers: WorkersOption = None,
+    threads: ThreadsOption = 1,
     cache: CacheOption = None,
     plugin: PluginOption = None,
     json_: JsonOption = False,
 ) -> int:
-    """Train what a space asks for and answer its question. Run it again to go on where it stopped."""
+    """Train what a space asks for and answer its question.
+
+    Run it again to go on where it stopped: what is finished is in the store and is not trained again. With --json the
+    progress goes to stderr and the last line of stdout is an object. Exit codes: 0 fine, 2 a mistake in what was
+    asked, 3 some trials failed, 130 interrupted.
+    """
     from ablate.api import run
     from ablate.terminal.live import Display
-    from ablate.report.table import print_study
-    from ablate.store import open_store
 
     space = _load(file, plugin)
     console = _console(stderr=json_)
-    with open_store(store) as opened:
-        with Display(console) as display:
-            display.say(f"store: {store}")
-            result = run(
-                space,
-                store=opened,
-                device=device,
-                workers=workers,
-                threads=threads,
-                cache=cache,
-                plugins=tuple(plugin or ()),
-                observer=display,
-            )
-        again = f"ablate study {file}" + _store_flag(store) + "".join(f" --plugin {name}" for name in plugin or ())
-        if json_:
-            counts = {key: getattr(result, key) for key in ("study", "trials", "trained", "reused", "failed", "diverged")}
-            print(json.dumps({**counts, "seconds": round(result.seconds, 3)}))
-        elif not result.interrupted:
-            from ablate.report import read_study
-
-            console.print()
-            print_study(read_study(opened, result.study), console)
-            console.print()
-    if result.interrupted:
-        done = result.trained + result.reused + result.diverged
-        _print(console, f"Stopped with {done} of {result.trials} trials done; all of them are stored. To go on:")
-        _print(console, f"  {again}")
-        return INTERRUPTED
-    if not json_:
-        if result.failed:
-            _print(console, f"{result.failed} of {result.trials} trials failed; they are tried again by:")
-            _print(console, f"  {again}")
-        else:
-            _print(console, "Next:")
-            _print(console, f"  ablate show {result.study}{_store_flag(store)}" + " " * 8 + "# this table again; --json for a program")
-            _print(console, f"  ablate new my_question" + " " * 14 + "# a space of your own to start from")
-    return FAILED if result.failed else 0
+    with Display(console) as display:
+        result = run(
+            space,
+            store=store,
+            device=device,
+            workers=workers,
+            threads=threads,
+            cache=cache,
+            plugins=tuple(plugin or ()),
+            observer=display,
+        )
+    if json_:
+        counts = {key: value for key, value in asdict(result).items() if key != "interrupted"}
+        print(json.dumps(counts | {"seconds": round(result.seconds, 3)}), flush=True)
+    elif not result.interrupted:
+        console.print()
+        _print_table(store, result.study, console)
+    _print_ending(result, store, console)
+    return INTERRUPTED if result.interrupted else FAILED if result.failed else 0
 
 
 @app.command()
@@ -154,41 +165,41 @@ def plan(
     plugin: PluginOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """List every trial of a space with its cost and an estimate of time; trains nothing."""
+    """List every trial of a space with its cost and an estimate of time; trains nothing.
+
+    Points whose settings make no model are counted with their reasons. The data is prepared, once, as `study` does.
+    """
     from ablate.engine.forecast import forecast
     from ablate.engine.plan import Planner, make_plan
-    from ablate.terminal.plan import plan_json, print_plan
     from ablate.tasks.cache import default_cache
+    from ablate.terminal.plan import plan_json, print_plan
 
     space = _load(file, plugin)
-    console = _console()
-    say = _console(stderr=True)
-    made = make_plan(Planner(space, cache or default_cache(), lambda line: _print(say, line, style="dim")))
+    progress = _console(stderr=True)
+    made = make_plan(Planner(space, cache or default_cache(), lambda line: _print(progress, line, style="dim")))
     estimate = forecast(made, store)
     if json_:
         print(json.dumps(plan_json(made, estimate), indent=2, ensure_ascii=False))
     else:
-        print_plan(made, estimate, console)
+        print_plan(made, estimate, _console())
 
 
 @app.command()
 def show(
-    study: Annotated[str, typer.Argument(help="Name of a study.")],
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="Name of a study; `ablate list` shows them.")],
     store: StoreOption = DEFAULT_STORE,
     json_: JsonOption = False,
 ) -> None:
-    """Show the table and the answer of a study."""
-    from ablate.report import read_study
-    from ablate.report.as_json import study_json, to_text
-    from ablate.report.table import print_study
-    from ablate.store import open_store
-
-    with open_store(store, create=False) as opened:
-        report = read_study(opened, study)
+    """Show the table and the answer of a study, finished or not."""
     if json_:
-        print(to_text(study_json(report)))
+        from ablate.report import read_study
+        from ablate.report.as_json import study_json, to_text
+        from ablate.store import open_store
+
+        with open_store(store, create=False) as opened:
+            print(to_text(study_json(read_study(opened, study))))
     else:
-        print_study(report, _console())
+        _print_table(store, study, _console())
 
 
 @app.command("list")
@@ -200,18 +211,18 @@ def list_(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> None
 
     with open_store(store, create=False) as opened:
         studies = opened.studies()
+    console = _console()
     if json_:
         print(to_text(studies_json(studies)))
     elif studies:
-        console = _console()
         console.print(studies_table(studies, console))
     else:
-        _print(_console(), f"{store} holds no study yet. To make one: ablate study simplify_block{_store_flag(store)}")
+        _print(console, f"{store} holds no study yet. Run one: {command('study', 'simplify_block', *_flag(store))}")
 
 
 @app.command()
 def kinds(plugin: PluginOption = None, json_: JsonOption = False) -> None:
-    """List the kinds of mixer, task and design, with cost class, causality and source."""
+    """List what a space can name: mixers with their cost class and source, tasks, designs, blocks."""
     from ablate.terminal.kinds import kinds_json, print_kinds
 
     _load_plugins(plugin)
@@ -223,7 +234,7 @@ def kinds(plugin: PluginOption = None, json_: JsonOption = False) -> None:
 
 @app.command()
 def schema(plugin: PluginOption = None) -> None:
-    """Print the JSON Schema of a space file, for editors."""
+    """Print the JSON Schema of a space file, with which an editor completes and underlines."""
     _load_plugins(plugin)
     from ablate.spec.schema import space_schema
 
@@ -239,7 +250,7 @@ def validate(file: SpaceArgument, plugin: PluginOption = None, json_: JsonOption
     if json_:
         print(json.dumps({"space": space.name, "valid": True, "points": len(points)}))
     else:
-        _print(_console(), f"{file}: a valid space, {len(points)} points, {space.design.seeds} seeds.")
+        _print(_console(), f"{file} is a valid space: {len(points)} points, each with {space.design.seeds} seeds.")
 
 
 def _load(file: str, plugins: list[str] | None) -> SpaceSpec:
@@ -256,8 +267,37 @@ def _load_plugins(plugins: list[str] | None) -> None:
         load_plugin(plugin)
 
 
-def _store_flag(store: str) -> str:
-    return "" if store == DEFAULT_STORE else f" --store {store}"
+def _print_table(store: str, study: str, console: Console) -> None:
+    from ablate.report import read_study
+    from ablate.report.table import print_study
+    from ablate.store import open_store
+
+    with open_store(store, create=False) as opened:
+        report = read_study(opened, study)
+    print_study(report, console)
+
+
+def _print_ending(result: StudyResult, store: str, console: Console) -> None:
+    """What to type next: the same command while something is left to do, and else what the study leads to."""
+    from ablate.terminal.next_steps import print_next_steps
+
+    console.print()
+    again = {command(*sys.argv[1:]): ""}
+    if result.interrupted:
+        done = result.trained + result.reused + result.diverged
+        print_next_steps(console, f"Stopped with {done} of {result.trials} trials done; they are stored. Go on:", again)
+    elif result.failed:
+        print_next_steps(console, f"{result.failed} of {result.trials} trials failed. Try them again:", again)
+    else:
+        steps = {
+            command("show", result.study, *_flag(store)): "this table again; --json for a program",
+            command("new", "my_question"): "a space of your own to start from",
+        }
+        print_next_steps(console, "Next:", steps)
+
+
+def _flag(store: str) -> list[str]:
+    return [] if store == DEFAULT_STORE else ["--store", store]
 
 
 def _console(*, stderr: bool = False) -> Console:
@@ -275,13 +315,13 @@ def _print(console: Console, line: str, **style: Any) -> None:
 def _paragraph(error: AblateError) -> Any:
     from rich.text import Text
 
-    return Text.assemble(("Error ", "bold red"), str(error))
+    return Text.assemble(("Error: ", "bold red"), str(error))
 
 
-def _show_usage_error(error: Any) -> None:
+def _usage_mistake(error: Any) -> AblateError:
     """A mistake on the command line itself, such as an unknown option."""
-    error.show()
-    sys.exit(error.exit_code)
+    where = error.ctx.command_path if error.ctx else "ablate"
+    return AblateError(error.format_message(), where=where, remedy=f"`{where} --help` shows what it takes.")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "kernels": set(),
     "stats": set(),
-    "plugins": {"errors"},
+    "plugins": {"errors", "spec"},
     "spec": {"errors"},
     "store": {"errors"},
     "pack": {"spec", "kernels"},

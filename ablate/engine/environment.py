@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import torch
 
+from ablate.engine.command_line import hide_passwords
 from ablate.errors import EngineError
 from ablate.store.records import Environment
 
@@ -51,7 +52,7 @@ def describe_environment(device: str) -> Environment:
         host=platform.node(),
         git_commit=commit,
         git_clean=None if commit is None else _git("status", "--porcelain") == "",
-        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        command=hide_passwords(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
     )
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import torch
 
-from ablate.engine.local import available_cores
-from ablate.engine.plan import Plan, PlannedTrial
+from ablate.engine.cores import available_cores
+from ablate.engine.ledger import SETTLED
+from ablate.engine.plan import Plan, Trial
 from ablate.errors import NotFoundError
 from ablate.store import open_store
-from ablate.store.records import TrialState
 
 _UTILISATION = 0.55
 """Share of a bare matrix product's rate that a small model's training step reaches on one CPU thread."""
@@ -34,7 +34,7 @@ class Forecast:
     basis: str
     workers: int
 
-    def seconds(self, trial: PlannedTrial) -> float:
+    def seconds(self, trial: Trial) -> float:
         """Training time of one trial."""
         return trial.variant.flops / self.rate
 
@@ -57,7 +57,7 @@ def forecast(plan: Plan, store: str) -> Forecast:
             records = opened.trials(keys)
     except NotFoundError:
         records = {}
-    settled = [r for r in records.values() if r.state in (TrialState.FINISHED, TrialState.DIVERGED)]
+    settled = [record for record in records.values() if record.state in SETTLED]
     rates = [record.flops / record.seconds for record in settled if record.seconds > 0]
     done = frozenset(record.key for record in settled)
     if rates:

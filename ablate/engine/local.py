@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -15,12 +16,13 @@ from pathlib import Path
 from typing import IO
 
 from ablate.engine.base import Engine
+from ablate.engine.cores import available_cores
 from ablate.engine.worker import Broken, Done, Job, Message, Ready, worker_environment
 from ablate.errors import EngineError
 
 _CLOSE_SECONDS = 2.0
 _LOG_BYTES = 4000
-"""How much of a dead worker's last output is kept."""
+"""How much of a dead worker's last output is kept, in bytes."""
 
 
 @dataclass(slots=True)
@@ -78,10 +80,8 @@ class LocalEngine(Engine):
         idle = [worker for worker in self._workers if worker.job is None]
         worker = idle[0] if idle else self._start()
         worker.job = job
-        try:
+        with suppress(BrokenPipeError, ConnectionResetError):  # it died while idle: `poll` will find out
             worker.pipe.send(job)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # it died while idle; `poll` finds the closed pipe and reports the job
 
     def poll(self, timeout: float) -> list[Message]:
         """See `Engine.poll`. A worker that died is a `Broken` job; the next job starts another."""
@@ -120,7 +120,7 @@ class LocalEngine(Engine):
         used = [worker.device for worker in self._workers]
         device = min(self._devices, key=lambda name: used.count(name) / self._devices.count(name))
         ours, theirs = Pipe()
-        log = tempfile.TemporaryFile()
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the worker is
         process = subprocess.Popen(
             [
                 sys.executable,
@@ -144,13 +144,15 @@ class LocalEngine(Engine):
         code = worker.process.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         log = _tail(worker.log)
-        if not worker.ready:
-            raise EngineError(
+        if code > 0 and not worker.ready:
+            error = EngineError(
                 f"a worker {how} before it could train",
                 where="local engine",
-                got=log or "no output",
-                remedy="Mend what its output names, then run the same command again.",
+                got=log.splitlines()[-1] if log else "no output",
+                remedy="Mend what it says, then run the same command again; `--debug` shows all its output.",
             )
+            error.add_note(log)
+            raise error
         # Without a traceback of the trial itself, its worker's last words are the best there is.
         return [Broken(worker.job.number, f"its worker {how}", "", log)] if worker.job is not None else []
 
@@ -160,8 +162,3 @@ def _tail(log: IO[bytes]) -> str:
         size = log.seek(0, os.SEEK_END)
         log.seek(max(0, size - _LOG_BYTES))
         return log.read().decode(errors="replace").strip()
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

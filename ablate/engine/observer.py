@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ablate.engine.plan import Plan, PlannedTrial
+from collections.abc import Collection
+
+from ablate.engine.plan import Plan, Trial
 from ablate.store.records import TrialOutcome
 from ablate.training.events import Point
 
@@ -13,19 +15,25 @@ class Observer:
     def say(self, line: str) -> None:
         """One line of progress before trials run."""
 
-    def planned(self, plan: Plan, reused: int, elsewhere: int, workers: int) -> None:
-        """The plan stands; `reused` of its trials are in the store, `elsewhere` of those from other studies."""
+    def planned(self, plan: Plan, settled: Collection[str], elsewhere: int, workers: int) -> None:
+        """The plan stands; trials with a `settled` key are in the store, `elsewhere` of them from other studies."""
 
-    def started(self, trial: PlannedTrial) -> None:
+    def reused(self, trial: Trial) -> None:
+        """A trial was about to start when another study of the store settled it."""
+
+    def started(self, trial: Trial) -> None:
         """A trial starts."""
 
-    def moved(self, trial: PlannedTrial, step: int, train_loss: float) -> None:
+    def moved(self, trial: Trial, step: int, train_loss: float) -> None:
         """A trial is at `step`."""
 
-    def measured(self, trial: PlannedTrial, point: Point, member: int) -> None:
+    def measured(self, trial: Trial, point: Point, member: int) -> None:
         """A trial's validation metrics were measured."""
 
-    def ended(self, trial: PlannedTrial, outcome: TrialOutcome) -> None:
+    def lost(self, trial: Trial, reason: str) -> None:
+        """A trial lost its worker and is trained again."""
+
+    def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
         """A trial ended."""
 
     def beat(self) -> None:

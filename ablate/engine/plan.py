@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ablate.designs.base import BASELINE, Design, Point, Proposal
-from ablate.errors import SpaceError
+from ablate.errors import PluginError, SpaceError
 from ablate.model.build import model_cost
 from ablate.spec.cost import Cost
 from ablate.spec.space import SpaceSpec
@@ -18,15 +18,7 @@ from ablate.tasks.base import Task
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedTask:
-    """A task made ready: where its files are, and their fingerprint."""
-
-    task: Task
-    fingerprint: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedVariant:
+class Variant:
     """A variant of the plan.
 
     Attributes:
@@ -36,6 +28,7 @@ class PlannedVariant:
         hash: Its content hash.
         cost: Forward pass over one sequence.
         flops: Arithmetic of one whole trial.
+        fingerprint: Content hash of its prepared data.
     """
 
     name: str
@@ -48,7 +41,7 @@ class PlannedVariant:
 
 
 @dataclass(frozen=True, slots=True)
-class Invalid:
+class InvalidPoint:
     """A point that makes no model, and why."""
 
     point: Point
@@ -56,11 +49,11 @@ class Invalid:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedTrial:
+class Trial:
     """A trial of the plan: a variant and a seed."""
 
     key: str
-    variant: PlannedVariant
+    variant: Variant
     seed: int
 
 
@@ -71,13 +64,13 @@ class Planner:
     space: SpaceSpec
     cache: Path
     say: Callable[[str], None]
-    variants: dict[str, PlannedVariant] = field(default_factory=dict)
+    variants: dict[str, Variant] = field(default_factory=dict)
     """By content hash, in the order in which the design named them."""
     names: dict[str, str] = field(default_factory=dict)
     """Name of a point to the content hash of its variant."""
-    invalid: dict[str, Invalid] = field(default_factory=dict)
+    invalid: dict[str, InvalidPoint] = field(default_factory=dict)
     """By name of the point."""
-    tasks: dict[str, PreparedTask] = field(default_factory=dict)
+    tasks: dict[str, Task] = field(default_factory=dict)
     """By canonical JSON of the task."""
 
     def design(self) -> Design:
@@ -85,11 +78,12 @@ class Planner:
         switches = {switch: list(settings) for switch, settings in self.space.switches.items()}
         return self.space.design.build(switches, self.space.variants)
 
-    def resolve(self, point: Point) -> PlannedVariant | None:
+    def resolve(self, point: Point) -> Variant | None:
         """The variant of a point; None, and a line in `invalid`, if its settings make no model.
 
         Raises:
             DataError: The data of its task cannot be prepared.
+            PluginError: Its mixer does not know its own cost.
         """
         if point.name in self.names:
             return self.variants[self.names[point.name]]
@@ -98,39 +92,52 @@ class Planner:
         try:
             spec = self.space.resolve(point.settings)
         except ValidationError as error:
-            self.invalid[point.name] = Invalid(point, self.space.reason(point.settings, error))
+            self.invalid[point.name] = InvalidPoint(point, self.space.reason(point.settings, error))
             return None
         digest = spec.content_hash()
         self.names[point.name] = digest
         if digest not in self.variants:
-            prepared = self.prepare(spec)
-            shape = prepared.task.shape
-            cost = model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context)
-            self.variants[digest] = PlannedVariant(
+            task = self.prepare(spec)
+            cost = _cost(spec, task, point)
+            self.variants[digest] = Variant(
                 name=point.name,
                 settings=dict(point.settings),
                 spec=spec,
                 hash=digest,
                 cost=cost,
                 flops=3.0 * cost.flops * spec.training.batch_size * spec.training.steps,
-                fingerprint=prepared.fingerprint,
+                fingerprint=task.fingerprint,
             )
         return self.variants[digest]
 
-    def trial(self, proposal: Proposal) -> PlannedTrial | None:
+    def trial(self, proposal: Proposal) -> Trial | None:
         """The trial of a proposal; None if its point is invalid."""
         variant = self.resolve(proposal.point)
         if variant is None:
             return None
-        return PlannedTrial(variant.spec.trial_key(variant.fingerprint, proposal.seed), variant, proposal.seed)
+        return Trial(variant.spec.trial_key(variant.fingerprint, proposal.seed), variant, proposal.seed)
 
-    def prepare(self, spec: VariantSpec) -> PreparedTask:
-        """The task of a variant, its data made ready."""
+    def prepare(self, spec: VariantSpec) -> Task:
+        """The task of a variant, its data made ready.
+
+        Raises:
+            DataError: Its data cannot be prepared.
+        """
         key = spec.task.canonical_json()
         if key not in self.tasks:
-            fingerprint = spec.task.prepare(self.cache, self.say)
-            self.tasks[key] = PreparedTask(spec.task.open(self.cache, fingerprint), fingerprint)
+            self.tasks[key] = spec.task.open(self.cache, spec.task.prepare(self.cache, self.say))
         return self.tasks[key]
+
+
+def _cost(spec: VariantSpec, task: Task, point: Point) -> Cost:
+    try:
+        return model_cost(spec.model, vocabulary=task.shape.vocabulary, context=task.shape.context)
+    except Exception as error:  # a user's mixer may raise anything
+        raise PluginError(
+            f"working out its cost raised {type(error).__name__}: {error}",
+            where=f"variant {point.name}",
+            remedy="If the mixer is your own, mend its `cost`; `--debug` shows where it was raised.",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +145,9 @@ class Plan:
     """What a study would train, as far as its design knows before results."""
 
     space: SpaceSpec
-    variants: tuple[PlannedVariant, ...]
-    trials: tuple[PlannedTrial, ...]
-    invalid: tuple[Invalid, ...]
+    variants: tuple[Variant, ...]
+    trials: tuple[Trial, ...]
+    invalid: tuple[InvalidPoint, ...]
     aliases: Mapping[str, str]
     """Point to the name of the variant that it is the same as."""
 
@@ -154,7 +161,7 @@ def make_plan(planner: Planner) -> Plan:
     """Ask a fresh design of the planner's space for its trials, without training any.
 
     Raises:
-        SpaceError: The baseline makes no model.
+        AblateError: The baseline makes no model, or a variant's data or cost is not to be had.
     """
     design = planner.design()
     for point in design.points():
@@ -165,7 +172,7 @@ def make_plan(planner: Planner) -> Plan:
             where=f"space {planner.space.name}",
             remedy="The first setting of each switch is the baseline's; choose first settings that fit together.",
         )
-    trials: dict[str, PlannedTrial] = {}
+    trials: dict[str, Trial] = {}
     for proposal in design.ask():
         trial = planner.trial(proposal)
         if trial is not None:

@@ -6,43 +6,46 @@ design, and only what is missing is trained.
 
 from __future__ import annotations
 
-import signal
 import time
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import FrameType
 
-from ablate.designs.base import Design, Proposal
+from ablate.designs.base import Proposal
+from ablate.engine.attempt import Attempt
 from ablate.engine.base import Engine
+from ablate.engine.interrupt import StopRequest, stop_on_signal
+from ablate.engine.ledger import Ledger
 from ablate.engine.observer import Observer
-from ablate.engine.plan import Plan, PlannedTrial, PlannedVariant, Planner, make_plan
+from ablate.engine.plan import Plan, Planner, Trial, make_plan
 from ablate.engine.worker import Broken, Done, Happened, Job, Message
+from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.store import Store
-from ablate.store import records as stored
 from ablate.store.leases import Lease
+from ablate.store.records import Environment, TrialOutcome, TrialRecord, TrialState
 from ablate.training.events import Diverged, Point, Tick
 
 _POLL_SECONDS = 0.1
 _RENEW_SECONDS = 10.0
-_TRIES = 2
+_ATTEMPTS = 2
+"""How often a trial is begun whose worker dies."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
-    """How a run of a study ended.
+    """How a run of a study ended; `trials` is the sum of the five counts after it when the run was not interrupted.
 
     Attributes:
         study: Its name.
         trials: Trials that its design asked for.
         trained: Finished in this run.
-        reused: Were in the store already.
+        reused: Were finished in the store already.
         failed: Raised, or lost their worker, in this run.
         diverged: Have a loss that is not finite, in this run or before.
         seconds: Wall time of this run.
-        interrupted: Whether it was asked to stop before the end.
+        interrupted: Whether it was asked to stop and did before the end.
     """
 
     study: str
@@ -55,18 +58,9 @@ class StudyResult:
     interrupted: bool
 
 
-@dataclass(slots=True)
-class _Running:
-    trial: PlannedTrial
-    proposal: Proposal
-    started_at: datetime
-    tries: int
-    curve: list[stored.CurvePoint] = field(default_factory=list)
-    metrics: dict[str, float] = field(default_factory=dict)
-    diverged: Diverged | None = None
-
-
-def run_study(planner: Planner, store: Store, engine: Engine, environment: stored.Environment, observer: Observer) -> StudyResult:
+def run_study(
+    planner: Planner, store: Store, engine: Engine, environment: Environment, observer: Observer
+) -> StudyResult:
     """Run a space until its design asks for no more trials, or until interrupted (SIGINT or SIGTERM).
 
     Raises:
@@ -74,247 +68,179 @@ def run_study(planner: Planner, store: Store, engine: Engine, environment: store
         AblateError: The space, its data or the store cannot be used.
     """
     begin = time.monotonic()
-    with store.lease(planner.space.name) as lease:
-        plan = make_plan(planner)
-        driver = _Driver(planner, plan, store, engine, environment, observer, lease)
-        driver.begin()
-        with _stop_on_signal() as stop:
-            driver.run(stop)
-        return driver.result(time.monotonic() - begin, interrupted=stop.asked)
-
-
-def draft_of(plan: Plan) -> stored.StudyDraft:
-    """The study row of a plan."""
-    space = plan.space
-    return stored.StudyDraft(
-        name=space.name,
-        question=space.question,
-        source=space.source,
-        space=space.model_dump(mode="json"),
-        text=space.text,
-        objective=space.objective.model_dump(mode="json"),
-        baseline=plan.variants[0].name,
+    study = planner.space.name
+    with store.lease(study):
+        pass  # who cannot have the lease hears it now, not after the data is prepared, which can outlast a lease
+    plan = make_plan(planner)
+    with store.lease(study) as lease, stop_on_signal() as stop:
+        driver = _Driver(planner, Ledger(store, study, environment), engine, observer, lease)
+        driver.begin(plan)
+        driver.run(stop)
+    counts = driver.counts
+    return StudyResult(
+        study=study,
+        trials=len(driver.trials),
+        trained=counts["trained"],
+        reused=counts["reused"],
+        failed=counts["failed"],
+        diverged=counts["diverged"],
+        seconds=time.monotonic() - begin,
+        interrupted=driver.busy,
     )
 
 
 class _Driver:
-    """The state of one run of a study."""
+    """The state of one run of a study.
 
-    def __init__(self, planner: Planner, plan: Plan, store: Store, engine: Engine, environment: stored.Environment,
-                 observer: Observer, lease: Lease) -> None:
+    A trial is in one of three places: it waits, it is attempted, or it is over and its value known. Several points of
+    a design can be the same variant, so that several proposals can ask for the same trial.
+    """
+
+    def __init__(self, planner: Planner, ledger: Ledger, engine: Engine, observer: Observer, lease: Lease) -> None:
         self.planner = planner
-        self.plan = plan
-        self.store = store
+        self.ledger = ledger
         self.engine = engine
-        self.environment = environment
         self.observer = observer
         self.lease = lease
-        self.design: Design = planner.design()
-        self.metric = planner.space.objective.metric
-        self.waiting: deque[tuple[PlannedTrial, Proposal]] = deque()
-        self.running: dict[int, _Running] = {}
-        self.planned: dict[str, PlannedTrial] = {trial.key: trial for trial in plan.trials}
+        self.design = planner.design()
+        self.trials: dict[str, Trial] = {}
+        self.waiting: deque[tuple[Trial, int]] = deque()
+        self.attempts: dict[int, Attempt] = {}
+        self.values: dict[str, float | None] = {}
+        self.askers: dict[str, list[Proposal]] = {}
+        self.counts: Counter[str] = Counter()
         self.jobs = 0
-        self.trained = self.reused = self.failed = self.diverged = 0
         self.renewed = time.monotonic()
 
-    def begin(self) -> None:
-        """Write the study and its plan, clear what a dead driver left, and see what is done already."""
-        name = self.planner.space.name
-        earlier = {study.name for study in self.store.studies()}
-        known = {trial.key for trial in self.store.study(name).planned} if name in earlier else set()
-        self.store.begin_study(
-            draft_of(self.plan),
-            [variant_record(variant) for variant in self.plan.variants],
-            [stored.PlannedTrial(trial.key, trial.variant.name, trial.seed) for trial in self.plan.trials],
-        )
-        self.store.forget_unfinished(list(self.planned))
-        done = self.store.trials(list(self.planned))
-        self.observer.planned(self.plan, len(done), len(done.keys() - known), self.engine.size)
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything left to train."""
+        return bool(self.waiting or self.attempts)
+
+    def begin(self, plan: Plan) -> None:
+        """Write the study and its plan, and see what is done already."""
+        elsewhere = self.ledger.begin(plan)
+        self.trials = {trial.key: trial for trial in plan.trials}
+        settled = self.ledger.settled(plan.trials)
+        self.observer.planned(plan, settled.keys(), elsewhere, self.engine.size)
+        for record in settled.values():
+            self.reuse(record)
         self.propose()
 
-    def run(self, stop: _Stop) -> None:
-        """Until nothing is left to train, or until asked to stop."""
-        while (self.waiting or self.running) and not stop.asked:
-            while self.waiting and self.engine.room() > 0:
-                trial, proposal = self.waiting.popleft()
-                self.start(trial, proposal, tries=1)
-            for message in self.engine.poll(_POLL_SECONDS):
-                self.handle(message)
-            self.observer.beat()
-            if time.monotonic() - self.renewed > _RENEW_SECONDS:
-                self.lease.renew()
-                self.renewed = time.monotonic()
-        # Trials that ended while we were asked to stop are finished work.
-        for message in self.engine.poll(0.0):
-            self.handle(message)
-        if stop.asked:
-            self.store.forget_unfinished([run.trial.key for run in self.running.values()])
+    def run(self, stop: StopRequest) -> None:
+        """Until nothing is left to train, or until asked to stop; then no trial is left as running."""
+        try:
+            while self.busy and not stop.asked:
+                while self.waiting and self.engine.room() > 0:
+                    self.start(*self.waiting.popleft())
+                self.listen(_POLL_SECONDS)
+                self.observer.beat()
+                self.renew()
+            self.listen(0.0)  # a trial that ended while we were asked to stop is finished work
+        except StudyBusyError:
+            self.attempts.clear()  # another driver has taken the study over, and runs its trials now
+            raise
+        finally:
+            with suppress(StoreError):  # if the store cannot even forget, what went wrong before says so
+                self.ledger.forget(attempt.trial for attempt in self.attempts.values())
 
     def propose(self) -> None:
-        """Take what the design asks for; tell it at once what the store knows."""
+        """Take what the design asks for; answer at once what is known already."""
         while proposals := self.design.ask():
-            told = False
-            fresh: list[tuple[PlannedTrial, Proposal]] = []
-            for proposal in proposals:
-                trial = self.planner.trial(proposal)
+            wanted = [(proposal, self.planner.trial(proposal)) for proposal in proposals]
+            self.extend(trial for _, trial in wanted if trial is not None and trial.key not in self.trials)
+            for proposal, trial in wanted:
                 if trial is None:
                     self.design.tell(proposal.point, proposal.seed, None)
-                    told = True
+                elif trial.key in self.values:
+                    self.design.tell(proposal.point, proposal.seed, self.values[trial.key])
+                elif trial.key in self.askers:
+                    self.askers[trial.key].append(proposal)
                 else:
-                    fresh.append((trial, proposal))
-            self._extend_plan([trial for trial, _ in fresh])
-            done = self.store.trials([trial.key for trial, _ in fresh])
-            queued = {trial.key for trial, _ in self.waiting} | {run.trial.key for run in self.running.values()}
-            for trial, proposal in fresh:
-                if trial.key in done:
-                    self._count_stored(done[trial.key])
-                    self.design.tell(proposal.point, proposal.seed, done[trial.key].metrics.get(self.metric))
-                    told = True
-                elif trial.key not in queued:
-                    queued.add(trial.key)
-                    self.waiting.append((trial, proposal))
-            if not told:
-                return
+                    self.askers[trial.key] = [proposal]
+                    self.waiting.append((trial, 1))
 
-    def start(self, trial: PlannedTrial, proposal: Proposal, tries: int) -> None:
-        """Hand a trial to the engine."""
-        self.jobs += 1
-        self.running[self.jobs] = _Running(trial, proposal, datetime.now(UTC), tries)
-        variant = trial.variant
-        self.store.record_started(trial.key, variant.hash, trial.seed, variant.fingerprint, self.environment)
-        self.engine.submit(Job(self.jobs, variant.spec.model_dump_json(), (trial.seed,), variant.fingerprint))
-        self.observer.started(trial)
+    def extend(self, trials: Iterable[Trial]) -> None:
+        """Add trials to the plan that were not known when the study began."""
+        new = {trial.key: trial for trial in trials}
+        self.trials |= new
+        self.ledger.extend(new.values())
+        for record in self.ledger.settled(new.values()).values():
+            self.reuse(record)
 
-    def handle(self, message: Message) -> None:
-        """Take in what an engine says of a job."""
-        run = self.running.get(message.number)
-        if run is None:
+    def start(self, trial: Trial, attempt: int) -> None:
+        """Hand a trial to the engine, unless another study of the store has trained it meanwhile."""
+        if not self.ledger.start(trial):
+            self.reuse(self.ledger.settled([trial])[trial.key])
+            self.observer.reused(trial)
+            self.propose()
             return
+        self.jobs += 1
+        self.attempts[self.jobs] = Attempt(trial, attempt, datetime.now(UTC))
+        self.observer.started(trial)
+        variant = trial.variant
+        self.engine.submit(Job(self.jobs, variant.spec.model_dump_json(), (trial.seed,), variant.fingerprint))
+
+    def listen(self, timeout: float) -> None:
+        """Take in what the engine says."""
+        for message in self.engine.poll(timeout):
+            if message.number in self.attempts:
+                self.handle(message, self.attempts[message.number])
+
+    def handle(self, message: Message, attempt: Attempt) -> None:
+        """Take in one message about an attempt."""
         match message:
             case Happened(event=Tick() as tick):
-                self.observer.moved(run.trial, tick.step, tick.train_loss[0])
+                self.observer.moved(attempt.trial, tick.step, tick.train_loss[0])
             case Happened(event=Point() as point):
-                self._take_point(run, point)
+                self.check_metric(point)
+                self.ledger.add_point(attempt.trial, attempt.add(point))
+                self.observer.measured(attempt.trial, point, 0)
             case Happened(event=Diverged() as diverged):
-                run.diverged = diverged
-            case Done():
-                del self.running[message.number]
-                self._end(run, stored.TrialState.DIVERGED if run.diverged else stored.TrialState.FINISHED)
-            case Broken():
-                del self.running[message.number]
-                if run.tries < _TRIES and not message.trace:  # it lost its worker; an exception would come again
-                    self.start(run.trial, run.proposal, run.tries + 1)
-                else:
-                    reason = f"{message.reason}\n{message.trace}{message.log}".strip()
-                    self._end(run, stored.TrialState.FAILED, reason)
+                attempt.diverged = diverged
+            case Done(number):
+                self.end(number, attempt.outcome())
+            case Broken(number, reason, trace="") if attempt.number < _ATTEMPTS:
+                # It lost its worker, and may have better luck; what a trial itself raises, it would raise again.
+                del self.attempts[number]
+                self.waiting.appendleft((attempt.trial, attempt.number + 1))
+                self.observer.lost(attempt.trial, reason)
+            case Broken(number, reason, trace, log):
+                self.end(number, attempt.outcome(failure=f"{reason}\n{trace}{log}".strip()))
 
-    def result(self, seconds: float, *, interrupted: bool) -> StudyResult:
-        """The counts of this run."""
-        return StudyResult(
-            study=self.planner.space.name,
-            trials=len(self.planned),
-            trained=self.trained,
-            reused=self.reused,
-            failed=self.failed,
-            diverged=self.diverged,
-            seconds=seconds,
-            interrupted=interrupted,
-        )
+    def check_metric(self, point: Point) -> None:
+        """Hear at the first point, not after the last trial, that the objective is none of the task's metrics."""
+        metric = self.planner.space.objective.metric
+        if metric not in point.metrics:
+            raise SpaceError(
+                "the task does not measure this",
+                where=f"space {self.planner.space.name}, `objective.metric`",
+                expected=f"one of {', '.join(point.metrics)}",
+                got=repr(metric),
+            )
 
-    def _extend_plan(self, trials: list[PlannedTrial]) -> None:
-        new = [trial for trial in trials if trial.key not in self.planned]
-        if new:
-            name = self.planner.space.name
-            self.store.add_variants(name, [variant_record(trial.variant) for trial in new])
-            self.store.plan_trials(name, [stored.PlannedTrial(t.key, t.variant.name, t.seed) for t in new])
-            self.planned.update((trial.key, trial) for trial in new)
-
-    def _count_stored(self, record: stored.TrialRecord) -> None:
-        if record.state is stored.TrialState.DIVERGED:
-            self.diverged += 1
-        else:
-            self.reused += 1
-
-    def _take_point(self, run: _Running, point: Point) -> None:
-        # A training loss before the first step, or after divergence, is no number and is stored as none.
-        train, val = point.train_loss[0], point.metrics["val_loss"][0]
-        taken = stored.CurvePoint(
-            step=point.step,
-            seconds=point.seconds,
-            tokens=point.tokens,
-            flops=point.flops,
-            train_loss=train if abs(train) < float("inf") else None,
-            val_loss=val if abs(val) < float("inf") else None,
-        )
-        run.curve.append(taken)
-        run.metrics = {name: values[0] for name, values in point.metrics.items()}
-        self.store.record_points(run.trial.key, [taken])
-        self.observer.measured(run.trial, point, 0)
-
-    def _end(self, run: _Running, state: stored.TrialState, reason: str = "") -> None:
-        last = run.curve[-1] if run.curve else stored.CurvePoint(0, 0.0, 0, 0.0, None, None)
-        if run.diverged is not None and state is stored.TrialState.DIVERGED:
-            reason = f"the loss was {run.diverged.loss} at step {run.diverged.step}"
-        outcome = stored.TrialOutcome(
-            key=run.trial.key,
-            variant_hash=run.trial.variant.hash,
-            seed=run.trial.seed,
-            state=state,
-            metrics=run.metrics if state is stored.TrialState.FINISHED else {},
-            steps=last.step,
-            seconds=last.seconds,
-            tokens=last.tokens,
-            flops=last.flops,
-            stopped_at=run.diverged.step if run.diverged else None,
-            reason=reason,
-            data_fingerprint=run.trial.variant.fingerprint,
-            started_at=run.started_at,
-            finished_at=datetime.now(UTC),
-            curve=tuple(run.curve),
-        )
-        self.store.record_outcome(outcome, self.environment)
-        self.trained += state is stored.TrialState.FINISHED
-        self.diverged += state is stored.TrialState.DIVERGED
-        self.failed += state is stored.TrialState.FAILED
-        self.design.tell(run.proposal.point, run.proposal.seed, outcome.metrics.get(self.metric))
-        self.observer.ended(run.trial, outcome)
+    def end(self, number: int, outcome: TrialOutcome) -> None:
+        """Store how a trial ended, tell it on, and take what the design asks for next."""
+        self.ledger.end(outcome)
+        trial = self.attempts.pop(number).trial
+        self.counts["trained" if outcome.state is TrialState.FINISHED else outcome.state.value] += 1
+        self.observer.ended(trial, outcome)
+        self.settle(outcome.key, outcome.metrics)
         self.propose()
 
+    def reuse(self, record: TrialRecord) -> None:
+        """Take a trial as the store has it."""
+        self.counts["reused" if record.state is TrialState.FINISHED else record.state.value] += 1
+        self.settle(record.key, record.metrics)
 
-def variant_record(variant: PlannedVariant) -> stored.VariantRecord:
-    """The row of a planned variant."""
-    return stored.VariantRecord(
-        name=variant.name,
-        hash=variant.hash,
-        settings=dict(variant.settings),
-        spec=variant.spec.model_dump(mode="json"),
-        parameters=variant.cost.parameters,
-    )
+    def settle(self, key: str, metrics: dict[str, float]) -> None:
+        """A trial is over: keep its value, and tell every proposal that asked for it."""
+        self.values[key] = metrics.get(self.planner.space.objective.metric)
+        for proposal in self.askers.pop(key, ()):
+            self.design.tell(proposal.point, proposal.seed, self.values[key])
 
-
-@dataclass(slots=True)
-class _Stop:
-    asked: bool = False
-
-
-@contextmanager
-def _stop_on_signal() -> Iterator[_Stop]:
-    """The first SIGINT or SIGTERM asks to stop; a second SIGINT interrupts at once."""
-    stop = _Stop()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if stop.asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stop.asked = True
-
-    try:
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread (a notebook's helper thread): signals are somebody else's
-        yield stop
-        return
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def renew(self) -> None:
+        """Give a sign of life now and then, so that the study stays ours."""
+        if time.monotonic() - self.renewed > _RENEW_SECONDS:
+            self.lease.renew()
+            self.renewed = time.monotonic()

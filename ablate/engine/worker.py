@@ -74,7 +74,12 @@ MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2*
 
 def worker_environment(threads: int) -> dict[str, str]:
     """Environment variables that a worker must be born with."""
-    return {**MALLOC, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+    return {
+        **MALLOC,
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
 
 
 def work(pipe: Connection, cache: str, device: str, threads: int, plugins: tuple[str, ...]) -> None:

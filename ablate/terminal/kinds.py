@@ -1,4 +1,4 @@
-"""`ablate kinds`: every kind of mixer, task and design that a space can name."""
+"""`ablate kinds`: every kind of mixer, task and design that a space can name, and the named blocks."""
 
 from __future__ import annotations
 
@@ -41,26 +41,26 @@ def kinds_json() -> dict[str, Any]:
 
 
 def print_kinds(console: Console) -> None:
-    """Print them as four tables."""
+    """Print them as four lists: what each kind is, and below it its facts."""
     kinds = kinds_json()
     for mixer in kinds["mixers"]:
         forms = [form for form in ("causal", "bidirectional") if mixer[form]]
-        mixer["sees"] = " or ".join(forms)
-    _table(console, "mixers", kinds["mixers"], ("kind", "complexity", "sees", "description", "source"))
-    _table(console, "tasks", kinds["tasks"], ("kind", "description"))
-    _table(console, "designs", kinds["designs"], ("kind", "description"))
-    _table(console, "named blocks", kinds["blocks"], ("name", "description", "source"))
-
-
-def _table(console: Console, title: str, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
-    console.print(Text(title, style="bold"))
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    for column in columns:
-        table.add_column(overflow="fold", style="cyan" if column == columns[0] else "")
-    for row in rows:
-        table.add_row(*(Text(str(row[column])) for column in columns))
-    console.print(table)
-    console.print()
+        mixer |= {"name": mixer["kind"], "facts": [mixer["complexity"], " or ".join(forms), mixer["source"]]}
+    for kind in (*kinds["tasks"], *kinds["designs"]):
+        kind |= {"name": kind["kind"], "facts": []}
+    for block in kinds["blocks"]:
+        block["facts"] = [block["source"]]
+    width = max(len(kind["name"]) for group in kinds.values() for kind in group)
+    for title, group in kinds.items():
+        console.print(Text(title, style="bold"))
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(min_width=width + 2, no_wrap=True)
+        for kind in group:
+            table.add_row(Text(f"  {kind['name']}", style="cyan"), kind["description"])
+            if facts := [fact for fact in kind["facts"] if fact]:
+                table.add_row("", Text("; ".join(facts), style="dim"))
+        console.print(table)
+        console.print()
 
 
 def _first_line(member: type) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Collection
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -13,12 +16,28 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.engine.observer import Observer
-from ablate.engine.plan import Plan, PlannedTrial
+from ablate.engine.plan import Plan, Trial
 from ablate.store.records import TrialOutcome, TrialState
-from ablate.terminal.units import duration, scaled
+from ablate.terminal.units import duration, plural, scaled
 from ablate.training.events import Point
 
 _REFRESH_PER_SECOND = 4
+_SETTLING_SECONDS = 3.0
+"""So long after training began nothing is said about the time that is left."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """A trial that trains now."""
+
+    trial: Trial
+    step: int = 0
+    train_loss: float | None = None
+    val_loss: float | None = None
+
+    @property
+    def done_flops(self) -> float:
+        return self.trial.variant.flops * self.step / self.trial.variant.spec.training.steps
 
 
 class Display(Observer):
@@ -27,12 +46,14 @@ class Display(Observer):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live: Live | None = None
+        self._metric = "val_loss"
+        self._name_width = 0
         self._total = 0
         self._done = 0
         self._done_flops = 0.0
         self._left_flops = 0.0
-        self._workers = 1
         self._begin = time.monotonic()
+        self._training_since: float | None = None
         self._running: dict[str, _Row] = {}
 
     def __enter__(self) -> Self:
@@ -48,103 +69,114 @@ class Display(Observer):
 
     def say(self, line: str) -> None:
         """See `Observer.say`."""
-        self._console.print(Text(line, style="dim"), soft_wrap=True)
+        self._print(Text(line, style="dim"))
 
-    def planned(self, plan: Plan, reused: int, elsewhere: int, workers: int) -> None:
+    def planned(self, plan: Plan, settled: Collection[str], elsewhere: int, workers: int) -> None:
         """See `Observer.planned`."""
+        left = [trial for trial in plan.trials if trial.key not in settled]
+        self._metric = plan.space.objective.metric
+        self._name_width = max(len(variant.name) for variant in plan.variants)
         self._total = len(plan.trials)
-        self._workers = workers
+        self._done = len(settled)
+        self._left_flops = sum(trial.variant.flops for trial in left)
         self._begin = time.monotonic()
-        variants = f"{len(plan.variants)} variants, {self._total} trials"
-        self.say(f"{plan.space.name}: {variants}, {scaled(plan.flops)}FLOP, {workers} worker{'s'[: workers != 1]}")
+        self.say(
+            f"{plan.space.name}: {plural(len(plan.variants), 'variant')}, {plural(self._total, 'trial')}, "
+            f"{scaled(plan.flops)}FLOP, {plural(workers, 'worker')}"
+        )
         if plan.invalid:
-            self.say(f"{len(plan.invalid)} points make no model and are left out; `ablate plan` says why")
-        if reused:
-            where = f", {elsewhere} of them trained for other studies" if elsewhere else ""
-            self.say(f"{reused} trials are in the store already and are not trained again{where}")
-        self._done = reused
-        self._left_flops = plan.flops * (1 - reused / max(1, self._total))
-        if self._console.is_terminal and reused < self._total:
+            self.say(f"{plural(len(plan.invalid), 'point')} left out that make no model; `ablate plan` says why")
+        if settled:
+            others = f", {elsewhere} of them from other studies" if elsewhere else ""
+            self.say(f"{plural(len(settled), 'trial')} reused from the store{others}")
+        if left and self._console.is_terminal and not self._console.is_dumb_terminal:
             self._live = Live(
                 self._view(), console=self._console, refresh_per_second=_REFRESH_PER_SECOND, transient=True
             )
             self._live.start()
 
-    def started(self, trial: PlannedTrial) -> None:
+    def started(self, trial: Trial) -> None:
         """See `Observer.started`."""
         self._running[trial.key] = _Row(trial)
 
-    def moved(self, trial: PlannedTrial, step: int, train_loss: float) -> None:
+    def reused(self, trial: Trial) -> None:
+        """See `Observer.reused`."""
+        self._done += 1
+        self._left_flops -= trial.variant.flops
+
+    def moved(self, trial: Trial, step: int, train_loss: float) -> None:
         """See `Observer.moved`."""
         row = self._running[trial.key]
         row.step, row.train_loss = step, train_loss
 
-    def measured(self, trial: PlannedTrial, point: Point, member: int) -> None:
+    def measured(self, trial: Trial, point: Point, member: int) -> None:
         """See `Observer.measured`."""
+        self._training_since = self._training_since or time.monotonic()
         row = self._running[trial.key]
         row.step, row.val_loss = point.step, point.metrics["val_loss"][member]
         if point.step:
             row.train_loss = point.train_loss[member]
 
-    def ended(self, trial: PlannedTrial, outcome: TrialOutcome) -> None:
+    def lost(self, trial: Trial, reason: str) -> None:
+        """See `Observer.lost`."""
+        del self._running[trial.key]
+        self._print(self._line(trial).append(f"{reason}; trained again", style="yellow"))
+
+    def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
         """See `Observer.ended`."""
-        row = self._running.pop(trial.key)
+        del self._running[trial.key]
         self._done += 1
         self._done_flops += trial.variant.flops
         self._left_flops -= trial.variant.flops
-        line = Text(f"{self._done:>4}/{self._total}  ")
-        line.append(f"{trial.variant.name}  seed {trial.seed}", style="bold")
-        if outcome.state is TrialState.FINISHED:
-            line.append(f"  val_loss {row.val_loss:.4f}  ({outcome.seconds:.0f} s)")
-        else:
-            line.append(f"  {outcome.state.value}: {outcome.reason.splitlines()[0]}", style="red")
-        if self._live is None:
-            line.append(f"  {self._time_left()} left", style="dim")
-            self._console.print(line, soft_wrap=True)
-        elif outcome.state is not TrialState.FINISHED:
-            self._live.console.print(line)
+        if outcome.state is not TrialState.FINISHED:
+            problem = f"{outcome.state.value}: {outcome.reason.splitlines()[0]}"
+            self._print(self._line(trial).append(problem, style="red"))
+        elif self._live is None:
+            line = self._line(trial).append(f"{self._metric} {outcome.metrics[self._metric]:.4f}")
+            line.append(f"  {duration(outcome.seconds):>11}{self._time_left(', ')}", style="dim")
+            self._print(line)
 
     def beat(self) -> None:
         """See `Observer.beat`."""
         if self._live is not None:
             self._live.update(self._view())
 
+    def _print(self, line: Text) -> None:
+        """One line, however long: on a terminal above the live display."""
+        self._console.print(line, soft_wrap=True)
+
+    def _line(self, trial: Trial) -> Text:
+        count = f"{self._done:>{len(str(self._total))}}/{self._total}"
+        return Text.assemble(f"{count}  ", (f"{trial.variant.name:<{self._name_width}}  seed {trial.seed}  ", "bold"))
+
     def _view(self) -> Group:
         head = Table.grid(padding=(0, 2))
         head.add_row(
             Text(f"{self._done} of {self._total} trials", style="bold"),
-            ProgressBar(total=self._total, completed=self._done, width=30),
-            Text(f"{duration(time.monotonic() - self._begin)} gone, {self._time_left()} left", style="dim"),
+            ProgressBar(total=self._total, completed=self._done, width=20),
+            Text(f"{duration(time.monotonic() - self._begin)} gone{self._time_left(', ')}", style="dim"),
         )
         rows = Table.grid(padding=(0, 2))
+        for _ in range(5):
+            rows.add_column(no_wrap=True)
         for row in self._running.values():
-            steps = row.trial.variant.spec.training.steps
             rows.add_row(
                 Text(f"  {row.trial.variant.name}", style="cyan"),
                 Text(f"seed {row.trial.seed}"),
-                Text(f"step {row.step}/{steps}"),
-                Text(f"loss {row.train_loss:.3f}" if row.train_loss is not None else "starting"),
-                Text(f"val_loss {row.val_loss:.3f}" if row.val_loss is not None else "", style="dim"),
+                Text(f"step {row.step}/{row.trial.variant.spec.training.steps}"),
+                Text("starting" if row.train_loss is None else f"loss {row.train_loss:.3f}"),
+                Text("" if row.val_loss is None else f"val_loss {row.val_loss:.3f}", style="dim"),
             )
         return Group(head, rows)
 
-    def _time_left(self) -> str:
-        # The arithmetic done per second of wall time so far, running trials counted by their share.
-        running = sum(row.trial.variant.flops * row.step / row.trial.variant.spec.training.steps
-                      for row in self._running.values())
+    def _time_left(self, before: str) -> str:
+        """From the arithmetic done per second since the first worker was ready; empty at first.
+
+        Trials that run are counted by their share.
+        """
+        elapsed = time.monotonic() - (self._training_since or math.inf)
+        running = sum(row.done_flops for row in self._running.values())
         done = self._done_flops + running
-        elapsed = time.monotonic() - self._begin
-        if done <= 0 or elapsed < 3:
-            return "?"
-        return duration(max(0.0, self._left_flops - running) * elapsed / done)
-
-
-class _Row:
-    """A trial that trains now."""
-
-    def __init__(self, trial: PlannedTrial) -> None:
-        self.trial = trial
-        self.step = 0
-        self.train_loss: float | None = None
-        self.val_loss: float | None = None
-
+        if done <= 0 or elapsed < _SETTLING_SECONDS:
+            return ""
+        return f"{before}{duration(max(0.0, self._left_flops - running) * elapsed / done)} left"

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ablate.engine.forecast import Forecast
 from ablate.engine.plan import Plan
-from ablate.terminal.units import duration, scaled
+from ablate.terminal.units import duration, plural, scaled
 
 
 def plan_json(plan: Plan, forecast: Forecast) -> dict[str, Any]:
@@ -50,9 +50,9 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
     """Print a row for each variant with its trials, then what is left out, then the sum."""
     console.print(Text(plan.space.question, style="bold"))
     console.print()
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("variant", no_wrap=True)
-    for title in ("parameters", "FLOP a trial", "seeds", "done", "time a trial"):
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("variant", overflow="fold")
+    for title in ("parameters", "FLOP/trial", "seeds", "done", "time/trial"):
         table.add_column(title, justify="right", no_wrap=True)
     for variant in plan.variants:
         trials = [trial for trial in plan.trials if trial.variant is variant]
@@ -67,21 +67,25 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
     console.print(table)
     console.print()
     for name, same in plan.aliases.items():
-        console.print(Text(f"{name} is the same variant as {same} and is trained once."))
+        _print(console, f"{name} is the same variant as {same} and is trained once.")
     if plan.invalid:
-        console.print(Text(f"{len(plan.invalid)} points make no model and are left out:"))
+        _print(console, f"{plural(len(plan.invalid), 'point')} left out that make no model:")
         for reason, times in Counter(invalid.reason for invalid in plan.invalid).most_common():
-            console.print(Text(f"  {times} x {reason}"))
+            _print(console, f"  {times} x {reason}")
     left = sum(trial.key not in forecast.done for trial in plan.trials)
-    console.print(
-        Text(
-            f"{len(plan.trials)} trials, {left} of them to train: about {duration(forecast.total(plan))} with "
-            f"{forecast.workers} workers ({scaled(plan.flops)}FLOP in all; estimated from {forecast.basis})."
-        )
+    _print(
+        console,
+        f"{plural(len(plan.trials), 'trial')}, {left} of them to train: about {duration(forecast.total(plan))} with "
+        f"{plural(forecast.workers, 'worker')} ({scaled(plan.flops)}FLOP in all; estimated from {forecast.basis}).",
     )
+
+
+def _print(console: Console, line: str) -> None:
+    console.print(Text(line), soft_wrap=not console.is_terminal)  # a pipe gets whole lines
 
 
 def _seeds(seeds: list[int]) -> str:
-    return f"{seeds[0]}-{seeds[-1]}" if len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1)) else ",".join(
-        map(str, seeds)
-    )
+    """`0-2` for 0, 1, 2; else one by one."""
+    if len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]}-{seeds[-1]}"
+    return ",".join(map(str, seeds))

@@ -1,10 +1,12 @@
-"""Durations and large numbers as a person reads them."""
+"""Durations, counts and large numbers as a person reads them."""
 
 from __future__ import annotations
 
 
 def duration(seconds: float) -> str:
-    """12 s, 3 min 05 s, 2 h 07 min, 3 d 4 h."""
+    """< 1 s, 12 s, 3 min 05 s, 2 h 07 min, 3 d 4 h."""
+    if 0 < seconds < 0.5:
+        return "< 1 s"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -22,3 +24,8 @@ def scaled(number: float) -> str:
             return f"{number:.3g} {prefix}"
         number /= 1000
     return f"{number:.3g} E"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

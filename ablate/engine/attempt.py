@@ -1,0 +1,75 @@
+"""One attempt at a trial: what an engine has told of it so far, and what the store is told of it in the end."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from ablate.engine.plan import Trial
+from ablate.store.records import CurvePoint, TrialOutcome, TrialState
+from ablate.training.events import Diverged, Point
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A trial in training.
+
+    Attributes:
+        trial: What is trained.
+        number: 1 for the first attempt.
+        started_at: When it was handed to the engine.
+        curve: Its learning curve so far.
+        metrics: Its validation metrics at the last point of the curve.
+        diverged: Set as soon as its loss is not finite.
+    """
+
+    trial: Trial
+    number: int
+    started_at: datetime
+    curve: list[CurvePoint] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    diverged: Diverged | None = None
+
+    def add(self, point: Point) -> CurvePoint:
+        """Lengthen the curve by a point of training; its first member is this trial."""
+        taken = CurvePoint(
+            step=point.step,
+            seconds=point.seconds,
+            tokens=point.tokens,
+            flops=point.flops,
+            train_loss=_number(point.train_loss[0]),
+            val_loss=_number(point.metrics["val_loss"][0]),
+        )
+        self.curve.append(taken)
+        self.metrics = {name: values[0] for name, values in point.metrics.items()}
+        return taken
+
+    def outcome(self, failure: str = "") -> TrialOutcome:
+        """How the trial ended: failed if a failure is given, else diverged or finished."""
+        reason, state = failure, TrialState.FAILED if failure else TrialState.FINISHED
+        if self.diverged is not None and not failure:
+            reason, state = f"the loss was {self.diverged.loss} at step {self.diverged.step}", TrialState.DIVERGED
+        last = self.curve[-1] if self.curve else CurvePoint(0, 0.0, 0, 0.0, None, None)
+        return TrialOutcome(
+            key=self.trial.key,
+            variant_hash=self.trial.variant.hash,
+            seed=self.trial.seed,
+            state=state,
+            metrics=self.metrics if state is TrialState.FINISHED else {},
+            steps=last.step,
+            seconds=last.seconds,
+            tokens=last.tokens,
+            flops=last.flops,
+            stopped_at=self.diverged.step if self.diverged else None,
+            reason=reason,
+            data_fingerprint=self.trial.variant.fingerprint,
+            started_at=self.started_at,
+            finished_at=datetime.now(UTC),
+            curve=tuple(self.curve),
+        )
+
+
+def _number(loss: float) -> float | None:
+    """A loss before the first step, or after divergence, is no number and is stored as none."""
+    return loss if math.isfinite(loss) else None

@@ -1,0 +1,38 @@
+"""Ctrl-C while a study runs: the first asks it to stop at a good moment, a second one insists."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+
+@dataclass(slots=True)
+class StopRequest:
+    """Whether somebody asked to stop."""
+
+    asked: bool = False
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[StopRequest]:
+    """The first SIGINT or SIGTERM asks to stop; a second SIGINT raises KeyboardInterrupt at once."""
+    stop = StopRequest()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.asked = True
+
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread (a notebook's helper thread): signals are somebody else's
+        yield stop
+        return
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

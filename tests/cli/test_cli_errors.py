@@ -1,0 +1,209 @@
+"""Bad input: one clear paragraph on stderr, exit code 2, no traceback, and nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+from cli_runs import ABLATE, SPACE, Finished, Workplace
+
+from ablate.cli import main
+from ablate.errors import SpaceError
+
+Call = Callable[..., Finished]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: Workplace) -> Iterator[Call]:
+    """The command line within this process, in the folder of `place`."""
+    monkeypatch.chdir(place.folder)
+    monkeypatch.setenv("ABLATE_CACHE", str(place.cache))
+    for name in ("FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str) -> Finished:
+        monkeypatch.setattr(sys, "argv", ["ablate", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        return Finished(int(end.value.code or 0), out, err)
+
+    return run
+
+
+def assert_mistake(finished: Finished, *words: str) -> None:
+    """One paragraph, the last thing said, which holds these words."""
+    assert finished.code == 2, finished
+    assert "Error: " not in finished.out
+    assert "Traceback" not in finished.err
+    paragraph = finished.err.splitlines()[-1]
+    assert paragraph.startswith("Error: ")
+    assert sum(line.startswith("Error: ") for line in finished.err.splitlines()) == 1
+    for word in words:
+        assert word in paragraph
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["study", "nowhere.yaml"], ["nowhere.yaml: there is no such file", "simplify_block"]),
+        (["plan", "simplify_blok"], ["Did you mean `simplify_block`?"]),
+        (["study"], ["ablate study: Missing argument 'FILE'", "`ablate study --help`"]),
+        (["study", "simplify_block", "--workers", "-1"], ["'--workers'"]),
+        (["study", "simplify_block", "--threads", "0"], ["'--threads'"]),
+        (["study", "simplify_block", "--device", "tpu"], ["there is no such device", "auto, cpu or cuda"]),
+        (["show", "x", "--frobnicate"], ["No such option: --frobnicate"]),
+        (["stuby"], ["No such command 'stuby'", "'study'"]),
+        (["new", "a/b"], ["a/b: this is no name for a space"]),
+        (["list"], ["there is no store here yet", "ablate study"]),
+        (["show", "x", "--store", "mysql://host/x"], ["postgresql://"]),
+        (["validate", "text"], ["text: this is a folder"]),
+        (["kinds", "--plugin", "gone.py"], ["gone.py: there is no such file"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) and not value[0].count(":") else "",
+)
+def test_wrong_commands(call: Call, place: Workplace, arguments: list[str], words: list[str]) -> None:
+    before = sorted(place.folder.iterdir())
+    assert_mistake(call(*arguments), *words)
+    assert sorted(place.folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("  steps: 6", "  stebs: 6", ["bad.yaml:6:3:", "stebs", "Did you mean `steps`?"]),
+        ("  steps: 6", "  steps: [6", ["bad.yaml:", "YAML"]),
+        ("heads: 2", "heads: 3", ["bad.yaml:4:", "heads", "16", "3"]),
+        (
+            "block: pre_ln",
+            "block: {mixer: {kind: attention, matmul_order: kv_first}}",
+            ["bad.yaml:4:", "matmul_order", "softmax"],
+        ),
+        ('data: "file:text"', 'data: "file:gone"', ["gone: there is no such file or folder"]),
+        ("metric: val_loss", "metric: val_los", ["val_los"]),
+        ("leave_one_out", "leave_one_ou", ["bad.yaml:12:10:", "Did you mean `leave_one_out`?"]),
+        ("norm: {rms: {}", "norm: {rms: {block.nrm: none}", ["bad.yaml:11:16:", "nrm", "Did you mean `norm`?"]),
+        (SPACE.format(name="bad", steps=6, seeds=2, margin=0.05), "", ["bad.yaml", "mapping"]),
+    ],
+    ids=["key", "yaml", "heads", "impossible", "data", "metric", "kind", "path", "empty"],
+)
+def test_wrong_spaces(call: Call, place: Workplace, old: str, new: str, words: list[str]) -> None:
+    file = place.folder / place.space("bad")
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    assert_mistake(call("study", "bad.yaml", "--workers", "1"), *words)
+    assert place.trials("running") == place.trials("finished") == {}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_cuda_where_there_is_none(call: Call, place: Workplace) -> None:
+    assert_mistake(call("study", place.space(), "--device", "cuda"), "no CUDA device", "`--device cpu`")
+    assert not place.store.exists()
+
+
+def test_a_study_that_is_not_there(call: Call, done: tuple[Workplace, Finished]) -> None:
+    store = str(done[0].store)
+    assert_mistake(call("show", "tinny", "--store", store), "there is no study 'tinny'", "tiny", "`ablate list`")
+
+
+@pytest.mark.parametrize("command", [["study", "tiny.yaml"], ["show", "tiny"], ["list"], ["plan", "tiny.yaml"]])
+def test_a_store_that_is_no_store(call: Call, place: Workplace, command: list[str]) -> None:
+    place.space()
+    place.store.parent.mkdir()
+    place.store.write_text("no database\n" * 100)
+    assert_mistake(call(*command), str(place.store), "not a database", "--store")
+    assert place.store.read_text() == "no database\n" * 100
+
+
+@pytest.mark.parametrize("command", [["study", "tiny.yaml"], ["show", "tiny"]])
+def test_a_store_of_a_newer_schema(
+    call: Call, place: Workplace, done: tuple[Workplace, Finished], command: list[str]
+) -> None:
+    place.space()
+    copy = place.folder / "newer.db"
+    shutil.copy(done[0].store, copy)
+    with closing(sqlite3.connect(copy)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    assert_mistake(call(*command, "--store", str(copy)), "a newer ablate wrote this store", "9999")
+
+
+@pytest.mark.parametrize("location", ["/proc/x/ablate.db", "/dev/null/ablate.db"])
+def test_a_folder_that_cannot_be_made(call: Call, place: Workplace, location: str) -> None:
+    if not Path(location).parents[1].exists():
+        pytest.skip("this system has no such place")
+    assert_mistake(call("study", place.space(), "--store", location), location)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_is_read_only(call: Call, place: Workplace) -> None:
+    place.store.parent.mkdir(mode=0o555)
+    assert_mistake(call("study", place.space()), str(place.store))
+
+
+def test_a_space_is_not_overwritten(call: Call, place: Workplace) -> None:
+    place.folder.joinpath("mine.yaml").write_text("precious")
+    assert_mistake(call("new", "mine"), "mine.yaml: this file exists")
+    assert place.folder.joinpath("mine.yaml").read_text() == "precious"
+
+
+PLUGIN = """
+from typing import Literal
+from ablate.spec.mixer import MixerSpec
+
+class Mixer(MixerSpec):
+    kind: Literal["{kind}"] = "{kind}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import nothing_of_this_name", ["ModuleNotFoundError", "nothing_of_this_name"]),
+        ("x = (", ["SyntaxError"]),
+        ("raise SystemExit(0)", ["SystemExit"]),
+    ],
+    ids=["import", "syntax", "exit"],
+)
+def test_a_plugin_that_cannot_be_imported(call: Call, place: Workplace, text: str, words: list[str]) -> None:
+    place.folder.joinpath("mine.py").write_text(text)
+    assert_mistake(call("kinds", "--plugin", "mine.py"), "mine.py: importing this raised", *words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("unfinished", ["`unfinished`", "`build`, `complexity`, `cost`, `source`", "class Mixer"]),
+        ("attention", ["attention", "defined in ablate.mixers.attention and"]),
+    ],
+)
+def test_a_plugin_whose_kind_cannot_be(place: Workplace, kind: str, words: list[str]) -> None:
+    # In a process of its own: a kind that has been defined stays.
+    place.folder.joinpath("mine.py").write_text(PLUGIN.format(kind=kind))
+    assert_mistake(place.run("kinds", "--plugin", "mine.py"), "mine.py", *words)
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["ablate", "validate", "gone.yaml", "--debug"])
+    with pytest.raises(SpaceError):
+        main()
+
+
+def test_no_space_left_in_the_middle_of_a_study(place: Workplace) -> None:
+    file = place.space(seeds=40)
+    limit = "ulimit -f 1000; trap '' XFSZ"  # files of a megabyte at most
+    full = place.shell(f"{limit}; exec {ABLATE} study {file} --workers 1")
+    assert full.code == 2, full
+    assert full.err.splitlines()[-1].startswith("Error: ")
+    assert "Traceback" not in full.err
+    finished = place.trials("finished")
+    assert len(finished) == len(re.findall(r"^ *\d+/120  ", full.out, re.MULTILINE)) > 0
+    assert all(len(place.curve(key)) == 7 for key in finished)
+    assert place.rows("PRAGMA integrity_check") == [("ok",)]

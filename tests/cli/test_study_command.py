@@ -1,0 +1,171 @@
+"""`ablate study` from a space file to an answer, with real training."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+from cli_runs import Finished, Workplace
+
+KEYS = ["study", "trials", "trained", "reused", "failed", "diverged", "seconds"]
+
+MIXERS = '''
+"""Two mixers written for [B, T, D], without a thought for the pack axis."""
+
+import os
+from typing import ClassVar, Literal
+
+import torch
+from torch import nn
+
+from ablate.spec.cost import Cost
+from ablate.spec.mixer import MixerContext, MixerSpec
+
+
+class Mean(nn.Module):
+    def forward(self, x, padding=None):
+        return x.cumsum(1) / torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
+
+
+class Angry(Mean):
+    def forward(self, x, padding=None):
+        if "MENDED" not in os.environ:
+            raise RuntimeError("this mixer always fails")
+        return super().forward(x)
+
+
+class RunningMeanSpec(MixerSpec):
+    """Mean of the past."""
+
+    source: ClassVar[str] = "folklore"
+    complexity: ClassVar[str] = "Ld"
+    bidirectional_form: ClassVar[bool] = False
+    pack_aware: ClassVar[bool] = False
+    kind: Literal["running_mean"] = "running_mean"
+
+    def build(self, context: MixerContext) -> nn.Module:
+        return Mean()
+
+    def cost(self, context: MixerContext, length: int) -> Cost:
+        return Cost(additions=length * context.width)
+
+
+class AngrySpec(RunningMeanSpec):
+    """Raises when it is used."""
+
+    kind: Literal["angry"] = "angry"
+
+    def build(self, context: MixerContext) -> nn.Module:
+        return Angry()
+'''
+
+
+def finished_trials(place: Workplace) -> dict[str, tuple[object, ...]]:
+    """Key to metrics and curve of the finished trials, without the time of day."""
+    return {key: row[1:] for key, row in place.trials("finished").items()}
+
+
+def test_a_study_prints_its_progress_its_table_and_two_commands_that_work(done: tuple[Workplace, Finished]) -> None:
+    place, finished = done
+    assert finished.code == 0
+    assert finished.err == ""
+    assert "\x1b" not in finished.out
+    assert "\r" not in finished.out
+    for trial in range(1, 10):
+        line = next(line for line in finished.out.splitlines() if line.startswith(f"{trial}/9  "))
+        assert re.fullmatch(r"\d/9  (baseline|values=identity|norm=none) +seed [012]  val_loss \d\.\d{4} .* s.*", line)
+    assert "Does a tiny model need its maps?" in finished.out
+    title, *commands = finished.out.splitlines()[-3:]
+    assert title == "Next:"
+    assert len({command.index("#") for command in commands}) == 1
+    place.folder.joinpath("my_question.yaml").unlink(missing_ok=True)
+    for command in commands:
+        again = place.shell(command)
+        assert (again.code, again.err) == (0, "")
+    assert place.folder.joinpath("my_question.yaml").exists()
+
+
+def test_a_finished_study_answers_at_once(done: tuple[Workplace, Finished]) -> None:
+    place, _ = done
+    before = place.trials("finished")
+    assert len(before) == 9
+    again = place.run("study", "tiny.yaml", "--json")
+    assert again.code == 0
+    assert list(again.last_object) == KEYS
+    seconds = again.last_object.pop("seconds")
+    counts = {"study": "tiny", "trials": 9, "trained": 0, "reused": 9, "failed": 0, "diverged": 0}
+    assert {key: value for key, value in again.last_object.items() if key != "seconds"} == counts
+    assert seconds < 10
+    assert again.out.count("\n") == 1  # progress went to stderr
+    assert "9 trials reused from the store\n" in again.err
+    assert place.trials("finished") == before
+
+
+def test_two_workers_and_a_second_store_give_the_same_numbers_to_the_last_bit(
+    done: tuple[Workplace, Finished],
+) -> None:
+    place, _ = done
+    before = finished_trials(place)
+    shutil.move(place.store.parent, place.folder / "first")
+    try:
+        counted = place.run("study", "tiny.yaml", "--json", "--workers", "1").last_object
+        assert counted["trained"] == 9
+        assert finished_trials(place) == before
+    finally:
+        shutil.rmtree(place.store.parent, ignore_errors=True)
+        shutil.move(place.folder / "first", place.store.parent)
+
+
+def test_a_second_space_reuses_the_trials_that_it_shares(place: Workplace) -> None:
+    assert place.run("study", place.space("first", seeds=1), "--workers", "1").code == 0
+    before = place.trials("finished")
+    # Another question about the same models: its name and margin are no part of a variant.
+    second = place.run("study", place.space("second", seeds=2, margin=0.2), "--workers", "1")
+    assert "3 trials reused from the store, 3 of them from other studies" in second.out
+    after = place.trials("finished")
+    assert len(after) == 6
+    assert before.items() <= after.items()
+
+
+def test_what_fails_or_diverges_is_said_and_the_rest_goes_on(place: Workplace) -> None:
+    place.folder.joinpath("mine.py").write_text(MIXERS)
+    file = place.folder / place.space("trouble")
+    old = "switches:\n"
+    new = old + "  mixer: {usual: {}, mean: {block.mixer: running_mean}, angry: {block.mixer: angry}}\n"
+    new += "  rate: {usual: {}, huge: {training.optimizer.lr: 1.0e+30}}\n"
+    file.write_text(file.read_text().replace(old, new))
+
+    first = place.run("study", file.name, "--plugin", "mine.py", "--workers", "1", "--json")
+    assert first.code == 3, first
+    expected = {"study": "trouble", "trials": 12, "trained": 8, "reused": 0, "failed": 2, "diverged": 2}
+    assert {**first.last_object, "seconds": 0} == expected | {"seconds": 0}
+    assert "mixer=angry" in first.err
+    assert "failed: RuntimeError: this mixer always fails" in first.err
+    assert re.search(r"rate=huge +seed 0  diverged: the loss was (nan|inf) at step \d", first.err)
+    assert "2 of 12 trials failed. Try them again:\n  " in first.err
+    stored = place.rows("SELECT stopped_at, metrics, reason FROM trials WHERE state = 'diverged'")
+    assert all(step in {1, 2, 3} and json.loads(metrics) == {} and reason for step, metrics, reason in stored)
+    ((reason,), *_) = place.rows("SELECT reason FROM trials WHERE state = 'failed'")
+    assert reason.splitlines()[0] == "RuntimeError: this mixer always fails"
+    assert "in forward" in reason
+
+    shown = json.loads(place.run("show", "trouble", "--json").out)
+    verdicts = {row["name"]: (row["versus_baseline"] or {}).get("verdict") for row in shown["variants"]}
+    assert verdicts["rate=huge"] == "diverged"
+    huge = next(row for row in shown["variants"] if row["name"] == "rate=huge")
+    assert huge["metrics"] == {}
+    assert "diverged" in place.run("show", "trouble").out
+
+    # The same command, as it is suggested, tries what failed again, and nothing else.
+    before = place.trials("finished") | place.trials("diverged")
+    again = first.err.splitlines()[-1].strip()
+    mended = place.shell(f"MENDED=1 {again}")
+    assert mended.code == 0, mended
+    assert {key: mended.last_object[key] for key in ("trained", "reused", "failed", "diverged")} == {
+        "trained": 2,
+        "reused": 8,
+        "failed": 0,
+        "diverged": 2,
+    }
+    assert before.items() <= (place.trials("finished") | place.trials("diverged")).items()

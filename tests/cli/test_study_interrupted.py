@@ -1,0 +1,113 @@
+"""A study that is killed, interrupted, or run twice at once: nothing that was finished is lost or trained again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+
+import psutil
+from cli_runs import ABLATE, Workplace, eventually, wait_for
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return [child for child in psutil.Process(process.pid).children() if "ablate.engine.worker" in child.cmdline()]
+
+
+def is_over(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_study_killed_at_any_moment_goes_on(place: Workplace) -> None:
+    file = place.space(steps=40, seeds=4)
+    numbers = random.Random(0)
+    kept: dict[str, tuple[object, ...]] = {}
+    orphans: list[psutil.Process] = []
+    # From before the store exists, over a trial's end, to the middle of a trial.
+    for finished, delay in ((0, 0.5), (2, 0.0), (5, numbers.random() * 0.3)):
+        driver = place.start("study", file, "--json")
+        eventually(lambda goal=finished: len(place.trials("finished")) >= goal)
+        time.sleep(delay)
+        orphans += workers_of(driver)
+        driver.kill()
+        assert wait_for(driver).code == -signal.SIGKILL
+        now = place.trials("finished")
+        assert kept.items() <= now.items()
+        kept = now
+    assert orphans
+    eventually(lambda: all(is_over(worker) for worker in orphans), timeout=20)
+    assert 5 <= len(kept) < 12
+
+    last = place.run("study", file, "--json")
+    assert last.code == 0
+    assert last.last_object | {"seconds": 0} == {
+        "study": "tiny",
+        "trials": 12,
+        "trained": 12 - len(kept),
+        "reused": len(kept),
+        "failed": 0,
+        "diverged": 0,
+        "seconds": 0,
+    }
+    finished = place.trials("finished")
+    assert len(finished) == 12
+    assert kept.items() <= finished.items()
+    assert place.rows("SELECT count(*) FROM trials WHERE state <> 'finished'") == [(0,)]
+    assert all(len(place.curve(key)) == 11 for key in finished)
+
+
+def test_one_process_at_a_time_and_ctrl_c_ends_it_well(place: Workplace) -> None:
+    file = place.space(steps=100)
+    driver = place.start("study", file, "--workers", "2")
+    eventually(lambda: place.trials("finished"))
+    workers = workers_of(driver)
+    for worker in workers:
+        worker.suspend()  # so that there is something left to do when the second process has answered
+
+    second = place.run("study", file, "--json")
+    assert second.code == 2
+    assert second.out == ""
+    assert second.err.splitlines()[-1].startswith("Error: ")
+    assert f"the study 'tiny' is being run by process {driver.pid}" in second.err
+    assert "Traceback" not in second.err
+    assert driver.poll() is None
+
+    for worker in workers:
+        worker.resume()
+    os.killpg(driver.pid, signal.SIGINT)  # as the terminal does
+    stopped = wait_for(driver)
+    assert stopped.code == 130
+    assert stopped.err == ""
+    finished = place.trials("finished")
+    title, again = stopped.out.splitlines()[-2:]
+    assert title == f"Stopped with {len(finished)} of 6 trials done; they are stored. Go on:"
+    assert again == f"  {ABLATE} study {file} --workers 2"
+    assert all(is_over(worker) for worker in workers)
+    assert place.trials("running") == {}
+    assert place.rows("SELECT * FROM leases") == []
+    progress = json.loads(place.run("show", "tiny", "--json").out)["progress"]
+    assert (progress["finished"], progress["waiting"]) == (len(finished), 6 - len(finished))
+
+
+def test_ctrl_c_before_anything_is_trained(place: Workplace) -> None:
+    driver = place.start("study", place.space())
+    eventually(place.store.exists)
+    driver.send_signal(signal.SIGINT)
+    stopped = wait_for(driver)
+    assert stopped.code == 130
+    assert "Traceback" not in stopped.out + stopped.err
+
+
+def test_a_trial_whose_worker_is_killed_is_trained_again(place: Workplace) -> None:
+    driver = place.start("study", place.space(steps=200, seeds=1), "--workers", "1")
+    eventually(lambda: any(place.curve(key) for key in place.trials("running")))
+    victim = workers_of(driver)[0]
+    victim.kill()
+    done = wait_for(driver)
+    assert done.code == 0, done
+    assert "its worker was killed by SIGKILL; trained again" in done.out
+    assert len(place.trials("finished")) == 3
+    assert all(len(place.curve(key)) == 11 for key in place.trials("finished"))

@@ -1,0 +1,317 @@
+"""The driver between a design, an engine and a store; the engine follows a script and trains nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from engine_samples import (
+    ENVIRONMENT,
+    Log,
+    Rounds,
+    Script,
+    ScriptedEngine,
+    diverge,
+    finish,
+    lose_worker,
+    measured,
+    planner,
+    raise_,
+)
+
+from ablate.designs.base import BASELINE, Point, Proposal
+from ablate.engine.observer import Observer
+from ablate.engine.plan import Planner
+from ablate.engine.study import StudyResult, run_study
+from ablate.engine.worker import Happened, Job, Message
+from ablate.errors import EngineError, SpaceError, StoreError, StudyBusyError
+from ablate.spec.variant import VariantSpec
+from ablate.store import Store, open_store
+from ablate.store.records import TrialState
+
+Run = Callable[..., StudyResult]
+UseRounds = Callable[[list[list[Proposal]]], list[Rounds]]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def store(folder: Path) -> Store:
+    with open_store(folder / "store.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def run(folder: Path, store: Store) -> Run:
+    def run(
+        script: Script | ScriptedEngine = finish, observer: Observer | None = None, made: Planner | None = None
+    ) -> StudyResult:
+        engine = script if isinstance(script, ScriptedEngine) else ScriptedEngine(script)
+        return run_study(made or planner(folder), store, engine, ENVIRONMENT, observer or Observer())
+
+    return run
+
+
+def counts(result: StudyResult) -> dict[str, object]:
+    return {key: value for key, value in asdict(result).items() if value and key not in {"study", "seconds"}}
+
+
+def states(store: Store) -> list[TrialState]:
+    keys = [planned.key for planned in store.study("sample").planned]
+    return [record.state for record in store.trials(keys).values()]
+
+
+def for_variant(name: str, script: Script, folder: Path) -> Script:
+    """A script for one variant; the others finish."""
+    wanted = planner(folder).space.resolve(dict([name.split("=")])).content_hash()
+
+    def choose(job: Job, attempt: int) -> Sequence[Message]:
+        chosen = script if VariantSpec.model_validate_json(job.variant).content_hash() == wanted else finish
+        return chosen(job, attempt)
+
+    return choose
+
+
+def test_trials_are_trained_seed_by_seed_and_stored_with_their_curves(run: Run, store: Store) -> None:
+    log = Log()
+    assert counts(run(observer=log)) == {"trials": 6, "trained": 6}
+    order = [(name, seed) for what, name, seed in log.told if what == "started"]
+    names = [BASELINE, "values=identity", "norm=none"]
+    assert order == [(name, seed) for seed in (0, 1) for name in names]
+    study = store.study("sample")
+    assert [(planned.variant, planned.seed) for planned in study.planned] == order
+    assert [variant.name for variant in study.variants] == names
+    for planned in study.planned:
+        trial = store.trials([planned.key])[planned.key]
+        assert trial.state is TrialState.FINISHED
+        assert trial.metrics == {"val_loss": pytest.approx(1.0 + 0.1 * planned.seed)}
+        assert (trial.steps, trial.tokens, trial.flops, trial.seconds) == (2, 32, 200.0, 0.2)
+        assert [point.step for point in store.curves([planned.key])[planned.key]] == [0, 1, 2]
+
+
+def test_a_second_run_trains_nothing(run: Run) -> None:
+    run()
+    engine = ScriptedEngine()
+    assert counts(run(engine)) == {"trials": 6, "reused": 6}
+    assert engine.jobs == []
+
+
+def test_what_raises_is_tried_once_and_again_in_the_next_run(run: Run, store: Store, folder: Path) -> None:
+    engine = ScriptedEngine(for_variant("norm=none", raise_, folder))
+    log = Log()
+    assert counts(run(engine, log)) == {"trials": 6, "trained": 4, "failed": 2}
+    assert len(engine.jobs) == 6
+    failed = [outcome for outcome in log.outcomes if outcome.state is TrialState.FAILED]
+    assert [outcome.reason for outcome in failed] == ["ValueError: no\nTraceback ...\nValueError: no"] * 2
+    assert states(store).count(TrialState.FAILED) == 2
+    assert counts(run()) == {"trials": 6, "trained": 2, "reused": 4}
+
+
+def test_a_trial_gets_a_second_worker_but_no_third(run: Run, folder: Path) -> None:
+    unlucky: Script = lambda job, attempt: (lose_worker if attempt == 1 else finish)(job, attempt)  # noqa: E731
+    engine = ScriptedEngine(for_variant("norm=none", unlucky, folder))
+    log = Log()
+    assert counts(run(engine, log)) == {"trials": 6, "trained": 6}
+    assert len(engine.jobs) == 8
+    assert [name for what, name, _ in log.told if what == "lost"] == ["norm=none"] * 2
+
+
+def test_a_trial_that_kills_its_workers_fails(run: Run, folder: Path) -> None:
+    engine = ScriptedEngine(for_variant("norm=none", lose_worker, folder))
+    log = Log()
+    assert counts(run(engine, log)) == {"trials": 6, "trained": 4, "failed": 2}
+    assert len(engine.jobs) == 8
+    assert {outcome.reason for outcome in log.outcomes if outcome.reason} == {"its worker was killed by SIGKILL\nlog"}
+
+
+def test_a_diverged_trial_is_settled(run: Run, store: Store, folder: Path) -> None:
+    log = Log()
+    assert counts(run(for_variant("norm=none", diverge, folder), log)) == {"trials": 6, "trained": 4, "diverged": 2}
+    diverged = [outcome for outcome in log.outcomes if outcome.state is TrialState.DIVERGED]
+    assert [(outcome.stopped_at, outcome.metrics) for outcome in diverged] == [(1, {})] * 2
+    assert diverged[0].reason == "the loss was inf at step 1"
+    assert [point.val_loss for point in store.curves([diverged[0].key])[diverged[0].key]] == [3.0, None]
+    engine = ScriptedEngine()
+    assert counts(run(engine)) == {"trials": 6, "reused": 4, "diverged": 2}
+    assert engine.jobs == []
+
+
+def test_an_objective_that_the_task_lacks_is_refused_before_it_costs_anything(run: Run, folder: Path) -> None:
+    objective = {"metric": "val_los", "direction": "minimize", "margin": 0.1}
+    engine = ScriptedEngine()
+    with pytest.raises(SpaceError, match="expected one of val_loss"):
+        run(engine, made=planner(folder, objective=objective))
+    assert len(engine.jobs) <= engine.size
+
+
+def point(name: str, **settings: str) -> Point:
+    return Point(name, {"values": "dense", "norm": "usual", **settings})
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> UseRounds:
+    """Make every planner's design one of these rounds; returns the designs as they are made."""
+
+    def use(script: list[list[Proposal]]) -> list[Rounds]:
+        made: list[Rounds] = []
+        monkeypatch.setattr(Planner, "design", lambda self: made.append(Rounds(script)) or made[-1])
+        return made
+
+    return use
+
+
+def test_a_design_may_wait_for_results_and_hears_each_once(run: Run, store: Store, rounds: UseRounds) -> None:
+    base, other = point(BASELINE), point("x", values="identity")
+    script = [[Proposal(base, 0)], [Proposal(other, 0), Proposal(base, 1)], [Proposal(other, 1)]]
+    made = rounds(script)
+    assert counts(run()) == {"trials": 4, "trained": 4}
+    assert made[-1].values == [(BASELINE, 0, 1.0), ("x", 0, 1.0), (BASELINE, 1, 1.1), ("x", 1, 1.1)]
+    assert [(planned.variant, planned.seed) for planned in store.study("sample").planned] == [
+        (BASELINE, 0),
+        ("x", 0),
+        (BASELINE, 1),
+        ("x", 1),
+    ]
+    # Resumed, a fresh design hears the same from the store alone.
+    engine = ScriptedEngine()
+    assert counts(run(engine)) == {"trials": 4, "reused": 4}
+    assert made[-1].values == made[1].values
+    assert engine.jobs == []
+
+
+def test_points_that_are_one_variant_are_trained_once_and_all_told(run: Run, rounds: UseRounds) -> None:
+    one, same, again = point(BASELINE), point("same"), point("again")
+    made = rounds([[Proposal(one, 0), Proposal(same, 0)], [Proposal(again, 0)]])
+    engine = ScriptedEngine()
+    assert counts(run(engine)) == {"trials": 1, "trained": 1}
+    assert len(engine.jobs) == 1
+    assert made[-1].values == [(BASELINE, 0, 1.0), ("same", 0, 1.0), ("again", 0, 1.0)]
+
+
+def test_a_failed_trial_is_not_asked_for_again_by_an_alias(run: Run, rounds: UseRounds) -> None:
+    made = rounds([[Proposal(point(BASELINE), 0)], [Proposal(point("same"), 0)]])
+    engine = ScriptedEngine(raise_)
+    assert counts(run(engine)) == {"trials": 1, "failed": 1}
+    assert len(engine.jobs) == 1
+    assert made[-1].values == [(BASELINE, 0, None), ("same", 0, None)]
+
+
+def test_points_that_make_no_model_are_told_once(run: Run, folder: Path, rounds: UseRounds) -> None:
+    switches = {
+        "values": {"dense": {}, "identity": {"block.mixer.value": "identity"}},
+        "norm": {"usual": {}, "none": {"block.mixer.matmul_order": "kv_first"}},
+    }
+    bad = point("bad", norm="none")
+    made = rounds([[Proposal(point(BASELINE), 0), Proposal(bad, 0)], [Proposal(bad, 1)], [Proposal(point("x"), 1)]])
+    assert counts(run(made=planner(folder, switches=switches))) == {"trials": 2, "trained": 2}
+    assert made[-1].values == [("bad", 0, None), (BASELINE, 0, 1.0), ("bad", 1, None), ("x", 1, 1.1)]
+
+
+def test_a_trial_that_another_study_finishes_meanwhile_is_taken_as_it_is(run: Run, store: Store, folder: Path) -> None:
+    other = ScriptedEngine()
+
+    def another_study_is_quicker(job: Job, attempt: int) -> Sequence[Message]:
+        if not other.jobs:
+            run(other, made=planner(folder, name="other"))
+        return finish(job, attempt)
+
+    engine = ScriptedEngine(another_study_is_quicker, size=1)
+    log = Log()
+    assert counts(run(engine, log)) == {"trials": 6, "trained": 1, "reused": 5}
+    assert len(other.jobs) == 6
+    assert len(engine.jobs) == 1
+    assert [what for what, _, _ in log.told] == ["started", "finished", *["reused"] * 5]
+
+
+def test_two_drivers_of_one_study(run: Run, folder: Path) -> None:
+    def second_driver(job: Job, attempt: int) -> Sequence[Message]:
+        with pytest.raises(StudyBusyError):
+            run()
+        return finish(job, attempt)
+
+    assert counts(run(second_driver)) == {"trials": 6, "trained": 6}
+
+
+def test_an_interrupt_keeps_what_ended_and_forgets_what_ran(run: Run, store: Store) -> None:
+    def interrupt(job: Job, attempt: int) -> Sequence[Message]:
+        if job.number < 3:
+            return finish(job, attempt)
+        if job.number == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return [Happened(job.number, measured(0, 3.0))]
+
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    result = run(interrupt)
+    assert counts(result) == {"trials": 6, "trained": 2, "interrupted": True}
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert states(store) == [TrialState.FINISHED] * 2
+    assert counts(run()) == {"trials": 6, "trained": 4, "reused": 2}
+
+
+def test_an_interrupt_after_the_last_trial_interrupts_nothing(run: Run) -> None:
+    def interrupt_at_the_end(job: Job, attempt: int) -> Sequence[Message]:
+        if job.number == 6:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return finish(job, attempt)
+
+    assert counts(run(interrupt_at_the_end)) == {"trials": 6, "trained": 6}
+
+
+def test_an_engine_that_breaks_leaves_no_running_trial(run: Run, store: Store) -> None:
+    def break_(job: Job, attempt: int) -> Sequence[Message]:
+        raise EngineError("nothing works any more")
+
+    with pytest.raises(EngineError):
+        run(break_)
+    assert states(store) == []
+    assert counts(run()) == {"trials": 6, "trained": 6}
+
+
+def test_a_store_that_fails_ends_the_run_and_loses_nothing(
+    run: Run, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = Store.record_outcome
+    calls: list[object] = []
+
+    def full(self: Store, *arguments: object) -> bool:
+        calls.append(arguments)
+        if len(calls) > 3:
+            raise StoreError("no space is left on the disk")
+        return written(self, *arguments)
+
+    monkeypatch.setattr(Store, "record_outcome", full)
+    with pytest.raises(StoreError, match="no space"):
+        run()
+    monkeypatch.setattr(Store, "record_outcome", written)
+    assert states(store) == [TrialState.FINISHED] * 3
+    assert counts(run()) == {"trials": 6, "trained": 3, "reused": 3}
+
+
+def test_a_lost_lease_stops_the_driver_and_leaves_the_store_to_the_other(
+    run: Run, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ablate.engine.study._RENEW_SECONDS", -1.0)
+
+    def lose(job: Job, attempt: int) -> Sequence[Message]:
+        with store._database.writing() as connection:
+            connection.exec_driver_sql("UPDATE leases SET token = 'of another driver'")
+        return [Happened(job.number, measured(0, 3.0))]
+
+    with pytest.raises(StudyBusyError):
+        run(lose)
+    assert states(store) == [TrialState.RUNNING] * 2
+
+
+def test_the_driver_never_spins(run: Run) -> None:
+    """Every turn of its loop waits for the engine; only the last look does not."""
+    engine = ScriptedEngine()
+    run(engine)
+    assert all(wait >= 0.05 for wait in engine.waits[:-1])
