@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ablate.engine.study import StudyResult
+    from ablate.report import StudyReport
     from ablate.spec.space import SpaceSpec
 
 app = typer.Typer(
@@ -188,17 +189,22 @@ def plan(
 def show(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="Name of a study; `ablate list` shows them.")],
     store: StoreOption = DEFAULT_STORE,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the table as a picture.")] = None,
     json_: JsonOption = False,
 ) -> None:
     """Show the table and the answer of a study, finished or not."""
-    if json_:
-        from ablate.report import read_study
-        from ablate.report.as_json import study_json, to_text
-        from ablate.store import open_store
+    from ablate.report.as_json import study_json, to_text
+    from ablate.report.table import study_svg
 
-        with open_store(store, create=False) as opened:
-            print(to_text(study_json(read_study(opened, study))))
-    else:
+    if svg is not None:
+        picture = study_svg(_read(store, study))
+        try:
+            svg.write_text(picture, encoding="utf-8")
+        except OSError as error:
+            raise AblateError(f"the picture cannot be written ({error.strerror})", where=str(svg)) from None
+    if json_:
+        print(to_text(study_json(_read(store, study))))
+    elif svg is None:
         _print_table(store, study, _console())
 
 
@@ -267,14 +273,18 @@ def _load_plugins(plugins: list[str] | None) -> None:
         load_plugin(plugin)
 
 
-def _print_table(store: str, study: str, console: Console) -> None:
+def _read(store: str, study: str) -> StudyReport:
     from ablate.report import read_study
-    from ablate.report.table import print_study
     from ablate.store import open_store
 
     with open_store(store, create=False) as opened:
-        report = read_study(opened, study)
-    print_study(report, console)
+        return read_study(opened, study)
+
+
+def _print_table(store: str, study: str, console: Console) -> None:
+    from ablate.report.table import print_study
+
+    print_study(_read(store, study), console)
 
 
 def _print_ending(result: StudyResult, store: str, console: Console) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from typing import Self
 
 from rich import box
@@ -35,6 +36,13 @@ def print_study(report: StudyReport, console: Console) -> None:
     console.print()
     for sentence in report.answer:
         console.print(_text(sentence, "bold"))
+
+
+def study_svg(report: StudyReport, width: int = WIDE) -> str:
+    """What `print_study` prints, as an SVG picture of a terminal `width` columns wide."""
+    console = Console(record=True, width=width, file=StringIO(), force_terminal=True, color_system="truecolor")
+    print_study(report, console)
+    return console.export_svg(title=f"ablate show {report.record.name}")
 
 
 def study_table(report: StudyReport, console: Console) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from fake_store import NOON, FakeStore, fake_store
 from rich.console import Console
 
 from ablate.report import read_study
-from ablate.report.table import print_study, studies_table
+from ablate.report.table import print_study, studies_table, study_svg
 from ablate.store.records import StudySummary, TrialState
 
 EFFECTS = {
@@ -126,3 +127,12 @@ def test_list_of_studies() -> None:
     words = capture.get().split()
     for word in ("one[red]", "[red]x?", "5/9", "running", "diverged", "failed", "2024-05-17", "12:00"):
         assert word in words
+
+
+def test_the_picture_shows_what_the_terminal_shows() -> None:
+    store = realistic()
+    report = read_study(store, "a_study")
+    picture = ElementTree.fromstring(study_svg(report))
+    shown = "".join(picture.itertext()).replace("\xa0", " ")
+    assert all(row.name in shown for row in report.variants)
+    assert "<script" not in study_svg(report)
