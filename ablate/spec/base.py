@@ -31,6 +31,8 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
+from ablate.errors import PluginError
+
 _EXACT = 2**53  # below it every integral float is one integer
 
 
@@ -144,6 +146,18 @@ def below(prefix: tuple[str | int, ...], error: ValidationError) -> ValidationEr
     return ValidationError.from_exception_data("spec", details)
 
 
+def _load(entry: importlib.metadata.EntryPoint) -> None:
+    try:
+        entry.load()
+    except Exception as error:
+        package = entry.dist.name if entry.dist else entry.module
+        raise PluginError(
+            f"loading its kind raised {type(error).__name__}: {error}",
+            where=f"installed package {package}, entry point {entry.group}: {entry.name}",
+            remedy="Mend or remove that package.",
+        ) from error
+
+
 class Family:
     """All kinds of one sort of spec (mixers, tasks, designs ...), found by importing a package's modules.
 
@@ -179,7 +193,7 @@ class Family:
                 importlib.import_module(f"{self.package}.{module.name}")
             if self.entry_points is not None:
                 for entry in importlib.metadata.entry_points(group=self.entry_points):
-                    entry.load()
+                    _load(entry)
         return dict(sorted(self._members.items()))
 
     def member(self, kind: object) -> type[Kinded]:

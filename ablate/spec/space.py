@@ -120,6 +120,10 @@ class SpaceSpec(Spec):
         for name, settings in self.variants.items():
             self._check_variant(name, settings)
         self._check_baseline()
+        if self.objective.metric not in self.task.metric_names:
+            known = dict.fromkeys(sorted(self.task.metric_names))
+            rule = f"the task {self.task.kind_name()} gives no metric of this name"
+            raise _unknown(("objective", "metric"), rule, self.objective.metric, known)
         for switch, setting in self.single_settings():
             self._check_setting(switch, setting)
         return self

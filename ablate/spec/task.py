@@ -81,6 +81,8 @@ class TaskSpec(Kinded):
     """A task as a space names it. Preparing it gives a `Task`."""
 
     family = TASKS
+    metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss"})
+    """What its `Task.metrics` gives; an objective names one of these. `val_loss` is always among them."""
     model_families: ClassVar[frozenset[str]]
     """Families of model that can learn this task."""
 

@@ -43,6 +43,7 @@ class LanguageModelSpec(TaskSpec):
     """
 
     model_families: ClassVar[frozenset[str]] = frozenset({"decoder"})
+    metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_perplexity", "val_bits_per_byte"})
 
     kind: Literal["language_model"] = "language_model"
     """Predict the next token of text."""

@@ -232,3 +232,10 @@ def test_the_setter_of_a_path_is_the_last_that_sets_it_or_a_part_of_it() -> None
     )
     assert space.setter_of(both, "model.block.mixer.value") == ("mixer", "b", "block.mixer")
     assert space.setter_of(both, "model.block.mlp") is None
+
+
+def test_an_objective_names_a_metric_of_its_task() -> None:
+    loc, sentence = refused(plain_space(objective={"metric": "val_los", "margin": 0.1}))
+    assert loc == ("objective", "metric")
+    assert "the task language_model gives no metric of this name" in sentence
+    assert "Did you mean `val_loss`?" in sentence
