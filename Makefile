@@ -8,7 +8,7 @@ study: .venv/ready
 	$(BIN)/ablate study spaces/simplify_block.yaml
 
 test: .venv/ready
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -32,6 +32,7 @@ from ablate.errors import EngineError, SpaceError, StoreError, StudyBusyError
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.store.records import TrialState
+from ablate.tasks.language_model import LanguageModelSpec
 
 Run = Callable[..., StudyResult]
 UseRounds = Callable[[list[list[Proposal]]], list[Rounds]]
@@ -144,7 +145,10 @@ def test_a_diverged_trial_is_settled(run: Run, store: Store, folder: Path) -> No
     assert engine.jobs == []
 
 
-def test_an_objective_that_the_task_lacks_is_refused_before_it_costs_anything(run: Run, folder: Path) -> None:
+def test_a_task_that_does_not_give_the_metric_it_names_ends_the_study_at_once(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LanguageModelSpec, "metric_names", frozenset({"val_los"}))  # as a user's own task might
     objective = {"metric": "val_los", "direction": "minimize", "margin": 0.1}
     engine = ScriptedEngine()
     with pytest.raises(SpaceError, match="expected one of val_loss"):
