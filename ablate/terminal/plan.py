@@ -41,6 +41,7 @@ def plan_json(plan: Plan, forecast: Forecast) -> dict[str, Any]:
         ],
         "invalid": [{"name": invalid.point.name, "reason": invalid.reason} for invalid in plan.invalid],
         "same_as": dict(plan.aliases),
+        "remarks": list(plan.remarks),
         "seconds": round(forecast.total(plan), 3),
         "basis": forecast.basis,
     }
@@ -68,6 +69,8 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
     console.print()
     for name, same in plan.aliases.items():
         _print(console, f"{name} is the same variant as {same} and is trained once.")
+    for remark in plan.remarks:
+        _print(console, remark)
     if plan.invalid:
         _print(console, f"{plural(len(plan.invalid), 'point')} left out that make no model:")
         for reason, times in Counter(invalid.reason for invalid in plan.invalid).most_common():
