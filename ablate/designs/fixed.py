@@ -16,9 +16,7 @@ class FixedDesign(Design):
         refusal: Why a point makes no model; None if it makes one.
     """
 
-    def __init__(
-        self, points: Sequence[Point], seeds: Sequence[int], refusal: Callable[[Point], str | None]
-    ) -> None:
+    def __init__(self, points: Sequence[Point], seeds: Sequence[int], refusal: Callable[[Point], str | None]) -> None:
         self._points = list(points)
         self._seeds = seeds
         self._refusal = refusal
