@@ -12,8 +12,9 @@ from ablate.designs.base import BASELINE, Design, DesignContext, Point, PointCos
 from ablate.errors import PluginError, SpaceError
 from ablate.model.build import model_cost
 from ablate.spec.cost import Cost
+from ablate.spec.resolver import Resolver
 from ablate.spec.space import SpaceSpec
-from ablate.spec.variant import VariantSpec
+from ablate.spec.variant import VariantSpec, trial_key
 from ablate.tasks.base import Task
 
 
@@ -74,6 +75,12 @@ class Planner:
     """By canonical JSON of the task."""
     specs: dict[str, VariantSpec | InvalidPoint] = field(default_factory=dict)
     """By name of the point: every point that was looked at, whether the design asks for it in the end or not."""
+    costs: dict[tuple[str, str], Cost] = field(default_factory=dict)
+    """By canonical JSON of the model and of the task."""
+    resolver: Resolver = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.resolver = Resolver(self.space)
 
     def design(self) -> Design:
         """A fresh design of the space, asked nothing yet.
@@ -104,7 +111,7 @@ class Planner:
             self.invalid[point.name] = spec
             return None
         if point.name not in self.names:
-            self.names[point.name] = digest = spec.content_hash()
+            self.names[point.name] = digest = self.resolver.content_hash(spec)
             if digest not in self.variants:
                 self.variants[digest] = self._variant(point, spec, digest)
         return self.variants[self.names[point.name]]
@@ -112,14 +119,17 @@ class Planner:
     def _spec(self, point: Point) -> VariantSpec | InvalidPoint:
         if point.name not in self.specs:
             try:
-                self.specs[point.name] = self.space.resolve(point.settings, point.values)
+                self.specs[point.name] = self.resolver.resolve(point.settings, point.values)
             except ValidationError as error:
-                self.specs[point.name] = InvalidPoint(point, self.space.reason(point.settings, error))
+                self.specs[point.name] = InvalidPoint(point, self.resolver.reason(point.settings, error))
         return self.specs[point.name]
 
     def _variant(self, point: Point, spec: VariantSpec, digest: str) -> Variant:
         task = self.prepare(spec)
-        cost = _cost(spec, task, point)
+        read = self.resolver.text(spec.model), self.resolver.text(spec.task)
+        if read not in self.costs:
+            self.costs[read] = _cost(spec, task, point)
+        cost = self.costs[read]
         return Variant(
             name=point.name,
             settings={**point.settings, **{path: str(value) for path, value in point.values.items()}},
@@ -137,7 +147,7 @@ class Planner:
     def _cost(self, point: Point) -> PointCost:
         spec = self._spec(point)
         assert isinstance(spec, VariantSpec), f"{point.name} makes no model"
-        digest = spec.content_hash()
+        digest = self.resolver.content_hash(spec)
         # Not kept among `variants`: a design may ask what a point costs and never ask for it to be trained.
         variant = self.variants.get(digest) or self._variant(point, spec, digest)
         return PointCost(variant.cost.parameters, variant.flops)
@@ -147,7 +157,7 @@ class Planner:
         variant = self.resolve(proposal.point)
         if variant is None:
             return None
-        return Trial(variant.spec.trial_key(variant.fingerprint, proposal.seed), variant, proposal.seed)
+        return Trial(trial_key(variant.hash, variant.fingerprint, proposal.seed), variant, proposal.seed)
 
     def prepare(self, spec: VariantSpec) -> Task:
         """The task of a variant, its data made ready.
@@ -155,7 +165,7 @@ class Planner:
         Raises:
             DataError: Its data cannot be prepared.
         """
-        key = spec.task.canonical_json()
+        key = self.resolver.text(spec.task)
         if key not in self.tasks:
             self.tasks[key] = spec.task.open(self.cache, spec.task.prepare(self.cache, self.say))
         return self.tasks[key]

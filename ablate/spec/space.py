@@ -161,6 +161,14 @@ class SpaceSpec(Spec):
                         found = (switch, settings[switch], written)
         return found
 
+    def setters_below(self, root: str) -> tuple[str, ...]:
+        """The switches of which some setting sets this root (`model`, `task`, `training`) or a path below it."""
+        return tuple(
+            switch
+            for switch, options in self.switches.items()
+            if any(overlaps(_full_path(path), root) for setting in options.values() for path in setting)
+        )
+
     def culprits(self, settings: Mapping[str, str]) -> dict[str, str]:
         """Of settings that make no model, those that are to blame: with any one of them at the baseline's, it would.
 
