@@ -262,7 +262,7 @@ def _samplers(spec: SearchSpec) -> Mapping[SamplerName, Callable[[], BaseSampler
     population = max(4, min(50, spec.points // 5))
     return {
         "tpe": lambda: samplers.TPESampler(seed=spec.draws),
-        "gp": lambda: samplers.GPSampler(seed=spec.draws, warn_independent_sampling=False),
+        "gp": lambda: samplers.GPSampler(seed=spec.draws),
         "nsga2": lambda: samplers.NSGAIISampler(seed=spec.draws, population_size=population),
         "nsga3": lambda: samplers.NSGAIIISampler(seed=spec.draws, population_size=population),
         "cmaes": lambda: samplers.CmaEsSampler(seed=spec.draws, warn_independent_sampling=False),
