@@ -250,9 +250,10 @@ def schema(plugin: PluginOption = None) -> None:
 @app.command()
 def validate(file: SpaceArgument, plugin: PluginOption = None, json_: JsonOption = False) -> None:
     """Check a space file without touching its data; says what is wrong with file, line and column."""
+    from ablate.engine.plan import Planner
+
     space = _load(file, plugin)
-    switches = {switch: list(settings) for switch, settings in space.switches.items()}
-    points = space.design.build(switches, space.variants).points()
+    points = Planner(space, Path(), lambda line: None).design().points()
     if json_:
         print(json.dumps({"space": space.name, "valid": True, "points": len(points)}))
     else:

@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": {"errors", "spec"},
     "mixers": {"spec", "pack", "kernels"},
     "model": {"spec", "pack"},
-    "designs": {"spec", "stats"},
+    "designs": {"errors", "spec", "stats"},
     "training": {"spec", "pack", "model", "tasks"},
     "report": {"errors", "stats", "store"},
     "engine": ANYTHING - DRIVERS - {"report"},

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from ablate.designs.base import BASELINE, Point, setting_name
+from ablate.designs.base import DesignContext, DesignSpec, Point, named_points, setting_name
 from ablate.designs.fixed import FixedDesign
-from ablate.spec.design import DesignSpec
 
 
 class LeaveOneOutSpec(DesignSpec):
@@ -15,13 +13,12 @@ class LeaveOneOutSpec(DesignSpec):
 
     kind: Literal["leave_one_out"] = "leave_one_out"
 
-    def build(self, switches: Mapping[str, Sequence[str]], variants: Mapping[str, Mapping[str, str]]) -> FixedDesign:
+    def build(self, context: DesignContext) -> FixedDesign:
         """See `DesignSpec.build`."""
-        baseline = {switch: settings[0] for switch, settings in switches.items()}
-        points = [Point(BASELINE, baseline)]
-        for switch, settings in switches.items():
+        baseline, *variants = named_points(context)
+        points = [baseline]
+        for switch, settings in context.switches.items():
             for setting in settings[1:]:
-                turned = {**baseline, switch: setting}
-                points.append(Point(setting_name(turned, baseline), turned))
-        points += [Point(name, {**baseline, **settings}) for name, settings in variants.items()]
-        return FixedDesign(points, range(self.seeds))
+                turned = {**baseline.settings, switch: setting}
+                points.append(Point(setting_name(turned, baseline.settings), turned))
+        return FixedDesign([*points, *variants], range(self.seeds), context.refusal)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ablate.designs.base import BASELINE, Design, Point, Proposal
+from ablate.designs.base import BASELINE, Design, DesignContext, Point, PointCost, Proposal
 from ablate.errors import PluginError, SpaceError
 from ablate.model.build import model_cost
 from ablate.spec.cost import Cost
+from ablate.spec.resolver import Resolver
 from ablate.spec.space import SpaceSpec
-from ablate.spec.variant import VariantSpec
+from ablate.spec.variant import VariantSpec, trial_key
 from ablate.tasks.base import Task
 
 
@@ -72,11 +73,31 @@ class Planner:
     """By name of the point."""
     tasks: dict[str, Task] = field(default_factory=dict)
     """By canonical JSON of the task."""
+    specs: dict[str, VariantSpec | InvalidPoint] = field(default_factory=dict)
+    """By name of the point: every point that was looked at, whether the design asks for it in the end or not."""
+    costs: dict[tuple[str, str], Cost] = field(default_factory=dict)
+    """By canonical JSON of the model and of the task."""
+    resolver: Resolver = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.resolver = Resolver(self.space)
 
     def design(self) -> Design:
-        """A fresh design of the space, asked nothing yet."""
-        switches = {switch: list(settings) for switch, settings in self.space.switches.items()}
-        return self.space.design.build(switches, self.space.variants)
+        """A fresh design of the space, asked nothing yet.
+
+        Raises:
+            SpaceError: The space cannot answer what its design asks.
+        """
+        objective = self.space.objective
+        context = DesignContext(
+            switches={switch: tuple(settings) for switch, settings in self.space.switches.items()},
+            variants=self.space.variants,
+            direction=objective.direction,
+            margin=objective.margin,
+            refusal=self._refusal,
+            cost=self._cost,
+        )
+        return self.space.design.build(context)
 
     def resolve(self, point: Point) -> Variant | None:
         """The variant of a point; None, and a line in `invalid`, if its settings make no model.
@@ -85,37 +106,58 @@ class Planner:
             DataError: The data of its task cannot be prepared.
             PluginError: Its mixer does not know its own cost.
         """
-        if point.name in self.names:
-            return self.variants[self.names[point.name]]
-        if point.name in self.invalid:
+        spec = self._spec(point)
+        if isinstance(spec, InvalidPoint):
+            self.invalid[point.name] = spec
             return None
-        try:
-            spec = self.space.resolve(point.settings)
-        except ValidationError as error:
-            self.invalid[point.name] = InvalidPoint(point, self.space.reason(point.settings, error))
-            return None
-        digest = spec.content_hash()
-        self.names[point.name] = digest
-        if digest not in self.variants:
-            task = self.prepare(spec)
-            cost = _cost(spec, task, point)
-            self.variants[digest] = Variant(
-                name=point.name,
-                settings=dict(point.settings),
-                spec=spec,
-                hash=digest,
-                cost=cost,
-                flops=3.0 * cost.flops * spec.training.batch_size * spec.training.steps,
-                fingerprint=task.fingerprint,
-            )
-        return self.variants[digest]
+        if point.name not in self.names:
+            self.names[point.name] = digest = self.resolver.content_hash(spec)
+            if digest not in self.variants:
+                self.variants[digest] = self._variant(point, spec, digest)
+        return self.variants[self.names[point.name]]
+
+    def _spec(self, point: Point) -> VariantSpec | InvalidPoint:
+        if point.name not in self.specs:
+            try:
+                self.specs[point.name] = self.resolver.resolve(point.settings, point.values)
+            except ValidationError as error:
+                self.specs[point.name] = InvalidPoint(point, self.resolver.reason(point.settings, error))
+        return self.specs[point.name]
+
+    def _variant(self, point: Point, spec: VariantSpec, digest: str) -> Variant:
+        task = self.prepare(spec)
+        read = self.resolver.text(spec.model), self.resolver.text(spec.task)
+        if read not in self.costs:
+            self.costs[read] = _cost(spec, task, point)
+        cost = self.costs[read]
+        return Variant(
+            name=point.name,
+            settings={**point.settings, **{path: str(value) for path, value in point.values.items()}},
+            spec=spec,
+            hash=digest,
+            cost=cost,
+            flops=3.0 * cost.flops * spec.training.batch_size * spec.training.steps,
+            fingerprint=task.fingerprint,
+        )
+
+    def _refusal(self, point: Point) -> str | None:
+        spec = self._spec(point)
+        return spec.reason if isinstance(spec, InvalidPoint) else None
+
+    def _cost(self, point: Point) -> PointCost:
+        spec = self._spec(point)
+        assert isinstance(spec, VariantSpec), f"{point.name} makes no model"
+        digest = self.resolver.content_hash(spec)
+        # Not kept among `variants`: a design may ask what a point costs and never ask for it to be trained.
+        variant = self.variants.get(digest) or self._variant(point, spec, digest)
+        return PointCost(variant.cost.parameters, variant.flops)
 
     def trial(self, proposal: Proposal) -> Trial | None:
         """The trial of a proposal; None if its point is invalid."""
         variant = self.resolve(proposal.point)
         if variant is None:
             return None
-        return Trial(variant.spec.trial_key(variant.fingerprint, proposal.seed), variant, proposal.seed)
+        return Trial(trial_key(variant.hash, variant.fingerprint, proposal.seed), variant, proposal.seed)
 
     def prepare(self, spec: VariantSpec) -> Task:
         """The task of a variant, its data made ready.
@@ -123,7 +165,7 @@ class Planner:
         Raises:
             DataError: Its data cannot be prepared.
         """
-        key = spec.task.canonical_json()
+        key = self.resolver.text(spec.task)
         if key not in self.tasks:
             self.tasks[key] = spec.task.open(self.cache, spec.task.prepare(self.cache, self.say))
         return self.tasks[key]
@@ -150,6 +192,8 @@ class Plan:
     invalid: tuple[InvalidPoint, ...]
     aliases: Mapping[str, str]
     """Point to the name of the variant that it is the same as."""
+    remarks: tuple[str, ...]
+    """What the design says of itself, a line each."""
 
     @property
     def flops(self) -> float:
@@ -188,4 +232,5 @@ def make_plan(planner: Planner) -> Plan:
         trials=tuple(trials.values()),
         invalid=tuple(planner.invalid.values()),
         aliases=aliases,
+        remarks=tuple(design.remarks()),
     )

@@ -5,6 +5,8 @@ Shapes: K pack, B batch, T tokens, D width, V vocabulary.
 
 from __future__ import annotations
 
+import itertools
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -56,9 +58,10 @@ def decoder_cost(spec: ModelSpec, vocabulary: int, context: int, length: int) ->
     if spec.positions != "none":
         learned = context * spec.width if spec.positions == "learned" else 0
         total += Cost(parameters=learned, additions=length * spec.width)
-    for block in spec.blocks:
+    for _, same in itertools.groupby(spec.blocks, key=id):  # layers without an exception share one spec
+        block, *others = same
         for part in block_cost(block, mixer_context, length).values():
-            total += part
+            total += part * (1 + len(others))
     if spec.final_norm != "none":
         elements = length * spec.width
         total += Cost(

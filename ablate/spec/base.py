@@ -10,6 +10,7 @@ Annotations for fields: `OneOf` (any member of a family), `ShortFor` (a bare val
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import importlib
 import importlib.metadata
@@ -63,9 +64,10 @@ class Spec(BaseModel):
         return {name: _plain(value, lambda spec: spec.editable()) for name, value in self._written(keep=Kinded)}
 
     def _written(self, keep: type[Spec] | tuple[()] = ()) -> Iterator[tuple[str, Any]]:
-        for name, field in type(self).model_fields.items():
+        defaults = _defaults(type(self))
+        for name in type(self).model_fields:
             value = getattr(self, name)
-            at_default = not field.is_required() and value == field.get_default(call_default_factory=True)
+            at_default = name in defaults and value == defaults[name]
             if name == "kind" or not at_default or isinstance(value, keep):
                 yield name, value
 
@@ -76,6 +78,16 @@ class Spec(BaseModel):
     def content_hash(self) -> str:
         """SHA-256 of the canonical JSON, as 64 hexadecimal digits."""
         return content_hash(self.canonical())
+
+
+@functools.cache
+def _defaults(spec: type[Spec]) -> dict[str, Any]:
+    # Pydantic would copy every default at every call, and every hash asks for all of them.
+    return {
+        name: field.get_default(call_default_factory=True)
+        for name, field in spec.model_fields.items()
+        if not field.is_required()
+    }
 
 
 def _unknown_keys(spec: type[Spec], value: Mapping[Any, Any]) -> Iterator[InitErrorDetails]:

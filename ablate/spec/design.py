@@ -6,11 +6,11 @@ A design is asked for trials and told how they ended; it knows nothing of who tr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from ablate.spec.base import Family, Kinded, OneOf
 
@@ -22,10 +22,17 @@ BASELINE = "baseline"
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A corner of the space: a name that is unique in the study, and a setting for every switch."""
+    """A corner of the space.
+
+    Attributes:
+        name: Unique in the study.
+        settings: A setting for every switch.
+        values: Spec paths and the values that they get after the switches have applied; most designs set none.
+    """
 
     name: str
     settings: Mapping[str, str]
+    values: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,45 @@ class Proposal:
 
     point: Point
     seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class PointCost:
+    """What a point would need.
+
+    Attributes:
+        parameters: Trainable parameters.
+        flops: Arithmetic of one trial.
+    """
+
+    parameters: int
+    flops: float
+
+
+@dataclass(frozen=True, slots=True)
+class DesignContext:
+    """What a design may know of its space before anything is trained.
+
+    Attributes:
+        switches: Switch to settings, the baseline's first.
+        variants: Named variants: switch to setting; switches left out stay at the baseline's.
+        direction: Whether a smaller or a larger objective is better.
+        margin: How much worse counts as worse, in the unit of the objective.
+        refusal: Why a point makes no model; None if it makes one.
+        cost: What a point needs; only of points that make a model.
+    """
+
+    switches: Mapping[str, Sequence[str]]
+    variants: Mapping[str, Mapping[str, str]]
+    direction: Literal["minimize", "maximize"]
+    margin: float
+    refusal: Callable[[Point], str | None]
+    cost: Callable[[Point], PointCost]
+
+    @property
+    def baseline(self) -> dict[str, str]:
+        """Every switch at its first setting."""
+        return {switch: settings[0] for switch, settings in self.switches.items()}
 
 
 class Design(ABC):
@@ -46,6 +92,10 @@ class Design(ABC):
     @abstractmethod
     def points(self) -> list[Point]:
         """Every point that may be proposed, the baseline first, as far as is known before results."""
+
+    def remarks(self) -> Sequence[str]:
+        """What a person should know of the design before it runs, a line each: for example aliased effects."""
+        return ()
 
     @abstractmethod
     def ask(self) -> list[Proposal]:
@@ -64,8 +114,12 @@ class DesignSpec(Kinded):
     """Trials of each variant; the seeds are 0, 1, 2 ..."""
 
     @abstractmethod
-    def build(self, switches: Mapping[str, Sequence[str]], variants: Mapping[str, Mapping[str, str]]) -> Design:
-        """The design over these switches (name to settings, the baseline's first) and named variants."""
+    def build(self, context: DesignContext) -> Design:
+        """The design over a space.
+
+        Raises:
+            SpaceError: The space cannot answer what the design asks.
+        """
 
 
 DesignField = Annotated[DesignSpec, OneOf]

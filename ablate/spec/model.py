@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import itertools
 import re
 from typing import Any, Literal, Self
 
@@ -53,7 +55,7 @@ class ModelSpec(Spec):
 
     @model_validator(mode="after")
     def _is_a_model(self) -> Self:
-        for home, block in self._layers():
+        for home, block in self._layers:
             mixer = block.mixer
             if self.causal and not mixer.causal_form:
                 raise refusal(
@@ -78,7 +80,7 @@ class ModelSpec(Spec):
         Raises:
             ValidationError: With the path below this spec.
         """
-        for home, block in self._layers():
+        for home, block in self._layers:
             try:
                 block.mixer.check(self.mixer_context(context))
             except ValidationError as error:
@@ -92,7 +94,7 @@ class ModelSpec(Spec):
     @property
     def blocks(self) -> tuple[BlockSpec, ...]:
         """The spec of every layer, exceptions applied."""
-        return tuple(block for _, block in self._layers())
+        return tuple(block for _, block in self._layers)
 
     def mixer_context(self, context: int, pack: int = 1) -> MixerContext:
         """What the mixers of this model are told; `context` is the longest input in tokens."""
@@ -102,17 +104,19 @@ class ModelSpec(Spec):
         """As any spec, but `block`, `depth` and `exceptions` are written as runs of equal layers."""
         plain = super().canonical()
         runs: list[list[Any]] = []
-        for block in self.blocks:
+        for _, same in itertools.groupby(self.blocks, key=id):  # layers without an exception share one spec
+            block, *others = same
             layer = block.canonical()
             if runs and runs[-1][1] == layer:
-                runs[-1][0] += 1
+                runs[-1][0] += 1 + len(others)
             else:
-                runs.append([1, layer])
+                runs.append([1 + len(others), layer])
         for name in ("block", "depth", "exceptions"):
             plain.pop(name, None)
         plain["layers"] = runs
         return plain
 
+    @functools.cached_property
     def _layers(self) -> list[tuple[tuple[str, ...], BlockSpec]]:
         """For every layer, where it is written (`block`, or the exception that was laid over it last) and its spec."""
         layers: list[tuple[tuple[str, ...], BlockSpec]] = [(("block",), self.block)] * self.depth

@@ -139,13 +139,17 @@ class SpaceSpec(Spec):
             for setting in list(settings)[1:]:
                 yield switch, setting
 
-    def resolve(self, settings: Mapping[str, str]) -> VariantSpec:
+    def resolve(self, settings: Mapping[str, str], values: Mapping[str, JsonValue] | None = None) -> VariantSpec:
         """The variant that some settings give; switches left out stay at the baseline's.
+
+        Args:
+            settings: Switch to setting.
+            values: Spec paths and the values that they get after the switches have applied.
 
         Raises:
             ValidationError: The settings make no block; paths are those of a `VariantSpec`.
         """
-        return self._with({**self.baseline_settings, **settings})
+        return self._with({**self.baseline_settings, **settings}, values or {})
 
     def setter_of(self, settings: Mapping[str, str], path: str) -> tuple[str, str, str] | None:
         """The (switch, setting, path as written) among `settings` that last set this full path or a part of it."""
@@ -156,6 +160,14 @@ class SpaceSpec(Spec):
                     if overlaps(_full_path(written), path):
                         found = (switch, settings[switch], written)
         return found
+
+    def setters_below(self, root: str) -> tuple[str, ...]:
+        """The switches of which some setting sets this root (`model`, `task`, `training`) or a path below it."""
+        return tuple(
+            switch
+            for switch, options in self.switches.items()
+            if any(overlaps(_full_path(path), root) for setting in options.values() for path in setting)
+        )
 
     def culprits(self, settings: Mapping[str, str]) -> dict[str, str]:
         """Of settings that make no model, those that are to blame: with any one of them at the baseline's, it would.
@@ -183,16 +195,16 @@ class SpaceSpec(Spec):
         ordered = [[switch, [[*pair] for pair in settings.items()]] for switch, settings in self.switches.items()]
         return {**super().canonical(), "switches": ordered}
 
-    def _with(self, chosen: Mapping[str, str]) -> VariantSpec:
-        """The variant that these settings alone give; switches left out set nothing."""
+    def _with(self, chosen: Mapping[str, str], values: Mapping[str, JsonValue] = {}) -> VariantSpec:
+        """The variant that these settings and values alone give; switches left out set nothing."""
         plain: dict[str, Any] = {root: getattr(self, root).editable() for root in ROOTS}
-        for switch, options in self.switches.items():
-            for path, value in options[chosen[switch]].items() if switch in chosen else ():
-                try:
-                    assign(plain, _full_path(path), value)
-                except PathError as error:
-                    loc = tuple(_full_path(path).split("."))
-                    raise refusal(loc, {}, str(error), error.remedy, kind="no_path") from None
+        settings = [options[chosen[switch]] for switch, options in self.switches.items() if switch in chosen]
+        for path, value in (item for assignments in (*settings, values) for item in assignments.items()):
+            try:
+                assign(plain, _full_path(path), value)
+            except PathError as error:
+                loc = tuple(_full_path(path).split("."))
+                raise refusal(loc, {}, str(error), error.remedy, kind="no_path") from None
         return VariantSpec.model_validate(plain)
 
     def _refused(self, settings: Mapping[str, str]) -> bool:

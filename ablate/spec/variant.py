@@ -40,4 +40,9 @@ class VariantSpec(Spec):
 
     def trial_key(self, data_fingerprint: str, seed: int) -> str:
         """The key of one trial: equal keys are the same training run, in any study."""
-        return content_hash({"variant": self.content_hash(), "data": data_fingerprint, "seed": seed})
+        return trial_key(self.content_hash(), data_fingerprint, seed)
+
+
+def trial_key(variant_hash: str, data_fingerprint: str, seed: int) -> str:
+    """The key of a trial of the variant with this content hash."""
+    return content_hash({"variant": variant_hash, "data": data_fingerprint, "seed": seed})

@@ -10,8 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.engine.forecast import Forecast
-from ablate.engine.plan import Plan
+from ablate.engine.plan import Plan, Trial
 from ablate.terminal.units import duration, plural, scaled
+
+_MOST_ROWS = 200
+"""Variants that are listed one by one: nobody reads ten thousand rows."""
 
 
 def plan_json(plan: Plan, forecast: Forecast) -> dict[str, Any]:
@@ -41,6 +44,7 @@ def plan_json(plan: Plan, forecast: Forecast) -> dict[str, Any]:
         ],
         "invalid": [{"name": invalid.point.name, "reason": invalid.reason} for invalid in plan.invalid],
         "same_as": dict(plan.aliases),
+        "remarks": list(plan.remarks),
         "seconds": round(forecast.total(plan), 3),
         "basis": forecast.basis,
     }
@@ -54,8 +58,11 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
     table.add_column("variant", overflow="fold")
     for title in ("parameters", "FLOP/trial", "seeds", "done", "time/trial"):
         table.add_column(title, justify="right", no_wrap=True)
-    for variant in plan.variants:
-        trials = [trial for trial in plan.trials if trial.variant is variant]
+    by_variant: dict[str, list[Trial]] = {}
+    for trial in plan.trials:
+        by_variant.setdefault(trial.variant.hash, []).append(trial)
+    for variant in plan.variants[:_MOST_ROWS]:
+        trials = by_variant.get(variant.hash, [])
         table.add_row(
             Text(variant.name),
             f"{variant.cost.parameters:,}",
@@ -65,9 +72,13 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
             duration(forecast.seconds(trials[0])) if trials else "-",
         )
     console.print(table)
+    if len(plan.variants) > _MOST_ROWS:
+        _print(console, f"and {len(plan.variants) - _MOST_ROWS:,} variants more; --json lists them all.")
     console.print()
     for name, same in plan.aliases.items():
         _print(console, f"{name} is the same variant as {same} and is trained once.")
+    for remark in plan.remarks:
+        _print(console, remark)
     if plan.invalid:
         _print(console, f"{plural(len(plan.invalid), 'point')} left out that make no model:")
         for reason, times in Counter(invalid.reason for invalid in plan.invalid).most_common():

@@ -1,106 +1,156 @@
-"""What every kind of design must do, whatever it proposes."""
+"""What every design promises, whichever kind it is."""
 
 from __future__ import annotations
 
-import hashlib
+import itertools
+import random
+import zlib
 
 import pytest
+from design_contexts import a_context, drive
 
-from ablate.designs.base import BASELINE, Design, Proposal
+from ablate.designs.base import BASELINE, Design, DesignContext, Point, Proposal
 from ablate.spec.design import DESIGNS, DesignSpec
 
-SWITCHES = {"skip": ["kept", "removed", "shaped"], "norm": ["rms", "none"], "values": ["dense", "identity"]}
-VARIANTS = {"bare": {"skip": "removed", "values": "identity"}}
-MOST = 10_000
-"""A design that proposes more trials than this for so few switches never ends."""
+SWITCHES = {"a": ("on", "off"), "b": ("on", "off"), "c": ("on", "half", "off"), "d": ("on", "off")}
+TWO_LEVELS = dict.fromkeys("abcdefg", ("on", "off"))
+VARIANTS = {"bare": {"a": "off", "b": "off"}}
 
-Told = dict[tuple[str, int], float | None]
-
-
-def value_of(proposal: Proposal) -> float | None:
-    """A made-up result that depends on point and seed alone; now and then a trial diverges."""
-    number = hashlib.sha256(f"{sorted(proposal.point.settings.items())}/{proposal.seed}".encode()).digest()[0]
-    return None if number < 16 else number / 256
-
-
-def run(design: Design, told: Told | None = None) -> tuple[list[Proposal], Told]:
-    """Ask until nothing more comes, telling each result at once; what is `told` already is not proposed as new."""
-    told = {} if told is None else told
-    new = []
-    while proposals := design.ask():
-        for proposal in proposals:
-            key = proposal.point.name, proposal.seed
-            if key not in told:
-                new.append(proposal)
-                told[key] = value_of(proposal)
-            design.tell(proposal.point, proposal.seed, told[key])
-        assert len(told) < MOST
-    return new, told
+# At least one spec of every kind, with the switches that it works on.
+SPECS = [
+    ({"kind": "leave_one_out", "seeds": 2}, SWITCHES),
+    ({"kind": "add_one_in", "seeds": 2}, SWITCHES),
+    ({"kind": "add_one_in", "seeds": 2, "plainest": "bare"}, SWITCHES),
+    ({"kind": "grid", "seeds": 2}, SWITCHES),
+    ({"kind": "sweep", "seeds": 2, "path": "model.heads", "values": [1, 2, 4]}, SWITCHES),
+    ({"kind": "fractional", "seeds": 2, "resolution": "III"}, TWO_LEVELS),
+    ({"kind": "fractional", "seeds": 2, "resolution": "V"}, SWITCHES),
+    ({"kind": "simplify", "seeds": 2, "beam": 2}, SWITCHES),
+    *(({"kind": "search", "seeds": 2, "points": 14, "sampler": sampler}, SWITCHES) for sampler in ("tpe", "random")),
+    ({"kind": "search", "seeds": 1, "points": 12, "sampler": "gp", "batch": 2}, SWITCHES),
+    ({"kind": "search", "seeds": 2, "points": 14, "sampler": "nsga2", "objectives": ["objective", "flops"]}, SWITCHES),
+    ({"kind": "search", "seeds": 2, "points": 14, "ranges": {"x": {"low": 1, "high": 9}}}, SWITCHES),
+]
+IDS = [f"{index}-{spec['kind']}" for index, (spec, _) in enumerate(SPECS)]
 
 
-@pytest.fixture(params=DESIGNS.members().values(), ids=DESIGNS.members())
-def spec(request: pytest.FixtureRequest) -> DesignSpec:
-    made: DesignSpec = request.param(seeds=2)
-    return made
+def refuse_some(point: Point) -> str | None:
+    """A component that cannot stay without another."""
+    return "b stands on d" if (point.settings["b"], point.settings["d"]) == ("on", "off") else None
 
 
-def build(spec: DesignSpec) -> Design:
-    return spec.build(SWITCHES, VARIANTS)
+def landscape(point: Point, seed: int) -> float | None:
+    """Something rough that depends on nothing but its arguments; a twentieth diverges."""
+    corner = (sorted(point.settings.items()), sorted(point.values.items()), seed)
+    draw = random.Random(zlib.crc32(repr(corner).encode()))
+    return None if draw.random() < 0.05 else draw.gauss(0, 0.05) + 0.04 * seed
 
 
-def test_points_begin_with_the_baseline_and_set_every_switch(spec: DesignSpec) -> None:
-    points = build(spec).points()
-    assert points[0].name == BASELINE
-    assert dict(points[0].settings) == {switch: settings[0] for switch, settings in SWITCHES.items()}
-    assert len({point.name for point in points}) == len(points)
-    for point in points:
-        assert list(point.settings) == list(SWITCHES)
-        assert all(point.settings[switch] in settings for switch, settings in SWITCHES.items())
+def build(spec: dict[str, object], context: DesignContext) -> Design:
+    return DesignSpec.parse(spec).build(context)
 
 
-def test_every_trial_is_proposed_once_and_every_point_is_paired_with_the_baseline(spec: DesignSpec) -> None:
-    proposals, _ = run(build(spec))
-    trials = [(proposal.point.name, proposal.seed) for proposal in proposals]
-    assert len(set(trials)) == len(trials)
-    assert {name for name, _ in trials} >= {BASELINE, *VARIANTS}
-    for name, seed in trials:
-        assert (BASELINE, seed) in trials, f"{name} has no partner for seed {seed}"
+def context_of(switches: dict[str, tuple[str, ...]]) -> DesignContext:
+    return a_context(switches, variants=VARIANTS, refusal=refuse_some)
 
 
-def test_the_same_calls_give_the_same_proposals(spec: DesignSpec) -> None:
-    assert run(build(spec)) == run(build(spec))
+def plain(proposals: list[Proposal]) -> list[tuple[object, ...]]:
+    return [(p.point.name, *p.point.settings.items(), *p.point.values.items(), p.seed) for p in proposals]
 
 
-def test_a_design_that_is_done_asks_for_nothing(spec: DesignSpec) -> None:
-    design = build(spec)
-    run(design)
+def test_every_kind_is_here() -> None:
+    assert {spec["kind"] for spec, _ in SPECS} == set(DESIGNS.members())
+
+
+@pytest.fixture(params=SPECS, ids=IDS)
+def case(request: pytest.FixtureRequest) -> tuple[dict[str, object], dict[str, tuple[str, ...]]]:
+    return request.param
+
+
+def test_each_is_proposed_once_and_names_are_unique(case) -> None:  # type: ignore[no-untyped-def]
+    proposals = drive(build(case[0], context_of(case[1])), landscape)
+    assert proposals
+    assert len({(p.point.name, p.seed) for p in proposals}) == len(proposals)
+    corners: dict[str, tuple[object, object]] = {}
+    for proposal in proposals:
+        corner = (dict(proposal.point.settings), dict(proposal.point.values))
+        assert corners.setdefault(proposal.point.name, corner) == corner
+        assert set(corner[0]) == set(case[1])
+        assert all(setting in case[1][switch] for switch, setting in proposal.point.settings.items())
+
+
+def test_every_point_gets_every_seed(case) -> None:  # type: ignore[no-untyped-def]
+    seeds: dict[str, list[int]] = {}
+    for proposal in drive(build(case[0], context_of(case[1])), landscape):
+        seeds.setdefault(proposal.point.name, []).append(proposal.seed)
+    assert all(sorted(of_point) == list(range(case[0]["seeds"])) for of_point in seeds.values())
+
+
+def test_what_makes_no_model_is_never_proposed(case) -> None:  # type: ignore[no-untyped-def]
+    proposals = drive(build(case[0], context_of(case[1])), landscape)
+    assert [p.point.name for p in proposals if refuse_some(p.point)] == []
+
+
+def test_same_results_give_the_same_proposals(case) -> None:  # type: ignore[no-untyped-def]
+    once, again, backwards = (
+        drive(build(case[0], context_of(case[1])), landscape, reverse=reverse) for reverse in (False, False, True)
+    )
+    assert plain(once) == plain(again) == plain(backwards)
+
+
+def test_every_point_is_paired_with_the_baseline(case) -> None:  # type: ignore[no-untyped-def]
+    """With the baseline at the same value, in a sweep."""
+    proposals = drive(build(case[0], context_of(case[1])), landscape)
+    baselines = {(*p.point.values.items(), p.seed) for p in proposals if p.point.name.split("@")[0] == BASELINE}
+    for proposal in proposals:
+        values = proposal.point.values.items() if case[0]["kind"] == "sweep" else ()
+        assert (*values, proposal.seed) in baselines
+
+
+def test_asking_again_without_results_gives_nothing(case) -> None:  # type: ignore[no-untyped-def]
+    design = build(case[0], context_of(case[1]))
+    assert design.ask()
     assert design.ask() == []
-    assert design.ask() == []
+    drive(done := build(case[0], context_of(case[1])), landscape)
+    assert done.ask() == []
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
-def test_a_design_is_resumed_by_telling_a_new_one_what_is_known(spec: DesignSpec, share: float) -> None:
-    whole, results = run(build(spec))
-    known = {(p.point.name, p.seed): results[p.point.name, p.seed] for p in whole[: round(share * len(whole))]}
-    count = len(known)
-    rest, told = run(build(spec), known)
-    assert told == results
-    assert [(p.point.name, p.seed) for p in rest] == [(p.point.name, p.seed) for p in whole[count:]]
+def test_resumed_by_telling(case) -> None:  # type: ignore[no-untyped-def]
+    """Told what an interrupted run had finished, a new design asks for the same trials as if nothing had happened."""
+    whole = drive(build(case[0], context_of(case[1])), landscape)
+    for done in {0, 1, len(whole) // 2, len(whole) - 1, len(whole)}:
+        stored = {(p.point.name, p.seed): landscape(p.point, p.seed) for p in whole[:done]}
+        design = build(case[0], context_of(case[1]))
+        asked: list[Proposal] = []
+        waiting: list[Proposal] = []
+        while True:
+            proposals = design.ask()
+            asked += proposals
+            for proposal in proposals:  # as the driver does: what is known is told at once, the rest is trained
+                key = (proposal.point.name, proposal.seed)
+                if key in stored:
+                    design.tell(proposal.point, proposal.seed, stored[key])
+                else:
+                    waiting.append(proposal)
+            if not proposals and not waiting:
+                break
+            if not proposals:
+                proposal = waiting.pop()
+                design.tell(proposal.point, proposal.seed, landscape(proposal.point, proposal.seed))
+        assert plain(asked) == plain(whole)
 
 
-def test_results_that_are_all_missing_end_the_design_too(spec: DesignSpec) -> None:
-    design = build(spec)
-    told = 0
-    while proposals := design.ask():
-        for proposal in proposals:
-            design.tell(proposal.point, proposal.seed, None)
-            told += 1
-        assert told < MOST
-    assert told > 0
+def test_first_points_are_known_before_results(case) -> None:  # type: ignore[no-untyped-def]
+    design = build(case[0], context_of(case[1]))
+    names = [point.name for point in design.points()]
+    assert len(set(names)) == len(names)
+    assert names[0].split("@")[0] == BASELINE
+    first = build(case[0], context_of(case[1])).ask()
+    assert first[0].point.name == names[0]
+    if case[0]["kind"] != "search":
+        assert {proposal.point.name for proposal in first} <= set(names)
 
 
-def test_settings_are_those_of_the_names_that_the_space_gives(spec: DesignSpec) -> None:
-    named = {point.name: dict(point.settings) for point in build(spec).points()}
-    baseline = {switch: settings[0] for switch, settings in SWITCHES.items()}
-    for name, settings in VARIANTS.items():
-        assert named[name] == {**baseline, **settings}
+def test_everything_diverging_ends_too(case) -> None:  # type: ignore[no-untyped-def]
+    calls = itertools.count()
+    assert drive(build(case[0], context_of(case[1])), lambda point, seed: next(calls) and None)

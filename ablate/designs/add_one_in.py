@@ -1,0 +1,68 @@
+"""Add one in: from the plainest variant upwards, one switch turned back at a time."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ablate.designs.base import DesignContext, DesignSpec, Point, named_points, settings_key
+from ablate.designs.fixed import FixedDesign
+from ablate.errors import SpaceError
+
+PLAINEST = "plainest"
+
+
+class AddOneInSpec(DesignSpec):
+    """The baseline, the plainest variant, every single setting that differs from the plainest, the named variants."""
+
+    kind: Literal["add_one_in"] = "add_one_in"
+    plainest: str | None = None
+    """Named variant to start from; if left out, every switch at its last setting."""
+
+    def build(self, context: DesignContext) -> FixedDesign:
+        """See `DesignSpec.build`.
+
+        Raises:
+            SpaceError: The plainest variant is not named in the space, is the baseline, or makes no model.
+        """
+        baseline, *variants = named_points(context)
+        plainest = self._plainest(context, variants)
+        points = [baseline, plainest]
+        for switch, settings in context.switches.items():
+            for setting in settings:
+                name, turned = f"{plainest.name},{switch}={setting}", {**plainest.settings, switch: setting}
+                points.append(Point(name, turned))
+        distinct = {settings_key(point): point for point in reversed(points)}  # the first name of a corner stays
+        corners = [point for point in points if distinct[settings_key(point)] is point]
+        names = {point.name for point in corners}
+        corners += [variant for variant in variants if variant.name not in names]
+        return FixedDesign(corners, range(self.seeds), context.refusal)
+
+    def _plainest(self, context: DesignContext, variants: list[Point]) -> Point:
+        if self.plainest is None:
+            plainest = Point(PLAINEST, {switch: settings[-1] for switch, settings in context.switches.items()})
+        else:
+            named = {variant.name: variant for variant in variants}
+            if self.plainest not in named:
+                raise SpaceError(
+                    "there is no such variant",
+                    where="design.plainest",
+                    expected=f"one of {', '.join(named)}" if named else "a named variant",
+                    got=repr(self.plainest),
+                    remedy="Name it under `variants:`, or leave `plainest` out.",
+                )
+            plainest = named[self.plainest]
+        if plainest.settings == context.baseline:
+            raise SpaceError(
+                "the plainest variant is the baseline, so there is nothing to add",
+                where="design.plainest",
+                got=plainest.name,
+                remedy="Choose a variant that has parts taken away.",
+            )
+        reason = context.refusal(plainest)
+        if reason is not None:
+            raise SpaceError(
+                f"the plainest variant makes no model: {reason}",
+                where="design.plainest",
+                remedy="Name a variant that takes away as much as is possible, and give its name as `plainest`.",
+            )
+        return plainest

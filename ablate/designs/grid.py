@@ -1,0 +1,44 @@
+"""Grid: every combination of settings that makes a model."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Literal
+
+from pydantic import Field
+
+from ablate.designs.base import DesignContext, DesignSpec, Point, setting_name
+from ablate.designs.fixed import FixedDesign
+from ablate.errors import SpaceError
+
+
+def combinations(context: DesignContext) -> list[Point]:
+    """Every combination of settings, whether it makes a model or not; the baseline first, the last switch fastest."""
+    baseline = context.baseline
+    corners = (dict(zip(baseline, chosen, strict=True)) for chosen in itertools.product(*context.switches.values()))
+    return [Point(setting_name(settings, baseline), settings) for settings in corners]
+
+
+class GridSpec(DesignSpec):
+    """All valid combinations of the switches; those that make no model are left out and counted."""
+
+    kind: Literal["grid"] = "grid"
+    most: int = Field(default=10_000, ge=1)
+    """Combinations beyond which the grid is refused rather than tried."""
+
+    def build(self, context: DesignContext) -> FixedDesign:
+        """See `DesignSpec.build`.
+
+        Raises:
+            SpaceError: There are more combinations than `most`.
+        """
+        count = math.prod(len(settings) for settings in context.switches.values())
+        if count > self.most:
+            raise SpaceError(
+                f"the grid has {count:,} combinations",
+                where="design.most",
+                expected=f"at most {self.most:,}",
+                remedy="Choose `kind: fractional` or `kind: search`, leave switches out, or raise `most`.",
+            )
+        return FixedDesign(combinations(context), range(self.seeds), context.refusal)

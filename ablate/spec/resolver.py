@@ -1,0 +1,80 @@
+"""`Resolver`: the variants of many points of one space. What points share is validated, written and hashed once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from pydantic import JsonValue, ValidationError
+
+from ablate.spec.base import Spec
+from ablate.spec.space import ROOTS, SpaceSpec
+from ablate.spec.variant import VariantSpec
+
+_Key = tuple[str, ...]
+
+
+class Resolver:
+    """Gives what `SpaceSpec.resolve` and `content_hash` give, sooner.
+
+    A root (`model`, `task`, `training`) depends on the switches that set paths below it, and on nothing else.
+
+    Args:
+        space: The space of all points.
+    """
+
+    def __init__(self, space: SpaceSpec) -> None:
+        self._space = space
+        self._setters = {root: space.setters_below(root) for root in ROOTS}
+        self._roots: dict[_Key, Spec] = {}
+        self._errors: dict[_Key, ValidationError] = {}
+        self._texts: dict[int, str] = {}
+        self._blamed: list[tuple[dict[str, str], str]] = []
+
+    def resolve(self, settings: Mapping[str, str], values: Mapping[str, JsonValue]) -> VariantSpec:
+        """The variant of a point.
+
+        Raises:
+            ValidationError: The settings make no model.
+        """
+        written = json.dumps(dict(values))
+        keys = {
+            root: (root, *(settings[switch] for switch in setters), written) for root, setters in self._setters.items()
+        }
+        model_and_task = (*keys["model"], *keys["task"])
+        if model_and_task in self._errors:
+            raise self._errors[model_and_task]
+        try:
+            if all(key in self._roots for key in keys.values()):
+                return VariantSpec.model_validate({root: self._roots[key] for root, key in keys.items()})
+            spec = self._space.resolve(settings, values)
+        except ValidationError as error:
+            if all(line["loc"][:1] in (("model",), ("task",)) for line in error.errors(include_url=False)):
+                self._errors[model_and_task] = error  # whatever the training
+            raise
+        return VariantSpec.model_validate(
+            {root: self._roots.setdefault(key, getattr(spec, root)) for root, key in keys.items()}
+        )
+
+    def reason(self, settings: Mapping[str, str], error: ValidationError) -> str:
+        """Why `resolve` refused settings; as `SpaceSpec.reason`, asked once for settings that are to blame together."""
+        for blamed, reason in self._blamed:
+            if blamed.items() <= settings.items():
+                return reason
+        reason = self._space.reason(settings, error)
+        blamed = self._space.culprits(settings)
+        if blamed:
+            self._blamed.append((blamed, reason))
+        return reason
+
+    def text(self, spec: Spec) -> str:
+        """The canonical JSON of a root that `resolve` gave."""
+        if id(spec) not in self._texts:
+            self._texts[id(spec)] = spec.canonical_json()
+        return self._texts[id(spec)]
+
+    def content_hash(self, variant: VariantSpec) -> str:
+        """The content hash of a variant that `resolve` gave."""
+        inner = ",".join(f'"{root}":{self.text(getattr(variant, root))}' for root in sorted(ROOTS))
+        return hashlib.sha256(f"{{{inner}}}".encode()).hexdigest()

@@ -1,0 +1,97 @@
+"""The resolver gives what the space itself gives, point by point, and asks far less of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+
+from ablate.spec.named import shipped_spaces
+from ablate.spec.resolver import Resolver
+from ablate.spec.space import SpaceSpec
+from ablate.spec.variant import VariantSpec
+
+
+@pytest.fixture(scope="module")
+def space() -> SpaceSpec:
+    """The shipped space with switches of the task and of the training beside those of the model, some impossible."""
+    plain: dict[str, Any] = YAML(typ="safe").load(shipped_spaces() / "simplify_block.yaml")
+    plain["variants"] = {}
+    plain["switches"]["heads"] = {"four": {}, "three": {"model.heads": 3}}
+    plain["switches"]["context"] = {"short": {}, "long": {"task.context": 256}}
+    plain["switches"]["both"] = {"no": {}, "yes": {"model.depth": 3, "training.steps": 77}}
+    plain["switches"]["rate"] = {"low": {}, "high": {"training.optimizer.lr": 0.01}}
+    return SpaceSpec.model_validate(plain)
+
+
+def corners(space: SpaceSpec) -> Iterator[dict[str, str]]:
+    for chosen in itertools.product(*space.switches.values()):
+        yield dict(zip(space.switches, chosen, strict=True))
+
+
+VALUES: list[Mapping[str, Any]] = [{}, {"model.width": 128}, {"model.width": 96}, {"training.optimizer.lr": 3e-3}]
+
+
+def outcome(resolve: Callable[..., VariantSpec], *arguments: Any) -> VariantSpec | str:
+    """The variant, or the whole text of the error."""
+    try:
+        return resolve(*arguments)
+    except ValidationError as error:
+        return str(error)
+
+
+def test_same_variants_same_hashes_same_refusals(space: SpaceSpec) -> None:
+    resolver = Resolver(space)
+    hashes, refused = set(), 0
+    for number, settings in enumerate(corners(space)):
+        values = VALUES[number % 7] if number % 7 < len(VALUES) else {}
+        expected = outcome(space.resolve, settings, values)
+        if isinstance(expected, str):
+            refused += 1
+            assert outcome(resolver.resolve, settings, values) == expected
+            continue
+        variant = resolver.resolve(settings, values)
+        assert variant == expected
+        assert resolver.content_hash(variant) == expected.content_hash()
+        hashes.add(resolver.content_hash(variant))
+    assert refused > 100
+    assert len(hashes) > 100
+
+
+def test_reasons_are_the_same_and_say_who_is_to_blame(space: SpaceSpec) -> None:
+    resolver = Resolver(space)
+    for settings in itertools.islice((s for s in corners(space) if s["heads"] == "three"), 40):
+        with pytest.raises(ValidationError) as caught:
+            resolver.resolve(settings, {})
+        assert resolver.reason(settings, caught.value) == space.reason(settings, caught.value)
+        assert resolver.reason(settings, caught.value).startswith("heads=three: ")
+
+
+def test_what_is_shared_is_resolved_once(space: SpaceSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+    resolve = SpaceSpec.resolve
+
+    def counting(self: SpaceSpec, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return resolve(self, *arguments)
+
+    monkeypatch.setattr(SpaceSpec, "resolve", counting)
+    resolver = Resolver(space)
+    possible = [settings for settings in corners(space) if settings["heads"] == "four"]
+    for settings in possible:
+        resolver.resolve(settings, {})
+    models = 4 * 2 * 2 * 2 * 2 * 2  # of the shipped switches, and `both`
+    assert len(possible) == models * 2 * 2
+    assert models <= calls <= models + 3  # and once for each other task and training
+
+
+def test_setters(space: SpaceSpec) -> None:
+    assert space.setters_below("task") == ("context",)
+    assert space.setters_below("training") == ("both", "rate")
+    assert "heads" in space.setters_below("model")
+    assert "rate" not in space.setters_below("model")

@@ -1,0 +1,130 @@
+"""Effects against statsmodels, against simulated truth, and against the aliases of a fraction."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.formula.api as smf
+
+from ablate.stats.effects import Effects, Observation, estimate_effects, terms_of
+
+TWO = {"a": ["on", "off"], "b": ["on", "off"], "c": ["on", "off"]}
+MIXED = {"a": ["on", "off"], "b": ["x", "y", "z"], "c": ["on", "off"]}
+
+
+def observe(
+    switches: Mapping[str, Sequence[str]],
+    truth: Callable[[Mapping[str, str]], float],
+    seeds: int,
+    noise: float,
+    draw: int,
+) -> list[Observation]:
+    generator = np.random.default_rng(draw)
+    shifts = generator.normal(size=seeds)
+    corners = [dict(zip(switches, run, strict=True)) for run in itertools.product(*switches.values())]
+    return [
+        Observation(corner, seed, truth(corner) + shifts[seed] + noise * generator.normal())
+        for seed in range(seeds)
+        for corner in corners
+    ]
+
+
+def by_name(effects: Effects) -> dict[str, float]:
+    return {effect.term.name: effect.estimate for effect in effects.effects}
+
+
+def test_matches_statsmodels_on_an_unbalanced_study() -> None:
+    observations = observe(MIXED, lambda row: 1.5 * (row["a"] == "off") - (row["b"] == "z"), 3, 0.4, 0)
+    observations = [one for index, one in enumerate(observations) if index % 5]
+    ours = estimate_effects(observations, MIXED, confidence=0.9)
+    frame = pd.DataFrame([{**one.settings, "seed": one.seed, "value": one.value} for one in observations])
+    # The same centred indicators, written as a formula.
+    for switch, settings in MIXED.items():
+        for setting in settings[1:]:
+            frame[f"{switch}_{setting}"] = (frame[switch] == setting) - 1 / len(settings)
+    a, b, c = "a_off", "(b_y + b_z)", "c_off"
+    fit = smf.ols(f"value ~ C(seed) + {a} + {b} + {c} + {a}:{b} + {a}:{c} + {b}:{c}", frame).fit()
+    assert ours.degrees == fit.df_resid
+    assert ours.sd == pytest.approx(np.sqrt(fit.scale))
+    assert len(ours.effects) == 4 + 2 + 1 + 2
+    bounds = fit.conf_int(0.1)
+    for effect in ours.effects:
+        name = ":".join(f"{switch}_{setting}" for switch, setting in effect.term.settings)
+        assert effect.estimate == pytest.approx(fit.params[name])
+        assert effect.standard_error == pytest.approx(fit.bse[name])
+        assert (effect.low, effect.high) == pytest.approx(tuple(bounds.loc[name]))
+
+
+def test_effects_mean_what_they_say() -> None:
+    """Without noise: average change over the other switches, and difference of differences."""
+
+    def truth(row: Mapping[str, str]) -> float:
+        off, z, c = row["a"] == "off", row["b"] == "z", row["c"] == "off"
+        return 2.0 * off + 3.0 * (off and z) + 0.5 * c
+
+    effects = by_name(estimate_effects(observe(MIXED, truth, 2, 0.0, 1), MIXED))
+    assert effects["a=off"] == pytest.approx(2.0 + 3.0 / 3)  # b is at z in a third of the grid
+    assert effects["b=z"] == pytest.approx(3.0 / 2)
+    assert effects["b=y"] == pytest.approx(0, abs=1e-9)
+    assert effects["a=off:b=z"] == pytest.approx(3.0)
+    assert effects["a=off:b=y"] == pytest.approx(0, abs=1e-9)
+    assert effects["c=off"] == pytest.approx(0.5)
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    hits, trials = 0, 0
+    for draw in range(400):
+        effects = estimate_effects(observe(TWO, lambda row: 0.7 * (row["b"] == "off"), 2, 1.0, draw), TWO)
+        for effect in effects.effects:
+            expected = 0.7 if effect.term.name == "b=off" else 0.0
+            assert effect.low is not None
+            assert effect.high is not None
+            hits += effect.low <= expected <= effect.high
+            trials += 1
+    # Effects of one draw share their noise estimate only, so the binomial deviation is nearly right: four of them.
+    assert abs(hits / trials - 0.95) < 4 * np.sqrt(0.95 * 0.05 / trials)
+
+
+def test_half_fraction_names_what_it_cannot_tell_apart() -> None:
+    observations = observe(TWO, lambda row: 1.0 * (row["a"] == "off"), 3, 0.1, 3)
+    half = [one for one in observations if sum(setting == "off" for setting in one.settings.values()) % 2 == 0]
+    effects = estimate_effects(half, TWO)
+    assert [effect.term.name for effect in effects.effects] == ["a=off", "b=off", "c=off"]
+    assert effects.aliased == {"a=off:b=off": ("c=off",), "a=off:c=off": ("b=off",), "b=off:c=off": ("a=off",)}
+
+
+def test_a_switch_that_never_varies_has_no_effect() -> None:
+    observations = [one for one in observe(TWO, lambda row: 0.0, 2, 1.0, 4) if one.settings["c"] == "on"]
+    effects = estimate_effects(observations, TWO, interactions=False)
+    assert effects.aliased == {"c=off": ()}
+
+
+def test_one_seed_and_as_many_terms_as_runs_has_no_interval() -> None:
+    observations = observe({"a": TWO["a"], "b": TWO["b"]}, lambda row: 1.0, 1, 1.0, 5)
+    effects = estimate_effects(observations, {"a": TWO["a"], "b": TWO["b"]})
+    assert effects.degrees == 0
+    assert effects.sd is None
+    assert all(effect.low is effect.high is effect.standard_error is None for effect in effects.effects)
+
+
+def test_order_of_trials_makes_no_difference() -> None:
+    observations = observe(MIXED, lambda row: float(row["b"] == "y"), 2, 1.0, 6)
+    assert by_name(estimate_effects(observations, MIXED)) == pytest.approx(
+        by_name(estimate_effects(observations[::-1], MIXED))
+    )
+
+
+@pytest.mark.parametrize("values", [[], [float("nan")], [1.0, float("inf")]])
+def test_refuses_what_has_no_effects(values: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"observation|finite"):
+        estimate_effects([Observation({"a": "on"}, 0, value) for value in values], {"a": ["on", "off"]})
+
+
+def test_terms() -> None:
+    assert [term.name for term in terms_of(MIXED, interactions=True)] == [
+        "a=off", "b=y", "b=z", "c=off", "a=off:b=y", "a=off:b=z", "a=off:c=off", "b=y:c=off", "b=z:c=off",
+    ]  # fmt: skip
