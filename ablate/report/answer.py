@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ablate.stats import Verdict
-from ablate.stats.verdict import LEAST_PAIRS, MOST_FURTHER_SEEDS
+from ablate.stats.bounds import LEAST_PAIRS
+from ablate.stats.verdict import MOST_FURTHER_SEEDS
 
 MOST_NAMES = 8
 """A sentence that lists more variants than this counts the rest."""
