@@ -18,7 +18,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from ablate.spec.base import Spec, Spelling, refusal
+from ablate.spec.base import Spec, Spelling, below, refusal
+from ablate.spec.claims import ClaimField, check_claims
 from ablate.spec.design import BASELINE, DesignField
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import expand_setting
@@ -83,6 +84,8 @@ class SpaceSpec(Spec):
     """Which variants are trained, with how many seeds."""
     objective: ObjectiveSpec
     """What is compared."""
+    claims: tuple[ClaimField, ...] = ()
+    """What is believed; each claim gets a verdict."""
 
     _text: str = PrivateAttr(default="")
 
@@ -126,6 +129,7 @@ class SpaceSpec(Spec):
             raise _unknown(("objective", "metric"), rule, self.objective.metric, known)
         for switch, setting in self.single_settings():
             self._check_setting(switch, setting)
+        self._check_claims()
         return self
 
     @property
@@ -146,6 +150,10 @@ class SpaceSpec(Spec):
             ValidationError: The settings make no block; paths are those of a `VariantSpec`.
         """
         return self._with({**self.baseline_settings, **settings})
+
+    def with_names(self, aliases: Mapping[str, str]) -> Self:
+        """The same space, its claims with other names for their variants: a study knows each variant by one name."""
+        return self.model_copy(update={"claims": tuple(claim.renamed(aliases) for claim in self.claims)})
 
     def setter_of(self, settings: Mapping[str, str], path: str) -> tuple[str, str, str] | None:
         """The (switch, setting, path as written) among `settings` that last set this full path or a part of it."""
@@ -227,6 +235,15 @@ class SpaceSpec(Spec):
             if setting not in self.switches[switch]:
                 rule = f"`{switch}` has no setting `{setting}`"
                 raise _unknown(("variants", name, switch), rule, setting, self.switches[switch])
+
+    def _check_claims(self) -> None:
+        if self.claims:
+            switches = {switch: list(settings) for switch, settings in self.switches.items()}
+            points = {point.name: point.settings for point in self.design.build(switches, self.variants).points()}
+            try:
+                check_claims(self.claims, points, self.objective.metric, lambda name: self._refused(points[name]))
+            except ValidationError as error:
+                raise below(("claims",), error) from None
 
     def _check_setting(self, switch: str, setting: str) -> None:
         """Refuse paths that exist in no spec; a combination that is impossible alone may be fine beside others."""

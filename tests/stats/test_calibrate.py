@@ -38,12 +38,12 @@ def test_noise_of_a_hand_made_study() -> None:
 
 def test_rates_at_a_known_noise() -> None:
     normal = Noise(0.02, 0.01, 0.03, 1, ())
-    drawn = Noise(0.02, 0.01, 0.03, 9, tuple(np.random.default_rng(1).normal(0, 0.02, 60).tolist()))
+    drawn = Noise(0.02, 0.01, 0.03, 9, tuple(np.random.default_rng(1).normal(0, 0.02, 200).tolist()))
     for noise in (normal, drawn):
         three, ten, adaptive = calibrate(noise, 0.05, (3, 10), SeedSchedule(3, 20))
         for power in (three, ten, adaptive):
-            assert power.false_needed.low <= 0.055
-            assert power.false_not_needed.low <= 0.055
+            assert power.false_needed.low <= 0.06
+            assert power.false_not_needed.low <= 0.06
         assert three.tells > adaptive.tells > detectable(0.02, 20)
         assert three.decides_none.share == pytest.approx(
             TTestPower().power(2.5, 3, 0.05, alternative="larger"), abs=0.04
@@ -51,3 +51,11 @@ def test_rates_at_a_known_noise() -> None:
         assert (ten.decides_none.share, adaptive.decides_none.share) == (1.0, 1.0)
         assert (three.mean_seeds, ten.mean_seeds) == (3, 10)
         assert 3 < adaptive.mean_seeds < 6
+
+
+def test_the_noise_of_a_study_is_drawn_with_its_skew() -> None:
+    # The mean of few exponential values lies below the truth more often than above, so `not needed` is too easy.
+    residuals = tuple((np.random.default_rng(2).exponential(0.02, 300) - 0.02).tolist())
+    (power,) = calibrate(Noise(0.02, 0.02, 0.02, 30, residuals), 0.05, (5,))
+    assert power.false_not_needed.low > 0.06
+    assert power.false_needed.high < 0.05

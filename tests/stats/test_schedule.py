@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from ablate.stats import SeedSchedule, bounds, need_more_seeds
+from ablate.stats import SeedSchedule, bounds, judge, need_more_seeds
 from ablate.stats.make_boundaries import ALPHAS, boundaries, running_p
 
 PATHS = 20_000
@@ -96,3 +96,26 @@ def test_more_seeds_go_only_where_they_may_decide() -> None:
     ask = {"margin": 0.05, "direction": "minimize", "diverged": {"diverged": {1: 7}}}
     assert need_more_seeds(variants, baseline, schedule=SeedSchedule(3, 20), **ask) == ("at the margin", "too few")  # type: ignore[arg-type]
     assert need_more_seeds(variants, baseline, schedule=SeedSchedule(3, 4), **ask) == ("too few",)  # type: ignore[arg-type]
+
+
+def test_seeds_added_as_asked_end_where_all_seeds_would() -> None:
+    # Whatever is left out once a comparison is decided would not have changed its verdict.
+    rng, schedule, used = np.random.default_rng(12), SeedSchedule(3, 12), 0
+    for _ in range(25):
+        loss = 3.0 + rng.normal(0, 0.1, 12)
+        truths = {str(truth): truth for truth in (0.0, 0.03, 0.05, 0.08, 0.5)}
+        all_of_it = {name: loss + truth + rng.normal(0, 0.02, 12) for name, truth in truths.items()}
+        baseline = dict(enumerate(loss.tolist()))
+        some = {name: dict(list(enumerate(values.tolist()))[:3]) for name, values in all_of_it.items()}
+        while asked := need_more_seeds(some, baseline, margin=0.05, direction="minimize", schedule=schedule):
+            for name in asked:
+                some[name][len(some[name])] = float(all_of_it[name][len(some[name])])
+        used += sum(map(len, some.values()))
+        for name, values in all_of_it.items():
+            verdicts = [
+                judge(found, baseline, margin=0.05, direction="minimize", schedule=schedule)
+                for found in (some[name], dict(enumerate(values.tolist())))
+            ]
+            assert verdicts[0].word == verdicts[1].word
+            assert verdicts[0].word != "undecided" or len(some[name]) == 12
+    assert used < 0.65 * 25 * 5 * 12
