@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, model_validator
@@ -23,6 +23,9 @@ Points = Mapping[str, Mapping[str, str]]
 
 EXACT = ("parameters", "flops")
 """Quantities that are counted: the same for every seed, known without an interval."""
+
+
+_MOST_LISTED = 20
 
 
 class ClaimSpec(Spec):
@@ -82,16 +85,17 @@ class ClaimSpec(Spec):
         """
         for path, name in self.names().items():
             if name not in points:
-                near = difflib.get_close_matches(name, points, n=1)
-                known = ", ".join(list(points)[:20]) + (", ..." if len(points) > 20 else "")
-                remedy = f"Did you mean `{near[0]}`?" if near else f"There are: {known}."
-                raise refusal(path, name, f"the design trains no variant `{name}`", remedy)
+                raise _unknown(path, name, f"the design trains no variant `{name}`", points)
             if refused(name):
                 rule = f"the settings of `{name}` make no model, so it is never trained"
                 raise refusal(path, name, rule, "Name another variant, or change the switches.")
 
-    def check(self, metric: str) -> None:
-        """Refuse a claim that says too little to be settled; `metric` is the objective's.
+    def check(self, metric: str, metrics: Set[str]) -> None:
+        """Refuse a claim that says too little to be settled.
+
+        Args:
+            metric: Name of the objective's metric.
+            metrics: Names of all metrics of the task.
 
         Raises:
             ValidationError: It cannot be settled; paths start at the claim.
@@ -122,9 +126,11 @@ class _MarginClaim(ClaimSpec):
                 )
         return value
 
-    def check(self, metric: str) -> None:
+    def check(self, metric: str, metrics: Set[str]) -> None:
         """See `ClaimSpec.check`."""
-        super().check(metric)
+        super().check(metric, metrics)
+        if self.metric is not None and self.metric not in metrics:
+            raise _unknown(("metric",), self.metric, "the task gives no metric of this name", metrics)
         if self.metric not in (None, metric) and self.direction is None:
             raise refusal(
                 ("metric",),
@@ -151,9 +157,9 @@ class _SidesClaim(_MarginClaim):
         left, right = aliases.get(self.left, self.left), aliases.get(self.right, self.right)
         return self.model_copy(update={"left": left, "right": right})
 
-    def check(self, metric: str) -> None:
+    def check(self, metric: str, metrics: Set[str]) -> None:
         """See `ClaimSpec.check`."""
-        super().check(metric)
+        super().check(metric, metrics)
         if self.left == self.right:
             raise refusal(("right",), self.right, "`left` and `right` are the same variant", "Name another variant.")
 
@@ -185,9 +191,9 @@ class OrderClaim(_MarginClaim):
         """See `ClaimSpec.renamed`."""
         return self.model_copy(update={"order": tuple(aliases.get(name, name) for name in self.order)})
 
-    def check(self, metric: str) -> None:
+    def check(self, metric: str, metrics: Set[str]) -> None:
         """See `ClaimSpec.check`."""
-        super().check(metric)
+        super().check(metric, metrics)
         for i, name in enumerate(self.order):
             if name in self.order[:i]:
                 raise refusal(("order", i), name, f"`{name}` stands in the order twice", "Leave one of them out.")
@@ -231,9 +237,7 @@ class TrendClaim(_SidesClaim):
             super().check_trained(points, refused)
             switches = next(iter(points.values()), {})
             if self.along not in switches:
-                near = difflib.get_close_matches(self.along, switches, n=1)
-                remedy = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(switches)}."
-                raise refusal(("along",), self.along, f"there is no switch `{self.along}`", remedy)
+                raise _unknown(("along",), self.along, f"there is no switch `{self.along}`", switches)
         sides = {at: side for at, side in self.sides(points).items() if not any(map(refused, side))}
         for setting in sides:
             if position(setting) is None:
@@ -277,9 +281,13 @@ class NumberClaim(ClaimSpec):
         name = aliases.get(self.subject.variant, self.subject.variant)
         return self.model_copy(update={"subject": self.subject.model_copy(update={"variant": name})})
 
-    def check(self, metric: str) -> None:
+    def check(self, metric: str, metrics: Set[str]) -> None:
         """See `ClaimSpec.check`."""
-        super().check(metric)
+        super().check(metric, metrics)
+        known = {*EXACT, *metrics}
+        if self.subject.quantity not in known:
+            rule = "this is no quantity that is counted, and no metric of the task"
+            raise _unknown(("subject", "quantity"), self.subject.quantity, rule, known)
         if self.subject.quantity not in EXACT and self.tolerance == 0:
             raise refusal(
                 ("tolerance",),
@@ -298,13 +306,16 @@ def position(setting: str) -> float | None:
     return number if 0 < number < float("inf") else None
 
 
-def check_claims(claims: tuple[ClaimSpec, ...], points: Points, metric: str, refused: Callable[[str], bool]) -> None:
+def check_claims(
+    claims: tuple[ClaimSpec, ...], points: Points, metric: str, metrics: Set[str], refused: Callable[[str], bool]
+) -> None:
     """Refuse claims that share an id, or that this design cannot settle.
 
     Args:
         claims: The claims of a space.
         points: What its design trains.
         metric: Name of its objective's metric.
+        metrics: Names of all metrics of its task.
         refused: Whether the settings of a point make no model.
 
     Raises:
@@ -315,9 +326,16 @@ def check_claims(claims: tuple[ClaimSpec, ...], points: Points, metric: str, ref
             raise refusal((number, "id"), claim.id, f"two claims are called `{claim.id}`", "Rename one of them.")
         try:
             claim.check_trained(points, refused)
-            claim.check(metric)
+            claim.check(metric, metrics)
         except ValidationError as error:
             raise below((number,), error) from None
+
+
+def _unknown(path: tuple[str | int, ...], name: str, rule: str, known: Iterable[str]) -> ValidationError:
+    names = list(known) if isinstance(known, Mapping) else sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    there = f"There are: {', '.join(names[:_MOST_LISTED])}{', ...' if len(names) > _MOST_LISTED else ''}."
+    return refusal(path, name, rule, f"Did you mean `{near[0]}`?" if near else there)
 
 
 class _AnyClaim:

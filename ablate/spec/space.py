@@ -237,13 +237,17 @@ class SpaceSpec(Spec):
                 raise _unknown(("variants", name, switch), rule, setting, self.switches[switch])
 
     def _check_claims(self) -> None:
-        if self.claims:
-            switches = {switch: list(settings) for switch, settings in self.switches.items()}
-            points = {point.name: point.settings for point in self.design.build(switches, self.variants).points()}
-            try:
-                check_claims(self.claims, points, self.objective.metric, lambda name: self._refused(points[name]))
-            except ValidationError as error:
-                raise below(("claims",), error) from None
+        if not self.claims:
+            return
+        switches = {switch: list(settings) for switch, settings in self.switches.items()}
+        points = {point.name: point.settings for point in self.design.build(switches, self.variants).points()}
+        metrics = self.task.metric_names
+        try:
+            check_claims(
+                self.claims, points, self.objective.metric, metrics, lambda name: self._refused(points[name])
+            )
+        except ValidationError as error:
+            raise below(("claims",), error) from None
 
     def _check_setting(self, switch: str, setting: str) -> None:
         """Refuse paths that exist in no spec; a combination that is impossible alone may be fine beside others."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cli_runs import Workplace
 from jsonschema import Draft7Validator
 
 from ablate.errors import SpaceError
@@ -69,6 +70,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 ended = TrialOutcome(key, name, seed, finished, metrics, 2, 1.0, 9, 9.0, None, "", "data", NOW, NOW)
                 store.record_outcome(ended, HERE)
     return folder
+
+
+def test_a_trained_study_settles_its_claims_also_by_another_name_of_a_variant(place: Workplace) -> None:
+    file = place.folder / place.space(seeds=2)
+    claims = """
+variants: {plain: {norm: none}} # the same variant as norm=none, under which the study keeps it
+claims:
+  - {id: alias, expect: not_worse, left: plain, right: baseline, margin: 1000}
+  - {id: size, expect: 1, subject: {variant: plain, quantity: parameters}}
+  - {id: work, expect: 0, subject: {variant: plain, quantity: flops}, tolerance: 1.0e+12}
+"""
+    file.write_text(file.read_text() + claims, encoding="utf-8")
+    trained = place.run("study", file.name)
+    assert trained.code == 0, trained.err
+    assert "Claims: 2 supported, 1 refuted" in trained.out
+    checked = place.run("claims", "tiny", "--check", "--json")
+    assert checked.code == 1
+    alias, size, work = json.loads(checked.out)
+    assert (alias["verdict"], alias["evidence"]["left"]) == ("supported", "norm=none")
+    parameters = {
+        row["name"]: row["parameters"] for row in json.loads(place.run("show", "tiny", "--json").out)["variants"]
+    }
+    assert (size["verdict"], size["evidence"]["found"]) == ("refuted", parameters["norm=none"])
+    assert (work["verdict"], work["evidence"]["found"] > 0) == ("supported", True)
+    assert "Noise of val_loss" in place.run("calibrate", "tiny").out
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -53,7 +53,7 @@ def refused(*claims: dict[str, Any], **others: Any) -> tuple[tuple[str | int, ..
         (NUMBER, NumberClaim),
         (NUMBER | {"subject": {"variant": "both", "quantity": "val_loss"}, "tolerance": 0.1}, NumberClaim),
         (ORDER, OrderClaim),
-        (COMPARISON | {"metric": "val_accuracy", "direction": "maximize"}, ComparisonClaim),
+        (COMPARISON | {"metric": "val_perplexity", "direction": "minimize"}, ComparisonClaim),
     ],
 )
 def test_sorts(plain: dict[str, Any], sort: type[ClaimSpec]) -> None:
@@ -82,7 +82,8 @@ def test_spaces_without_claims_keep_their_canonical_form() -> None:
         ({"margin": None}, ("margin",), "a `margin` above 0"),
         ({"expect": "beter"}, ("expect",), "no claim can expect `beter`. Did you mean `better`?"),
         ({"expect": True}, ("expect",), "Write one of better, not_worse, equal, worse, ordered, grows, shrinks, or"),
-        ({"metric": "val_accuracy"}, ("metric",), "Add `direction: minimize`"),
+        ({"metric": "val_perplexity"}, ("metric",), "Add `direction: minimize`"),
+        ({"metric": "val_los"}, ("metric",), "no metric of this name. Did you mean `val_loss`?"),
         ({"leftt": "norm=none"}, ("leftt",), "Did you mean `left`?"),
     ],
 )
@@ -113,6 +114,8 @@ def test_numbers_orders_and_trends_that_cannot_be_settled() -> None:
     assert (at, "Did you mean `both`?" in said) == (("claims", 0, "subject", "variant"), True)
     at, said = refused(NUMBER | {"subject": {"variant": "both", "quantity": "val_loss"}})
     assert (at, "Write a `tolerance` above 0" in said) == (("claims", 0, "tolerance"), True)
+    at, said = refused(NUMBER | {"subject": {"variant": "both", "quantity": "params"}})
+    assert (at, "Did you mean `parameters`?" in said) == (("claims", 0, "subject", "quantity"), True)
     at, said = refused(ORDER | {"order": ["baseline", "both", "nothing"]})
     assert (at, "no variant `nothing`" in said) == (("claims", 0, "order", 2), True)
     at, said = refused(ORDER | {"order": ["baseline", "both", "baseline"]})
