@@ -7,7 +7,8 @@ below, an order at any of its pairs), they share the error rate. Each claim is a
 once in twenty.
 
 Divergence counts against a variant by this rule: one of which a seed diverged is worse, by more than any margin, than
-one that finished that seed and diverged at none. Between two that diverged nothing is said.
+one that finished that seed and diverged at none. Between two that diverged nothing is said, nor of a trend with a
+diverged trial in it.
 """
 
 from __future__ import annotations
@@ -316,7 +317,10 @@ def _looks(
 
 
 def _numbers(summary: PairedDifference, seeds: list[int]) -> dict[str, Any]:
-    """The evidence that every measured claim has; `low` and `high` are a two-sided 95 % interval."""
+    """The evidence that every measured claim has.
+
+    `low` and `high` are a two-sided 95 % interval, the sign-flip test is one of no difference.
+    """
     numbers: dict[str, Any] = {"difference": summary.difference, "low": summary.low, "high": summary.high}
     flipped = sign_flip(summary.values) if summary.values else None
     return numbers | {

@@ -243,9 +243,7 @@ class SpaceSpec(Spec):
         points = {point.name: point.settings for point in self.design.build(switches, self.variants).points()}
         metrics = self.task.metric_names
         try:
-            check_claims(
-                self.claims, points, self.objective.metric, metrics, lambda name: self._refused(points[name])
-            )
+            check_claims(self.claims, points, self.objective.metric, metrics, lambda name: self._refused(points[name]))
         except ValidationError as error:
             raise below(("claims",), error) from None
 

@@ -31,11 +31,6 @@ class Bounds:
     high: float
     n: int
 
-    @property
-    def negated(self) -> Bounds:
-        """The bounds of the difference the other way round."""
-        return Bounds(-self.mean, -self.high, -self.low, self.n)
-
 
 def bounds(differences: Sequence[float], schedule: SeedSchedule | None, error: float = ERROR) -> Iterator[Bounds]:
     """The bounds to decide by, in the order of looks; without a schedule one pair of bounds, from all differences.
