@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ablate.engine.study import StudyResult
     from ablate.report import StudyReport
+    from ablate.spec.design import SeedsSpec
     from ablate.spec.space import SpaceSpec
 
 app = typer.Typer(
@@ -29,12 +30,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-FAILED, INTERRUPTED = 3, 130
+REFUTED, FAILED, INTERRUPTED = 1, 3, 130
 DEFAULT_STORE = "studies/ablate.db"
 
 SpaceArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="A space file, or the name of a ready space such as simplify_block.")
 ]
+StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="Name of a study; `ablate list` shows them.")]
 StoreOption = Annotated[str, typer.Option("--store", help="Where studies are kept: a file, or an SQLAlchemy URL.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")]
 PluginOption = Annotated[
@@ -187,7 +189,7 @@ def plan(
 
 @app.command()
 def show(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="Name of a study; `ablate list` shows them.")],
+    study: StudyArgument,
     store: StoreOption = DEFAULT_STORE,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the table as a picture.")] = None,
     json_: JsonOption = False,
@@ -206,6 +208,46 @@ def show(
         print(to_text(study_json(_read(store, study))))
     elif svg is None:
         _print_table(store, study, _console())
+
+
+@app.command()
+def claims(
+    study: StudyArgument,
+    store: StoreOption = DEFAULT_STORE,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if a claim is refuted.")] = False,
+    json_: JsonOption = False,
+) -> int:
+    """Show what became of the claims of a study: supported, refuted or undecided."""
+    from ablate.report.as_json import claims_json, to_text
+    from ablate.report.claim_lines import print_claims
+
+    found = _read(store, study).claims
+    if json_:
+        print(to_text(claims_json(found)))
+    elif found:
+        print_claims(found, _console())
+    else:
+        _print(_console(), f"{study} claims nothing. To claim something, write `claims:` in its space file.")
+    return REFUTED if check and any(claim.verdict == "refuted" for claim in found) else 0
+
+
+@app.command()
+def calibrate(
+    study: StudyArgument,
+    store: StoreOption = DEFAULT_STORE,
+    json_: JsonOption = False,
+) -> None:
+    """Say how large a difference how many seeds can tell, at the noise of a study's own trials."""
+    from ablate.report.as_json import to_text
+    from ablate.report.calibration import calibration_json, print_calibration, read_calibration
+    from ablate.store import open_store
+
+    with open_store(store, create=False) as opened:
+        found = read_calibration(opened, study)
+    if json_:
+        print(to_text(calibration_json(found)))
+    else:
+        print_calibration(found, _console())
 
 
 @app.command("list")
@@ -257,7 +299,7 @@ def validate(file: SpaceArgument, plugin: PluginOption = None, json_: JsonOption
     if json_:
         print(json.dumps({"space": space.name, "valid": True, "points": len(points)}))
     else:
-        _print(_console(), f"{file} is a valid space: {len(points)} points, each with {space.design.seeds} seeds.")
+        _print(_console(), f"{file} is a valid space: {len(points)} points, {_seeds(space.design.seeds)}.")
 
 
 def _load(file: str, plugins: list[str] | None) -> SpaceSpec:
@@ -305,6 +347,10 @@ def _print_ending(result: StudyResult, store: str, console: Console) -> None:
             command("new", "my_question"): "a space of your own to start from",
         }
         print_next_steps(console, "Next:", steps)
+
+
+def _seeds(seeds: int | SeedsSpec) -> str:
+    return f"each with {seeds} seeds" if isinstance(seeds, int) else f"each with {seeds.start} to {seeds.max} seeds"
 
 
 def _flag(store: str) -> list[str]:

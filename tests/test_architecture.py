@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": {"spec", "pack"},
     "designs": {"errors", "spec", "stats"},
     "training": {"spec", "pack", "model", "tasks"},
-    "report": {"errors", "stats", "store"},
+    "report": {"errors", "spec", "stats", "store"},
     "engine": ANYTHING - DRIVERS - {"report"},
 }
 

@@ -58,6 +58,12 @@ def test_the_space_in_the_readme_is_valid(tmp_path: Path) -> None:
     assert load_space(file).name == "my_question"
 
 
+def test_the_claims_in_the_readme_go_with_its_space(tmp_path: Path) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_text(block("yaml", "my_question") + block("yaml", "claims:"), encoding="utf-8")
+    assert [claim.id for claim in load_space(file).claims] == ["skip-is-needed", "order", "size"]
+
+
 def test_the_table_of_commands_is_complete() -> None:
     named = set(re.findall(r"^\| `ablate (\w+)", README, re.MULTILINE))
     existing = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ablate.designs.base import DesignContext, DesignSpec, Point, named_points, settings_key
-from ablate.designs.fixed import FixedDesign
+from ablate.designs.base import Design, DesignContext, DesignSpec, Point, named_points, settings_key
+from ablate.designs.seeding import over_seeds
 from ablate.errors import SpaceError
 
 PLAINEST = "plainest"
@@ -18,7 +18,7 @@ class AddOneInSpec(DesignSpec):
     plainest: str | None = None
     """Named variant to start from; if left out, every switch at its last setting."""
 
-    def build(self, context: DesignContext) -> FixedDesign:
+    def build(self, context: DesignContext) -> Design:
         """See `DesignSpec.build`.
 
         Raises:
@@ -35,7 +35,7 @@ class AddOneInSpec(DesignSpec):
         corners = [point for point in points if distinct[settings_key(point)] is point]
         names = {point.name for point in corners}
         corners += [variant for variant in variants if variant.name not in names]
-        return FixedDesign(corners, range(self.seeds), context.refusal)
+        return over_seeds(corners, self.seeds, context)
 
     def _plainest(self, context: DesignContext, variants: list[Point]) -> Point:
         if self.plainest is None:

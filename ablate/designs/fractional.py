@@ -72,7 +72,7 @@ class FractionalSpec(DesignSpec):
 
     @model_validator(mode="after")
     def _shows_noise(self) -> Self:
-        if self.seeds < 2:
+        if self.fixed_seeds() < 2:
             rule = "the noise of effects is seen between seeds, so two are needed"
             raise refusal(("seeds",), self.seeds, rule, "Set `seeds: 2` or more.")
         return self
@@ -103,7 +103,7 @@ class FractionalSpec(DesignSpec):
         resolution = fraction.resolution
         what = f"a regular fraction of resolution {_roman(resolution)}" if resolution else "the full factorial"
         aliases = fraction.aliases(list(baseline))
-        return FractionalDesign(points, range(self.seeds), context.refusal, f"{of}, {what}", aliases)
+        return FractionalDesign(points, range(self.fixed_seeds()), context.refusal, f"{of}, {what}", aliases)
 
     def _fraction(self, factors: int) -> Fraction | None:
         resolution = _RESOLUTIONS[self.resolution]
@@ -145,7 +145,7 @@ class FractionalSpec(DesignSpec):
         if model.unseen:
             summary += f"; no possible combinations show {_listed(model.unseen)}"
         points = [points[index] for index in chosen]
-        return FractionalDesign(points, range(self.seeds), context.refusal, summary, model.aliases(chosen))
+        return FractionalDesign(points, range(self.fixed_seeds()), context.refusal, summary, model.aliases(chosen))
 
 
 @dataclass(frozen=True, slots=True)

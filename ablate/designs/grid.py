@@ -8,8 +8,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from ablate.designs.base import DesignContext, DesignSpec, Point, setting_name
-from ablate.designs.fixed import FixedDesign
+from ablate.designs.base import Design, DesignContext, DesignSpec, Point, setting_name
+from ablate.designs.seeding import over_seeds
 from ablate.errors import SpaceError
 
 
@@ -27,7 +27,7 @@ class GridSpec(DesignSpec):
     most: int = Field(default=10_000, ge=1)
     """Combinations beyond which the grid is refused rather than tried."""
 
-    def build(self, context: DesignContext) -> FixedDesign:
+    def build(self, context: DesignContext) -> Design:
         """See `DesignSpec.build`.
 
         Raises:
@@ -41,4 +41,4 @@ class GridSpec(DesignSpec):
                 expected=f"at most {self.most:,}",
                 remedy="Choose `kind: fractional` or `kind: search`, leave switches out, or raise `most`.",
             )
-        return FixedDesign(combinations(context), range(self.seeds), context.refusal)
+        return over_seeds(combinations(context), self.seeds, context)

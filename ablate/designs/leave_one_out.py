@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ablate.designs.base import DesignContext, DesignSpec, Point, named_points, setting_name
-from ablate.designs.fixed import FixedDesign
+from ablate.designs.base import Design, DesignContext, DesignSpec, Point, named_points, setting_name
+from ablate.designs.seeding import over_seeds
 
 
 class LeaveOneOutSpec(DesignSpec):
@@ -13,7 +13,7 @@ class LeaveOneOutSpec(DesignSpec):
 
     kind: Literal["leave_one_out"] = "leave_one_out"
 
-    def build(self, context: DesignContext) -> FixedDesign:
+    def build(self, context: DesignContext) -> Design:
         """See `DesignSpec.build`."""
         baseline, *variants = named_points(context)
         points = [baseline]
@@ -21,4 +21,4 @@ class LeaveOneOutSpec(DesignSpec):
             for setting in settings[1:]:
                 turned = {**baseline.settings, switch: setting}
                 points.append(Point(setting_name(turned, baseline.settings), turned))
-        return FixedDesign([*points, *variants], range(self.seeds), context.refusal)
+        return over_seeds([*points, *variants], self.seeds, context)

@@ -89,6 +89,7 @@ class SearchDesign(Design):
         import optuna
 
         self._spec = spec
+        self._seeds = spec.fixed_seeds()
         self._context = context
         self._sampler = sampler
         self._chance = chance
@@ -113,7 +114,7 @@ class SearchDesign(Design):
 
     def ask(self) -> list[Proposal]:
         """See `Design.ask`: a batch at once, the first with the baseline and the named variants."""
-        if any(len(self._results.get(drawn.point.name, {})) < self._spec.seeds for drawn in self._batch):
+        if any(len(self._results.get(drawn.point.name, {})) < self._seeds for drawn in self._batch):
             return []
         self._close_batch()
         if not self._begun:
@@ -124,7 +125,7 @@ class SearchDesign(Design):
             if drawn is None:
                 break
             self._batch.append(drawn)
-        return [Proposal(drawn.point, seed) for seed in range(self._spec.seeds) for drawn in self._batch]
+        return [Proposal(drawn.point, seed) for seed in range(self._seeds) for drawn in self._batch]
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:
         """See `Design.tell`."""

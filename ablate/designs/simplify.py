@@ -194,7 +194,7 @@ class SimplifySpec(DesignSpec):
 
     @model_validator(mode="after")
     def _can_decide(self) -> Self:
-        if self.seeds < 2:
+        if self.fixed_seeds() < 2:
             rule = "what is surely not worse is seen from the spread between seeds, so two are needed"
             raise refusal(("seeds",), self.seeds, rule, "Set `seeds: 3` or more.")
         return self
@@ -224,7 +224,7 @@ class SimplifySpec(DesignSpec):
                 where="design.removals",
                 remedy="Give at least one switch a setting that removes it.",
             )
-        return SimplifyDesign(context, removals, self.seeds, self.beam, self.cost)
+        return SimplifyDesign(context, removals, self.fixed_seeds(), self.beam, self.cost)
 
 
 def _finished(results: Mapping[int, float | None]) -> dict[int, float]:

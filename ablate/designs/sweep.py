@@ -7,8 +7,8 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from ablate.designs.base import DesignContext, DesignSpec, Point, named_points
-from ablate.designs.fixed import FixedDesign
+from ablate.designs.base import Design, DesignContext, DesignSpec, Point, named_points
+from ablate.designs.seeding import over_seeds
 from ablate.errors import SpaceError
 from ablate.spec.base import refusal
 
@@ -33,7 +33,7 @@ class SweepSpec(DesignSpec):
             raise refusal(("values",), list(self.values), f"{twice[0]} is there twice", "List each value once.")
         return self
 
-    def build(self, context: DesignContext) -> FixedDesign:
+    def build(self, context: DesignContext) -> Design:
         """See `DesignSpec.build`.
 
         Raises:
@@ -61,4 +61,4 @@ class SweepSpec(DesignSpec):
                 where="design.path",
                 remedy="Give a path that exists and values that fit it.",
             )
-        return FixedDesign(points, range(self.seeds), context.refusal)
+        return over_seeds(points, self.seeds, context)

@@ -87,7 +87,7 @@ def _draft(plan: Plan) -> StudyDraft:
         name=space.name,
         question=space.question,
         source=space.source,
-        space=space.model_dump(mode="json"),
+        space=space.with_names(plan.aliases).model_dump(mode="json"),
         text=space.text,
         objective=space.objective.model_dump(mode="json"),
         baseline=plan.variants[0].name,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ablate.designs.base import BASELINE, Design, DesignContext, Point, PointCost, Proposal
+from ablate.designs.base import BASELINE, Design, Point, PointCost, Proposal
 from ablate.errors import PluginError, SpaceError
 from ablate.model.build import model_cost
 from ablate.spec.cost import Cost
@@ -88,15 +88,7 @@ class Planner:
         Raises:
             SpaceError: The space cannot answer what its design asks.
         """
-        objective = self.space.objective
-        context = DesignContext(
-            switches={switch: tuple(settings) for switch, settings in self.space.switches.items()},
-            variants=self.space.variants,
-            direction=objective.direction,
-            margin=objective.margin,
-            refusal=self._refusal,
-            cost=self._cost,
-        )
+        context = self.space.design_context(self._refusal, self._cost)
         return self.space.design.build(context)
 
     def resolve(self, point: Point) -> Variant | None:

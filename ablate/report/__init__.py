@@ -1,5 +1,6 @@
 """Reads the store and says what a study found: rows, answer, table, JSON. Needs no torch."""
 
-from ablate.report.study import StudyReader, StudyReport, VariantRow, read_study
+from ablate.report.runs import StudyReader
+from ablate.report.study import StudyReport, VariantRow, read_study
 
 __all__ = ["StudyReader", "StudyReport", "VariantRow", "read_study"]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ablate.report.study import StudyReport, VariantRow
-from ablate.stats import Interval
+from ablate.stats import Interval, PairedDifference, sign_flip
+from ablate.stats.bounds import LEAST_PAIRS
 from ablate.store.records import StudySummary
+
+if TYPE_CHECKING:
+    from ablate.report.claims import ClaimVerdict
 
 
 def study_json(report: StudyReport) -> dict[str, Any]:
@@ -19,10 +23,25 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         "objective": {"metric": report.metric, "direction": report.direction, "margin": report.margin},
         "baseline": report.record.baseline,
         "progress": {"planned": report.planned} | {state.value: count for state, count in report.progress.items()},
-        "variants": [_variant(row) for row in report.variants],
-        "claims": [],
+        "variants": [_variant(row, report) for row in report.variants],
+        "claims": claims_json(report.claims),
         "answer": list(report.answer),
     }
+
+
+def claims_json(claims: Iterable[ClaimVerdict]) -> list[dict[str, Any]]:
+    """What became of claims as plain JSON data; what `ablate claims STUDY --json` prints."""
+    return [
+        {
+            "id": claim.id,
+            "says": claim.says,
+            "source": claim.source,
+            "verdict": claim.verdict,
+            "sentence": claim.sentence,
+            "evidence": claim.evidence,
+        }
+        for claim in claims
+    ]
 
 
 def studies_json(summaries: Iterable[StudySummary]) -> list[dict[str, Any]]:
@@ -48,7 +67,7 @@ def to_text(plain: Any) -> str:
     return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _variant(row: VariantRow) -> dict[str, Any]:
+def _variant(row: VariantRow, report: StudyReport) -> dict[str, Any]:
     return {
         "name": row.name,
         "hash": row.hash,
@@ -59,7 +78,7 @@ def _variant(row: VariantRow) -> dict[str, Any]:
         "states": {str(seed): state.value for seed, state in row.states.items()},
         "diverged": [{"seed": trial.seed, "step": trial.step, "reason": trial.reason} for trial in row.diverged],
         "metrics": {name: _interval(interval) for name, interval in row.metrics.items()},
-        "versus_baseline": _versus_baseline(row),
+        "versus_baseline": _versus_baseline(row, report),
         "steps_to_baseline": {
             "mean": row.steps_to_baseline.mean,
             "reached": row.steps_to_baseline.reached,
@@ -73,7 +92,7 @@ def _interval(interval: Interval) -> dict[str, Any]:
     return {"mean": interval.mean, "low": interval.low, "high": interval.high, "n": interval.n}
 
 
-def _versus_baseline(row: VariantRow) -> dict[str, Any] | None:
+def _versus_baseline(row: VariantRow, report: StudyReport) -> dict[str, Any] | None:
     if row.difference is None or row.verdict is None:
         return None
     return {
@@ -81,7 +100,18 @@ def _versus_baseline(row: VariantRow) -> dict[str, Any] | None:
         "low": row.difference.low,
         "high": row.difference.high,
         "n": row.difference.n,
+        "effect_size": row.difference.effect_size,
         "verdict": row.verdict.word,
         "sentence": row.verdict.sentence,
         "further_seeds": row.verdict.further_seeds,
+        "holds_together": row.name in report.together,
+        "sign_flip": _sign_flip(row.difference, report),
     }
+
+
+def _sign_flip(difference: PairedDifference, report: StudyReport) -> dict[str, float] | None:
+    """The exact check on a verdict: the differences against the margin."""
+    if difference.n < LEAST_PAIRS:
+        return None
+    flipped = sign_flip(difference.values, report.margin if report.direction == "minimize" else -report.margin)
+    return {"p": flipped.p, "floor": flipped.floor}

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ablate.report.answer import answer_sentences
-from ablate.stats import Direction, Interval, PairedDifference, Verdict, judge, mean_interval, paired_difference
-from ablate.store.records import CurvePoint, StudyRecord, TrialRecord, TrialState, VariantRecord
+from ablate.report.runs import Curve, StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.stats import (
+    Direction,
+    Interval,
+    PairedDifference,
+    SeedSchedule,
+    Verdict,
+    hold_together,
+    judge,
+    mean_interval,
+    paired_difference,
+)
+from ablate.store.records import StudyRecord, TrialRecord, TrialState, VariantRecord
 
-Curve = Sequence[CurvePoint]
-
-
-class StudyReader(Protocol):
-    """What a report asks of a store."""
-
-    def study(self, name: str) -> StudyRecord:
-        """The study of this name.
-
-        Raises:
-            NotFoundError: There is none.
-        """
-
-    def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
-        """The trials that exist, by key."""
-
-    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
-        """The curves of the trials that exist, by key, in the order of their steps."""
+if TYPE_CHECKING:
+    from ablate.report.claims import ClaimVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +100,9 @@ class StudyReport:
         variants: A row for each variant.
         progress: How many planned trials are in each state.
         answer: The answer to the study's question, as sentences.
+        schedule: How the study adds seeds; None if their number is fixed.
+        together: Names of the variants whose verdicts hold together (`ablate.stats.family`).
+        claims: What became of the claims of its space, in their order.
     """
 
     record: StudyRecord
@@ -114,6 +112,9 @@ class StudyReport:
     variants: tuple[VariantRow, ...]
     progress: dict[TrialState, int]
     answer: tuple[str, ...]
+    schedule: SeedSchedule | None
+    together: frozenset[str]
+    claims: tuple[ClaimVerdict, ...]
 
     @property
     def baseline(self) -> VariantRow:
@@ -127,16 +128,13 @@ class StudyReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Runs:
-    """The trials of one variant by seed, and what is read off them."""
+class _Question:
+    """By what a variant is judged."""
 
-    states: dict[int, TrialState]
-    finished: dict[int, TrialRecord]
-    diverged: dict[int, TrialRecord]
-    curves: dict[int, Curve]
-
-    def values(self, metric: str) -> dict[int, float]:
-        return {seed: trial.metrics[metric] for seed, trial in self.finished.items() if metric in trial.metrics}
+    metric: str
+    direction: Direction
+    margin: float
+    schedule: SeedSchedule | None
 
 
 def read_study(store: StudyReader, name: str) -> StudyReport:
@@ -148,61 +146,47 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     record = store.study(name)
     metric, direction = record.objective["metric"], record.objective["direction"]
     margin = float(record.objective["margin"])
-    runs = _runs(store, record, metric)
+    runs = read_runs(store, record, metric)
     baseline = next(variant for variant in record.variants if variant.name == record.baseline)
+    question = _Question(metric, direction, margin, seed_schedule(record))
     rows = tuple(
-        _row(variant, baseline, runs[variant.name], runs[baseline.name], metric, direction, margin)
-        for variant in record.variants
+        _row(variant, baseline, runs[variant.name], runs[baseline.name], question) for variant in record.variants
     )
+    verdicts = {row.name: row.verdict for row in rows if row.verdict is not None}
+    together = hold_together(verdicts)
     states = [state for found in runs.values() for state in found.states.values()]
     progress = {state: states.count(state) for state in TrialState}
     answer = answer_sentences(
-        {row.name: row.verdict for row in rows if row.verdict is not None},
+        verdicts,
         {row.name: row.difference.n for row in rows if row.difference is not None},
+        together,
         metric,
         margin,
         complete=not any(progress[state] for state in (TrialState.WAITING, TrialState.RUNNING, TrialState.FAILED)),
+        scheduled=question.schedule is not None,
     )
-    return StudyReport(record, metric, direction, margin, rows, progress, answer)
-
-
-def _runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str, _Runs]:
-    keys = [planned.key for planned in record.planned]
-    trials, curves = store.trials(keys), store.curves(keys)
-    runs = {variant.name: _Runs({}, {}, {}, {}) for variant in record.variants}
-    for planned in record.planned:
-        run, trial = runs[planned.variant], trials.get(planned.key)
-        state = TrialState.WAITING if trial is None else trial.state
-        # A trial may have ended in time with a loss that is no number: that is no result either.
-        if trial is not None and state is TrialState.FINISHED and not math.isfinite(trial.metrics.get(metric, 0.0)):
-            state = TrialState.DIVERGED
-        run.states[planned.seed] = state
-        if trial is not None and state is TrialState.FINISHED:
-            run.finished[planned.seed] = trial
-        if trial is not None and state is TrialState.DIVERGED:
-            run.diverged[planned.seed] = trial
-        run.curves[planned.seed] = curves.get(planned.key, ())
-    return runs
+    return StudyReport(
+        record, metric, direction, margin, rows, progress, answer, question.schedule, together, _claims(record, runs)
+    )
 
 
 def _row(
     variant: VariantRecord,
     baseline: VariantRecord,
-    runs: _Runs,
-    baseline_runs: _Runs,
-    metric: str,
-    direction: Direction,
-    margin: float,
+    runs: VariantRuns,
+    baseline_runs: VariantRuns,
+    question: _Question,
 ) -> VariantRow:
     difference, verdict = None, None
     if variant.name != baseline.name:
-        values, baseline_values = runs.values(metric), baseline_runs.values(metric)
+        values, baseline_values = runs.values(question.metric), baseline_runs.values(question.metric)
         difference = paired_difference(values, baseline_values)
         verdict = judge(
             values,
             baseline_values,
-            margin=margin,
-            direction=direction,
+            margin=question.margin,
+            direction=question.direction,
+            schedule=question.schedule,
             diverged={seed: trial.stopped_at for seed, trial in runs.diverged.items()},
             baseline_diverged={seed: trial.stopped_at for seed, trial in baseline_runs.diverged.items()},
         )
@@ -228,7 +212,15 @@ def _row(
     )
 
 
-def _metrics(runs: _Runs) -> dict[str, Interval]:
+def _claims(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[ClaimVerdict, ...]:
+    if not record.space.get("claims"):
+        return ()
+    from ablate.report.claims import judge_claims  # brings pydantic, which other studies are read without
+
+    return judge_claims(record, runs)
+
+
+def _metrics(runs: VariantRuns) -> dict[str, Interval]:
     names = sorted({name for trial in runs.finished.values() for name in trial.metrics})
     return {name: _interval(list(runs.values(name).values())) for name in names}
 
@@ -239,7 +231,7 @@ def _interval(values: list[float]) -> Interval:
     return Interval(None, None, None, len(values))  # a side metric may overflow; the objective's is never here then
 
 
-def _steps_to_baseline(runs: _Runs, baseline_runs: _Runs) -> StepsToBaseline:
+def _steps_to_baseline(runs: VariantRuns, baseline_runs: VariantRuns) -> StepsToBaseline:
     reached = []
     compared = 0
     for seed in baseline_runs.finished:

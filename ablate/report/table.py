@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ablate.report.claim_lines import print_claims
 from ablate.report.numbers import MISSING, count, decimals_for, fixed, percent, times
 from ablate.report.study import StudyReport, VariantRow
+from ablate.report.text import plain
 from ablate.store.records import StudySummary, TrialState
 
 WIDE = 120
@@ -26,16 +28,19 @@ COLOURS = {"needed": "red", "not needed": "green", "undecided": "yellow", "diver
 
 
 def print_study(report: StudyReport, console: Console) -> None:
-    """Print a study: its question, how far it has come, the table, how to read it, and the answer."""
-    console.print(_text(report.record.question or report.record.name, "bold"))
-    console.print(_text(_progress(report), "dim"))
+    """Print a study: its question, how far it has come, the table, how to read it, the answer, the claims."""
+    console.print(plain(report.record.question or report.record.name, "bold"))
+    console.print(plain(_progress(report), "dim"))
     console.print()
     console.print(study_table(report, console))
     console.print()
-    console.print(_text(_legend(report, _plus_minus(console)), "dim"))
+    console.print(plain(_legend(report, _plus_minus(console)), "dim"))
     console.print()
     for sentence in report.answer:
-        console.print(_text(sentence, "bold"))
+        console.print(plain(sentence, "bold"))
+    if report.claims:
+        console.print()
+        print_claims(report.claims, console)
 
 
 def study_svg(report: StudyReport, width: int = WIDE) -> str:
@@ -50,14 +55,14 @@ def study_table(report: StudyReport, console: Console) -> Table:
     layout = _Layout.of(report, console)
     rows = [[(row, layout.name(row)) for row in group] for group in _groups(report)]
     longest = max(len(line) for group in rows for _, name in group for line in name.plain.splitlines())
-    table = _table(gap=1 if console.width < NARROW else 2)
+    table = plain_table(gap=1 if console.width < NARROW else 2)
     # Only the verdict shrinks when room is scarce: rich would cut numbers, or names in the middle of a word.
-    table.add_column(_text("variant"), overflow="fold", width=min(longest, console.width // 4))
+    table.add_column(plain("variant"), overflow="fold", width=min(longest, console.width // 4))
     for title in ("parameters" if layout.wide else "params", report.metric, "difference"):
-        table.add_column(_text(title), justify="right", no_wrap=True)
-    table.add_column(_text("verdict"), overflow="fold")
-    table.add_column(_text("steps"), justify="right", no_wrap=True)
-    table.add_column(_text("speed"), justify="right", no_wrap=True)
+        table.add_column(plain(title), justify="right", no_wrap=True)
+    table.add_column(plain("verdict"), overflow="fold")
+    table.add_column(plain("steps"), justify="right", no_wrap=True)
+    table.add_column(plain("speed"), justify="right", no_wrap=True)
     for group in rows:
         for row, name in group:
             table.add_row(name, *layout.cells(row))
@@ -67,22 +72,22 @@ def study_table(report: StudyReport, console: Console) -> Table:
 
 def studies_table(summaries: Sequence[StudySummary], console: Console) -> Table:
     """The studies of a store, one line each; what `ablate list` prints."""
-    table = _table(1 if console.width < NARROW else 2)
-    table.add_column(_text("study"), overflow="fold", min_width=12)
-    table.add_column(_text("question"), overflow="fold")
+    table = plain_table(1 if console.width < NARROW else 2)
+    table.add_column(plain("study"), overflow="fold", min_width=12)
+    table.add_column(plain("question"), overflow="fold")
     for title in ("variants", "finished"):
-        table.add_column(_text(title), justify="right", no_wrap=True)
-    table.add_column(_text("besides"), no_wrap=True)
-    table.add_column(_text("updated"), no_wrap=True)
+        table.add_column(plain(title), justify="right", no_wrap=True)
+    table.add_column(plain("besides"), no_wrap=True)
+    table.add_column(plain("updated"), no_wrap=True)
     for summary in summaries:
         besides = _counted({"running": summary.running, "diverged": summary.diverged, "failed": summary.failed}.items())
         table.add_row(
-            _text(summary.name, "bold"),
-            _text(summary.question),
-            _text(str(summary.variants)),
-            _text(f"{summary.finished}/{summary.planned}"),
-            _lines(map(_text, besides)),
-            _text(f"{summary.updated_at:%Y-%m-%d %H:%M}", "dim"),
+            plain(summary.name, "bold"),
+            plain(summary.question),
+            plain(str(summary.variants)),
+            plain(f"{summary.finished}/{summary.planned}"),
+            _lines(map(plain, besides)),
+            plain(f"{summary.updated_at:%Y-%m-%d %H:%M}", "dim"),
         )
     return table
 
@@ -105,9 +110,9 @@ class _Layout:
     def name(self, row: VariantRow) -> Text:
         switch, equals, setting = row.name.partition("=")
         broken = bool(equals) and not self.wide and len(row.name) > LONG_NAME
-        lines = [_text(switch + equals), _text(setting)] if broken else [_text(row.name)]
+        lines = [plain(switch + equals), plain(setting)] if broken else [plain(row.name)]
         if any(state not in (TrialState.FINISHED, TrialState.DIVERGED) for state in row.states.values()):
-            lines.append(_text(f"{len(row.finished)} of {len(row.planned)} seeds", "dim"))
+            lines.append(plain(f"{len(row.finished)} of {len(row.planned)} seeds", "dim"))
         return _lines(lines)
 
     def cells(self, row: VariantRow) -> list[Text]:
@@ -116,51 +121,46 @@ class _Layout:
             self._objective(row),
             self._difference(row),
             _verdict(row),
-            _text(_steps(row)),
-            _text(times(row.relative_speed)),
+            plain(_steps(row)),
+            plain(times(row.relative_speed)),
         ]
 
     def _parameters(self, row: VariantRow) -> Text:
-        parameters = _text(f"{row.parameters:,}" if self.wide else count(row.parameters))
+        parameters = plain(f"{row.parameters:,}" if self.wide else count(row.parameters))
         change = percent(row.parameter_change)
         if row.parameter_change is None or change == "0%":
             return parameters
-        changed = _text(change, "dim")
+        changed = plain(change, "dim")
         return Text(" ").join([parameters, changed]) if self.wide else _lines([parameters, changed])
 
     def _objective(self, row: VariantRow) -> Text:
         if row.diverged:  # the mean of the seeds that survived would flatter the variant
-            return _text("diverged", COLOURS["diverged"])
+            return plain("diverged", COLOURS["diverged"])
         interval = row.metrics.get(self.metric)
         if interval is None:
-            return _text(MISSING)
+            return plain(MISSING)
         return self._with_interval(fixed(interval.mean, self.decimals), interval.low, interval.high)
 
     def _difference(self, row: VariantRow) -> Text:
         if row.difference is None or row.diverged:
-            return _text(MISSING)
+            return plain(MISSING)
         shown = fixed(row.difference.difference, self.decimals, sign=True)
         return self._with_interval(shown, row.difference.low, row.difference.high)
 
     def _with_interval(self, shown: str, low: float | None, high: float | None) -> Text:
         if low is None or high is None:
-            return _text(shown)
-        interval = _text(f"{self.plus_minus} {fixed((high - low) / 2, self.decimals)}", "dim")
-        return (Text("\n") if self.stacked else Text(" ")).join([_text(shown), interval])
+            return plain(shown)
+        interval = plain(f"{self.plus_minus} {fixed((high - low) / 2, self.decimals)}", "dim")
+        return (Text("\n") if self.stacked else Text(" ")).join([plain(shown), interval])
 
 
 def _lines(lines: Iterable[Text]) -> Text:
     return Text("\n").join(lines)
 
 
-def _table(gap: int) -> Table:
+def plain_table(gap: int) -> Table:
+    """An empty table with a rule below its headings and `gap` blanks between columns."""
     return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0), header_style="bold")
-
-
-def _text(value: str, style: str = "") -> Text:
-    """Text that is shown as it is: rich reads no markup in it, and no control code reaches the terminal."""
-    printable = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(value.split()))
-    return Text(printable, style=style)
 
 
 def _plus_minus(console: Console) -> str:
@@ -179,10 +179,12 @@ def _counted(counts: Iterable[tuple[str, int]]) -> list[str]:
 
 def _legend(report: StudyReport, plus_minus: str) -> str:
     better = "lower" if report.direction == "minimize" else "higher"
+    looks = f" (over all looks, from {report.schedule.start} to {report.schedule.max} seeds)" if report.schedule else ""
     return (
         f"{plus_minus} 95 % interval over seeds. Differences are paired by seed ({better} {report.metric} is better); "
-        f"verdicts use one-sided 95 % bounds and the margin {report.margin:g}. Steps: until the baseline's final "
-        "validation loss; `2 of 3` means that only 2 of 3 seeds got there. Speed: tokens/s relative to the baseline."
+        f"verdicts use one-sided 95 % bounds{looks} and the margin {report.margin:g}. Steps: until the baseline's "
+        "final validation loss; `2 of 3` means that only 2 of 3 seeds got there. Speed: tokens/s relative to the "
+        "baseline."
     )
 
 
@@ -217,8 +219,8 @@ def _groups(report: StudyReport) -> list[list[VariantRow]]:
 
 def _verdict(row: VariantRow) -> Text:
     if row.verdict is None:
-        return _text("baseline" if not row.diverged else f"{len(row.diverged)} diverged", "dim")
-    sentence = _text(row.verdict.sentence)
+        return plain("baseline" if not row.diverged else f"{len(row.diverged)} diverged", "dim")
+    sentence = plain(row.verdict.sentence)
     sentence.stylize(COLOURS[row.verdict.word], 0, len(row.verdict.word))
     return sentence
 

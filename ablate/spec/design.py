@@ -8,11 +8,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 
-from ablate.spec.base import Family, Kinded, OneOf
+from ablate.spec.base import Family, Kinded, OneOf, Spec, refusal
 
 DESIGNS = Family("design", package="ablate.designs", entry_points="ablate.designs")
 
@@ -106,12 +106,40 @@ class Design(ABC):
         """The objective of a trial; None if it diverged or failed."""
 
 
+class SeedsSpec(Spec):
+    """Seeds that are added where they may still decide something, with the error rates of the verdicts intact."""
+
+    start: int = Field(ge=2, le=10)
+    """Trials of each variant before the first look."""
+    max: int = Field(ge=3, le=50)
+    """Trials of a variant at the last look."""
+
+    @model_validator(mode="after")
+    def _goes_on(self) -> Self:
+        if self.max <= self.start:
+            rule = f"seeds are added from `start`, which is {self.start}, up to `max`"
+            raise refusal(("max",), self.max, rule, f"Set `max` above {self.start}, or give one number of seeds.")
+        return self
+
+
 class DesignSpec(Kinded):
     """Which variants, which seeds, in which order."""
 
     family = DESIGNS
-    seeds: int = Field(default=3, ge=1, le=1000)
-    """Trials of each variant; the seeds are 0, 1, 2 ..."""
+    seeds: Annotated[int, Field(ge=1, le=1000)] | SeedsSpec = 3
+    """Trials of each variant, with the seeds 0, 1, 2 ...; or `{start: 3, max: 20}`, which gives further seeds to the
+    comparisons that are still undecided."""
+
+    def fixed_seeds(self) -> int:
+        """The number of seeds, for a design that gives every point the same.
+
+        Raises:
+            ValidationError: The seeds are a schedule.
+        """
+        if isinstance(self.seeds, SeedsSpec):
+            rule = f"a {self.kind_name()} design gives every point the same number of seeds"
+            raise refusal(("seeds",), self.seeds.model_dump(), rule, f"Set `seeds: {self.seeds.start}`.")
+        return self.seeds
 
     @abstractmethod
     def build(self, context: DesignContext) -> Design:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -18,8 +18,9 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from ablate.spec.base import Spec, Spelling, refusal
-from ablate.spec.design import BASELINE, DesignField
+from ablate.spec.base import Spec, Spelling, below, refusal
+from ablate.spec.claims import ClaimField, check_claims
+from ablate.spec.design import BASELINE, DesignContext, DesignField, Point, PointCost
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import expand_setting
 from ablate.spec.paths import PathError, assign, overlaps
@@ -83,6 +84,8 @@ class SpaceSpec(Spec):
     """Which variants are trained, with how many seeds."""
     objective: ObjectiveSpec
     """What is compared."""
+    claims: tuple[ClaimField, ...] = ()
+    """What is believed; each claim gets a verdict."""
 
     _text: str = PrivateAttr(default="")
 
@@ -126,6 +129,7 @@ class SpaceSpec(Spec):
             raise _unknown(("objective", "metric"), rule, self.objective.metric, known)
         for switch, setting in self.single_settings():
             self._check_setting(switch, setting)
+        self._check_claims()
         return self
 
     @property
@@ -150,6 +154,10 @@ class SpaceSpec(Spec):
             ValidationError: The settings make no block; paths are those of a `VariantSpec`.
         """
         return self._with({**self.baseline_settings, **settings}, values or {})
+
+    def with_names(self, aliases: Mapping[str, str]) -> Self:
+        """The same space, its claims with other names for their variants: a study knows each variant by one name."""
+        return self.model_copy(update={"claims": tuple(claim.renamed(aliases) for claim in self.claims)})
 
     def setter_of(self, settings: Mapping[str, str], path: str) -> tuple[str, str, str] | None:
         """The (switch, setting, path as written) among `settings` that last set this full path or a part of it."""
@@ -207,9 +215,9 @@ class SpaceSpec(Spec):
                 raise refusal(loc, {}, str(error), error.remedy, kind="no_path") from None
         return VariantSpec.model_validate(plain)
 
-    def _refused(self, settings: Mapping[str, str]) -> bool:
+    def _refused(self, settings: Mapping[str, str], values: Mapping[str, JsonValue] | None = None) -> bool:
         try:
-            self.resolve(settings)
+            self.resolve(settings, values)
         except ValidationError:
             return True
         return False
@@ -239,6 +247,36 @@ class SpaceSpec(Spec):
             if setting not in self.switches[switch]:
                 rule = f"`{switch}` has no setting `{setting}`"
                 raise _unknown(("variants", name, switch), rule, setting, self.switches[switch])
+
+    def design_context(
+        self, refusal: Callable[[Point], str | None], cost: Callable[[Point], PointCost]
+    ) -> DesignContext:
+        """What the design of this space is told; the two callables are those of `DesignContext`."""
+        return DesignContext(
+            switches={switch: tuple(settings) for switch, settings in self.switches.items()},
+            variants=self.variants,
+            direction=self.objective.direction,
+            margin=self.objective.margin,
+            refusal=refusal,
+            cost=cost,
+        )
+
+    def _check_claims(self) -> None:
+        if not self.claims:
+            return
+        # The names of points do not hang on what they cost, which only a model can tell.
+        context = self.design_context(lambda point: None, lambda point: PointCost(parameters=0, flops=0.0))
+        points = {point.name: point for point in self.design.build(context).points()}
+        settings = {name: point.settings for name, point in points.items()}
+        metrics = self.task.metric_names
+
+        def refused(name: str) -> bool:
+            return self._refused(points[name].settings, points[name].values)
+
+        try:
+            check_claims(self.claims, settings, self.objective.metric, metrics, refused)
+        except ValidationError as error:
+            raise below(("claims",), error) from None
 
     def _check_setting(self, switch: str, setting: str) -> None:
         """Refuse paths that exist in no spec; a combination that is impossible alone may be fine beside others."""

@@ -1,18 +1,20 @@
-"""Means and paired differences with their t intervals."""
+"""Means and paired differences with their intervals and their effect size."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
+
+from ablate.stats.bootstrap import MANY, bca_interval
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean over seeds with its two-sided t interval, in the unit of the values.
+    """A mean over seeds with its two-sided interval, in the unit of the values.
 
     Attributes:
         mean: None without values.
@@ -33,11 +35,14 @@ class PairedDifference:
 
     Attributes:
         difference: Mean difference; None without a common seed.
-        low: Lower bound of the two-sided t interval; None below two common seeds.
+        low: Lower bound of the two-sided interval (t; from `MANY` seeds on BCa bootstrap); None below two seeds.
         high: Upper bound of the same; None below two common seeds.
         n: How many common seeds.
         sd: Standard deviation of the differences (n - 1 in the denominator); None below two common seeds.
         standard_error: `sd / sqrt(n)`; None below two common seeds.
+        effect_size: Mean difference in standard deviations of the differences, with Hedges's correction for few seeds;
+            None below two common seeds and without any spread.
+        values: The differences, in the order of their seeds.
     """
 
     difference: float | None
@@ -46,37 +51,84 @@ class PairedDifference:
     n: int
     sd: float | None
     standard_error: float | None
+    effect_size: float | None = None
+    values: tuple[float, ...] = field(default=(), repr=False)
+
+    def p_above(self, tested: float) -> float:
+        """P-value of the one-sided t-test whose rejection says that the true difference lies above `tested`.
+
+        1 below two seeds; without any spread 0 or 1.
+        """
+        if self.difference is None or self.standard_error is None:
+            return 1.0
+        distance = self.difference - tested
+        if self.standard_error == 0:
+            return 0.0 if distance > 0 else 1.0
+        return float(stdtr(self.n - 1, -distance / self.standard_error))
+
+    def p_below(self, tested: float) -> float:
+        """The same for a true difference below `tested`."""
+        if self.difference is None or self.standard_error is None:
+            return 1.0
+        distance = tested - self.difference
+        if self.standard_error == 0:
+            return 0.0 if distance > 0 else 1.0
+        return float(stdtr(self.n - 1, -distance / self.standard_error))
+
+    def p_within(self, margin: float) -> float:
+        """P-value of the two one-sided tests (TOST) whose rejection says that the truth lies within ± `margin`."""
+        return max(self.p_above(-margin), self.p_below(margin))
 
 
 def mean_interval(values: Iterable[float], confidence: float = 0.95) -> Interval:
-    """The mean of independent values and its two-sided t interval; the bounds are None for fewer than two values.
+    """The mean of independent values and its two-sided interval; the bounds are None for fewer than two values.
 
     Raises:
         ValueError: A value is not finite (a trial that diverged has no place in a mean).
     """
-    paired = _summary(list(values), confidence)
-    return Interval(paired.difference, paired.low, paired.high, paired.n)
+    summary = summarise(list(values), confidence)
+    return Interval(summary.difference, summary.low, summary.high, summary.n)
 
 
 def paired_difference(
     variant: Mapping[int, float], baseline: Mapping[int, float], confidence: float = 0.95
 ) -> PairedDifference:
-    """Variant minus baseline over their common seeds (seed to value), with its two-sided t interval.
+    """Variant minus baseline over their common seeds (seed to value), with its two-sided interval.
 
     Raises:
         ValueError: A value is not finite.
     """
     common = sorted(variant.keys() & baseline.keys())
-    return _summary([variant[seed] - baseline[seed] for seed in common], confidence)
+    return summarise([variant[seed] - baseline[seed] for seed in common], confidence)
 
 
-def _summary(values: list[float], confidence: float) -> PairedDifference:
+def summarise(values: Sequence[float], confidence: float = 0.95) -> PairedDifference:
+    """The summary of differences that are known already, one for each seed.
+
+    Raises:
+        ValueError: A value is not finite.
+    """
     if not all(math.isfinite(value) for value in values):
-        raise ValueError(f"only finite values have a mean, got {values}")
-    n = len(values)
+        raise ValueError(f"only finite values have a mean, got {list(values)}")
+    n, kept = len(values), tuple(values)
     if n < 2:
-        return PairedDifference(values[0] if values else None, None, None, n, None, None)
+        return PairedDifference(values[0] if values else None, None, None, n, None, None, None, kept)
     mean, sd = statistics.fmean(values), statistics.stdev(values)
     standard_error = sd / math.sqrt(n)
-    half = float(stdtrit(n - 1, (1 + confidence) / 2)) * standard_error
-    return PairedDifference(mean, mean - half, mean + half, n, sd, standard_error)
+    if n >= MANY:
+        low, high = bca_interval(values, confidence)
+    else:
+        half = float(stdtrit(n - 1, (1 + confidence) / 2)) * standard_error
+        low, high = mean - half, mean + half
+    effect_size = mean / sd * hedges_factor(n - 1) if sd > 0 else None
+    return PairedDifference(mean, low, high, n, sd, standard_error, effect_size, kept)
+
+
+def hedges_factor(freedom: int) -> float:
+    """What unbiases a standardised mean: `gamma(f/2) / (sqrt(f/2) gamma((f-1)/2))`, 0 for one degree of freedom.
+
+    With one degree of freedom a standardised mean has no expectation, and two seeds say nothing about its size.
+    """
+    if freedom < 2:
+        return 0.0
+    return math.exp(math.lgamma(freedom / 2) - math.lgamma((freedom - 1) / 2)) / math.sqrt(freedom / 2)

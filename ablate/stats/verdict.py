@@ -4,11 +4,14 @@ Let d be the mean paired difference, oriented so that positive is worse than the
 calls a loss that matters. `needed`: the one-sided 95 % lower t bound of d lies above the margin. `not needed`: the
 one-sided 95 % upper t bound lies below it (non-inferiority). Otherwise `undecided`: a difference that is not
 significant is not equality. A variant of which any trial diverged is `diverged`; it is never averaged away.
+
+With a schedule of seeds the bounds are those of its looks, and the first look that decides is the verdict. From
+`bootstrap.MANY` seeds on the bootstrap's bounds must agree with t's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Literal
@@ -16,18 +19,16 @@ from typing import Literal
 import numpy as np
 from scipy.special import nctdtr, stdtrit
 
-from ablate.stats.paired import PairedDifference, paired_difference
+from ablate.stats.bounds import LEAST_PAIRS, Bounds, bounds
+from ablate.stats.paired import PairedDifference, paired_difference, summarise
+from ablate.stats.schedule import ERROR, SeedSchedule
 
 Word = Literal["needed", "not needed", "undecided", "diverged"]
 Direction = Literal["minimize", "maximize"]
 
-CONFIDENCE = 0.95
-"""Of each one-sided bound: how often at most a true difference at the margin gets the wrong word is 1 minus this."""
 POWER = 0.8
 """Chance of a decision that the estimate of further seeds asks for."""
 MOST_FURTHER_SEEDS = 100
-LEAST_PAIRS = 2
-"""Fewer paired seeds show no spread, so they decide nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,16 @@ class Verdict:
         word: The verdict.
         sentence: The verdict with its reason, for a person; starts with the word.
         further_seeds: About how many more paired seeds would decide an `undecided` one; None if it is more than 100,
-            and for every other word.
+            or than the schedule has, and for every other word.
+        p_needed: P-value of the test whose rejection is `needed`, over all looks so far; 1 where nothing was tested.
+        p_not_needed: The same for `not needed`.
     """
 
     word: Word
     sentence: str
     further_seeds: int | None
+    p_needed: float = 1.0
+    p_not_needed: float = 1.0
 
 
 def judge(
@@ -54,6 +59,7 @@ def judge(
     direction: Direction,
     diverged: Mapping[int, int | None] | None = None,
     baseline_diverged: Mapping[int, int | None] | None = None,
+    schedule: SeedSchedule | None = None,
 ) -> Verdict:
     """Judge a variant against the baseline.
 
@@ -64,70 +70,124 @@ def judge(
         direction: Whether a smaller or a larger metric is better.
         diverged: Seed to step (None if unknown) of the variant's trials that diverged.
         baseline_diverged: The same for the baseline; its seeds cannot be compared, and the sentence says so.
+        schedule: How seeds were added; None if their number was fixed beforehand.
 
     Raises:
         ValueError: The margin is not above 0, or a metric is not finite.
     """
     if not margin > 0:
         raise ValueError(f"the margin must be above 0, got {margin}")
+    aside = f"; the baseline diverged at {_seeds(sorted(baseline_diverged))}" if baseline_diverged else ""
     if diverged:
-        word, reason, further = _diverged(len(variant.keys() | diverged.keys()), diverged)
-    else:
-        word, reason, further = _compare(paired_difference(variant, baseline), margin, direction)
-    if baseline_diverged:
-        reason += f"; the baseline diverged at {_seeds(sorted(baseline_diverged))}"
-    return Verdict(word, f"{word}: {reason}", further)
+        trials = len(variant.keys() | diverged.keys())
+        return Verdict("diverged", f"diverged: {_diverged(trials, diverged)}{aside}", None)
+    paired = paired_difference(variant, baseline)
+    worse = paired if direction == "minimize" else summarise([-value for value in paired.values])
+    word, reason, further = _compare(worse, margin, schedule)
+    return Verdict(
+        word,
+        f"{word}: {reason}{aside}",
+        further,
+        p_needed=_p_over_looks(worse, schedule, lambda at: at.p_above(margin)),
+        p_not_needed=_p_over_looks(worse, schedule, lambda at: at.p_below(margin)),
+    )
 
 
-def _diverged(trials: int, diverged: Mapping[int, int | None]) -> tuple[Word, str, None]:
+def word_of(bound: Bounds, margin: float) -> Word:
+    """The verdict that bounds of how much worse a variant is give."""
+    if bound.low > margin:
+        return "needed"
+    return "not needed" if bound.high < margin else "undecided"
+
+
+def _diverged(trials: int, diverged: Mapping[int, int | None]) -> str:
     steps = [step for step in diverged.values() if step is not None]
     first = f", first at step {min(steps)}" if steps else ""
-    return "diverged", f"{len(diverged)} of {trials} {_plural(trials, 'seed')}{first}", None
+    return f"{len(diverged)} of {trials} {_plural(trials, 'seed')}{first}"
 
 
-def _compare(paired: PairedDifference, margin: float, direction: Direction) -> tuple[Word, str, int | None]:
-    if paired.difference is None or paired.sd is None or paired.standard_error is None:
-        reason = f"at least {LEAST_PAIRS} paired seeds are required, {paired.n} finished"
-        return "undecided", reason, LEAST_PAIRS - paired.n
-    worse = paired.difference if direction == "minimize" else -paired.difference
-    half = float(stdtrit(paired.n - 1, CONFIDENCE)) * paired.standard_error
-    if worse - half > margin:
-        return "needed", f"worse by at least {_rounded(worse - half, ROUND_FLOOR)}", None
-    if worse + half < margin:
-        if worse + half < 0:
-            return "not needed", f"better by at least {_rounded(-worse - half, ROUND_FLOOR)}", None
-        return "not needed", f"at most {_rounded(worse + half, ROUND_CEILING)} worse, margin {margin:g}", None
-    further = further_seeds(worse - margin, paired.sd, paired.n)
+def _compare(worse: PairedDifference, margin: float, schedule: SeedSchedule | None) -> tuple[Word, str, int | None]:
+    for bound in bounds(worse.values, schedule):
+        word = word_of(bound, margin)
+        if word != "undecided":
+            return word, _reason(bound, margin), None
+    further, reason = further_pairs(worse, margin, schedule)
+    return "undecided", reason, further
+
+
+def _reason(bound: Bounds, margin: float) -> str:
+    if bound.low > margin:
+        return f"worse by at least {at_least(bound.low)}"
+    if bound.high < 0:
+        return f"better by at least {at_least(-bound.high)}"
+    return f"at most {at_most(bound.high)} worse, margin {margin:g}"
+
+
+def further_pairs(
+    paired: PairedDifference, tested: float, schedule: SeedSchedule | None = None
+) -> tuple[int | None, str]:
+    """About how many more paired seeds would tell on which side of `tested` the difference lies, and that in words.
+
+    None if it is more than 100, or than the schedule has left.
+    """
+    least = schedule.start if schedule else LEAST_PAIRS
+    if paired.n < least or paired.difference is None or paired.sd is None:
+        return least - paired.n, f"at least {least} paired seeds are required, {paired.n} finished"
+    if schedule and paired.n >= schedule.max:
+        return None, f"{paired.n} seeds, the most of this study, do not tell"
+    most = schedule.max - paired.n if schedule else MOST_FURTHER_SEEDS
+    further = further_seeds(paired.difference - tested, paired.sd, paired.n, schedule)
     if further is None:
-        return "undecided", f"more than {MOST_FURTHER_SEEDS} more seeds would be required", None
-    return "undecided", f"about {further} more {_plural(further, 'seed')} would decide", further
+        return None, f"more than {most} more seeds would be required"
+    return further, f"about {further} more {_plural(further, 'seed')} would decide"
 
 
-def further_seeds(distance: float, sd: float, n: int) -> int | None:
+def _p_over_looks(
+    worse: PairedDifference, schedule: SeedSchedule | None, p_of: Callable[[PairedDifference], float]
+) -> float:
+    if schedule is None:
+        return p_of(worse)
+    looks = range(schedule.start, min(worse.n, schedule.max) + 1)
+    return schedule.overall({n: p_of(summarise(worse.values[:n])) for n in looks})
+
+
+def further_seeds(distance: float, sd: float, n: int, schedule: SeedSchedule | None = None) -> int | None:
     """How many seeds beyond `n` give a one-sided t test the power to decide, were the observed values the truth.
 
     With N seeds in all, the test decides with the probability that a noncentral t variable of N - 1 degrees of freedom
-    and noncentrality `|distance| sqrt(N) / sd` exceeds the critical value of the central t.
+    and noncentrality `|distance| sqrt(N) / sd` exceeds the critical value of the central t. With a schedule this is
+    its look at N alone, so the estimate is on the safe side.
 
     Args:
         distance: Observed mean difference minus the margin.
         sd: Observed standard deviation of the differences.
         n: Paired seeds so far, at least 2.
+        schedule: How seeds are added; None if their number is fixed beforehand.
 
     Returns:
-        At least 1; None if more than 100 would be required.
+        At least 1; None if more than 100, or than the schedule has, would be required.
     """
-    if sd == 0 or distance == 0:
+    most = schedule.max - n if schedule else MOST_FURTHER_SEEDS
+    if sd == 0 or distance == 0 or most < 1:
         return None  # undecided without any spread, or exactly at the margin: more of the same cannot decide
-    total = np.arange(n + 1, n + MOST_FURTHER_SEEDS + 1)
-    critical = stdtrit(total - 1, CONFIDENCE)
-    power = 1 - nctdtr(total - 1, abs(distance) / sd * np.sqrt(total), critical)
+    total = np.arange(n + 1, n + most + 1)
+    error = np.array([schedule.level(int(seeds)) for seeds in total]) if schedule else ERROR
+    power = 1 - nctdtr(total - 1, abs(distance) / sd * np.sqrt(total), -stdtrit(total - 1, error))
     enough = np.flatnonzero(power >= POWER)
     return int(enough[0]) + 1 if enough.size else None
 
 
+def at_least(value: float) -> str:
+    """Two significant digits, rounded down, so that "at least" stays true."""
+    return _rounded(value, ROUND_FLOOR)
+
+
+def at_most(value: float) -> str:
+    """Two significant digits, rounded up, so that "at most" stays true."""
+    return _rounded(value, ROUND_CEILING)
+
+
 def _rounded(value: float, rounding: str) -> str:
-    """Two significant digits, rounded so that `at least` and `at most` stay true."""
     exact = Decimal(f"{value:.12g}")
     if exact == 0:
         return "0"

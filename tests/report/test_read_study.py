@@ -240,6 +240,7 @@ def test_the_answer_names_what_is_undecided_and_how_many_seeds_would_settle_it()
     assert report.answer == (
         "What a=x replaces can go: val_loss at most 0.02 worse.",
         "What b=x replaces is needed: val_loss more than 0.02 worse.",
+        "These 2 verdicts also hold together (Holm's procedure, 95 % for each word).",
         f"Undecided: c=x and d=x; about {undecided.further_seeds} more seeds would settle 1 of them, "
         "the others would require more than 100.",
     )

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from statsmodels.stats.weightstats import DescrStatsW
+from statsmodels.stats.weightstats import DescrStatsW, ttost_paired
 
-from ablate.stats import mean_interval, paired_difference
+from ablate.stats import mean_interval, paired_difference, summarise
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 11])
@@ -67,3 +67,34 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
         assert interval.high is not None
         covered += interval.low <= 1.0 <= interval.high
     assert stats.binomtest(covered, 2000, 0.9).pvalue > 0.001
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_p_values_agree_with_scipy_and_statsmodels(n: int) -> None:
+    rng = np.random.default_rng(n)
+    variant, baseline = rng.normal(3.42, 0.03, n), rng.normal(3.4, 0.03, n)
+    ours = paired_difference(dict(enumerate(variant.tolist())), dict(enumerate(baseline.tolist())))
+    for tested in (-0.02, 0.0, 0.05):
+        greater = stats.ttest_rel(variant - tested, baseline, alternative="greater").pvalue
+        assert ours.p_above(tested) == pytest.approx(greater)
+        assert ours.p_below(tested) == pytest.approx(1 - greater)
+    tost, _, _ = ttost_paired(variant, baseline, -0.05, 0.05)
+    assert ours.p_within(0.05) == pytest.approx(tost)
+
+
+def test_p_values_without_spread_or_seeds() -> None:
+    flat = summarise([0.25, 0.25])
+    assert (flat.p_above(0.0), flat.p_above(0.25), flat.p_above(0.5)) == (0.0, 1.0, 1.0)
+    assert (flat.p_below(0.0), flat.p_below(0.25), flat.p_below(0.5)) == (1.0, 1.0, 0.0)
+    assert (flat.p_within(0.5), flat.effect_size) == (0.0, None)
+    assert (summarise([9.0]).p_above(0.0), summarise([]).p_below(0.0)) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("n", [3, 5, 12])
+def test_effect_size_is_unbiased(n: int) -> None:
+    rng = np.random.default_rng(n)
+    effects = [summarise(row).effect_size for row in rng.normal(0.04, 0.05, (8000, n)).tolist()]
+    spread = np.std(effects) / math.sqrt(8000)
+    assert np.mean(effects) == pytest.approx(0.8, abs=4 * spread)
+    naive = [row.mean() / row.std(ddof=1) for row in rng.normal(0.04, 0.05, (8000, n))]
+    assert np.mean(naive) > 0.8 + 4 * spread  # which is why it is corrected

@@ -1,0 +1,142 @@
+"""What a number of seeds can tell at a given noise: detectable differences, and how often verdicts are wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import nctdtr, stdtrit
+
+from ablate.stats.paired import PairedDifference
+from ablate.stats.schedule import ERROR, SeedSchedule
+from ablate.stats.simulate import Rate, decide, rate
+from ablate.stats.verdict import POWER
+
+SIMULATED = 2_000
+"""Comparisons simulated for each rate."""
+ENOUGH_RESIDUALS = 100
+"""From this many on the simulation draws from the study's own residuals, with their skew and their tails; below, from
+the normal distribution of the same standard deviation, as the skew of a few values is mostly chance."""
+_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """The spread of a study's paired differences about their means.
+
+    Attributes:
+        sd: Pooled standard deviation over the comparisons, in the unit of the metric.
+        least: The smallest of one comparison.
+        most: The largest of one comparison.
+        comparisons: How many there are with at least two paired seeds.
+        residuals: Differences less their comparison's mean, scaled so that their variance is unbiased.
+    """
+
+    sd: float
+    least: float
+    most: float
+    comparisons: int
+    residuals: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """What a number of seeds can tell.
+
+    Attributes:
+        seeds: Paired seeds of a comparison (the most, with a schedule).
+        tells: How far from the margin a true difference must lie to be decided with 80 % probability.
+        decides_none: Probability that a part whose removal changes nothing is judged `not needed`.
+        false_needed: Share of `needed` among comparisons whose true difference is the margin: the worst case.
+        false_not_needed: Share of `not needed` among the same.
+        mean_seeds: Seeds used, on average, by a comparison with no true difference.
+    """
+
+    seeds: int
+    tells: float
+    decides_none: Rate
+    false_needed: Rate
+    false_not_needed: Rate
+    mean_seeds: float
+
+
+def pooled_noise(differences: Iterable[PairedDifference]) -> Noise | None:
+    """The noise of a study's comparisons; None unless one of them has two paired seeds and some spread."""
+    usable = [paired for paired in differences if paired.n >= 2]
+    if not any(paired.sd for paired in usable):
+        return None
+    freedom = sum(paired.n - 1 for paired in usable)
+    spreads = [paired.sd for paired in usable if paired.sd is not None]
+    squares = math.fsum((paired.n - 1) * sd**2 for paired, sd in zip(usable, spreads, strict=True))
+    residuals = [
+        (value - paired.difference) * math.sqrt(paired.n / (paired.n - 1))
+        for paired in usable
+        for value in paired.values
+        if paired.difference is not None
+    ]
+    return Noise(math.sqrt(squares / freedom), min(spreads), max(spreads), len(usable), tuple(residuals))
+
+
+def detectable(sd: float, seeds: int, power: float = POWER) -> float:
+    """The distance from the margin that a one-sided t-test on this many seeds decides with this probability.
+
+    Raises:
+        ValueError: There are fewer than two seeds.
+    """
+    if seeds < 2:
+        raise ValueError(f"a difference shows no spread below 2 seeds, got {seeds}")
+    critical = -float(stdtrit(seeds - 1, ERROR))
+    low, high = 0.0, 1.0
+    while 1 - nctdtr(seeds - 1, high, critical) < power:
+        low, high = high, 2 * high
+    for _ in range(60):  # the noncentrality, by bisection
+        middle = (low + high) / 2
+        low, high = (middle, high) if 1 - nctdtr(seeds - 1, middle, critical) < power else (low, middle)
+    return high * sd / math.sqrt(seeds)
+
+
+def calibrate(
+    noise: Noise, margin: float, seeds: Sequence[int], schedule: SeedSchedule | None = None
+) -> tuple[Power, ...]:
+    """What each number of fixed seeds can tell at this noise, and then what the schedule can, if there is one."""
+    powers = [_power(noise, margin, count, None) for count in seeds]
+    if schedule is not None:
+        powers.append(_power(noise, margin, schedule.max, schedule))
+    return tuple(powers)
+
+
+def _power(noise: Noise, margin: float, seeds: int, schedule: SeedSchedule | None) -> Power:
+    drawn = _draw(noise, seeds)
+    at_margin, at_none = decide(drawn + margin, margin, schedule), decide(drawn, margin, schedule)
+    return Power(
+        seeds=seeds,
+        tells=detectable(noise.sd, seeds) if schedule is None else _detectable_by_simulation(drawn, schedule),
+        decides_none=rate(at_none.not_needed),
+        false_needed=rate(at_margin.needed),
+        false_not_needed=rate(at_margin.not_needed),
+        mean_seeds=float(at_none.seeds.mean()),
+    )
+
+
+def _draw(noise: Noise, seeds: int) -> NDArray[np.float64]:
+    """Differences without a mean [S, N], from residuals if there are enough of them."""
+    rng = np.random.default_rng(_SEED)
+    if len(noise.residuals) < ENOUGH_RESIDUALS:
+        return rng.normal(0.0, noise.sd, (SIMULATED, seeds))
+    residuals = np.asarray(noise.residuals)
+    centred = residuals - residuals.mean()
+    return rng.choice(centred * (noise.sd / centred.std()), (SIMULATED, seeds))
+
+
+def _detectable_by_simulation(drawn: NDArray[np.float64], schedule: SeedSchedule) -> float:
+    low, high = 0.0, float(drawn.std())
+    while decide(drawn + high, 0.0, schedule).needed.mean() < POWER:
+        low, high = high, 2 * high
+    for _ in range(12):
+        middle = (low + high) / 2
+        decided = decide(drawn + middle, 0.0, schedule).needed.mean()
+        low, high = (middle, high) if decided < POWER else (low, middle)
+    return high

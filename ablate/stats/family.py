@@ -1,0 +1,38 @@
+"""Several comparisons at once: which verdicts of a study hold together.
+
+Each verdict answers a question of its own, declared with its margin, and is wrong at most once in twenty. A sentence
+that joins several ("a, b and c can go") is wrong as soon as one of them is. So the verdicts of a study form two
+families, one for each word: all its comparisons with the baseline tested for `needed`, and all of them tested for
+`not needed`. In each family Holm's procedure says which verdicts hold together: the chance that any of these is wrong
+is at most 5 % in each family, whatever the truth and however the comparisons depend on one another (they share the
+baseline's trials).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ablate.stats.schedule import ERROR
+from ablate.stats.verdict import Verdict
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Holm's adjusted p-values: reject where they lie below an error rate, and it holds for the family."""
+    adjusted, least = {}, 0.0
+    for rank, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[name]))
+        adjusted[name] = least
+    return {name: adjusted[name] for name in p_values}
+
+
+def hold_together(verdicts: Mapping[str, Verdict], error: float = ERROR) -> frozenset[str]:
+    """Names of the `needed` and `not needed` verdicts that hold together, over all comparisons of a study.
+
+    Comparisons that are undecided or diverged count as members of both families.
+    """
+    needed = holm({name: verdict.p_needed for name, verdict in verdicts.items()})
+    not_needed = holm({name: verdict.p_not_needed for name, verdict in verdicts.items()})
+    of_word = {"needed": needed, "not needed": not_needed}
+    return frozenset(
+        name for name, verdict in verdicts.items() if verdict.word in of_word and of_word[verdict.word][name] <= error
+    )

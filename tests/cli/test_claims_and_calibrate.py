@@ -1,0 +1,197 @@
+"""`ablate claims` and `ablate calibrate` on a store that a real space was written to, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_runs import Workplace
+from jsonschema import Draft7Validator
+
+from ablate.errors import SpaceError
+from ablate.spec.named import shipped_spaces
+from ablate.spec.reading import load_space
+from ablate.store import (
+    Environment,
+    PlannedTrial,
+    StudyDraft,
+    TrialOutcome,
+    TrialState,
+    VariantRecord,
+    open_store,
+)
+
+SPACE = """
+name: beliefs
+question: Does the norm matter?
+task: {kind: language_model, data: builtin:python_stdlib, tokenizer: bytes, context: 32}
+model: {family: decoder, depth: 2, width: 16, heads: 2, block: pre_ln}
+training: {steps: 2, batch_size: 2, optimizer: {lr: 1.0e-3}}
+switches:
+  norm: {rms: {}, none: {block.norm: none}}
+  skip: {kept: {}, removed: {block.skips.mixer: 0}}
+design: {kind: leave_one_out, seeds: SEEDS}
+objective: {metric: val_loss, margin: 0.05}
+claims:
+  - {id: skip-matters, says: The skip matters., source: Table 1, expect: worse, left: skip=removed, right: baseline, margin: 0.05}
+  - {id: norm-can-go, expect: not_worse, left: norm=none, right: baseline, margin: 0.05}
+  - {id: size, expect: 20947008, subject: {variant: baseline, quantity: parameters}, tolerance: 0}
+  - {id: order, expect: ordered, order: [baseline, norm=none, skip=removed], margin: 0.001}
+"""  # noqa: E501
+HERE = Environment({"python": "3.12"}, "cpu", "lab", None, None, "ablate study")
+NOW = datetime(2025, 5, 1, tzinfo=UTC)
+EFFECTS = {"baseline": 0.0, "norm=none": 0.02, "skip=removed": 0.5}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds a store whose study tells 0.02 from the margin of 0.05, at a noise of about 0.01."""
+    folder = tmp_path_factory.mktemp("claims")
+    (folder / "beliefs.yaml").write_text(SPACE.replace("SEEDS", "4"), encoding="utf-8")
+    space, rng = load_space(folder / "beliefs.yaml"), np.random.default_rng(2)
+    objective, plain = space.objective.model_dump(mode="json"), space.model_dump(mode="json")
+    with open_store(folder / "studies" / "ablate.db") as store:
+        store.begin_study(
+            StudyDraft(space.name, space.question, "", plain, space.text, objective, "baseline"),
+            [VariantRecord(name, name, {}, {}, 20_947_008) for name in EFFECTS],
+            [PlannedTrial(f"{name}/{seed}", name, seed) for seed in range(4) for name in EFFECTS],
+        )
+        for seed in range(4):
+            loss = 3.0 + rng.normal(0, 0.1)
+            for name, effect in EFFECTS.items():
+                metrics = {"val_loss": loss + effect + rng.normal(0, 0.005)}
+                key, finished = f"{name}/{seed}", TrialState.FINISHED
+                ended = TrialOutcome(key, name, seed, finished, metrics, 2, 1.0, 9, 9.0, None, "", "data", NOW, NOW)
+                store.record_outcome(ended, HERE)
+    return folder
+
+
+def test_a_trained_study_settles_its_claims_also_by_another_name_of_a_variant(place: Workplace) -> None:
+    file = place.folder / place.space(seeds=2)
+    claims = """
+variants: {plain: {norm: none}} # the same variant as norm=none, under which the study keeps it
+claims:
+  - {id: alias, expect: not_worse, left: plain, right: baseline, margin: 1000}
+  - {id: size, expect: 1, subject: {variant: plain, quantity: parameters}}
+  - {id: work, expect: 0, subject: {variant: plain, quantity: flops}, tolerance: 1.0e+12}
+"""
+    file.write_text(file.read_text() + claims, encoding="utf-8")
+    trained = place.run("study", file.name)
+    assert trained.code == 0, trained.err
+    assert "Claims: 2 supported, 1 refuted" in trained.out
+    checked = place.run("claims", "tiny", "--check", "--json")
+    assert checked.code == 1
+    alias, size, work = json.loads(checked.out)
+    assert (alias["verdict"], alias["evidence"]["left"]) == ("supported", "norm=none")
+    parameters = {
+        row["name"]: row["parameters"] for row in json.loads(place.run("show", "tiny", "--json").out)["variants"]
+    }
+    assert (size["verdict"], size["evidence"]["found"]) == ("refuted", parameters["norm=none"])
+    assert (work["verdict"], work["evidence"]["found"] > 0) == ("supported", True)
+    assert "Noise of val_loss" in place.run("calibrate", "tiny").out
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    code = (
+        "import sys; from ablate.cli import main\nsys.argv = ['ablate', *sys.argv[1:]]\n"
+        "try: main()\nfinally: assert not {'torch', 'scipy.stats', 'optuna'} & sys.modules.keys()"
+    )
+    environment = {**os.environ, "COLUMNS": "100"}
+    command = [sys.executable, "-W", "error", "-c", code, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_claims_are_listed(folder: Path) -> None:
+    done = run(folder, "claims", "beliefs")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    assert lines[0] == "Claims: 4 supported"
+    assert "skip-matters  The skip matters.  (Table 1)" in lines
+    assert "    supported: baseline has 20,947,008 parameters" in lines
+    assert run(folder, "claims", "beliefs", "--check").returncode == 0
+    assert "Claims: 4 supported" in run(folder, "show", "beliefs").stdout
+
+
+def test_claims_for_a_program(folder: Path) -> None:
+    plain = json.loads(run(folder, "claims", "beliefs", "--json").stdout)
+    assert [claim["id"] for claim in plain] == ["skip-matters", "norm-can-go", "size", "order"]
+    assert plain == json.loads(run(folder, "show", "beliefs", "--json").stdout)["claims"]
+
+
+def test_check_fails_when_a_claim_is_refuted(folder: Path, tmp_path: Path) -> None:
+    beliefs = load_space(folder / "beliefs.yaml").model_dump(mode="json")
+    beliefs["claims"][0]["expect"] = "not_worse"
+    (tmp_path / "studies").mkdir()
+    copy = tmp_path / "studies" / "ablate.db"
+    copy.write_bytes((folder / "studies" / "ablate.db").read_bytes())
+    with open_store(copy) as store:
+        record = store.study("beliefs")
+        store.begin_study(
+            StudyDraft(record.name, record.question, "", beliefs, "", record.objective, "baseline"),
+            record.variants,
+            record.planned,
+        )
+    assert run(tmp_path, "claims", "beliefs").returncode == 0
+    checked = run(tmp_path, "claims", "beliefs", "--check")
+    assert checked.returncode == 1
+    assert "refuted: skip=removed is at least 0.4" in checked.stdout
+
+
+def test_calibrate_prints_what_seeds_can_tell(folder: Path) -> None:
+    done = run(folder, "calibrate", "beliefs")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Noise of val_loss, paired by seed, over 2 comparisons: 0.0")
+    rows = [line.split() for line in done.stdout.splitlines() if line.strip() and line.split()[0].isdigit()]
+    assert [row[0] for row in rows] == ["2", "3", "4", "5", "7", "10", "15", "20"]
+    plain = json.loads(run(folder, "calibrate", "beliefs", "--json").stdout)
+    assert 0.004 < plain["noise"]["sd"] < 0.012
+    tells = [power["tells"] for power in plain["fixed"]]
+    assert tells == sorted(tells, reverse=True)
+    for power in plain["fixed"]:
+        assert power["false_needed"]["low"] <= 0.055
+        assert power["false_not_needed"]["low"] <= 0.055
+    assert plain["adaptive"] is None
+
+
+def test_a_study_without_trials_cannot_be_calibrated(folder: Path, tmp_path: Path) -> None:
+    with open_store(tmp_path / "studies" / "ablate.db") as store:
+        store.begin_study(
+            StudyDraft("empty", "?", "", {}, "", {"metric": "x", "direction": "minimize", "margin": 1.0}, "baseline"),
+            [VariantRecord("baseline", "b", {}, {}, 1)],
+            [PlannedTrial("b/0", "baseline", 0)],
+        )
+    done = run(tmp_path, "calibrate", "empty")
+    assert done.returncode == 2
+    assert "shows no noise yet" in done.stderr
+    assert "Run it with at least 2 seeds." in " ".join(done.stderr.split())
+    claims = run(tmp_path, "claims", "empty", "--check")
+    assert (claims.returncode, "claims nothing" in claims.stdout) == (0, True)
+
+
+def test_a_claim_that_cannot_be_is_told_with_line_and_column(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    text = SPACE.replace("SEEDS", "4").replace("left: norm=none", "left: norm=non")
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(SpaceError) as caught:
+        load_space(file)
+    line = next(number for number, line in enumerate(text.splitlines(), 1) if "norm=non," in line)
+    message = str(caught.value)
+    assert f"wrong.yaml:{line}:" in message
+    assert "the design trains no variant `norm=non`. Did you mean `norm=none`?" in message
+
+
+def test_the_json_schema_takes_the_claims_and_underlines_mistakes(tmp_path: Path) -> None:
+    from ruamel.yaml import YAML
+
+    validator = Draft7Validator(json.loads((shipped_spaces() / "space.schema.json").read_text(encoding="utf-8")))
+    plain = YAML(typ="safe").load(SPACE.replace("SEEDS", "4"))
+    assert list(validator.iter_errors(plain)) == []
+    for key, value in (("expect", "bettr"), ("margn", 0.1), ("margin", "much")):
+        wrong = {**plain, "claims": [{**plain["claims"][0], key: value}]}
+        assert list(validator.iter_errors(wrong))

@@ -1,0 +1,84 @@
+"""Seeds that are added only where a comparison is still undecided."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from design_contexts import a_context, drive
+from pydantic import ValidationError
+
+from ablate.designs.base import BASELINE, Design, Point
+from ablate.spec.design import DesignSpec
+from ablate.stats import SeedSchedule, judge
+
+SWITCHES = {"plain": ("kept", "worse"), "same": ("kept", "gone"), "noisy": ("kept", "gone")}
+EFFECTS = {"plain=worse": (1.0, 0.02), "same=gone": (0.0, 0.02), "noisy=gone": (0.1, 0.5), BASELINE: (0.0, 0.0)}
+"""Mean and spread of the difference to the baseline; the margin is 0.1."""
+
+
+def design(**changes: object) -> Design:
+    spec = {"kind": "leave_one_out", "seeds": {"start": 3, "max": 12}, **changes}
+    return DesignSpec.parse(spec).build(a_context(SWITCHES))
+
+
+def value(point: Point, seed: int) -> float:
+    mean, spread = EFFECTS[point.name]
+    return random.Random(seed).gauss(3, 0.3) + random.Random(f"{point.name}{seed}").gauss(mean, spread)
+
+
+def test_only_the_undecided_get_more_seeds_and_the_baseline_gets_each() -> None:
+    asked = drive(design(), value)
+    seeds = Counter(proposal.point.name for proposal in asked)
+    assert seeds["plain=worse"] == seeds["same=gone"] == 3
+    assert seeds["noisy=gone"] == seeds[BASELINE] > 3
+
+
+def test_it_stops_where_the_verdict_of_the_schedule_stops() -> None:
+    asked = drive(design(), value)
+    results: dict[str, dict[int, float]] = {}
+    for proposal in asked:
+        results.setdefault(proposal.point.name, {})[proposal.seed] = value(proposal.point, proposal.seed)
+    baseline = results.pop(BASELINE)
+    for values in results.values():
+        verdict = judge(values, baseline, margin=0.1, direction="minimize", schedule=SeedSchedule(3, 12))
+        assert verdict.word != "undecided" or len(values) == 12
+
+
+def test_nothing_is_asked_while_a_trial_of_the_look_is_out() -> None:
+    sequential = design()
+    *told, missing = sequential.ask()
+    for proposal in told:
+        sequential.tell(proposal.point, proposal.seed, value(proposal.point, proposal.seed))
+    assert sequential.ask() == []
+    sequential.tell(missing.point, missing.seed, value(missing.point, missing.seed))
+    assert {proposal.point.name for proposal in sequential.ask()} == {BASELINE, "noisy=gone"}
+
+
+def test_a_diverged_variant_gets_no_more_seeds() -> None:
+    asked = drive(
+        design(), lambda point, seed: None if point.name == "noisy=gone" and seed == 1 else value(point, seed)
+    )
+    assert max(proposal.seed for proposal in asked) == 2
+
+
+def test_a_baseline_that_always_diverges_ends_at_the_last_look() -> None:
+    asked = drive(design(), lambda point, seed: None if point.name == BASELINE else value(point, seed))
+    assert max(proposal.seed for proposal in asked) == 11
+
+
+@pytest.mark.parametrize("kind", ["simplify", "fractional", "search"])
+def test_designs_that_need_one_number_of_seeds_say_so(kind: str) -> None:
+    spec = {"kind": kind, "seeds": {"start": 3, "max": 12}}
+    extra = {"fractional": {"resolution": "III"}, "search": {"points": 4}}.get(kind, {})
+    with pytest.raises(ValidationError, match="the same number of seeds"):
+        DesignSpec.parse({**spec, **extra}).build(a_context(SWITCHES)).ask()
+
+
+@pytest.mark.parametrize(
+    "seeds", [{"start": 3, "max": 3}, {"start": 1, "max": 5}, {"start": 3, "max": 99}, {"start": 3}]
+)
+def test_schedules_that_cannot_be_are_refused(seeds: dict[str, int]) -> None:
+    with pytest.raises(ValidationError):
+        design(seeds=seeds)

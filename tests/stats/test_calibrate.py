@@ -1,0 +1,61 @@
+"""Calibration against statsmodels and simulated truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from statsmodels.stats.power import TTestPower
+
+from ablate.stats import SeedSchedule, summarise
+from ablate.stats.calibrate import Noise, calibrate, detectable, pooled_noise
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 10, 40])
+def test_detectable_difference_agrees_with_statsmodels(seeds: int) -> None:
+    effect = detectable(0.02, seeds) / 0.02
+    assert TTestPower().power(effect, seeds, 0.05, alternative="larger") == pytest.approx(0.8, abs=1e-6)
+    with pytest.raises(ValueError, match="below 2 seeds"):
+        detectable(0.02, 1)
+
+
+def test_noise_is_pooled_over_comparisons() -> None:
+    rng = np.random.default_rng(0)
+    noise = pooled_noise(summarise(rng.normal(truth, 0.02, 3).tolist()) for truth in np.linspace(0, 1, 400))
+    assert noise is not None
+    assert noise.sd == pytest.approx(0.02, rel=0.06)
+    assert np.std(noise.residuals) == pytest.approx(0.02, rel=0.06)  # the scaling makes up for the means
+    assert noise.least < 0.02 < noise.most
+    assert noise.comparisons == 400
+
+
+def test_noise_of_a_hand_made_study() -> None:
+    noise = pooled_noise([summarise([1.0, 3.0]), summarise([0.0, 0.0, 0.0]), summarise([5.0])])
+    assert noise is not None
+    assert noise.sd == pytest.approx((2 / 3) ** 0.5)  # squares 2 and 0, degrees of freedom 1 and 2
+    assert (noise.least, noise.comparisons) == (0.0, 2)
+    assert pooled_noise([summarise([5.0]), summarise([1.0, 1.0])]) is None
+
+
+def test_rates_at_a_known_noise() -> None:
+    normal = Noise(0.02, 0.01, 0.03, 1, ())
+    drawn = Noise(0.02, 0.01, 0.03, 9, tuple(np.random.default_rng(1).normal(0, 0.02, 200).tolist()))
+    for noise in (normal, drawn):
+        three, ten, adaptive = calibrate(noise, 0.05, (3, 10), SeedSchedule(3, 20))
+        for power in (three, ten, adaptive):
+            assert power.false_needed.low <= 0.06
+            assert power.false_not_needed.low <= 0.06
+        assert three.tells > adaptive.tells > detectable(0.02, 20)
+        assert three.decides_none.share == pytest.approx(
+            TTestPower().power(2.5, 3, 0.05, alternative="larger"), abs=0.04
+        )
+        assert (ten.decides_none.share, adaptive.decides_none.share) == (1.0, 1.0)
+        assert (three.mean_seeds, ten.mean_seeds) == (3, 10)
+        assert 3 < adaptive.mean_seeds < 6
+
+
+def test_the_noise_of_a_study_is_drawn_with_its_skew() -> None:
+    # The mean of few exponential values lies below the truth more often than above, so `not needed` is too easy.
+    residuals = tuple((np.random.default_rng(2).exponential(0.02, 300) - 0.02).tolist())
+    (power,) = calibrate(Noise(0.02, 0.02, 0.02, 30, residuals), 0.05, (5,))
+    assert power.false_not_needed.low > 0.06
+    assert power.false_needed.high < 0.05

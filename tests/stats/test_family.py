@@ -1,0 +1,54 @@
+"""Holm's procedure against statsmodels, and the simultaneous error rate of whole studies with a known truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from statsmodels.stats.multitest import multipletests
+
+from ablate.stats import SeedSchedule, Verdict, hold_together, holm, judge
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_agrees_with_statsmodels(p_values: list[float]) -> None:
+    ours = holm({str(i): p for i, p in enumerate(p_values)})
+    assert list(ours.values()) == pytest.approx(multipletests(p_values, method="holm")[1])
+
+
+@pytest.mark.parametrize("schedule", [None, SeedSchedule(3, 8)], ids=["fixed", "sequential"])
+def test_verdicts_that_hold_together_are_all_right_nineteen_times_in_twenty(schedule: SeedSchedule | None) -> None:
+    # Eight comparisons with one baseline. Two are far worse and two do nothing, so that Holm's later steps are reached;
+    # four stand at the margin, where both words are wrong.
+    rng = np.random.default_rng(6)
+    truths, margin, studies, seeds = [0.5, 0.4, 0.0, 0.0, 0.05, 0.05, 0.05, 0.05], 0.05, 500, 8
+    each_needed = needed = each_not_needed = not_needed = stood = 0
+    for _ in range(studies):
+        baseline = dict(enumerate(rng.normal(3.4, 0.01, seeds).tolist()))
+        verdicts: dict[str, Verdict] = {}
+        for i, truth in enumerate(truths):
+            variant = {seed: value + truth + rng.normal(0, 0.015) for seed, value in baseline.items()}
+            verdicts[str(i)] = judge(variant, baseline, margin=margin, direction="minimize", schedule=schedule)
+        together = hold_together(verdicts)
+        wrong = {word: {name for name in "4567" if verdicts[name].word == word} for word in ("needed", "not needed")}
+        each_needed += bool(wrong["needed"])
+        each_not_needed += bool(wrong["not needed"])
+        needed += bool(wrong["needed"] & together)
+        not_needed += bool(wrong["not needed"] & together)
+        stood += {"0", "1", "2", "3"} <= together
+    bound = 0.05 + 3 * (0.05 * 0.95 / studies) ** 0.5
+    assert needed / studies <= bound
+    assert not_needed / studies <= bound
+    assert min(each_needed, each_not_needed) / studies > 0.12  # without the procedure some verdict is often wrong
+    assert stood / studies > 0.9
+
+
+def test_undecided_and_diverged_members_never_stand_but_count() -> None:
+    decided = Verdict("needed", "needed: ...", None, p_needed=0.02, p_not_needed=0.98)
+    undecided = Verdict("undecided", "undecided: ...", 2, p_needed=0.3, p_not_needed=0.7)
+    diverged = Verdict("diverged", "diverged: ...", None)
+    assert hold_together({"a": decided}) == {"a"}
+    assert hold_together({"a": decided, "b": undecided}) == {"a"}  # 2 x 0.02
+    assert hold_together({"a": decided, "b": undecided, "c": diverged}) == frozenset()  # 3 x 0.02
