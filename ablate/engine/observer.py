@@ -18,6 +18,9 @@ class Observer:
     def planned(self, plan: Plan, settled: Collection[str], elsewhere: int, workers: int) -> None:
         """The plan stands; trials with a `settled` key are in the store, `elsewhere` of them from other studies."""
 
+    def extended(self, trials: Collection[Trial], settled: Collection[str]) -> None:
+        """The design asks for trials that the plan did not know; those with a `settled` key are in the store."""
+
     def reused(self, trial: Trial) -> None:
         """A trial was about to start when another study of the store settled it."""
 

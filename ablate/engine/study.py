@@ -165,7 +165,10 @@ class _Driver:
         new = {trial.key: trial for trial in trials}
         self.trials |= new
         self.ledger.extend(new.values())
-        for record in self.ledger.settled(new.values()).values():
+        settled = self.ledger.settled(new.values())
+        if new:
+            self.observer.extended(new.values(), settled.keys())
+        for record in settled.values():
             self.reuse(record)
 
     def start(self, trial: Trial, attempt: int) -> None:

@@ -99,6 +99,12 @@ class Display(Observer):
         """See `Observer.started`."""
         self._running[trial.key] = _Row(trial)
 
+    def extended(self, trials: Collection[Trial], settled: Collection[str]) -> None:
+        """See `Observer.extended`."""
+        self._total += len(trials)
+        self._done += len(settled)
+        self._left_flops += sum(trial.variant.flops for trial in trials if trial.key not in settled)
+
     def reused(self, trial: Trial) -> None:
         """See `Observer.reused`."""
         self._done += 1
