@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ablate.cli import app
+from ablate.spec.design import DESIGNS
 from ablate.spec.reading import load_space
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
@@ -73,3 +74,8 @@ def test_the_table_of_commands_is_complete() -> None:
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(((?!https?:)[^)#]+)\)", README))))
 def test_local_links_lead_somewhere(link: str) -> None:
     assert (Path(__file__).parent.parent / link).exists()
+
+
+def test_the_table_of_designs_is_complete() -> None:
+    table = README.partition("| `design.kind` |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == set(DESIGNS.members())
