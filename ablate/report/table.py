@@ -43,7 +43,7 @@ def print_study(report: StudyReport, console: Console) -> None:
         print_claims(report.claims, console)
 
 
-def study_svg(report: StudyReport, width: int = WIDE) -> str:
+def study_svg(report: StudyReport, width: int = 140) -> str:
     """What `print_study` prints, as an SVG picture of a terminal `width` columns wide."""
     console = Console(record=True, width=width, file=StringIO(), force_terminal=True, color_system="truecolor")
     print_study(report, console)
