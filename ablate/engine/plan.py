@@ -105,7 +105,9 @@ class Planner:
         if digest not in self.variants:
             prepared = self.prepare(spec)
             shape = prepared.task.shape
-            cost = model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context)
+            cost = model_cost(
+                spec.model, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes
+            )
             self.variants[digest] = PlannedVariant(
                 name=point.name,
                 settings=dict(point.settings),

@@ -27,6 +27,8 @@ class MixerContext:
         context: The longest input in tokens.
         causal: Whether position t may see positions after t.
         init_std: Standard deviation of normal initial values.
+        positions: Relative positions that the mixer itself applies (`rotary`, `alibi`), else `none`.
+        cross: Whether keys and values are read from another sequence.
     """
 
     pack: int
@@ -36,6 +38,8 @@ class MixerContext:
     context: int
     causal: bool
     init_std: float = 0.02
+    positions: str = "none"
+    cross: bool = False
 
 
 class MixerSpec(Kinded):
@@ -52,6 +56,10 @@ class MixerSpec(Kinded):
     """Whether the mixer can see both sides, so that an encoder may use it."""
     uses_heads: ClassVar[bool] = False
     """Whether it splits the width into heads, so that their number must divide it."""
+    relative_positions: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of relative position that it can apply (`rotary`, `alibi`)."""
+    cross_form: ClassVar[bool] = False
+    """Whether it can read keys and values from another sequence: `forward(x, padding, memory, memory_padding)`."""
     pack_aware: ClassVar[bool] = True
     """Whether its module keeps the pack axis K apart. False: written for [B, T, D], wrapped, never fused."""
 

@@ -68,7 +68,8 @@ class _Generator(GenerateJsonSchema):
 
     def tuple_schema(self, schema: Any) -> JsonSchemaValue:
         plain = super().tuple_schema(schema)
-        plain["items"] = plain.pop("prefixItems")
+        if "prefixItems" in plain:
+            plain["items"] = plain.pop("prefixItems")
         return plain
 
     def generate(self, schema: CoreSchema, mode: Any = "validation") -> JsonSchemaValue:

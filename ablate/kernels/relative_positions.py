@@ -1,0 +1,32 @@
+"""Positions that attention applies itself: rotary embeddings of queries and keys, and ALiBi's bias of the logits."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_BASE = 10000.0
+
+
+def rotate(x: Tensor) -> Tensor:
+    """Rotary embedding (arXiv:2104.09864): pair (i, i + d/2) of position t turns by t·10000^(-2i/d).
+
+    Args:
+        x: Queries or keys [..., T, d], d even.
+
+    Returns:
+        The same shape; products of rotated queries and keys depend on the distance of their positions alone.
+    """
+    length, width = x.shape[-2:]
+    pair = torch.arange(width // 2, device=x.device, dtype=torch.float32)
+    angle = torch.arange(length, device=x.device, dtype=torch.float32)[:, None] * _BASE ** (-2.0 * pair / width)
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    left, right = x[..., : width // 2], x[..., width // 2 :]
+    return torch.cat([left * cos - right * sin, left * sin + right * cos], -1)
+
+
+def alibi_bias(heads: int, length: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """ALiBi (arXiv:2108.12409): -m_h·|i - j| with slopes m_h = 2^(-8h/H), h = 1 ... H, as [H, T, T]."""
+    slope = 2.0 ** (-8.0 * torch.arange(1, heads + 1, device=device, dtype=dtype) / heads)
+    position = torch.arange(length, device=device, dtype=dtype)
+    return -slope[:, None, None] * (position[:, None] - position[None, :]).abs()
