@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from ablate.kernels.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
+from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
 from ablate.kernels.random_features import fourier, log_positive, scaled, usual_samples, xavier_uniform
 from ablate.pack import Linear, Packed, constant, normal, zeros
 from ablate.spec.cost import Cost, linear_cost

@@ -22,7 +22,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ablate.kernels.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
+from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
 from ablate.kernels.random_features import fourier, log_positive, scaled, usual_samples, xavier_uniform
 from ablate.pack import normal
 from ablate.pack.initial import Initial

@@ -17,7 +17,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.kernels.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
+from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
 from ablate.spec.cost import Cost
 from ablate.spec.mixer import MixerContext, MixerSpec
 

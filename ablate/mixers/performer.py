@@ -25,7 +25,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ablate.kernels.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
+from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
 from ablate.kernels.random_features import log_positive, orthogonal_directions, scaled
 from ablate.spec.cost import Cost
 from ablate.spec.mixer import MixerContext, MixerSpec

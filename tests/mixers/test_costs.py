@@ -28,6 +28,8 @@ from ablate.pack import initialise
 from ablate.spec.block import BlockSpec
 from ablate.spec.mixer import MixerContext, MixerSpec
 
+pytestmark = pytest.mark.usefixtures("countable_products")
+
 half = Fraction(1, 2)
 
 

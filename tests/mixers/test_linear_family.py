@@ -18,6 +18,8 @@ from ablate.spec.block import BlockSpec
 from ablate.spec.mixer import MixerContext, MixerSpec
 from ablate.spec.named import named_block
 
+pytestmark = pytest.mark.usefixtures("countable_products")
+
 FEATURES: list[MixerSpec] = [
     LinearSpec(),
     PerformerSpec(),

@@ -19,6 +19,8 @@ from ablate.mixers.synthesizer import SynthesizerSpec
 from ablate.pack import initialise
 from ablate.spec.mixer import MixerContext, MixerSpec
 
+pytestmark = pytest.mark.usefixtures("countable_products")
+
 D, H = 32, 2
 
 LINEAR: list[MixerSpec] = [

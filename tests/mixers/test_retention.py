@@ -114,5 +114,3 @@ def test_all_padding_gives_no_nan() -> None:
     y = mixer(x, torch.zeros(K, B, 7, dtype=torch.bool))
     assert y.isfinite().all()
     assert torch.autograd.grad(y.sum(), x)[0].isfinite().all()
-
-

@@ -49,9 +49,7 @@ class FeatureAttention(nn.Module):
         q, k, v = (
             project(x).unflatten(-1, (self.heads, -1)).transpose(2, 3) for project in (self.query, self.key, self.value)
         )
-        attend = (
-            linear_attention.normalised_from_logs if self.features.logarithmic else linear_attention.normalised
-        )
+        attend = linear_attention.normalised_from_logs if self.features.logarithmic else linear_attention.normalised
         # Together, so that what φ makes from its own parameters is made once.
         features_q, features_k = self.features(torch.cat([q, k], 1)).chunk(2, 1)
         real = None if padding is None else padding.unsqueeze(2)  # [K, B, 1, T]
@@ -60,9 +58,7 @@ class FeatureAttention(nn.Module):
         return mixed
 
 
-def feature_attention_cost(
-    context: MixerContext, length: int, size: int, feature: Cost, *, logarithmic: bool
-) -> Cost:
+def feature_attention_cost(context: MixerContext, length: int, size: int, feature: Cost, *, logarithmic: bool) -> Cost:
     """Cost of the four maps, of φ and of the sums.
 
     Args:
