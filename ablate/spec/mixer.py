@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from ablate.spec.base import Family, Kinded, OneOf
@@ -80,6 +80,15 @@ class MixerSpec(Kinded):
     @abstractmethod
     def cost(self, context: MixerContext, length: int) -> Cost:
         """Cost of the forward pass over one sequence of `length` tokens in training."""
+
+    def step_cost(self, context: MixerContext, position: int) -> Cost:
+        """Cost of token `position` (from 1) in causal inference, what the tokens before it left being kept.
+
+        It is what the token adds to the cost of a sequence; a kind whose training takes another way overrides this.
+        """
+        whole = self.cost(context, position)
+        token = whole + self.cost(context, position - 1) * -1
+        return replace(token, parameters=whole.parameters, activations=0)
 
 
 Mixer = Annotated[MixerSpec, OneOf]
