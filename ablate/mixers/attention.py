@@ -224,7 +224,7 @@ class AttentionSpec(MixerSpec):
             divisions=length * d if "gamma" in self.shaping.gains() else 0,
             activations=terms * length * d,
         )
-        return maps + core + shaping
+        return maps + core + shaping + _position_cost(context, length, d_kv, pairs)
 
 
     def _norm_cost(self, length: int, d: int, d_kv: int, d_h: int) -> Cost:
@@ -238,6 +238,14 @@ class AttentionSpec(MixerSpec):
             divisions=elements,
             activations=elements,
         )
+
+
+def _position_cost(context: MixerContext, length: int, d_kv: int, pairs: int) -> Cost:
+    """Rotary: four products and two sums for each pair of queries and keys; ALiBi: a sum for each logit."""
+    if context.positions == "rotary":
+        elements = length * (context.width + d_kv)
+        return Cost(multiplications=2 * elements, additions=elements)
+    return Cost(additions=context.heads * pairs if context.positions == "alibi" else 0)
 
 
 def _query_start(shaping: ShapingSpec) -> str:

@@ -22,9 +22,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
 from ablate.kernels.random_features import fourier, log_positive, scaled, usual_samples, xavier_uniform
 from ablate.pack import normal
+from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
 from ablate.pack.initial import Initial
 from ablate.spec.cost import Cost
 from ablate.spec.mixer import MixerContext, MixerSpec

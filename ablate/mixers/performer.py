@@ -25,8 +25,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
 from ablate.kernels.random_features import log_positive, orthogonal_directions, scaled
+from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
 from ablate.spec.cost import Cost
 from ablate.spec.mixer import MixerContext, MixerSpec
 

@@ -1,4 +1,7 @@
-"""Pooling of an encoder's tokens and the small MLP from there to the classes. Shapes: K pack, B batch, T tokens, D width."""
+"""Pooling of an encoder's tokens and the small MLP from there to the classes.
+
+Shapes: K pack, B batch, T tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,12 @@ class Classifier(nn.Module):
 
 
 def pool(kind: str, x: Tensor, padding: Tensor | None) -> Tensor:
-    """[K, B, T, D] to [K, B, D]: the first token (the CLS token, if there is one), or the mean of the real tokens."""
-    if kind != "mean":
-        return x[:, :, 0]
+    """[K, B, T, D] to [K, B, D]: the first real token (CLS, if there is one), or the mean of the real ones."""
     if padding is None:
-        return x.mean(2)
+        return x.mean(2) if kind == "mean" else x[:, :, 0]
+    if kind != "mean":
+        first = padding.int().argmax(2)[..., None, None]  # of equal ones argmax gives the first
+        return x.take_along_dim(first, 2).squeeze(2)
     real = padding.unsqueeze(-1).to(x.dtype)
     return (x * real).sum(2) / real.sum(2).clamp(min=1)
 

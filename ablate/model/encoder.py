@@ -83,9 +83,7 @@ class DualEncoder(Pooled):
         self.interaction = spec.head.features == "interaction"
         self.head = Classifier(spec.head, pack, _features(spec), classes, spec.init_std)
 
-    def forward(
-        self, a: Tensor, b: Tensor, a_padding: Tensor | None = None, b_padding: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, a: Tensor, b: Tensor, a_padding: Tensor | None = None, b_padding: Tensor | None = None) -> Tensor:
         """Token ids [K, B, T] and [K, B, S] to logits [K, B, C]."""
         left, right = self.pooled(a, a_padding), self.pooled(b, b_padding)
         features = [left, right, left * right, left - right] if self.interaction else [left, right]
@@ -119,7 +117,8 @@ def _pooled_cost(spec: ModelSpec, vocabulary: int, context: int, length: int) ->
     assert spec.head is not None
     cls = spec.head.pooling == "cls"
     stack = stack_cost(spec, vocabulary, context, length + cls, spec.mixer_context(context))
-    return stack + Cost(parameters=spec.width if cls else 0, additions=length * spec.width * (spec.head.pooling == "mean"))
+    sums = length * spec.width if spec.head.pooling == "mean" else 0
+    return stack + Cost(parameters=spec.width if cls else 0, additions=sums)
 
 
 def _features(spec: ModelSpec) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
@@ -21,9 +22,9 @@ class HeadSpec(Spec):
     """What an encoder's tokens become: one vector (pooling), then a small MLP to the classes."""
 
     pooling: Literal["cls", "mean", "first"] = "cls"
-    """`cls`: a learnt token before the first, which gets no position; `mean`: over the real tokens; `first`: the first
-    token (what Long Range Arena's dual encoder reads)."""
-    hidden: tuple[int, ...] = ()
+    """`cls`: a learnt token before the first, to which no position is added; `mean`: over the real tokens; `first`: the
+    first real token (what Long Range Arena's dual encoder reads)."""
+    hidden: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Widths of hidden layers between the pooled vector and the classes."""
     activation: Literal["relu", "gelu", "silu"] = "gelu"
     """Nonlinearity of the hidden layers."""
@@ -63,7 +64,8 @@ class ModelSpec(Spec):
     head: HeadSpec | None = None
     """The classifier of an encoder or dual encoder."""
     decoder: CrossSpec | None = None
-    """The decoder of an encoder-decoder; its blocks are `block` with a cross-attention sub-layer between the two."""
+    """The decoder of an encoder-decoder; its blocks are `block` (`exceptions` and `pattern` are of the encoder) with a
+    cross-attention sub-layer between the two."""
     positions: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "learned"
     """`learned` and `sinusoidal` are added to the token embedding; `rotary` and `alibi` are applied by the mixers."""
     embedding_scale: Literal["none", "sqrt_width"] = "none"
@@ -87,12 +89,10 @@ class ModelSpec(Spec):
     @model_validator(mode="after")
     def _is_a_model(self) -> Self:
         self._check_family()
-        for home, block in self._layers():
-            self._check_mixer((*home, "mixer"), block.mixer)
-            if self.decoder is not None:
-                self._check_decoder_block(home, block)
+        for home, mixer, causal, cross in self._mixers():
+            self._check_mixer(home, mixer, causal=causal, cross=cross)
         if self.decoder is not None:
-            self._check_mixer(("decoder", "mixer"), self.decoder.mixer)
+            self._check_decoder_block(self.block)
         return self
 
     def _check_family(self) -> None:
@@ -101,7 +101,7 @@ class ModelSpec(Spec):
         if has_head not in heads[self.family]:
             need = "needs a `head`" if not has_head else "gives tokens, and has no `head`"
             remedy = "Add `head: {pooling: cls}`." if not has_head else "Leave `head` out, or set `family: encoder`."
-            raise refusal(("head",), self.head, f"a {self.family} {need}", remedy)
+            raise refusal(("head",), self.head, f"{self._a_family} {need}", remedy)
         if (self.decoder is not None) != (self.family == "encoder_decoder"):
             need = "needs a `decoder`" if self.decoder is None else "has no `decoder` part"
             remedy = (
@@ -109,29 +109,28 @@ class ModelSpec(Spec):
                 if self.decoder is None
                 else "Leave `decoder` out, or set `family: encoder_decoder`."
             )
-            raise refusal(("decoder",), self.decoder, f"a {self.family} {need}", remedy)
+            raise refusal(("decoder",), self.decoder, f"{self._a_family} {need}", remedy)
         if self.head is not None and self.head.features == "interaction" and self.family != "dual_encoder":
             raise refusal(
                 ("head", "features"),
                 "interaction",
-                f"interactions are between two texts, and an {self.family} reads one",
+                f"interactions are between two texts, and {self._a_family} reads one",
                 "Leave `features` out, or set `family: dual_encoder`.",
             )
 
-    def _check_mixer(self, home: tuple[str, ...], mixer: MixerSpec) -> None:
-        cross = home[0] == "decoder"
-        if self.family in ("decoder", "encoder_decoder") and not cross and not mixer.causal_form:
+    def _check_mixer(self, home: tuple[str, ...], mixer: MixerSpec, *, causal: bool, cross: bool) -> None:
+        if causal and not mixer.causal_form:
             raise refusal(
                 (*home, "kind"),
                 mixer.kind_name(),
-                f"a {self.family} must hide the future, and {mixer.kind_name()} has no causal form",
+                f"{self._a_family} must hide the future, and {mixer.kind_name()} has no causal form",
                 "Choose a mixer that `ablate kinds` lists as causal.",
             )
-        if self.family != "decoder" and not mixer.bidirectional_form:
+        if not causal and not mixer.bidirectional_form:
             raise refusal(
                 (*home, "kind"),
                 mixer.kind_name(),
-                f"an {self.family} sees both sides, and {mixer.kind_name()} has only a causal form",
+                f"{self._a_family} sees both sides, and {mixer.kind_name()} has only a causal form",
                 "Choose a mixer that `ablate kinds` lists as bidirectional.",
             )
         if cross and not mixer.cross_form:
@@ -141,7 +140,7 @@ class ModelSpec(Spec):
                 f"{mixer.kind_name()} cannot read keys and values from another sequence",
                 "Set `decoder.mixer: attention`.",
             )
-        if self.positions in ("rotary", "alibi") and self.positions not in mixer.relative_positions:
+        if self.positions in ("rotary", "alibi") and not cross and self.positions not in mixer.relative_positions:
             raise refusal(
                 ("positions",),
                 self.positions,
@@ -157,13 +156,15 @@ class ModelSpec(Spec):
                 f"Set `heads: {near}`, or a width that is a multiple of {self.heads}.",
             )
 
-    def _check_decoder_block(self, home: tuple[str, ...], block: BlockSpec) -> None:
+    @staticmethod
+    def _check_decoder_block(block: BlockSpec) -> None:
         plain = block.arrangement == "sequential" and block.skips == SkipsSpec() and block.mlp.kind != "none"
         if not plain or block.gains != GainsSpec():
             raise refusal(
-                home,
+                ("block",),
                 block.arrangement,
-                "the blocks of an encoder-decoder are sequential, with an MLP, one skip round each part and no gains",
+                "the blocks of a decoder that reads an encoder are sequential, with an MLP, one skip round each part "
+                "and no gains",
                 "Use a block such as `post_ln` or `pre_ln`.",
             )
 
@@ -173,12 +174,9 @@ class ModelSpec(Spec):
         Raises:
             ValidationError: With the path below this spec.
         """
-        mixers = [((*home, "mixer"), block.mixer, False) for home, block in self._layers()]
-        if self.decoder is not None:
-            mixers.append((("decoder", "mixer"), self.decoder.mixer, True))
-        for home, mixer, cross in mixers:
+        for home, mixer, causal, cross in self._mixers():
             try:
-                mixer.check(self.mixer_context(context, cross=cross))
+                mixer.check(self.mixer_context(context, causal=causal, cross=cross))
             except ValidationError as error:
                 raise below(home, error) from None
 
@@ -203,22 +201,26 @@ class ModelSpec(Spec):
             causal: Whether the future is hidden; None: as the family has it.
             cross: Whether keys and values come from another sequence.
         """
+        causal = self.causal if causal is None else causal
         # A CLS token stands before the text.
         extra = 1 if self.head is not None and self.head.pooling == "cls" else 0
         return MixerContext(
             pack=pack,
             width=self.width,
             heads=self.heads,
-            depth=self.depth,
+            depth=self.decoder.depth if self.decoder is not None and (causal or cross) else self.depth,
             context=context + extra,
-            causal=(self.causal if causal is None else causal) and not cross,
+            causal=causal and not cross,
             init_std=self.init_std,
             positions=self.positions if self.positions in ("rotary", "alibi") and not cross else "none",
             cross=cross,
         )
 
     def canonical(self) -> Any:
-        """As any spec, but `block`, `depth`, `exceptions` and `pattern` are written as runs of equal layers."""
+        """As any spec, but `depth`, `exceptions` and `pattern` are written as runs of equal layers.
+
+        So is `block`, but that it stays beside them where a decoder is made of it.
+        """
         plain = super().canonical()
         runs: list[list[Any]] = []
         for block in self.blocks:
@@ -227,10 +229,22 @@ class ModelSpec(Spec):
                 runs[-1][0] += 1
             else:
                 runs.append([1, layer])
-        for name in ("block", "depth", "exceptions", "pattern"):
+        for name in ("depth", "exceptions", "pattern", *(() if self.decoder is not None else ("block",))):
             plain.pop(name, None)
         plain["layers"] = runs
         return plain
+
+    @property
+    def _a_family(self) -> str:
+        return f"{'an' if self.family.startswith('e') else 'a'} {self.family}"
+
+    def _mixers(self) -> Iterator[tuple[tuple[str, ...], MixerSpec, bool, bool]]:
+        """Every mixer: where it is written, itself, whether it hides the future, whether it reads another sequence."""
+        for home, block in self._layers():
+            yield (*home, "mixer"), block.mixer, self.causal, False
+        if self.decoder is not None:
+            yield ("block", "mixer"), self.block.mixer, True, False
+            yield ("decoder", "mixer"), self.decoder.mixer, False, True
 
     def _layers(self) -> list[tuple[tuple[str, ...], BlockSpec]]:
         """For every layer, where it is written (`block`, or the exception that was laid over it last) and its spec."""

@@ -100,7 +100,7 @@ def blocks(draw: st.DrawFn) -> Plain:
     if mlp != "none":
         optional = {
             "ratio": st.sampled_from([4, 4.0, 2, 2.5]),
-            "activation": st.sampled_from(["relu", "gelu", "silu"]),
+            "activation": st.sampled_from(["relu", "gelu", "silu", "gelu_tanh"]),
             "bias": st.booleans(),
         }
         plain["mlp"] = draw(st.fixed_dictionaries({"kind": st.just(mlp)}, optional=optional))
