@@ -35,7 +35,7 @@ class Keys(NamedTuple):
 
 def attend(q: Tensor, sources: Sequence[Keys]) -> Tensor:
     """softmax(q·Kᵀ/√d)·V over all sources together: q [P, H, n, b, d] to the same."""
-    q = q / math.sqrt(q.shape[-1])
+    q = (q / math.sqrt(q.shape[-1])).contiguous()  # or the product with each source would keep a copy of its own
     logits = [_product(q, source.keys.mT).masked_fill(~source.visible, -math.inf) for source in sources]
     weights = torch.split(torch.cat(logits, -1).softmax(-1), [part.shape[-1] for part in logits], -1)
     parts = [_product(weight, source.values) for weight, source in zip(weights, sources, strict=True)]
@@ -143,15 +143,17 @@ def maps_cost(length: int, width: int, maps: int = 4) -> Cost:
     )
 
 
-def attention_cost(length: int, width: int, heads: int, pairs: int, *, fused: bool = False) -> Cost:
+def attention_cost(length: int, width: int, heads: int, pairs: int, *, fused: bool = False, block: int = 1) -> Cost:
     """Cost of softmax attention where each head makes `pairs` logits for `length` queries, masked ones counted.
 
-    A fused kernel keeps no weights.
+    A fused kernel keeps no weights; in blocks of `block` tokens, those that fill up the last one are kept as well.
     """
+    tokens = length + -length % block
+    weights = 0 if fused else -(-pairs * tokens // max(1, length)) * heads
     return Cost(
         multiplications=2 * pairs * width,
         additions=pairs * (width - heads) + (pairs - length) * (width + heads),
         divisions=2 * pairs * heads,
         exponentiations=pairs * heads,
-        activations=3 * length * width + (0 if fused else pairs * heads),
+        activations=3 * tokens * width + weights,
     )

@@ -60,14 +60,19 @@ def kept(length: int, d: int, e: int, decay: Literal["none", "head", "channel"] 
     With decay `head` the decay is taken to have no gradient; with `channel`, to have one.
     """
     chunk = _no_longer(CHUNK, length)
-    tokens = length + -length % chunk
+    tokens = padded(length)
     inputs, states = tokens * (2 * d + e), tokens // chunk * d * e
     if decay == "none":
         return inputs + states + tokens * chunk
     if decay == "head":
         return inputs + states + tokens * (e + 2 * chunk + 2)
-    scales = chunk.bit_length() - 1  # at each, half of q and k is faded, its factors kept too, and half of v is copied
-    return inputs + 2 * states + tokens * (d * (4 + 2 * scales) + e * (2 + scales) // 2 + chunk // 2)
+    scales = chunk.bit_length() - 1  # at each, half of q and k is faded, and its factors are kept too
+    return inputs + 2 * states + tokens * (d * (2 + 2 * scales) + e + chunk // 2)
+
+
+def padded(length: int) -> int:
+    """Tokens when the last chunk is filled up."""
+    return length + -length % _no_longer(CHUNK, length)
 
 
 def normalised(
@@ -123,7 +128,8 @@ def _no_longer(chunk: int, length: int) -> int:
 
 
 def _chunks(x: Tensor, pad: int, chunk: int) -> Tensor:
-    return torch.unflatten(F.pad(x, (0, 0, 0, pad)) if pad else x, -2, (-1, chunk))  # [..., n, C, width]
+    # Contiguous, or every product would copy it and keep its own copy.
+    return torch.unflatten(F.pad(x, (0, 0, 0, pad)) if pad else x.contiguous(), -2, (-1, chunk))  # [..., n, C, width]
 
 
 def _exp(log_weights: Tensor, like: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 import torch
@@ -189,14 +190,23 @@ class AttentionSpec(MixerSpec):
         """See `MixerSpec.build`."""
         return Attention(self, context)
 
+    def cache(self, context: MixerContext, length: int) -> int:
+        """See `MixerSpec.cache`: keys and values, or the state Σ kᵀ·v of each head; and the sum of values for C."""
+        d_h = context.width // context.heads
+        if self.matmul_order == "kv_first":
+            return context.heads * d_h * d_h
+        centre = context.width if self.shaping.kind == "shaped" else 0
+        return 2 * length * d_h * (self.kv_heads or context.heads) + centre
+
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`; with softmax and dense maps this is Table 3 of arXiv:2308.07661."""
         d, h = context.width, context.heads
         d_h = d // h
         d_kv = d_h * (self.kv_heads or h)
-        maps = linear_cost(length, d, d, bias=self.query_key_bias) + linear_cost(length, d, d_kv, bias=self.query_key_bias)
+        bias = self.query_key_bias
+        maps = linear_cost(length, d, d, bias=bias) + linear_cost(length, d, d_kv, bias=bias)
         maps += self.value.cost(length, d, d_kv) + self.output.cost(length, d, d)
-        maps += self._norm_cost(length, d, d_kv, d_h)
+        maps = replace(maps, activations=self._kept(context, length)) + self._norm_cost(length, d, d_kv, d_h)
         pairs = length * (length + 1) // 2 if context.causal else length * length
         if self.matmul_order == "kv_first":
             # Causal: a state d_h x d_h for each head gets one product a token, and each token reads it.
@@ -204,13 +214,11 @@ class AttentionSpec(MixerSpec):
                 multiplications=2 * length * d * d_h,
                 additions=length * d * d_h + length * d * (d_h - 1),
                 divisions=0 if self.scale == "none" else length * d,
-                activations=3 * length * d,
             )
         else:
             products = Cost(
                 multiplications=2 * pairs * d,
                 additions=pairs * (d - h) + (pairs - length) * d,
-                activations=3 * length * d,
             )
             softmax = Cost(additions=(pairs - length) * h, divisions=pairs * h, exponentiations=pairs * h)
             scale = Cost(divisions=0 if self.scale == "none" else pairs * h)
@@ -222,10 +230,31 @@ class AttentionSpec(MixerSpec):
             multiplications=terms * length * d,
             additions=max(0, terms - 1) * length * d + (length * d if "gamma" in self.shaping.gains() else 0),
             divisions=length * d if "gamma" in self.shaping.gains() else 0,
-            activations=terms * length * d,
         )
         return maps + core + shaping + _position_cost(context, length, d_kv, pairs)
 
+    def _kept(self, context: MixerContext, length: int) -> int:
+        """Scalars that autograd keeps, each once: one input for all maps, heads, products, what shaping adds up."""
+        elements, d_h = length * context.width, context.width // context.heads
+        square = context.heads * length * length
+        values = 0 if isinstance(self.value, IdentitySpec) else 1  # else they are a view of the input
+        mapped = 0 if isinstance(self.output, IdentitySpec) else 1
+        heads = (3 + values) * elements  # the input, queries, keys and values
+        shaped = self.shaping.kind != "none"
+        if self.dropout > 0:
+            # A is made: before and after dropout, and the noise; shaping keeps it in between.
+            return heads + (3 + shaped * (not self.softmax)) * square + mapped * elements
+        if self.softmax:
+            bias = square if context.positions == "alibi" else 0
+            result = elements + length * context.heads  # with the logarithm of each row's sum
+            centre = elements if self.shaping.kind == "shaped" and context.causal else 0
+            return heads + bias + result + centre + (mapped * elements if shaped else 0)
+        results = (mapped + shaped) * elements
+        if self.matmul_order == "qk_first":
+            return heads + square + results
+        if not context.causal:
+            return heads + context.heads * d_h * d_h + results
+        return elements + context.heads * linear_attention.kept(length, d_h, d_h) + results
 
     def _norm_cost(self, length: int, d: int, d_kv: int, d_h: int) -> Cost:
         if self.query_key_norm == "none":
@@ -236,7 +265,7 @@ class AttentionSpec(MixerSpec):
             multiplications=2 * elements,
             additions=elements,
             divisions=elements,
-            activations=elements,
+            activations=2 * elements,  # what goes in, and what is multiplied by the gain
         )
 
 

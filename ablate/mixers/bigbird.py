@@ -64,7 +64,7 @@ class BigBirdSpec(MixerSpec):
         """See `MixerSpec.cost`."""
         b, d = self.block, context.width
         ends = min(2 * b, length)
-        ordinary = attention_cost(length, d, context.heads, length * b * (5 + self.random_blocks))
+        ordinary = attention_cost(length, d, context.heads, length * b * (5 + self.random_blocks), block=b)
         copied = Cost(activations=2 * length * d * (2 + self.random_blocks))
         rows = attention_cost(ends, d, context.heads, ends * length, fused=True)
         return maps_cost(length, d) + ordinary + copied + rows

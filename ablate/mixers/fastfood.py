@@ -29,7 +29,7 @@ from torch import Tensor
 from ablate.kernels.hadamard import hadamard
 from ablate.kernels.random_features import fourier, log_positive, scaled
 from ablate.pack import normal
-from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
+from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
 from ablate.spec.mixer import MixerContext, MixerSpec
 
@@ -49,6 +49,11 @@ class FastFoodSpec(MixerSpec):
         """See `MixerSpec.build`."""
         features = FourierFastFood if self.form == "rks" else PositiveFastFood
         return FeatureAttention(context, features(context.pack, context.width // context.heads))
+
+    def cache(self, context: MixerContext, length: int) -> int:
+        """See `MixerSpec.cache`: the state and the sum of features."""
+        n = _power_of_two(context.width // context.heads)
+        return state_size(context, 2 * n + 1 if self.form == "rks" else n)
 
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`."""

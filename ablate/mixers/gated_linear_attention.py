@@ -50,6 +50,11 @@ class GatedLinearAttentionSpec(MixerSpec):
         """See `MixerSpec.build`."""
         return GatedLinearAttention(self, context)
 
+    def cache(self, context: MixerContext, length: int) -> int:
+        """See `MixerSpec.cache`: the state."""
+        d_v = context.width // context.heads
+        return context.width * _key_width(d_v)
+
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`; in recurrent form: one decay, one product k·v and one reading of the state a token."""
         d, h, vectors = context.width, context.heads, length * context.heads

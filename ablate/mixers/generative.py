@@ -29,7 +29,7 @@ from torch import Tensor
 
 from ablate.kernels.random_features import fourier, log_positive, scaled, usual_samples, xavier_uniform
 from ablate.pack import Linear, Packed, constant, normal, zeros
-from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
+from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.mixer import MixerContext, MixerSpec
 
@@ -55,6 +55,11 @@ class GenerativeSpec(MixerSpec):
         features = FourierGenerative if self.form == "rks" else PositiveGenerative
         d_h = context.width // context.heads
         return FeatureAttention(context, features(context.pack, d_h, self._samples(context)))
+
+    def cache(self, context: MixerContext, length: int) -> int:
+        """See `MixerSpec.cache`: the state and the sum of features."""
+        r = self._samples(context)
+        return state_size(context, 2 * r + 1 if self.form == "rks" else r)
 
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`; the directions are made once a pass."""

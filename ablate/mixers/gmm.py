@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ablate.kernels.random_features import fourier, log_positive, scaled, usual_samples, xavier_uniform
 from ablate.pack import normal
-from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
+from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.pack.initial import Initial
 from ablate.spec.cost import Cost
 from ablate.spec.mixer import MixerContext, MixerSpec
@@ -48,6 +48,11 @@ class GmmSpec(MixerSpec):
         mixture = FourierMixture if self.form == "rks" else PositiveMixture
         d_h = context.width // context.heads
         return FeatureAttention(context, mixture(context.pack, context.heads, d_h, self._samples(context)))
+
+    def cache(self, context: MixerContext, length: int) -> int:
+        """See `MixerSpec.cache`: the state and the sum of features."""
+        r = self._samples(context)
+        return state_size(context, 4 * r + 1 if self.form == "rks" else r)
 
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`."""

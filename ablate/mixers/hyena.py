@@ -71,6 +71,11 @@ class HyenaSpec(MixerSpec):
         """See `MixerSpec.build`."""
         return Hyena(self, context)
 
+    def cache(self, context: MixerContext, length: int) -> int:
+        """See `MixerSpec.cache`: what each long filter reads, and the last inputs of the short one."""
+        streams = (self.order + 1) * context.width
+        return (self.order - 1) * length * context.width + min(length, _SHORT - 1) * streams
+
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`; the filters are made once a pass, and a sine counts as a product."""
         points = fast_length(2 * length - 1)

@@ -17,7 +17,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
+from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
 from ablate.spec.mixer import MixerContext, MixerSpec
 
@@ -34,6 +34,10 @@ class LinearSpec(MixerSpec):
     def build(self, context: MixerContext) -> FeatureAttention:
         """See `MixerSpec.build`."""
         return FeatureAttention(context, EluPlusOne(context.pack))
+
+    def cache(self, context: MixerContext, length: int) -> int:
+        """See `MixerSpec.cache`: the state and the sum of features."""
+        return state_size(context, context.width // context.heads)
 
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`; an exponential and two sums are counted for every feature, as if x were negative."""

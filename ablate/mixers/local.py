@@ -52,13 +52,17 @@ class LocalSpec(MixerSpec):
         """See `MixerSpec.build`."""
         return Local(self, context)
 
+    def cache(self, context: MixerContext, length: int) -> int:
+        """See `MixerSpec.cache`: keys and values of one window."""
+        return 2 * min(length, self.window) * context.width
+
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`."""
         size, before, after = min(self.window, length), 0, 0
         if self.pattern == "sliding":
             size, before, after = window_blocks(length, self.window - 1, context.causal)
         pairs = length * size * (before + 1 + after)
-        attention = attention_cost(length, context.width, context.heads, pairs)
+        attention = attention_cost(length, context.width, context.heads, pairs, block=size)
         copied = Cost(activations=2 * length * context.width * (before + after))
         return maps_cost(length, context.width) + attention + copied
 

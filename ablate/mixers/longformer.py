@@ -55,12 +55,17 @@ class LongformerSpec(MixerSpec):
         """See `MixerSpec.build`."""
         return Longformer(self, context)
 
+    def cache(self, context: MixerContext, length: int) -> int:
+        """See `MixerSpec.cache`: keys and values of the window and of the global tokens."""
+        return 2 * min(length, self.window // 2 + 1 + self.global_tokens) * context.width
+
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`."""
         d, g = context.width, min(self.global_tokens, length)
         size, before, after = window_blocks(length, self.window // 2, context.causal)
         cost = maps_cost(length, d) + Cost(activations=2 * length * d * (before + after))
-        cost += attention_cost(length, d, context.heads, length * (size * (before + 1 + after) + g))
+        pairs = length * (size * (before + 1 + after) + g)
+        cost += attention_cost(length, d, context.heads, pairs, block=size)
         if self.global_tokens:
             cost += linear_cost(g, d, d) + linear_cost(length, d, d) * 2  # their keys and values are kept as well
             cost += attention_cost(g, d, context.heads, g * length, fused=True)

@@ -64,6 +64,10 @@ class MLPMixerSpec(MixerSpec):
         """See `MixerSpec.build`."""
         return MLPMixer(self, context)
 
+    def cache(self, context: MixerContext, length: int) -> int:
+        """See `MixerSpec.cache`: the tokens and their hidden units."""
+        return length * context.width * (1 + self.hidden(context) // self.tokens(context))
+
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`: always that of S tokens; GELU counts as one product an element."""
         d, tokens, hidden = context.width, self.tokens(context), self.hidden(context)

@@ -26,7 +26,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ablate.kernels.random_features import log_positive, orthogonal_directions, scaled
-from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost
+from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
 from ablate.spec.mixer import MixerContext, MixerSpec
 
@@ -50,6 +50,10 @@ class PerformerSpec(MixerSpec):
         """See `MixerSpec.build`."""
         favor = PositiveFeatures if self.kernel == "softmax" else ReluFeatures
         return FeatureAttention(context, favor(context.pack, context.width // context.heads, self.features))
+
+    def cache(self, context: MixerContext, length: int) -> int:
+        """See `MixerSpec.cache`: the state and the sum of features."""
+        return state_size(context, self.features)
 
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`."""

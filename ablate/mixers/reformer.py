@@ -79,19 +79,25 @@ class ReformerSpec(MixerSpec):
         """See `MixerSpec.build`."""
         return Reformer(self, context)
 
+    def cache(self, context: MixerContext, length: int) -> int:
+        """See `MixerSpec.cache`: keys and values."""
+        return 2 * length * context.width
+
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`; sorting is not counted."""
         d, h, rounds = context.width, context.heads, self.hashes
         n = self.directions(context)
         hashing = Cost(multiplications=length * n * d, additions=length * n * (d - h))
         size, looks = _chunks(length, self.chunk)
-        attention = attention_cost(length, d, h, length * size * (1 + looks))
+        tokens = length + -length % size
+        attention = attention_cost(length, d, h, length * size * (1 + looks), block=size)
         keys = Cost(multiplications=2 * length * d, additions=length * d, divisions=length * h, activations=length * d)
         joined = Cost(
             multiplications=length * d,
             additions=length * d,
             exponentiations=length * h,
-            activations=2 * length * (h * size * (1 + looks) + d),
+            # Of logits: a copy and, of a quarter of the size, the mask; keys and values once more for each look.
+            activations=5 * tokens * h * size * (1 + looks) // 4 + (1 + 2 * looks) * tokens * d,
         )
         return maps_cost(length, d, maps=3) + keys + (hashing + attention + joined) * rounds
 

@@ -60,6 +60,10 @@ class RetentionSpec(MixerSpec):
         """See `MixerSpec.build`."""
         return Retention(self, context)
 
+    def cache(self, context: MixerContext, length: int) -> int:
+        """See `MixerSpec.cache`: the state and the sum of keys."""
+        return context.width * (self.value_ratio * context.width // context.heads + 1)
+
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`; in recurrent form: one decay, one product k·v and one reading of the state a token."""
         d, vectors = context.width, length * context.heads

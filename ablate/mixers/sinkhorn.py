@@ -70,7 +70,7 @@ class SinkhornSpec(MixerSpec):
         cells = 2 * self.iterations * n * n * h
         sinkhorn = Cost(additions=2 * cells, exponentiations=cells, activations=2 * cells)
         sorting = Cost(multiplications=2 * n * n * b * d, additions=2 * n * (n - 1) * b * d, activations=4 * n * b * d)
-        attention = attention_cost(length, d, h, length * 2 * b)
+        attention = attention_cost(length, d, h, length * 2 * b, block=b)
         return maps_cost(length, d) + logits + sinkhorn + sorting + attention
 
 

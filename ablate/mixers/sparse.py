@@ -64,10 +64,16 @@ class SparseSpec(MixerSpec):
         """See `MixerSpec.build`."""
         return Sparse(self, context)
 
+    def cache(self, context: MixerContext, length: int) -> int:
+        """See `MixerSpec.cache`: keys and values of the own block and of the summaries of those before."""
+        full, own = divmod(length, self.stride)
+        return 2 * (full * self.summary + own) * context.width
+
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`."""
         pairs = length * (self.stride + -(-length // self.stride) * self.summary)
-        return maps_cost(length, context.width) + attention_cost(length, context.width, context.heads, pairs)
+        attention = attention_cost(length, context.width, context.heads, pairs, block=self.stride)
+        return maps_cost(length, context.width) + attention
 
 
 class Sparse(nn.Module):

@@ -83,6 +83,10 @@ class SynthesizerSpec(MixerSpec):
         """See `MixerSpec.build`."""
         return Synthesizer(self, context)
 
+    def cache(self, context: MixerContext, length: int) -> int:
+        """See `MixerSpec.cache`: values, and keys where there are any."""
+        return (2 if self.dot_product else 1) * length * context.width
+
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`."""
         d, h = context.width, context.heads

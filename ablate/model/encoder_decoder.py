@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from ablate.model.block import block_cost, build_mixer
 from ablate.model.mlp import MLP
-from ablate.model.norm import build_norm
-from ablate.model.stack import FINAL_EPS, TokenHead, norm_cost, stack_cost, token_head_cost
+from ablate.model.norm import build_norm, norm_cost
+from ablate.model.stack import FINAL_EPS, TokenHead, stack_cost, token_head_cost
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
 from ablate.spec.mixer import MixerContext, MixerSpec
@@ -92,7 +92,7 @@ def encoder_decoder_cost(spec: ModelSpec, vocabulary: int, context: int, classes
     total += Cost(
         multiplications=elements * (spec.embedding_scale != "none"),
         additions=elements * (spec.positions in ("learned", "sinusoidal")),
-        activations=elements,
+        activations=elements * (spec.dropout > 0),
     )
     block = sum(block_cost(spec.block, spec.mixer_context(context, causal=True), length).values(), Cost())
     cross = spec.decoder.mixer.cost(spec.mixer_context(context, cross=True), length)

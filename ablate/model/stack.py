@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.model.block import block_cost, build_block
-from ablate.model.norm import build_norm, norm_parameters
+from ablate.model.norm import build_norm, norm_cost
 from ablate.model.positions import LearnedPositions, SinusoidalPositions
 from ablate.pack import Embedding, Linear, normal
 from ablate.spec.cost import Cost, linear_cost
@@ -77,7 +77,7 @@ class TokenHead(Stack):
 
 def stack_cost(spec: ModelSpec, vocabulary: int, context: int, length: int, mixer_context: MixerContext) -> Cost:
     """Cost of a `Stack` over one sequence of `length` tokens that the blocks see."""
-    total = Cost(parameters=vocabulary * spec.width, activations=length * spec.width)
+    total = Cost(parameters=vocabulary * spec.width, activations=length * spec.width * (spec.dropout > 0))
     if spec.embedding_scale != "none":
         total += Cost(multiplications=length * spec.width)
     if spec.positions in ("learned", "sinusoidal"):
@@ -89,21 +89,7 @@ def stack_cost(spec: ModelSpec, vocabulary: int, context: int, length: int, mixe
     return total + norm_cost(spec.final_norm, spec.width, length)
 
 
-def norm_cost(kind: str, width: int, length: int) -> Cost:
-    """Cost of a norm over `length` tokens."""
-    if kind == "none":
-        return Cost()
-    elements = length * width
-    return Cost(
-        parameters=norm_parameters(kind, width),
-        multiplications=2 * elements + length,
-        additions=elements,
-        divisions=elements,
-        activations=elements,
-    )
-
-
 def token_head_cost(spec: ModelSpec, vocabulary: int, length: int) -> Cost:
-    """Cost of the map to token logits, which are kept for the loss."""
-    head = linear_cost(length, spec.width, vocabulary) + Cost(activations=length * vocabulary)
+    """Cost of the map to token logits; at the loss, logits, log-probabilities and the gradients of both are there."""
+    head = linear_cost(length, spec.width, vocabulary) + Cost(activations=4 * length * vocabulary)
     return head + Cost(parameters=-spec.width * vocabulary) if spec.tied_head else head

@@ -90,5 +90,12 @@ class MixerSpec(Kinded):
         token = whole + self.cost(context, position - 1) * -1
         return replace(token, parameters=whole.parameters, activations=0)
 
+    def cache(self, context: MixerContext, length: int) -> int:
+        """Scalars that causal inference keeps of a sequence of `length` tokens, to go on without reading them again.
+
+        The mixer's inputs, unless a kind says otherwise.
+        """
+        return length * context.width
+
 
 Mixer = Annotated[MixerSpec, OneOf]
