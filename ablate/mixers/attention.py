@@ -101,8 +101,8 @@ class AttentionSpec(MixerSpec):
     query_key_norm: Literal["none", "rms", "layer"] = "none"
     """Norm of queries and keys over each head's width, with one trainable gain for all heads (arXiv:2302.05442)."""
     kv_heads: int | None = Field(default=None, ge=1)
-    """Heads of keys and values, each shared by a group of query heads (grouped queries, arXiv:2305.13245; 1: multi-query,
-    arXiv:1911.02150); unless set, one for each query head."""
+    """Heads of keys and values, each shared by a group of query heads (grouped queries, arXiv:2305.13245; 1:
+    multi-query, arXiv:1911.02150); unless set, one for each query head."""
     value: Projection = DenseSpec()
     """W_V."""
     output: Projection = DenseSpec()
@@ -312,7 +312,11 @@ class Attention(nn.Module):
         )
 
     def forward(
-        self, x: Tensor, padding: Tensor | None = None, memory: Tensor | None = None, memory_padding: Tensor | None = None
+        self,
+        x: Tensor,
+        padding: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_padding: Tensor | None = None,
     ) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real.
 

@@ -26,9 +26,7 @@ FAMILIES: dict[str, tuple[Build, Price]] = {
 }
 
 
-def build_model(
-    spec: ModelSpec, *, vocabulary: int, context: int, classes: int = 0, seeds: Sequence[int]
-) -> nn.Module:
+def build_model(spec: ModelSpec, *, vocabulary: int, context: int, classes: int = 0, seeds: Sequence[int]) -> nn.Module:
     """A pack of models of one spec, member k with the initial values of `seeds[k]`.
 
     Args:
@@ -44,8 +42,6 @@ def build_model(
     return model
 
 
-def model_cost(
-    spec: ModelSpec, *, vocabulary: int, context: int, classes: int = 0, length: int | None = None
-) -> Cost:
+def model_cost(spec: ModelSpec, *, vocabulary: int, context: int, classes: int = 0, length: int | None = None) -> Cost:
     """Cost of the forward pass over one example (of the longest input unless `length` is given)."""
     return FAMILIES[spec.family][1](spec, vocabulary, context, classes, length or context)
