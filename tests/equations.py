@@ -87,6 +87,12 @@ def rms_norm(x: Tensor, g: Tensor, eps: float) -> Tensor:
     return x * g / torch.sqrt((x**2).mean(-1, keepdim=True) + eps)
 
 
+def layer_norm(x: Tensor, g: Tensor, b: Tensor, eps: float) -> Tensor:
+    """(x - mean x)·g / √(var x + ε) + b."""
+    centred = x - x.mean(-1, keepdim=True)
+    return centred * g / torch.sqrt((centred**2).mean(-1, keepdim=True) + eps) + b
+
+
 def mlp(x: Tensor, W_1: Tensor, W_2: Tensor) -> Tensor:
     """ReLU(x·W_1)·W_2."""
     return torch.clamp(x @ W_1, min=0) @ W_2

@@ -20,14 +20,14 @@ DRIVERS = {"cli", "terminal", "api", "contracts", "__init__"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
-    "kernels": set(),
+    "kernels": {"spec"},
     "stats": set(),
     "plugins": {"errors", "spec"},
     "spec": {"errors"},
     "store": {"errors"},
     "pack": {"spec", "kernels"},
     "tasks": {"errors", "spec"},
-    "mixers": {"spec", "pack", "kernels"},
+    "mixers": {"errors", "spec", "pack", "kernels"},
     "model": {"spec", "pack"},
     "designs": {"errors", "spec", "stats"},
     "training": {"spec", "pack", "model", "tasks"},

@@ -40,16 +40,16 @@ class Finding:
 def contexts(spec: MixerSpec) -> list[MixerContext]:
     """Awkward surroundings (odd and prime sizes, one token) in every form that the mixer has and does not refuse."""
     forms = [form for form, has in ((True, spec.causal_form), (False, spec.bidirectional_form)) if has]
-    sizes = [(21, 3, 13), (8, 2, 1), (7, 7, 37)]  # width, heads, tokens
+    sizes = [(21, 3, 13, "none"), (8, 2, 1, "none"), (7, 7, 37, "none")]  # width, heads, tokens, relative positions
+    sizes += [(18, 3, 13, positions) for positions in sorted(spec.relative_positions)]
     found = []
     for causal in forms:
-        for width, heads, length in sizes:
-            context = MixerContext(1, width, heads, depth=5, context=length, causal=causal, init_std=0.3)
-            try:
-                spec.check(context)
-            except ValidationError:
-                continue
-            found.append(context)
+        for width, heads, length, positions in sizes:
+            context = MixerContext(
+                1, width, heads, depth=5, context=length, causal=causal, init_std=0.3, positions=positions
+            )
+            if _takes(spec, context):
+                found.append(context)
     return found
 
 
@@ -163,6 +163,30 @@ def ignores_padding(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
         yield f"a mask that hides nothing moved the output by {gap:.2g}"
 
 
+def reads_another_sequence(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
+    """Cross form: every real token of the other sequence is read, its padding is not, and no row sees another row."""
+    crossing = replace(context, cross=True, positions="none")
+    if not spec.cross_form or context.causal or not _takes(spec, crossing):
+        return
+    mixer = _mixer(spec, crossing, [0])
+    rows, length = context.context, max(2, context.context - 2)
+    x, other_x = (_noise(name, 1, 2, rows, context.width) for name in ("input", "other"))
+    memory, other = (_noise(name, 1, 2, length, context.width) for name in ("memory", "other memory"))
+    y = mixer(x, None, memory)
+    if y.shape != x.shape:
+        yield f"{tuple(x.shape)} became {tuple(y.shape)}"
+    last = torch.arange(length)[:, None] == length - 1
+    if _gap(y, mixer(x, None, torch.where(last, other, memory))) == 0:
+        yield "changing the last token of the other sequence moved nothing"
+    real = (torch.arange(length) < (length + 1) // 2).expand(1, 2, length)
+    gap = _gap(mixer(x, None, memory, real), mixer(x, None, torch.where(real[..., None], memory, other), real))
+    if gap > _TOLERANCE:
+        yield f"changing padded tokens of the other sequence moved the output by {gap:.2g}"
+    changed = mixer(torch.where(torch.arange(rows)[:, None] == rows - 1, other_x, x), None, memory)
+    if rows > 1 and _gap(y[:, :, :-1], changed[:, :, :-1]) > _TOLERANCE:
+        yield "changing the last row moved rows before it"
+
+
 RULES: dict[str, Rule] = {
     rule.__name__: rule
     for rule in (
@@ -173,8 +197,17 @@ RULES: dict[str, Rule] = {
         comes_back_from_json,
         keeps_members_apart,
         ignores_padding,
+        reads_another_sequence,
     )
 }
+
+
+def _takes(spec: MixerSpec, context: MixerContext) -> bool:
+    try:
+        spec.check(context)
+    except ValidationError:
+        return False
+    return True
 
 
 @torch.no_grad()

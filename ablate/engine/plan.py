@@ -165,7 +165,8 @@ class Planner:
 
 def _cost(spec: VariantSpec, task: Task, point: Point) -> Cost:
     try:
-        return model_cost(spec.model, vocabulary=task.shape.vocabulary, context=task.shape.context)
+        shape = task.shape
+        return model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes)
     except Exception as error:  # a user's mixer may raise anything
         raise PluginError(
             f"working out its cost raised {type(error).__name__}: {error}",

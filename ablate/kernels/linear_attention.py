@@ -1,12 +1,26 @@
-"""Attention without softmax, in linear time: y_t = q_t·Σ_s k_sᵀ v_s, over all s or over s ≤ t.
+"""Attention without softmax, in linear time: y_t = q_t·S, S = Σ_s k_sᵀ·v_s over all s or over s ≤ t.
 
-Shapes: any leading axes, then T tokens and d head width.
+With decay the state is a recurrence, S_t = diag(e^(g_t))·S_{t-1} + k_tᵀ·v_t with log decay g_t ≤ 0 (one for each head,
+or one for each channel of the keys); token i then reads token j ≤ i with the weight e^(g_{j+1} + ... + g_i). Divided by
+the same sum with all values 1, the state gives φ-attention: y_t = φ(q_t)·Σ φ(k_s)ᵀ·v_s / (φ(q_t)·Σ φ(k_s)ᵀ).
+
+Every form is computed in chunks: memory is linear in T, and all decays are differences of logarithms taken forwards in
+time, so that no exponential exceeds 1, however strong the decay.
+
+Shapes: any leading axes, then T tokens and d width of the keys, e width of the values.
 """
 
 from __future__ import annotations
 
+import math
+from typing import Literal
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+CHUNK = 32
+"""Tokens in a chunk, a power of two."""
 
 
 def bidirectional(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -14,22 +28,154 @@ def bidirectional(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return q @ (k.mT @ v)
 
 
-def causal(q: Tensor, k: Tensor, v: Tensor, chunk: int = 32) -> Tensor:
-    """((QKᵀ) ∘ tril)·V in chunks: the state before each chunk, plus the masked square inside it.
+def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chunk: int = CHUNK) -> Tensor:
+    """((QKᵀ) ∘ decay ∘ tril)·V in chunks: the state before each chunk, plus the masked square inside it.
 
     Args:
         q: [..., T, d].
         k: [..., T, d].
         v: [..., T, e].
-        chunk: Tokens in a chunk; memory is linear in T for any.
+        log_decay: g ≤ 0, [..., T, 1] (one for each head) or [..., T, d]; None for no decay.
+        chunk: Tokens in a chunk, a power of two; memory is linear in T for any.
 
     Returns:
         [..., T, e].
     """
     length = q.shape[-2]
+    chunk = _no_longer(chunk, length)
     pad = -length % chunk
-    q, k, v = (F.pad(x, (0, 0, 0, pad)).view(*x.shape[:-2], -1, chunk, x.shape[-1]) for x in (q, k, v))
-    states = k.mT @ v  # [..., n, d, e]
-    before = states.cumsum(-3) - states
-    y = q @ before + (q @ k.mT).tril() @ v
+    q, k, v = (_chunks(x, pad, chunk) for x in (q, k, v))
+    if log_decay is None:
+        y = q @ _before(k.mT @ v) + (q @ k.mT).tril() @ v
+    else:
+        # From the start of the chunk to each token, itself included; double, since weights are e^(small differences).
+        g = _chunks(log_decay, pad, chunk).double().cumsum(-2)
+        y = (_fading_by_head if g.shape[-1] == 1 else _fading_by_channel)(q, k, v, g)
     return y.flatten(-3, -2)[..., :length, :]
+
+
+def kept(length: int, d: int, e: int, decay: Literal["none", "head", "channel"] = "none") -> int:
+    """Scalars that `causal` keeps for the backward pass over one sequence and head, q, k and v among them.
+
+    With decay `head` the decay is taken to have no gradient; with `channel`, to have one.
+    """
+    chunk = _no_longer(CHUNK, length)
+    tokens = padded(length)
+    inputs, states = tokens * (2 * d + e), tokens // chunk * d * e
+    if decay == "none":
+        return inputs + states + tokens * chunk
+    if decay == "head":
+        return inputs + states + tokens * (e + 2 * chunk + 2)
+    scales = chunk.bit_length() - 1  # at each, half of q and k is faded, and its factors are kept too
+    return inputs + 2 * states + tokens * (d * (2 + 2 * scales) + e + chunk // 2)
+
+
+def padded(length: int) -> int:
+    """Tokens when the last chunk is filled up."""
+    return length + -length % _no_longer(CHUNK, length)
+
+
+def normalised(
+    q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, real: Tensor | None = None, log_decay: Tensor | None = None
+) -> Tensor:
+    """φ-attention from features: numerator and denominator are one sum, with a value of 1 beside the values.
+
+    Args:
+        q: φ(q), [..., T, m].
+        k: φ(k), [..., T, m].
+        v: [..., T, e].
+        is_causal: Whether token t sees only s ≤ t.
+        real: [..., T], True where a token is no padding; others are in no sum.
+        log_decay: [..., T, 1]; causal only.
+
+    Returns:
+        [..., T, e]; 0 where a token sees no real one.
+    """
+    if real is not None:
+        k = k.masked_fill(~real.unsqueeze(-1), 0.0)
+    v = torch.cat([v, v.new_ones(1).expand(*v.shape[:-1], 1)], -1)
+    y = causal(q, k, v, log_decay) if is_causal else bidirectional(q, k, v)
+    total = y[..., -1:]
+    return y[..., :-1] / total.masked_fill(total == 0, 1.0)
+
+
+def normalised_from_logs(
+    log_q: Tensor, log_k: Tensor, v: Tensor, *, is_causal: bool, real: Tensor | None = None
+) -> Tensor:
+    """`normalised` for positive features given by their logarithms, which may be beyond the range of the numbers.
+
+    A constant that is taken from all log φ(q_t) of one token, or from all log φ(k_s) of one sum, leaves the quotient
+    as it is. Queries: the largest feature of the token. Keys, bidirectional: the largest feature of all real tokens.
+    Keys, causal: the largest feature so far, c_t, the state being rescaled by e^(c_{t-1} - c_t) when it grows, which is
+    a decay for each head; so that not even the rounding of position t depends on what comes after it.
+    """
+    log_q = log_q - log_q.detach().amax(-1, keepdim=True)
+    if real is not None:
+        log_k = log_k.masked_fill(~real.unsqueeze(-1), -math.inf)
+    largest = log_k.detach().amax(-1, keepdim=True)  # [..., T, 1]
+    top = largest.cummax(-2).values if is_causal else largest.amax(-2, keepdim=True)
+    k = (log_k - top.masked_fill(top == -math.inf, 0.0)).exp()
+    log_decay = None
+    if is_causal:
+        # Before the first real token the state is 0, and no factor matters.
+        log_decay = torch.nan_to_num(top.diff(dim=-2, prepend=top[..., :1, :]).neg(), nan=0.0, neginf=0.0)
+    return normalised(log_q.exp(), k, v, is_causal=is_causal, log_decay=log_decay)
+
+
+def _no_longer(chunk: int, length: int) -> int:
+    """The chunk, or the smallest power of two that holds all tokens."""
+    return min(chunk, 1 << (length - 1).bit_length())
+
+
+def _chunks(x: Tensor, pad: int, chunk: int) -> Tensor:
+    # Contiguous, or every product would copy it and keep its own copy.
+    return torch.unflatten(F.pad(x, (0, 0, 0, pad)) if pad else x.contiguous(), -2, (-1, chunk))  # [..., n, C, width]
+
+
+def _exp(log_weights: Tensor, like: Tensor) -> Tensor:
+    """In single precision at least: what is rounded in a logarithm is a factor in the weight."""
+    return log_weights.to(torch.promote_types(like.dtype, torch.float32)).exp().to(like.dtype)
+
+
+def _before(added: Tensor) -> Tensor:
+    """The state before each chunk from what each adds, [..., n, d, e] both."""
+    return F.pad(added.cumsum(-3)[..., :-1, :, :], (0, 0, 0, 0, 1, 0))
+
+
+def _before_fading(added: Tensor, kept: Tensor) -> Tensor:
+    """The same when each chunk keeps a part of the state, [..., n, d or 1, 1]: a recurrence over chunks."""
+    state = torch.zeros_like(added[..., 0, :, :])
+    before = []
+    for index in range(added.shape[-3]):
+        before.append(state)
+        state = state * kept[..., index, :, :] + added[..., index, :, :]
+    return torch.stack(before, -3)
+
+
+def _fading_by_head(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
+    """One decay for all channels: the values and the output take it, and the square of weights in a chunk is made."""
+    last = g[..., -1:, :]
+    before = _before_fading(k.mT @ (v * _exp(last - g, v)), _exp(last, v))
+    future = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool, device=q.device).triu(1)
+    weights = _exp((g - g.mT).masked_fill(future, -math.inf), q)
+    return (q @ before) * _exp(g, v) + ((q @ k.mT) * weights) @ v
+
+
+def _fading_by_channel(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
+    """A decay for each channel: in a chunk, each half reads the half before it, at every scale.
+
+    For i right and j left of an edge b, e^(g_i - g_j) = e^(g_i - g_b)·e^(g_b - g_j), and both factors are at most 1.
+    """
+    last = g[..., -1:, :]
+    before = _before_fading((k * _exp(last - g, k)).mT @ v, _exp(last, k).mT)
+    y = (q * _exp(g, q)) @ before
+    y = y + (q * k).sum(-1, keepdim=True) * v  # each token reads itself, without decay
+    size = 1
+    while size < q.shape[-2]:
+        left_k, left_v, left_g = (torch.unflatten(x, -2, (-1, 2, size))[..., 0, :, :] for x in (k, v, g))
+        right_q, right_g = (torch.unflatten(x, -2, (-1, 2, size))[..., 1, :, :] for x in (q, g))
+        edge = left_g[..., -1:, :]
+        read = ((right_q * _exp(right_g - edge, q)) @ (left_k * _exp(edge - left_g, k)).mT) @ left_v
+        y = y + F.pad(read.unsqueeze(-3), (0, 0, 0, 0, 1, 0)).flatten(-4, -2)
+        size *= 2
+    return y

@@ -12,6 +12,7 @@ Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 import torch
@@ -20,11 +21,15 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from torch import Tensor, nn
 
 from ablate.kernels import linear_attention
-from ablate.pack import DenseSpec, HeadGain, Linear, Projection, normal, zeros
+from ablate.kernels.relative_positions import alibi_bias, rotate
+from ablate.pack import DenseSpec, HeadGain, IdentitySpec, LayerNorm, Linear, Projection, RMSNorm, normal, zeros
 from ablate.spec.base import ShortFor, Spec, refusal
 from ablate.spec.block import Gain, GainSpec
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.mixer import MixerContext, MixerSpec
+
+_NORM_EPS = 1e-6
+"""ε of the query and key norms."""
 
 _STARTS: dict[str, dict[str, float]] = {
     "none": {},
@@ -81,6 +86,8 @@ class AttentionSpec(MixerSpec):
     source = "arXiv:1706.03762 eq. 1; arXiv:2311.01906 eqs 2, 4-6; arXiv:2111.15588"
     complexity = "L²d (Ld²/H without softmax and with `kv_first`)"
     uses_heads = True
+    relative_positions = frozenset({"rotary", "alibi"})
+    cross_form = True
 
     kind: Literal["attention"] = "attention"
     softmax: bool = True
@@ -91,6 +98,11 @@ class AttentionSpec(MixerSpec):
     """`head_width`: 1/√d_h; `length`: 1/√L, causal 1/√t, padding not counted; `none`: 1."""
     query_key_bias: bool = False
     """Whether the query and key maps have biases."""
+    query_key_norm: Literal["none", "rms", "layer"] = "none"
+    """Norm of queries and keys over each head's width, with one trainable gain for all heads (arXiv:2302.05442)."""
+    kv_heads: int | None = Field(default=None, ge=1)
+    """Heads of keys and values, each shared by a group of query heads (grouped queries, arXiv:2305.13245; 1:
+    multi-query, arXiv:1911.02150); unless set, one for each query head."""
     value: Projection = DenseSpec()
     """W_V."""
     output: Projection = DenseSpec()
@@ -134,16 +146,67 @@ class AttentionSpec(MixerSpec):
             )
         return self
 
+    def check(self, context: MixerContext) -> None:
+        """See `MixerSpec.check`."""
+        groups = self.kv_heads or context.heads
+        if context.heads % groups:
+            near = max(n for n in range(1, groups + 1) if context.heads % n == 0)
+            raise refusal(
+                ("kv_heads",),
+                groups,
+                f"the heads of keys and values must divide the {context.heads} query heads",
+                f"Set `kv_heads: {near}`.",
+            )
+        if groups != context.heads and isinstance(self.value, IdentitySpec):
+            raise refusal(
+                ("value",),
+                "identity",
+                f"values without a map keep the width {context.width}, and {groups} heads of values are narrower",
+                "Leave `kv_heads` out, or set `value: dense`.",
+            )
+        if context.cross and self.shaping.kind != "none":
+            raise refusal(
+                ("shaping",),
+                self.shaping.kind,
+                "shaping adds the identity, and attention from one sequence to another has none",
+                "Leave `shaping` out.",
+            )
+        if context.positions == "rotary" and (context.width // context.heads) % 2:
+            raise refusal(
+                (),
+                context.width // context.heads,
+                "rotary positions turn pairs, so the width of a head must be even",
+                "Change `model.width` or `model.heads`, or `model.positions`.",
+            )
+        if context.positions == "alibi" and not self.softmax:
+            raise refusal(
+                ("softmax",),
+                False,
+                "ALiBi is a bias of logits, and without softmax there are none",
+                "Set `softmax: true`, or other `model.positions`.",
+            )
+
     def build(self, context: MixerContext) -> Attention:
         """See `MixerSpec.build`."""
         return Attention(self, context)
+
+    def cache(self, context: MixerContext, length: int) -> int:
+        """See `MixerSpec.cache`: keys and values, or the state Σ kᵀ·v of each head; and the sum of values for C."""
+        d_h = context.width // context.heads
+        if self.matmul_order == "kv_first":
+            return context.heads * d_h * d_h
+        centre = context.width if self.shaping.kind == "shaped" else 0
+        return 2 * length * d_h * (self.kv_heads or context.heads) + centre
 
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`; with softmax and dense maps this is Table 3 of arXiv:2308.07661."""
         d, h = context.width, context.heads
         d_h = d // h
-        maps = linear_cost(length, d, 2 * d, bias=self.query_key_bias)
-        maps += self.value.cost(length, d, d) + self.output.cost(length, d, d)
+        d_kv = d_h * (self.kv_heads or h)
+        bias = self.query_key_bias
+        maps = linear_cost(length, d, d, bias=bias) + linear_cost(length, d, d_kv, bias=bias)
+        maps += self.value.cost(length, d, d_kv) + self.output.cost(length, d, d)
+        maps = replace(maps, activations=self._kept(context, length)) + self._norm_cost(length, d, d_kv, d_h)
         pairs = length * (length + 1) // 2 if context.causal else length * length
         if self.matmul_order == "kv_first":
             # Causal: a state d_h x d_h for each head gets one product a token, and each token reads it.
@@ -151,13 +214,11 @@ class AttentionSpec(MixerSpec):
                 multiplications=2 * length * d * d_h,
                 additions=length * d * d_h + length * d * (d_h - 1),
                 divisions=0 if self.scale == "none" else length * d,
-                activations=3 * length * d,
             )
         else:
             products = Cost(
                 multiplications=2 * pairs * d,
                 additions=pairs * (d - h) + (pairs - length) * d,
-                activations=3 * length * d,
             )
             softmax = Cost(additions=(pairs - length) * h, divisions=pairs * h, exponentiations=pairs * h)
             scale = Cost(divisions=0 if self.scale == "none" else pairs * h)
@@ -169,9 +230,51 @@ class AttentionSpec(MixerSpec):
             multiplications=terms * length * d,
             additions=max(0, terms - 1) * length * d + (length * d if "gamma" in self.shaping.gains() else 0),
             divisions=length * d if "gamma" in self.shaping.gains() else 0,
-            activations=terms * length * d,
         )
-        return maps + core + shaping
+        return maps + core + shaping + _position_cost(context, length, d_kv, pairs)
+
+    def _kept(self, context: MixerContext, length: int) -> int:
+        """Scalars that autograd keeps, each once: one input for all maps, heads, products, what shaping adds up."""
+        elements, d_h = length * context.width, context.width // context.heads
+        square = context.heads * length * length
+        values = 0 if isinstance(self.value, IdentitySpec) else 1  # else they are a view of the input
+        mapped = 0 if isinstance(self.output, IdentitySpec) else 1
+        heads = (3 + values) * elements  # the input, queries, keys and values
+        shaped = self.shaping.kind != "none"
+        if self.dropout > 0:
+            # A is made: before and after dropout, and the noise; shaping keeps it in between.
+            return heads + (3 + shaped * (not self.softmax)) * square + mapped * elements
+        if self.softmax:
+            bias = square if context.positions == "alibi" else 0
+            result = elements + length * context.heads  # with the logarithm of each row's sum
+            centre = elements if self.shaping.kind == "shaped" and context.causal else 0
+            return heads + bias + result + centre + (mapped * elements if shaped else 0)
+        results = (mapped + shaped) * elements
+        if self.matmul_order == "qk_first":
+            return heads + square + results
+        if not context.causal:
+            return heads + context.heads * d_h * d_h + results
+        return elements + context.heads * linear_attention.kept(length, d_h, d_h) + results
+
+    def _norm_cost(self, length: int, d: int, d_kv: int, d_h: int) -> Cost:
+        if self.query_key_norm == "none":
+            return Cost()
+        elements = length * (d + d_kv)
+        return Cost(
+            parameters=2 * d_h * (2 if self.query_key_norm == "layer" else 1),
+            multiplications=2 * elements,
+            additions=elements,
+            divisions=elements,
+            activations=2 * elements,  # what goes in, and what is multiplied by the gain
+        )
+
+
+def _position_cost(context: MixerContext, length: int, d_kv: int, pairs: int) -> Cost:
+    """Rotary: four products and two sums for each pair of queries and keys; ALiBi: a sum for each logit."""
+    if context.positions == "rotary":
+        elements = length * (context.width + d_kv)
+        return Cost(multiplications=2 * elements, additions=elements)
+    return Cost(additions=context.heads * pairs if context.positions == "alibi" else 0)
 
 
 def _query_start(shaping: ShapingSpec) -> str:
@@ -186,13 +289,21 @@ class Attention(nn.Module):
         d, pack = context.width, context.pack
         self.spec = spec
         self.heads = context.heads
+        self.kv_heads = spec.kv_heads or context.heads
         self.causal = context.causal
+        self.positions = context.positions
+        self.cross = context.cross
+        d_h = d // self.heads
+        d_kv = d_h * self.kv_heads
         start = normal(context.init_std)
         query_init = spec.query_init or _query_start(spec.shaping)
         self.query = Linear(pack, d, d, bias=spec.query_key_bias, initial=zeros if query_init == "zero" else start)
-        self.key = Linear(pack, d, d, bias=spec.query_key_bias, initial=start)
-        self.value = spec.value.build(pack, d, d, context.depth, context.init_std)
+        self.key = Linear(pack, d, d_kv, bias=spec.query_key_bias, initial=start)
+        self.value = spec.value.build(pack, d, d_kv, context.depth, context.init_std)
         self.output = spec.output.build(pack, d, d, context.depth, context.init_std)
+        norm = {"rms": RMSNorm, "layer": LayerNorm}.get(spec.query_key_norm)
+        self.query_norm = norm(pack, d_h, _NORM_EPS) if norm else nn.Identity()
+        self.key_norm = norm(pack, d_h, _NORM_EPS) if norm else nn.Identity()
         self.gains = nn.ModuleDict(
             {
                 name: HeadGain(pack, self.heads, gain.initial(context.depth), trainable=gain.trainable)
@@ -200,48 +311,79 @@ class Attention(nn.Module):
             }
         )
 
-    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
-        q, k, v = (self._split(project(x)) for project in (self.query, self.key, self.value))
+    def forward(
+        self,
+        x: Tensor,
+        padding: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_padding: Tensor | None = None,
+    ) -> Tensor:
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real.
+
+        With `memory` [K, B, S, D] keys and values are read from it (cross-attention), and `memory_padding` [K, B, S]
+        says which of its tokens are real.
+        """
+        seen = padding if memory is None else memory_padding
+        q, k, v = self._heads(x, x if memory is None else memory)
         if self.spec.dropout > 0 and self.training:
             # Dropout falls on the shaped matrix, so it has to be made.
-            y = F.dropout(self._matrix(q, k, padding), self.spec.dropout) @ v
+            y = F.dropout(self._matrix(q, k, seen), self.spec.dropout) @ v
         else:
-            y = self._shape(self._mix(q, k, v, padding), v, padding)
+            y = self._shape(self._mix(q, k, v, seen), v, seen)
         y = y.transpose(2, 3).flatten(3)  # [K, B, T, D]
         mixed: Tensor = self.output(y)
         return mixed
 
     def matrix(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """The attention matrix after shaping, [K, B, H, T, T], from x [K, B, T, D]."""
-        return self._matrix(self._split(self.query(x)), self._split(self.key(x)), padding)
+        q, k, _ = self._heads(x, x)
+        return self._matrix(q, k, padding)
 
-    def _split(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:-1], self.heads, -1).transpose(2, 3)  # [K, B, H, T, d_h]
+    def _heads(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [K, B, H, T, d_h] of x, keys and values [K, B, H, S, d_h] of source."""
+        q = self.query_norm(self._split(self.query(x), self.heads))
+        k = self.key_norm(self._split(self.key(source), self.kv_heads))
+        v = self._split(self.value(source), self.kv_heads)
+        if self.positions == "rotary":
+            q, k = rotate(q), rotate(k)
+        if self.kv_heads != self.heads:
+            k, v = (kv.repeat_interleave(self.heads // self.kv_heads, 2) for kv in (k, v))
+        return q, k, v
+
+    def _split(self, x: Tensor, heads: int) -> Tensor:
+        return x.view(*x.shape[:-1], heads, -1).transpose(2, 3)  # [K, B, heads, T, d_h]
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None) -> Tensor:
         """A·V before shaping, without making A where that can be avoided."""
         if not self.spec.softmax:
             if padding is not None:
                 k = k * padding[:, :, None, :, None]
-            q = q * self._scale(q, padding)
+            q = q * self._scale(q, k, padding)
             if self.spec.matmul_order == "kv_first":
                 return (linear_attention.causal if self.causal else linear_attention.bidirectional)(q, k, v)
             a = q @ k.mT
             return (a.tril() if self.causal else a) @ v
         scale = None
         if self.spec.scale != "head_width":
-            q, scale = q * self._scale(q, padding), 1.0
+            q, scale = q * self._scale(q, k, padding), 1.0
+        mask = self._mask(q, k, padding)
         # K is folded into the batch: the fast kernels know four axes.
         y = F.scaled_dot_product_attention(
             q.flatten(0, 1),
             k.flatten(0, 1),
             v.flatten(0, 1),
-            attn_mask=None if padding is None else self._visible(padding).flatten(0, 1),
-            is_causal=self.causal and padding is None,
+            attn_mask=None if mask is None else mask.flatten(0, 1),
+            is_causal=self.causal and mask is None,
             scale=scale,
         )
         return y.view(*q.shape[:-1], v.shape[-1])
+
+    def _mask(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor | None:
+        """What SDPA adds to the logits (float) or lets through (bool), [K, B, H or 1, T, S]; None if nothing."""
+        if self.positions != "alibi":
+            return None if padding is None else self._visible(q, k, padding)
+        bias = alibi_bias(self.heads, q.shape[-2], q.device, q.dtype)
+        return bias.masked_fill(~self._visible(q, k, padding), -math.inf)
 
     def _shape(self, mixed: Tensor, v: Tensor, padding: Tensor | None) -> Tensor:
         """α·v + β·A·v - γ·C·v."""
@@ -258,43 +400,47 @@ class Attention(nn.Module):
             if self.causal:
                 return v.cumsum(-2) / torch.arange(1, length + 1, device=v.device, dtype=v.dtype)[:, None]
             return v.mean(-2, keepdim=True).expand_as(v)
-        visible = self._visible(padding).to(v.dtype)
+        visible = self._visible(v, v, padding).to(v.dtype)
         return (visible / visible.sum(-1, keepdim=True)) @ v
 
-    def _visible(self, padding: Tensor) -> Tensor:
-        """[K, B, 1, T, T], True where a row may look. A token always sees itself, so that no row is empty."""
-        length = padding.shape[-1]
-        visible = padding[:, :, None, None, :] | torch.eye(length, dtype=torch.bool, device=padding.device)
-        return visible.tril() if self.causal else visible.expand(-1, -1, -1, length, -1)
+    def _visible(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor:
+        """[K, B, 1, T, S], True where a row may look. A token always sees itself, so that no row is empty."""
+        rows, columns = q.shape[-2], k.shape[-2]
+        if padding is None:
+            visible = torch.ones(*k.shape[:2], 1, rows, columns, dtype=torch.bool, device=k.device)
+        else:
+            visible = padding[:, :, None, None, :].expand(-1, -1, -1, rows, -1)
+            if not self.cross:
+                visible = visible | torch.eye(rows, dtype=torch.bool, device=padding.device)
+        return visible.tril() if self.causal else visible
 
-    def _scale(self, q: Tensor, padding: Tensor | None) -> Tensor | float:
+    def _scale(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor | float:
         """Factor of the logits, for each row where it depends on the length."""
         if self.spec.scale == "none":
             return 1.0
         if self.spec.scale == "head_width":
             return 1.0 / math.sqrt(q.shape[-1])
-        length = q.shape[-2]
         if padding is not None:
-            seen = padding.cumsum(-1) if self.causal else padding.sum(-1, keepdim=True).expand_as(padding)
+            seen = padding.cumsum(-1) if self.causal else padding.sum(-1, keepdim=True)
             return seen.clamp(min=1).to(q.dtype).rsqrt()[:, :, None, :, None]
         if self.causal:
-            return torch.arange(1, length + 1, device=q.device, dtype=q.dtype).rsqrt()[:, None]
-        return 1.0 / math.sqrt(length)
+            return torch.arange(1, q.shape[-2] + 1, device=q.device, dtype=q.dtype).rsqrt()[:, None]
+        return 1.0 / math.sqrt(k.shape[-2])
 
     def _matrix(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor:
         """A after shaping, made in full."""
-        length = q.shape[-2]
-        real = torch.ones(*q.shape[:2], length, dtype=torch.bool, device=q.device) if padding is None else padding
-        visible = self._visible(real)
-        logits = (q * self._scale(q, padding)) @ k.mT
+        visible = self._visible(q, k, padding)
+        logits = (q * self._scale(q, k, padding)) @ k.mT
+        if self.positions == "alibi":
+            logits = logits + alibi_bias(self.heads, q.shape[-2], q.device, q.dtype)
         if self.spec.softmax:
             a = logits.masked_fill(~visible, -math.inf).softmax(-1)
         else:
-            a = logits * (visible & real[:, :, None, None, :])
+            a = logits * (visible if padding is None else visible & padding[:, :, None, None, :])
         kind = self.spec.shaping.kind
         if kind == "none":
             return a
-        eye = torch.eye(length, device=q.device, dtype=q.dtype)
+        eye = torch.eye(q.shape[-2], device=q.device, dtype=q.dtype)
         shaped: Tensor = self.gains["alpha"](eye.expand_as(a)) + self.gains["beta"](a)
         if kind == "shaped":
             centre = visible.to(q.dtype) / visible.sum(-1, keepdim=True)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.model.mlp import MLP, mlp_cost
-from ablate.model.norm import build_norm, norm_parameters
+from ablate.model.norm import build_norm, norm_cost
 from ablate.pack import Gain, Unpacked
 from ablate.spec.block import BlockSpec, GainSpec
 from ablate.spec.cost import Cost
@@ -93,32 +93,26 @@ def block_cost(spec: BlockSpec, context: MixerContext, length: int) -> dict[str,
     """Cost of the forward pass over one sequence: keys `mixer`, `mlp`, `rest` (norms, skips and gains)."""
     elements = length * context.width
     norms = 1 if spec.arrangement == "parallel" or spec.mlp.kind == "none" else 2
-    norm = Cost(
-        parameters=norm_parameters(spec.norm.kind, context.width),
-        multiplications=2 * elements + length,
-        additions=elements,
-        divisions=elements,
-        activations=elements,
-    )
+    branches = 1 if spec.mlp.kind == "none" else 2
     gains = spec.gains
     used = [gains.mixer_branch] + ([gains.mixer_skip] if spec.skips.mixer else [])
     if spec.mlp.kind != "none":
         used += [gains.mlp_branch] + ([gains.mlp_skip] if spec.skips.mlp else [])
     scaled = sum(gain != GainSpec() for gain in used)
     sums = spec.skips.mixer + spec.skips.mlp + (spec.arrangement == "parallel")
-    rest = Cost(
+    # A gain keeps what it multiplies, dropout its noise; the input of a skip is kept already.
+    kept = gains.mixer_branch.trainable + (branches == 2 and gains.mlp_branch.trainable) + branches * (spec.dropout > 0)
+    rest = norm_cost(spec.norm.kind, context.width, length) * norms
+    rest += Cost(
         parameters=sum(gain.trainable for gain in used),
         multiplications=scaled * elements,
         additions=sums * elements,
-        activations=sum(gain.trainable for gain in used) * elements,
+        activations=kept * elements,
     )
-    if spec.norm.kind != "none":
-        rest += norm * norms
-    return {
-        "mixer": spec.mixer.cost(context, length),
-        "mlp": mlp_cost(spec.mlp, context.width, length),
-        "rest": rest,
-    }
+    mlp = mlp_cost(spec.mlp, context.width, length)
+    if spec.arrangement == "parallel":
+        mlp += Cost(activations=-elements)  # its input is the mixer's
+    return {"mixer": spec.mixer.cost(context, length), "mlp": mlp, "rest": rest}
 
 
 def _gain(spec: GainSpec, context: MixerContext) -> Gain:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,7 +12,12 @@ from ablate.pack import Linear, normal
 from ablate.spec.block import MLPSpec
 from ablate.spec.cost import Cost, linear_cost
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+}
 
 
 def hidden_width(spec: MLPSpec, width: int) -> int:
@@ -20,12 +26,17 @@ def hidden_width(spec: MLPSpec, width: int) -> int:
 
 
 def mlp_cost(spec: MLPSpec, width: int, length: int) -> Cost:
-    """Cost of the forward pass over one sequence; the activation counts as one product an element."""
+    """Cost of the forward pass over one sequence; the activation counts as one product an element.
+
+    Kept are the input and, of each hidden unit, the result and all that is multiplied or bent on the way to it; ReLU
+    keeps its result and not its argument.
+    """
     if spec.kind == "none":
         return Cost()
     hidden = hidden_width(spec, width)
     ways_in = 2 if spec.kind == "gated" else 1
-    elementwise = Cost(multiplications=ways_in * length * hidden, activations=ways_in * length * hidden)
+    kept = (0 if spec.activation == "relu" else 1) + (2 if spec.kind == "gated" else 0)
+    elementwise = Cost(multiplications=ways_in * length * hidden, activations=kept * length * hidden)
     inward = linear_cost(length, width, ways_in * hidden, bias=spec.bias)
     return inward + elementwise + linear_cost(length, hidden, width, bias=spec.bias)
 

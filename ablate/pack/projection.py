@@ -84,10 +84,10 @@ class ReparametrisedSpec(ProjectionSpec):
         return Reparametrised(self, pack, inputs, outputs, depth)
 
     def cost(self, tokens: int, inputs: int, outputs: int) -> Cost:
-        """See `ProjectionSpec.cost`; α·W_init + β·ΔW is made once a pass, not once a token."""
+        """See `ProjectionSpec.cost`; α·W_init + β·ΔW is made once a pass, not once a token or a sequence."""
         weights = inputs * outputs
         gains = self.alpha.trainable + self.beta.trainable
-        made = Cost(parameters=gains, multiplications=2 * weights, additions=weights, activations=weights)
+        made = Cost(parameters=gains, multiplications=2 * weights, additions=weights)
         return linear_cost(tokens, inputs, outputs) + made
 
 

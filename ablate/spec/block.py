@@ -100,8 +100,8 @@ class MLPSpec(Spec):
     """`plain`: W₂·act(W₁x); `gated`: W₂·(act(W_g x) ∘ W₁x); `none`: the block has no MLP."""
     ratio: float = Field(default=4.0, gt=0)
     """Hidden width divided by the model's width."""
-    activation: Literal["relu", "gelu", "silu"] = "relu"
-    """Nonlinearity of the hidden layer."""
+    activation: Literal["relu", "gelu", "silu", "gelu_tanh"] = "relu"
+    """Nonlinearity of the hidden layer; `gelu_tanh` is GPT-2's approximation of `gelu`."""
     bias: bool = False
     """Whether the maps have biases."""
 

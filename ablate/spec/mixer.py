@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from ablate.spec.base import Family, Kinded, OneOf
@@ -27,6 +27,8 @@ class MixerContext:
         context: The longest input in tokens.
         causal: Whether position t may see positions after t.
         init_std: Standard deviation of normal initial values.
+        positions: Relative positions that the mixer itself applies (`rotary`, `alibi`), else `none`.
+        cross: Whether keys and values are read from another sequence.
     """
 
     pack: int
@@ -36,6 +38,8 @@ class MixerContext:
     context: int
     causal: bool
     init_std: float = 0.02
+    positions: str = "none"
+    cross: bool = False
 
 
 class MixerSpec(Kinded):
@@ -52,6 +56,10 @@ class MixerSpec(Kinded):
     """Whether the mixer can see both sides, so that an encoder may use it."""
     uses_heads: ClassVar[bool] = False
     """Whether it splits the width into heads, so that their number must divide it."""
+    relative_positions: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of relative position that it can apply (`rotary`, `alibi`)."""
+    cross_form: ClassVar[bool] = False
+    """Whether it can read keys and values from another sequence: `forward(x, padding, memory, memory_padding)`."""
     pack_aware: ClassVar[bool] = True
     """Whether its module keeps the pack axis K apart. False: written for [B, T, D], wrapped, never fused."""
 
@@ -72,6 +80,22 @@ class MixerSpec(Kinded):
     @abstractmethod
     def cost(self, context: MixerContext, length: int) -> Cost:
         """Cost of the forward pass over one sequence of `length` tokens in training."""
+
+    def step_cost(self, context: MixerContext, position: int) -> Cost:
+        """Cost of token `position` (from 1) in causal inference, what the tokens before it left being kept.
+
+        It is what the token adds to the cost of a sequence; a kind whose training takes another way overrides this.
+        """
+        whole = self.cost(context, position)
+        token = whole + self.cost(context, position - 1) * -1
+        return replace(token, parameters=whole.parameters, activations=0)
+
+    def cache(self, context: MixerContext, length: int) -> int:
+        """Scalars that causal inference keeps of a sequence of `length` tokens, to go on without reading them again.
+
+        The mixer's inputs, unless a kind says otherwise.
+        """
+        return length * context.width
 
 
 Mixer = Annotated[MixerSpec, OneOf]

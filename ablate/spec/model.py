@@ -6,24 +6,50 @@ import copy
 import functools
 import itertools
 import re
-from typing import Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
 from ablate.spec.base import Spec, below, refusal
-from ablate.spec.block import BlockSpec
-from ablate.spec.mixer import MixerContext
+from ablate.spec.block import BlockSpec, GainsSpec, SkipsSpec
+from ablate.spec.mixer import Mixer, MixerContext, MixerSpec
 from ablate.spec.named import expand_block
 from ablate.spec.paths import lay_over
 
 _SELECTOR = re.compile(r"first|last|(?P<low>\d+)(?:-(?P<high>\d+))?")
 
 
+class HeadSpec(Spec):
+    """What an encoder's tokens become: one vector (pooling), then a small MLP to the classes."""
+
+    pooling: Literal["cls", "mean", "first"] = "cls"
+    """`cls`: a learnt token before the first, to which no position is added; `mean`: over the real tokens; `first`: the
+    first real token (what Long Range Arena's dual encoder reads)."""
+    hidden: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """Widths of hidden layers between the pooled vector and the classes."""
+    activation: Literal["relu", "gelu", "silu"] = "gelu"
+    """Nonlinearity of the hidden layers."""
+    features: Literal["pair", "interaction"] = "pair"
+    """Of a dual encoder: `pair` gives [a, b] to the classifier, `interaction` [a, b, a∘b, a-b]."""
+
+
+class CrossSpec(Spec):
+    """The decoder of an encoder-decoder: its depth, and the attention that reads the encoder's output."""
+
+    depth: int = Field(ge=1, le=1000)
+    """Number of decoder blocks."""
+    mixer: Mixer
+    """The mixer that reads keys and values from the encoder's output."""
+
+
 class ModelSpec(Spec):
     """A model: `depth` blocks of one spec, with exceptions for the layers that differ."""
 
-    family: Literal["decoder"]
-    """`decoder`: a causal language model."""
+    family: Literal["decoder", "encoder", "dual_encoder", "encoder_decoder"]
+    """`decoder`: a causal language model. `encoder`: sees both sides; with `head` a classifier, without one a masked
+    language model. `dual_encoder`: one encoder for two texts, and a classifier over both. `encoder_decoder`: reads one
+    text and writes another (arXiv:1706.03762)."""
     depth: int = Field(ge=1, le=1000)
     """Number of blocks."""
     width: int = Field(ge=1)
@@ -35,8 +61,17 @@ class ModelSpec(Spec):
     exceptions: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Layers that differ: `first`, `last`, an index counted from 0 or a range `2-4`, each with the part of a block
     spec that is laid over `block` (mappings merge key by key; one that names a `kind` replaces)."""
-    positions: Literal["learned", "sinusoidal", "none"] = "learned"
-    """Positions added to the token embedding."""
+    pattern: tuple[dict[str, Any], ...] = ()
+    """Parts of a block spec laid over `block` in turn, layer by layer, again from the start when all were used."""
+    head: HeadSpec | None = None
+    """The classifier of an encoder or dual encoder."""
+    decoder: CrossSpec | None = None
+    """The decoder of an encoder-decoder; its blocks are `block` (`exceptions` and `pattern` are of the encoder) with a
+    cross-attention sub-layer between the two."""
+    positions: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "learned"
+    """`learned` and `sinusoidal` are added to the token embedding; `rotary` and `alibi` are applied by the mixers."""
+    embedding_scale: Literal["none", "sqrt_width"] = "none"
+    """`sqrt_width`: embeddings are multiplied by √d (arXiv:1706.03762, §3.4)."""
     tied_head: bool = True
     """Whether the output matrix is the token embedding."""
     final_norm: Literal["rms", "layer", "none"] = "rms"
@@ -55,24 +90,85 @@ class ModelSpec(Spec):
 
     @model_validator(mode="after")
     def _is_a_model(self) -> Self:
-        for home, block in self._layers:
-            mixer = block.mixer
-            if self.causal and not mixer.causal_form:
-                raise refusal(
-                    (*home, "mixer", "kind"),
-                    mixer.kind_name(),
-                    f"a {self.family} must hide the future, and {mixer.kind_name()} has no causal form",
-                    "Choose a mixer that `ablate kinds` lists as causal.",
-                )
-            if mixer.uses_heads and self.width % self.heads:
-                near = max(n for n in range(1, self.heads + 1) if self.width % n == 0)
-                raise refusal(
-                    ("heads",),
-                    self.heads,
-                    f"the heads must divide the width, which is {self.width}",
-                    f"Set `heads: {near}`, or a width that is a multiple of {self.heads}.",
-                )
+        self._check_family()
+        for home, mixer, causal, cross in self._mixers():
+            self._check_mixer(home, mixer, causal=causal, cross=cross)
+        if self.decoder is not None:
+            self._check_decoder_block(self.block)
         return self
+
+    def _check_family(self) -> None:
+        heads = {"decoder": (False,), "encoder": (False, True), "dual_encoder": (True,), "encoder_decoder": (False,)}
+        has_head = self.head is not None
+        if has_head not in heads[self.family]:
+            need = "needs a `head`" if not has_head else "gives tokens, and has no `head`"
+            remedy = "Add `head: {pooling: cls}`." if not has_head else "Leave `head` out, or set `family: encoder`."
+            raise refusal(("head",), self.head, f"{self._a_family} {need}", remedy)
+        if (self.decoder is not None) != (self.family == "encoder_decoder"):
+            need = "needs a `decoder`" if self.decoder is None else "has no `decoder` part"
+            remedy = (
+                "Add `decoder: {depth: 6, mixer: attention}`."
+                if self.decoder is None
+                else "Leave `decoder` out, or set `family: encoder_decoder`."
+            )
+            raise refusal(("decoder",), self.decoder, f"{self._a_family} {need}", remedy)
+        if self.head is not None and self.head.features == "interaction" and self.family != "dual_encoder":
+            raise refusal(
+                ("head", "features"),
+                "interaction",
+                f"interactions are between two texts, and {self._a_family} reads one",
+                "Leave `features` out, or set `family: dual_encoder`.",
+            )
+
+    def _check_mixer(self, home: tuple[str, ...], mixer: MixerSpec, *, causal: bool, cross: bool) -> None:
+        if causal and not mixer.causal_form:
+            raise refusal(
+                (*home, "kind"),
+                mixer.kind_name(),
+                f"{self._a_family} must hide the future, and {mixer.kind_name()} has no causal form",
+                "Choose a mixer that `ablate kinds` lists as causal.",
+            )
+        if not causal and not mixer.bidirectional_form:
+            raise refusal(
+                (*home, "kind"),
+                mixer.kind_name(),
+                f"{self._a_family} sees both sides, and {mixer.kind_name()} has only a causal form",
+                "Choose a mixer that `ablate kinds` lists as bidirectional.",
+            )
+        if cross and not mixer.cross_form:
+            raise refusal(
+                (*home, "kind"),
+                mixer.kind_name(),
+                f"{mixer.kind_name()} cannot read keys and values from another sequence",
+                "Set `decoder.mixer: attention`.",
+            )
+        if self.positions in ("rotary", "alibi") and not cross and self.positions not in mixer.relative_positions:
+            raise refusal(
+                ("positions",),
+                self.positions,
+                f"{self.positions} positions are applied by the mixer, and {mixer.kind_name()} does not",
+                "Set `positions` to learned, sinusoidal or none, or choose the mixer `attention`.",
+            )
+        if mixer.uses_heads and self.width % self.heads:
+            near = max(n for n in range(1, self.heads + 1) if self.width % n == 0)
+            raise refusal(
+                ("heads",),
+                self.heads,
+                f"the heads must divide the width, which is {self.width}",
+                f"Set `heads: {near}`, or a width that is a multiple of {self.heads}.",
+            )
+
+    @staticmethod
+    def _check_decoder_block(block: BlockSpec) -> None:
+        plain = block.arrangement == "sequential" and block.skips == SkipsSpec() and block.mlp.kind != "none"
+        if not plain or block.gains != GainsSpec():
+            raise refusal(
+                ("block",),
+                block.arrangement,
+                "the blocks of a decoder that reads an encoder are sequential, with an MLP, one skip round each part "
+                "and no gains",
+                "Use a block such as `post_ln` or `pre_ln`.",
+            )
 
     def check_context(self, context: int) -> None:
         """Refuse a longest input that a mixer of this model cannot work on.
@@ -80,11 +176,11 @@ class ModelSpec(Spec):
         Raises:
             ValidationError: With the path below this spec.
         """
-        for home, block in self._layers:
+        for home, mixer, causal, cross in self._mixers():
             try:
-                block.mixer.check(self.mixer_context(context))
+                mixer.check(self.mixer_context(context, causal=causal, cross=cross))
             except ValidationError as error:
-                raise below((*home, "mixer"), error) from None
+                raise below(home, error) from None
 
     @property
     def causal(self) -> bool:
@@ -96,12 +192,37 @@ class ModelSpec(Spec):
         """The spec of every layer, exceptions applied."""
         return tuple(block for _, block in self._layers)
 
-    def mixer_context(self, context: int, pack: int = 1) -> MixerContext:
-        """What the mixers of this model are told; `context` is the longest input in tokens."""
-        return MixerContext(pack, self.width, self.heads, self.depth, context, self.causal, self.init_std)
+    def mixer_context(
+        self, context: int, pack: int = 1, *, causal: bool | None = None, cross: bool = False
+    ) -> MixerContext:
+        """What the mixers of this model are told.
+
+        Args:
+            context: The longest input in tokens.
+            pack: K.
+            causal: Whether the future is hidden; None: as the family has it.
+            cross: Whether keys and values come from another sequence.
+        """
+        causal = self.causal if causal is None else causal
+        # A CLS token stands before the text.
+        extra = 1 if self.head is not None and self.head.pooling == "cls" else 0
+        return MixerContext(
+            pack=pack,
+            width=self.width,
+            heads=self.heads,
+            depth=self.decoder.depth if self.decoder is not None and (causal or cross) else self.depth,
+            context=context + extra,
+            causal=causal and not cross,
+            init_std=self.init_std,
+            positions=self.positions if self.positions in ("rotary", "alibi") and not cross else "none",
+            cross=cross,
+        )
 
     def canonical(self) -> Any:
-        """As any spec, but `block`, `depth` and `exceptions` are written as runs of equal layers."""
+        """As any spec, but `depth`, `exceptions` and `pattern` are written as runs of equal layers.
+
+        So is `block`, but that it stays beside them where a decoder is made of it.
+        """
         plain = super().canonical()
         runs: list[list[Any]] = []
         for _, same in itertools.groupby(self.blocks, key=id):  # layers without an exception share one spec
@@ -111,17 +232,37 @@ class ModelSpec(Spec):
                 runs[-1][0] += 1 + len(others)
             else:
                 runs.append([1 + len(others), layer])
-        for name in ("block", "depth", "exceptions"):
+        for name in ("depth", "exceptions", "pattern", *(() if self.decoder is not None else ("block",))):
             plain.pop(name, None)
         plain["layers"] = runs
         return plain
+
+    @property
+    def _a_family(self) -> str:
+        return f"{'an' if self.family.startswith('e') else 'a'} {self.family}"
+
+    def _mixers(self) -> Iterator[tuple[tuple[str, ...], MixerSpec, bool, bool]]:
+        """Every mixer: where it is written, itself, whether it hides the future, whether it reads another sequence."""
+        for home, block in self._layers:
+            yield (*home, "mixer"), block.mixer, self.causal, False
+        if self.decoder is not None:
+            yield ("block", "mixer"), self.block.mixer, True, False
+            yield ("decoder", "mixer"), self.decoder.mixer, False, True
 
     @functools.cached_property
     def _layers(self) -> list[tuple[tuple[str, ...], BlockSpec]]:
         """For every layer, where it is written (`block`, or the exception that was laid over it last) and its spec."""
         layers: list[tuple[tuple[str, ...], BlockSpec]] = [(("block",), self.block)] * self.depth
-        plain = self.block.model_dump(mode="json") if self.exceptions else {}
+        plain = self.block.model_dump(mode="json") if self.exceptions or self.pattern else {}
         changed: dict[int, dict[str, Any]] = {}
+        for index in range(self.depth if self.pattern else 0):
+            turn = index % len(self.pattern)
+            changed[index] = copy.deepcopy(plain)
+            lay_over(changed[index], self.pattern[turn])
+            try:
+                layers[index] = (("pattern", str(turn)), BlockSpec.model_validate(changed[index]))
+            except ValidationError as error:
+                raise below(("pattern", turn), error) from None
         for selector, settings in self.exceptions.items():
             home = ("exceptions", selector)
             for index in self._selected(selector):

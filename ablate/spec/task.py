@@ -31,10 +31,12 @@ class DataShape:
     Attributes:
         vocabulary: Number of token ids; ids are 0 ... vocabulary - 1.
         context: Tokens in one input.
+        classes: Number of classes of a classifier; 0 for a language model.
     """
 
     vocabulary: int
     context: int
+    classes: int = 0
 
 
 class Task(ABC):
@@ -59,6 +61,11 @@ class Task(ABC):
     @abstractmethod
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """The validation batches, the same for every trial: the tensors of `train_batch`, and what `measure` needs."""
+
+    def outputs(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+        """What the model gives for a batch with leading axes [K, B]; a task of several inputs says how they go in."""
+        outputs: torch.Tensor = model(batch["inputs"], batch.get("padding"))
+        return outputs
 
     @abstractmethod
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:

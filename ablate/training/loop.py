@@ -71,13 +71,15 @@ class _Run:
         self.device = device
         shape = task.shape
         self.model: nn.Module = build_model(
-            variant.model, vocabulary=shape.vocabulary, context=shape.context, seeds=seeds
+            variant.model, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes, seeds=seeds
         ).to(device)
         self.parameters = list(self.model.parameters())
         self.optimizer = build_optimizer(self.model, self.training.optimizer)
         # Dropout is the one random number that is drawn while training.
         torch.manual_seed(stream(self.seeds[0], "dropout").initial_seed())
-        forward = model_cost(variant.model, vocabulary=shape.vocabulary, context=shape.context).flops
+        forward = model_cost(
+            variant.model, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes
+        ).flops
         self.step_flops = 3.0 * forward * self.training.batch_size  # backward is twice the forward
         self.step_tokens = task.tokens_per_batch(self.training.batch_size)
         self.steps = 0
@@ -98,7 +100,7 @@ class _Run:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         with self._precision():
-            outputs = self.model(batch["inputs"])
+            outputs = self.task.outputs(self.model, batch)
         loss = self.task.loss(outputs.float(), batch)
         self.optimizer.zero_grad(set_to_none=True)
         # Members share no parameter, so the gradient of the sum is each member's own.
@@ -158,7 +160,7 @@ class _Run:
                 name: values.to(self.device).expand(len(self.seeds), *values.shape) for name, values in batch.items()
             }
             with self._precision():
-                outputs = self.model(packed["inputs"])
+                outputs = self.task.outputs(self.model, packed)
             for name, total in self.task.measure(outputs.float(), packed).items():
                 sums[name] = sums[name] + total.double() if name in sums else total.double()
         self.model.train()

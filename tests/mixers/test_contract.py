@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ablate.contracts.mixer import RULES, check_mixer, contexts
 from ablate.contracts.settings import settings
 from ablate.mixers.attention import AttentionSpec
+from ablate.mixers.linear import LinearSpec
 from ablate.pack import HeadGain, Linear, normal
 from ablate.spec.base import Family
 from ablate.spec.cost import Cost, linear_cost
@@ -28,6 +29,23 @@ def every_mixer() -> Iterator[MixerSpec]:
 def test_mixer_keeps_the_contract(spec: MixerSpec) -> None:
     assert contexts(spec), "this mixer refuses every size that the contract tries"
     assert check_mixer(spec) == []
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [AttentionSpec(kv_heads=1), AttentionSpec(kv_heads=1, query_key_norm="rms", softmax=False)],
+    ids=lambda spec: spec.canonical_json(),
+)
+def test_grouped_attention_keeps_the_contract(spec: AttentionSpec) -> None:
+    """The number of groups is no named choice, since what fits depends on the heads."""
+    assert check_mixer(spec) == []
+
+
+def test_the_contract_tries_positions_that_a_mixer_applies_in_both_of_its_forms() -> None:
+    found = {(context.positions, context.causal) for context in contexts(AttentionSpec())}
+    assert found == {(positions, causal) for positions in ("none", "rotary", "alibi") for causal in (True, False)}
+    assert {context.positions for context in contexts(AttentionSpec(softmax=False))} == {"none", "rotary"}
+    assert {context.positions for context in contexts(LinearSpec())} == {"none"}
 
 
 def test_settings_cover_every_choice_and_every_allowed_pair() -> None:
@@ -153,8 +171,63 @@ def test_contract_finds_a_wrong_count() -> None:
     assert broken_rules(MeanSpec(extra=1)) == {"counts_parameters"}
 
 
+class Crossing(Mean):
+    """A right mixer that reads another sequence: each row its own token, and the mean of what it reads."""
+
+    def forward(
+        self, x: Tensor, padding: Tensor | None = None, memory: Tensor | None = None, real: Tensor | None = None
+    ) -> Tensor:
+        if memory is None:
+            return super().forward(x, padding)
+        return self.map(x + self.read(memory, real))
+
+    def read(self, memory: Tensor, real: Tensor | None) -> Tensor:
+        seen = torch.ones(memory.shape[:-1], dtype=torch.bool) if real is None else real
+        return (memory * seen[..., None]).sum(2, keepdim=True) / seen.sum(2)[..., None, None]
+
+
+class CrossingBlind(Crossing):
+    def read(self, memory: Tensor, real: Tensor | None) -> Tensor:
+        return super().read(memory, None)
+
+
+class CrossingShut(Crossing):
+    def read(self, memory: Tensor, real: Tensor | None) -> Tensor:
+        return memory[:, :, :1]
+
+
+class CrossingMingled(Crossing):
+    def forward(
+        self, x: Tensor, padding: Tensor | None = None, memory: Tensor | None = None, real: Tensor | None = None
+    ) -> Tensor:
+        y = super().forward(x, padding, memory, real)
+        return y if memory is None else y + y.mean(2, keepdim=True)
+
+
+class CrossingSpec(MeanSpec):
+    """The same for mixers that read another sequence."""
+
+    family = Family("mixer of the tests")
+    cross_form = True
+    kind: Literal["crossing"] = "crossing"  # type: ignore[assignment]
+    module: str = "Crossing"
+
+    def build(self, context: MixerContext) -> nn.Module:
+        return CROSSINGS[self.module](context)
+
+
+CROSSINGS = {module.__name__: module for module in (Crossing, CrossingBlind, CrossingShut, CrossingMingled)}
+
+
+@pytest.mark.parametrize("module", CROSSINGS)
+def test_contract_finds_what_is_broken_in_reading_another_sequence(module: str) -> None:
+    broken = set() if module == "Crossing" else {"reads_another_sequence"}
+    assert broken_rules(CrossingSpec(module=module)) == broken
+
+
 def test_contract_reports_what_a_module_raises() -> None:
-    assert broken_rules(MeanSpec(module="Angry")) >= set(RULES) - {"counts_parameters", "comes_back_from_json"}
+    silent = {"counts_parameters", "comes_back_from_json", "reads_another_sequence"}
+    assert broken_rules(MeanSpec(module="Angry")) >= set(RULES) - silent
 
 
 def test_contract_takes_a_mixer_that_knows_nothing_of_the_pack() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from equations import Attention, mlp, rms_norm
+import torch.nn.functional as F
+from equations import Attention, layer_norm, mlp, rms_norm
+from families import a_family_for, without_dropout
 from torch import Tensor, nn
 
 from ablate.model.build import build_model, model_cost
@@ -19,7 +22,7 @@ V, D, H, DEPTH, T, EPS = 13, 12, 3, 3, 6, 1e-8
 Weights = Callable[[str], Tensor]
 
 
-def spec_of(block: str, **fields: object) -> ModelSpec:
+def spec_of(block: Any, **fields: Any) -> ModelSpec:
     return ModelSpec.model_validate(
         {"family": "decoder", "depth": DEPTH, "width": D, "heads": H, "block": block, **fields}
     )
@@ -107,9 +110,66 @@ def sas_p_no_norm(w: Weights, layer: int, x: Tensor) -> Tensor:
     return y + w("mlp_branch.value") * feed_forward(w, shared)
 
 
+def biased(w: Weights, names: str, **settings: Any) -> Attention:
+    """Attention with biases in the maps of these names; output is the identity where it is not among them."""
+    maps = {name: w(f"mixer.{name}.weight") for name in names.split()}
+    maps.setdefault("output", torch.eye(D, dtype=torch.float64))
+    biases = {name[0].replace("o", "p"): w(f"mixer.{name}.bias") for name in names.split()}
+    return Attention(H, True, *(maps[name] for name in ("query", "key", "value", "output")), **biases, **settings)
+
+
+def biased_mlp(w: Weights, x: Tensor, act: Callable[[Tensor], Tensor]) -> Tensor:
+    return act(x @ w("mlp.up.weight") + w("mlp.up.bias")) @ w("mlp.down.weight") + w("mlp.down.bias")
+
+
+def layer(w: Weights, which: str, x: Tensor, eps: float) -> Tensor:
+    return layer_norm(x, w(f"norm_{which}.weight"), w(f"norm_{which}.bias"), eps)
+
+
+def post_ln(w: Weights, layer_index: int, x: Tensor) -> Tensor:
+    """x ← LN(x + Sublayer(x)), arXiv:1706.03762."""
+    x = layer(w, "mixer", x + biased(w, "query key value output")(x), 1e-5)
+    return layer(w, "mlp", x + biased_mlp(w, x, torch.relu), 1e-5)
+
+
+def extractor_attention(w: Weights, layer_index: int, x: Tensor) -> Tensor:
+    """Pre-LN, no biases in the attention, arXiv:2308.07661."""
+    x = x + dense_attention(w)(layer(w, "mixer", x, 1e-5))
+    return x + biased_mlp(w, layer(w, "mlp", x, 1e-5), torch.relu)
+
+
+def simple_of(maps: str, second_skip: bool) -> Callable[[Weights, int, Tensor], Tensor]:
+    """Pre-LN SimpleTRON, arXiv:2111.15588: Y_h = (1/√t)·Q_h·Σ K_hᵀ·V_h, with the block's input added again or not."""
+
+    def block(w: Weights, layer_index: int, x: Tensor) -> Tensor:
+        attention = biased(w, maps, softmax=False, scale="length")
+        middle = x + attention(layer(w, "mixer", x, 1e-6))
+        y = middle + biased_mlp(w, layer(w, "mlp", middle, 1e-6), F.gelu)
+        return y + x if second_skip else y
+
+    return block
+
+
+def simple_post_ln(w: Weights, layer_index: int, x: Tensor) -> Tensor:
+    """x₁ = LN(x + Attn(x)); X_out = LN(x₁ + FFN(x₁) + x)."""
+    attention = biased(w, "query key value output", softmax=False, scale="length")
+    middle = layer(w, "mixer", x + attention(x), 1e-12)
+    return layer(w, "mlp", middle + biased_mlp(w, middle, F.gelu) + x, 1e-12)
+
+
 BLOCKS: dict[str, Callable[[Weights, int, Tensor], Tensor]] = {
-    block.__name__: block for block in (pre_ln, parallel, value_skipinit, shaped, sas, sas_p, sas_p_no_norm)
+    block.__name__: block
+    for block in (
+        *(pre_ln, parallel, value_skipinit, shaped, sas, sas_p, sas_p_no_norm),
+        *(post_ln, extractor_attention, simple_post_ln),
+    )
 }
+BLOCKS |= {
+    "simple": simple_of("query key value", second_skip=False),
+    "simple_res": simple_of("query key value", second_skip=True),
+    "simple_resl": simple_of("query key value output", second_skip=True),
+}
+OF_OTHER_MIXERS = sorted(set(block_names()) - set(BLOCKS))
 
 # Parameters of one block beside the maps, from the equations: gains of heads, gains of branches, norms, first values.
 PARTS = {
@@ -123,8 +183,24 @@ PARTS = {
 }
 
 
-def test_every_named_block_is_tried() -> None:
-    assert set(block_names()) == set(BLOCKS) == set(PARTS)
+@pytest.mark.parametrize("name", OF_OTHER_MIXERS)
+def test_the_other_named_blocks_put_their_mixer_into_a_pre_ln_block(name: str) -> None:
+    """The Extractors' block is that of their paper, all others are as in Long Range Arena."""
+    extractor = name in ("she", "he", "we", "me")
+    eps, act = (1e-5, torch.relu) if extractor else (1e-6, F.gelu)
+    model = scattered(spec_of(**without_dropout(name)), [0]).eval()
+    state = dict(model.named_parameters())
+    x = torch.randn(1, 2, T, D, generator=stream(3, "x"), dtype=torch.float64)
+    for index, block in enumerate(model.blocks):
+
+        def w(path: str, index: int = index) -> Tensor:
+            return state[f"blocks.{index}.{path}"][0]
+
+        middle = x + block.mixer(layer(w, "mixer", x, eps))
+        y = middle + biased_mlp(w, layer(w, "mlp", middle, eps), act)
+        torch.testing.assert_close(block(x), y)
+        x = y
+    assert spec_of(name, family=a_family_for(name)).block.dropout == (0.1 if extractor else 0)
 
 
 def equations(name: str, model: nn.Module, k: int, tokens: Tensor) -> Tensor:
@@ -143,7 +219,7 @@ def equations(name: str, model: nn.Module, k: int, tokens: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_block_is_its_equations(name: str) -> None:
-    model = scattered(spec_of(name), [0, 1])
+    model = scattered(spec_of(name), [0, 1]).eval()
     tokens = torch.randint(V, (2, 2, T), generator=stream(1, "tokens"))
     logits = model(tokens)
     slow = torch.stack([torch.stack([equations(name, model, k, row) for row in tokens[k]]) for k in range(2)])
@@ -155,7 +231,7 @@ def test_block_is_its_equations(name: str) -> None:
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8, msg=lambda text, path=path: f"{path}: {text}")
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", PARTS)
 def test_parameters_are_those_of_the_equations(name: str) -> None:
     spec = spec_of(name)
     model = build_model(spec, vocabulary=V, context=T, seeds=[0])
@@ -176,7 +252,7 @@ def test_parameters_of_the_paper(name: str, millions: float) -> None:
     assert model_cost(spec, vocabulary=50_000, context=128).parameters / 1e6 == pytest.approx(millions, abs=0.06)
 
 
-@pytest.mark.parametrize("name", [name for name in BLOCKS if name not in ("pre_ln", "parallel")])
+@pytest.mark.parametrize("name", [name for name in PARTS if name not in ("pre_ln", "parallel")])
 def test_branch_of_the_mlp_starts_at_a_tenth_in_18_layers(name: str) -> None:
     model = build_model(spec_of(name, depth=18), vocabulary=V, context=T, seeds=[0])
     for block in model.blocks:
@@ -255,7 +331,7 @@ def test_second_skip_joins_after_the_mlp() -> None:
     torch.testing.assert_close(module(x), module.norm_mlp(middle + module.mlp(middle) + x))
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu", "gelu_tanh"])
 def test_gated_mlp(activation: str) -> None:
     block = {"mixer": "attention", "mlp": {"kind": "gated", "ratio": 2, "activation": activation, "bias": True}}
     spec = ModelSpec.model_validate({"family": "decoder", "depth": 1, "width": D, "heads": H, "block": block})
@@ -266,5 +342,6 @@ def test_gated_mlp(activation: str) -> None:
         "relu": lambda z: z.clamp(min=0),
         "gelu": lambda z: z * (1 + torch.erf(z / 2**0.5)) / 2,
         "silu": lambda z: z / (1 + torch.exp(-z)),
+        "gelu_tanh": lambda z: z * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (z + 0.044715 * z**3))) / 2,
     }[activation]
     torch.testing.assert_close(module(x)[0], (act(gate) * up) @ module.down.weight[0] + module.down.bias[0])

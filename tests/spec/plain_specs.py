@@ -66,6 +66,8 @@ def attentions(draw: st.DrawFn) -> Any:
             optional={
                 "scale": st.sampled_from(["head_width", "length", "none"]),
                 "query_key_bias": st.booleans(),
+                "query_key_norm": st.sampled_from(["none", "rms", "layer"]),
+                "kv_heads": st.sampled_from([None, 1, 2]),
                 "value": _PROJECTIONS,
                 "output": _PROJECTIONS,
                 "query_init": st.sampled_from(["normal", "zero", None]),
@@ -100,16 +102,24 @@ def blocks(draw: st.DrawFn) -> Plain:
     if mlp != "none":
         optional = {
             "ratio": st.sampled_from([4, 4.0, 2, 2.5]),
-            "activation": st.sampled_from(["relu", "gelu", "silu"]),
+            "activation": st.sampled_from(["relu", "gelu", "silu", "gelu_tanh"]),
             "bias": st.booleans(),
         }
         plain["mlp"] = draw(st.fixed_dictionaries({"kind": st.just(mlp)}, optional=optional))
     return plain | draw(st.fixed_dictionaries({}, optional={"dropout": st.sampled_from([0, 0.0, 0.1])}))
 
 
+_FAMILIES: list[Plain] = [
+    {"family": "decoder"},
+    {"family": "encoder"},
+    {"family": "encoder", "head": {"pooling": "mean", "hidden": [8, 4]}},
+    {"family": "dual_encoder", "head": {"features": "interaction"}},
+]
+
+
 @st.composite
 def models(draw: st.DrawFn) -> Plain:
-    """A model whose exceptions replace whole mixers, or parts that fit beside any block."""
+    """A model whose exceptions and pattern replace whole mixers, or parts that fit beside any block."""
     depth = draw(st.integers(1, 4))
     selectors = ["first", "last", *map(str, range(depth)), f"0-{depth - 1}"]
     patches = st.one_of(
@@ -119,10 +129,13 @@ def models(draw: st.DrawFn) -> Plain:
         st.sampled_from([{"dropout": 0.25}, {}]),
     )
     exceptions = st.dictionaries(st.sampled_from(selectors), patches, max_size=3)
-    plain = {"family": "decoder", "depth": depth, "width": 24, "heads": draw(st.sampled_from([1, 2, 3, 4]))}
+    plain: Plain = {"depth": depth, "width": 24, "heads": draw(st.sampled_from([1, 2, 3, 4]))}
+    plain |= draw(st.sampled_from(_FAMILIES))
     plain |= {"block": draw(blocks()), "exceptions": draw(exceptions)}
     optional: Plain = {
-        "positions": st.sampled_from(["learned", "sinusoidal", "none"]),
+        "positions": st.sampled_from(["learned", "sinusoidal", "rotary", "alibi", "none"]),
+        "embedding_scale": st.sampled_from(["none", "sqrt_width"]),
+        "pattern": st.lists(patches, max_size=3),
         "tied_head": st.booleans(),
         "final_norm": st.sampled_from(["rms", "layer", "none"]),
         "init_std": st.sampled_from([0.02, 2e-2, 0.1, 1]),

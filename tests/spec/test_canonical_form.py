@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from families import a_family_for
 from hypothesis import given
 from hypothesis import strategies as st
 from plain_specs import Plain, blocks, models, respelt, shuffled
@@ -21,13 +22,41 @@ from ablate.spec.variant import VariantSpec
 
 # A hash that changes renames every stored variant: mend the schema, not this table.
 GOLDEN_BLOCKS: dict[str, str] = {
+    "bigbird": "433b34dc0cab03b1c3eef3d948910b772c47423fd92c50906f183ff42bcb5381",
+    "extractor_attention": "9ea433546974e38a4e15b24a607709ff209a6458447cda21f835eff7276438d8",
+    "fastfood": "9dc68bf6ee3457d200d15e5d285db341935d4349e0fd5103464b475af592bb40",
+    "fnet": "eebfb0be50d2954dfc97ac5cb01a3925cc25fe86218a4aff1d2914b2bc792d0f",
+    "gated_linear_attention": "ae152463a1dc0e92fccb5dee786e5bab3235cbac9381dc3ec429b61289e6515d",
+    "generative": "4a946bad2b737d3e173dbb15e84d2af75248cef05adf2a84d6016e379bfe8413",
+    "gmm": "ff281efe81c99398ead966e065ae9687045a537054121cb6e047ccc59b658875",
+    "he": "7d4ec03f3e7e79809ee97cb93bf54c2c21954885d7ee07094066a632251bfe6a",
+    "hyena": "2e366e5d4cb96fabc6ee586e14c4ffda62e521eea28620e68fd8b599522bbab4",
+    "linear": "9178e7e49b3e1aa6ac850e3297ab764717bd60163796eca43d5ca701b2e2b8f4",
+    "linformer": "a1f6e1f073366c162a00b6954e472c4c36fc3eac5cb6642ec46dd9d465dc73ff",
+    "local": "232b4a00ac90848f52f51ab456b791d46300916adffb32d7c92ba42b0f704da3",
+    "longformer": "e54ab2b275d7d58b925a0496959c6ac7bb8fd38aa358188c276fd78a28e81897",
+    "me": "8e160a48349824f1941a62b6216656d6f47daf0ffe4c969865bb666d34b9ec5e",
+    "mlp_mixer": "c7c6543d34354b50c9456176850aa17e43816283c9505f6c368dc77065e6465e",
     "parallel": "ab5247e2bcb570085ce870c2ce2d9740f0d8a8f6dae7fdd22268f17f0fb4f30c",
+    "performer": "5f33b18b737d1bd2b3bcad7903c0948aaa794745cb8bb82611303a676c8e55a0",
+    "post_ln": "5f8169ef91b448370244596e1e57b8e3f849c4a8a57fcb460ec9cb571c2deff7",
     "pre_ln": "23bf65db4e9564e97a20f5682f5ab9eb38448d2debf136c641fb55bcb7cef3e9",
+    "reformer": "8307ae140c0859241eab032d61a60055956852e806003b8ab708aaab5f3d7f00",
+    "retention": "dce1af4c5dab9d218232f76d7f31f1a59dee7a467207c4dffe440935929aa663",
     "sas": "af25e0276a0571a1734a5bfa226134d13f1f20fbb27ed0e0ecd7cea21c08b0a6",
     "sas_p": "e30f443c5c5c2014439c5bdf5db02ae77b9707c47beb4bdd018fdcdc66099f63",
     "sas_p_no_norm": "4a4a81d15ce695b14319c01d319ee93c2a905ed7a5a0e73fe02b45362e69eeec",
     "shaped": "4f2fbfd9e3ebe4590577bb6063e426c0bfa2425e851d27c187ce42c40158a1d5",
+    "she": "dbb2970771f8aff1207c4ff1df39fbaf2533d7dfc020c149202630213ac18697",
+    "simple": "03b266d3f2b2a17ea08b1e2b093a64c1d7f8b035b2f3cc7e8c7eb9be43dbfe6b",
+    "simple_post_ln": "3a68e9a6c12859f17bb2bad56eb54245fba42abac7eb31fc68edd06e8ec22e34",
+    "simple_res": "5443f788ef9775647466d60acde571c65f0ed46ff282f2f23c39d9b9fb4815e4",
+    "simple_resl": "fa8088564cb136980bdba223f1536e63c670bfe3e9e87652af2b26065792da15",
+    "sinkhorn": "ae2ab3278841df130cb34f20f16294734d2378cd1275b275804680a23809a0c8",
+    "sparse": "fb1432bf807091bbcc6223be2899f3df4a1c9902cd697810df66df641d633640",
+    "synthesizer": "e5a8e2332d31f0a1155683c7f397e091ec8f5713ca7f67e44f70c0581fa858f5",
     "value_skipinit": "e46a3ddb444ea5fcd8640ef83dfc267b78af654f73cfe4a4d140316021b8a3e7",
+    "we": "4a3f50fc0563a7817ce13492d60cbc5423c50698c1944649b8268f0c82668360",
 }
 GOLDEN_VARIANTS: dict[str, str] = {
     "everything at its default": "e1465d03ad33a210524650edf840c57889f91ce5f458b523f12f44ea8bc01fab",
@@ -163,7 +192,7 @@ def test_every_named_block_has_a_golden_hash() -> None:
 
 @pytest.mark.parametrize("name", sorted(block_names()))
 def test_hashes_of_named_blocks_stay(name: str) -> None:
-    assert model_of(name).content_hash() == GOLDEN_BLOCKS[name]
+    assert model_of(name, family=a_family_for(name)).content_hash() == GOLDEN_BLOCKS[name]
 
 
 HAND_WRITTEN: dict[str, Plain] = {
@@ -203,6 +232,40 @@ def test_the_shipped_space_and_the_named_blocks_mean_the_same() -> None:
         model = space.resolve(settings).model
         named = ModelSpec.model_validate({**model.model_dump(exclude={"block", "exceptions"}), "block": name})
         assert model.content_hash() == named.content_hash()
+
+
+def test_a_pattern_has_the_hash_of_its_layers_written_one_by_one() -> None:
+    linear = {"mixer": {"softmax": False}}
+    pattern = model_of("pre_ln", depth=5, pattern=[linear, linear, {}])
+    apart = model_of("pre_ln", depth=5, exceptions={"0-1": linear, "3-4": linear})
+    assert [block.mixer.softmax for block in pattern.blocks] == [False, False, True, False, False]
+    assert pattern.content_hash() == apart.content_hash()
+
+
+def test_exceptions_are_laid_over_the_pattern() -> None:
+    model = model_of(
+        "pre_ln",
+        depth=4,
+        pattern=[{"mixer": {"softmax": False}}, {"norm": "layer"}],
+        exceptions={"first": {"norm": "none"}, "2-3": {"mixer": {"kind": "linear"}}, "last": {"dropout": 0.5}},
+    )
+    shown = [(block.mixer.kind_name(), block.norm.kind, block.dropout) for block in model.blocks]
+    assert shown == [
+        ("attention", "none", 0),
+        ("attention", "layer", 0),
+        ("linear", "rms", 0),
+        ("linear", "layer", 0.5),
+    ]
+    assert [block.mixer.softmax for block in model.blocks[:2]] == [False, True]
+
+
+def test_the_block_of_a_decoder_is_part_of_the_hash_even_where_no_layer_of_the_encoder_has_it() -> None:
+    relu, gelu = ({"mixer": "attention", "mlp": {"activation": name}} for name in ("relu", "gelu"))
+    decoder = {"family": "encoder_decoder", "decoder": {"depth": 2, "mixer": "attention"}}
+    same_encoder = {"0-2": {"mlp": {"activation": "silu"}}}
+    one, other = (model_of(block, exceptions=same_encoder, **decoder) for block in (relu, gelu))
+    assert one.blocks == other.blocks
+    assert one.content_hash() != other.content_hash()
 
 
 def test_the_order_of_settings_is_part_of_a_space() -> None:

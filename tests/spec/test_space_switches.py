@@ -239,3 +239,25 @@ def test_an_objective_names_a_metric_of_its_task() -> None:
     assert loc == ("objective", "metric")
     assert "the task language_model gives no metric of this name" in sentence
     assert "Did you mean `val_loss`?" in sentence
+
+
+def test_a_switch_addresses_a_range_of_layers() -> None:
+    linear = {"kind": "attention", "softmax": False}
+    switches: Switches = {
+        "last_two": {"softmax": {}, "linear": {"model.exceptions.1-2.mixer": linear}},
+        "first": {"norm": {}, "plain": {"model.exceptions.first": {"norm": "none"}}},
+        "order": {"same": {}, "turns": {"model.pattern": [{}, {"mlp": {"activation": "gelu"}}]}},
+    }
+    space = space_of(switches)
+    blocks = space.resolve({"last_two": "linear", "first": "plain", "order": "turns"}).model.blocks
+    assert [block.mixer.canonical() for block in blocks] == [{"kind": "attention"}, linear, linear]
+    assert [block.norm.kind for block in blocks] == ["none", "rms", "rms"]
+    assert [block.mlp.activation for block in blocks] == ["relu", "gelu", "relu"]
+    by_exceptions = space_of(model={**plain_space()["model"], "exceptions": {"1-2": {"mixer": linear}}})
+    assert space.resolve({"last_two": "linear"}).content_hash() == by_exceptions.resolve({}).content_hash()
+
+
+def test_a_setting_for_layers_that_are_not_there_gives_no_variant() -> None:
+    space = space_of({"last": {"off": {}, "on": {"model.exceptions.2-3": {"norm": "none"}}}})
+    with pytest.raises(ValidationError, match="numbered 0 to 2"):
+        space.resolve({"last": "on"})

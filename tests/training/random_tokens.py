@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ablate.pack.initial import stream
+from ablate.spec.model import ModelSpec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import DataShape, Task
 from ablate.training.events import Diverged, Event, Point
@@ -77,13 +78,16 @@ def variant(model: dict[str, Any] | None = None, **training: Any) -> VariantSpec
     """A variant at tiny size; every step has its point unless `evaluations` says otherwise."""
     optimizer = {"lr": 3e-3, "weight_decay": 0.1, **training.pop("optimizer", {})}
     steps = training.pop("steps", 20)
-    return VariantSpec.model_validate(
+    plain = {"family": "decoder", "depth": 3, "width": 12, "heads": 3, "block": "pre_ln"}
+    decoder = VariantSpec.model_validate(
         {
-            "model": {"family": "decoder", "depth": 3, "width": 12, "heads": 3, "block": "pre_ln", **(model or {})},
+            "model": plain,
             "task": {"kind": "language_model", "data": "builtin:python_stdlib", "tokenizer": "bytes", "context": T},
             "training": {"steps": steps, "batch_size": 4, "optimizer": optimizer, "evaluations": steps, **training},
         }
     )
+    # Put in afterwards: an encoder that tells tokens apart from both sides can be trained on these tokens too.
+    return decoder.model_copy(update={"model": ModelSpec.model_validate({**plain, **(model or {})})})
 
 
 def run(spec: VariantSpec, seeds: Sequence[int], task: Task | None = None) -> list[Event]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from families import a_family_for
 from random_tokens import losses, run, variant
 
 from ablate.spec.named import block_names
@@ -18,7 +19,7 @@ GOLDEN = Path(__file__).with_name("golden_losses.json")
 
 
 def measured(block: str) -> list[float]:
-    curve = losses(run(variant({"block": block}), [0]))[0, :, 0]
+    curve = losses(run(variant({"block": block, "family": a_family_for(block)}), [0]))[0, :, 0]
     return [round(loss, 7) for loss in curve.tolist()]
 
 

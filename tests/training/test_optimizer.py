@@ -7,11 +7,13 @@ import math
 
 import pytest
 import torch
+from families import without_dropout
 from hypothesis import given
 from hypothesis import strategies as st
 from random_tokens import RandomTokens, T, V, losses, run, variant
 from torch import Tensor, nn
 
+from ablate.mixers.attention import Attention
 from ablate.model.build import build_model
 from ablate.spec.named import block_names
 from ablate.spec.training import OptimizerSpec, ScheduleSpec
@@ -100,15 +102,20 @@ def test_training_is_plain_torch_with_adamw_clipping_and_schedule(clip: float) -
 
 @pytest.mark.parametrize("block", sorted(block_names()))
 def test_weight_decay_falls_on_matrices_and_embeddings_only(block: str) -> None:
-    model = build_model(variant({"block": block}).model, vocabulary=V, context=T, seeds=[0, 1])
+    """What a mixer other than attention has beside matrices, norms and biases, it declares as its paper has it."""
+    model = build_model(variant(without_dropout(block)).model, vocabulary=V, context=T, seeds=[0, 1])
     optimizer = build_optimizer(model, OptimizerSpec(lr=1e-3, weight_decay=0.1))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found = {group["weight_decay"]: {names[id(p)] for p in group["params"]} for group in optimizer.param_groups}
     assert found[0.1] | found[0.0] == set(names.values())
     assert not found[0.1] & found[0.0]
-    assert all(name.endswith((".weight", ".delta")) and "norm" not in name for name in found[0.1])
-    assert all("gains" in name or "norm" in name or name.endswith(".value") for name in found[0.0])
-    assert {"embedding.weight", "positions.weight", "blocks.0.mixer.query.weight"} <= found[0.1]
+    attends = isinstance(model.blocks[0].mixer, Attention)
+    plain = {name for name in names.values() if attends or ".mixer." not in name}
+    assert not any("norm" in name or "gains" in name or name.endswith(".bias") for name in found[0.1])
+    assert all(name.endswith((".weight", ".delta")) for name in found[0.1] & plain)
+    assert all("norm" in name or "gains" in name or name.endswith((".value", ".bias")) for name in found[0.0] & plain)
+    matrices = {"embedding.weight", "positions.weight", "blocks.0.mlp.up.weight"}
+    assert matrices | ({"blocks.0.mixer.query.weight"} if attends else set()) <= found[0.1]
 
 
 @pytest.mark.parametrize("pack", [1, 3])

@@ -1,0 +1,101 @@
+"""The Transformer that reads one text and writes another (arXiv:1706.03762): encoder, decoder with cross-attention.
+
+One embedding matrix serves the source, the target and, if `tied_head`, the logits. Three masks: the source's padding in
+the encoder and in the cross-attention, the target's padding and the future in the decoder. The target goes in shifted
+right by one, which is the task's to do.
+
+Shapes: K pack, B batch, S source tokens, T target tokens, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ablate.model.block import block_cost, build_mixer
+from ablate.model.mlp import MLP
+from ablate.model.norm import build_norm, norm_cost
+from ablate.model.stack import FINAL_EPS, TokenHead, stack_cost, token_head_cost
+from ablate.spec.block import BlockSpec
+from ablate.spec.cost import Cost
+from ablate.spec.mixer import MixerContext, MixerSpec
+from ablate.spec.model import ModelSpec
+
+
+class EncoderDecoder(TokenHead):
+    """The module of a `ModelSpec` of family `encoder_decoder`."""
+
+    def __init__(self, spec: ModelSpec, vocabulary: int, context: int, classes: int, pack: int) -> None:
+        super().__init__(spec, vocabulary, context, spec.mixer_context(context, pack, causal=False))
+        assert spec.decoder is not None
+        causal = spec.mixer_context(context, pack, causal=True)
+        cross = spec.mixer_context(context, pack, cross=True)
+        self.decoder_blocks = nn.ModuleList(
+            DecoderBlock(spec.block, spec.decoder.mixer, causal, cross) for _ in range(spec.decoder.depth)
+        )
+        self.decoder_norm = build_norm(spec.final_norm, pack, spec.width, FINAL_EPS)
+
+    def forward(
+        self, source: Tensor, target: Tensor, source_padding: Tensor | None = None, target_padding: Tensor | None = None
+    ) -> Tensor:
+        """Token ids [K, B, S] and [K, B, T] to logits of the next target token [K, B, T, V]."""
+        memory = self.mix(self.embed(source), source_padding)
+        return self.decode(memory, target, source_padding, target_padding)
+
+    def decode(
+        self, memory: Tensor, target: Tensor, source_padding: Tensor | None = None, target_padding: Tensor | None = None
+    ) -> Tensor:
+        """The encoder's output [K, B, S, D] and target ids [K, B, T] to logits [K, B, T, V]."""
+        y = self.embed(target)
+        if self.spec.dropout > 0:
+            y = F.dropout(y, self.spec.dropout, self.training)
+        for block in self.decoder_blocks:
+            y = block(y, memory, target_padding, source_padding)
+        return self.logits(self.decoder_norm(y))
+
+
+class DecoderBlock(nn.Module):
+    """Causal mixer, cross-attention, MLP; each with dropout, a skip and a norm before (pre) or after the sum (post)."""
+
+    def __init__(self, spec: BlockSpec, cross: MixerSpec, causal: MixerContext, crossing: MixerContext) -> None:
+        super().__init__()
+        self.spec = spec
+        pack, width, norm = causal.pack, causal.width, spec.norm
+        self.mixer = build_mixer(spec.mixer, causal)
+        self.cross = build_mixer(cross, crossing)
+        self.mlp = MLP(spec.mlp, pack, width, causal.init_std)
+        self.norm_mixer = build_norm(norm.kind, pack, width, norm.eps)
+        self.norm_cross = build_norm(norm.kind, pack, width, norm.eps)
+        self.norm_mlp = build_norm(norm.kind, pack, width, norm.eps)
+
+    def forward(self, x: Tensor, memory: Tensor, padding: Tensor | None, memory_padding: Tensor | None) -> Tensor:
+        """Target [K, B, T, D] and the encoder's output [K, B, S, D] to [K, B, T, D]."""
+        x = self._add(x, self.norm_mixer, lambda y: self.mixer(y, padding))
+        x = self._add(x, self.norm_cross, lambda y: self.cross(y, padding, memory, memory_padding))
+        return self._add(x, self.norm_mlp, self.mlp)
+
+    def _add(self, x: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
+        pre = self.spec.norm.place == "pre"
+        y = F.dropout(part(norm(x) if pre else x), self.spec.dropout, self.training)
+        total: Tensor = x + y if pre else norm(x + y)
+        return total
+
+
+def encoder_decoder_cost(spec: ModelSpec, vocabulary: int, context: int, classes: int, length: int) -> Cost:
+    """Cost of the forward pass over a source and a target of `length` tokens each."""
+    assert spec.decoder is not None
+    total = stack_cost(spec, vocabulary, context, length, spec.mixer_context(context, causal=False))
+    elements = length * spec.width
+    # The target is embedded by the same matrices.
+    total += Cost(
+        multiplications=elements * (spec.embedding_scale != "none"),
+        additions=elements * (spec.positions in ("learned", "sinusoidal")),
+        activations=elements * (spec.dropout > 0),
+    )
+    block = sum(block_cost(spec.block, spec.mixer_context(context, causal=True), length).values(), Cost())
+    cross = spec.decoder.mixer.cost(spec.mixer_context(context, cross=True), length)
+    cross += norm_cost(spec.block.norm.kind, spec.width, length) + Cost(additions=elements)
+    total += (block + cross) * spec.decoder.depth
+    return total + norm_cost(spec.final_norm, spec.width, length) + token_head_cost(spec, vocabulary, length)

@@ -1,0 +1,93 @@
+"""Multi-head φ-attention, φ being any feature map: y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ).
+
+Bidirectional: s runs over all real tokens; causal: over real s ≤ t (prefix sums). Time and memory are linear in T.
+
+Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, m features.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from ablate.kernels import linear_attention
+from ablate.pack import Linear, Packed, normal
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.mixer import MixerContext
+
+
+class FeatureMap(Packed, ABC):
+    """φ, the same for queries and keys.
+
+    Attributes:
+        logarithmic: Whether `forward` gives log φ, φ being positive; the attention then never overflows.
+    """
+
+    logarithmic: bool
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, B, H, T, d_h] to [K, B, H, T, m]."""
+
+
+class FeatureAttention(nn.Module):
+    """Four maps without biases round φ-attention."""
+
+    def __init__(self, context: MixerContext, features: FeatureMap) -> None:
+        super().__init__()
+        d, start = context.width, normal(context.init_std)
+        self.heads = context.heads
+        self.causal = context.causal
+        self.query, self.key, self.value, self.output = (Linear(context.pack, d, d, initial=start) for _ in range(4))
+        self.features = features
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        q, k, v = (
+            project(x).unflatten(-1, (self.heads, -1)).transpose(2, 3) for project in (self.query, self.key, self.value)
+        )
+        attend = linear_attention.normalised_from_logs if self.features.logarithmic else linear_attention.normalised
+        # Together, so that what φ makes from its own parameters is made once.
+        features_q, features_k = self.features(torch.cat([q, k], 1)).chunk(2, 1)
+        real = None if padding is None else padding.unsqueeze(2)  # [K, B, 1, T]
+        y = attend(features_q, features_k, v, is_causal=self.causal, real=real)
+        mixed: Tensor = self.output(y.transpose(2, 3).flatten(3))
+        return mixed
+
+
+def state_size(context: MixerContext, size: int) -> int:
+    """Scalars of Σ φ(k)ᵀ·v and Σ φ(k) in all heads, φ giving `size` features."""
+    return size * (context.width + context.heads)
+
+
+def feature_attention_cost(context: MixerContext, length: int, size: int, feature: Cost, *, logarithmic: bool) -> Cost:
+    """Cost of the four maps, of φ and of the sums.
+
+    Args:
+        context: Where the mixer stands.
+        length: L, tokens.
+        size: m, features of a query or key.
+        feature: Cost of φ for one query or key, with what it keeps for the backward pass beside its result.
+        logarithmic: As `FeatureMap.logarithmic`.
+    """
+    d, vectors = context.width, length * context.heads
+    d_h = d // context.heads
+    # A token adds kᵀ·v and k to the state and reads both with q.
+    sums = Cost(
+        multiplications=vectors * size * (2 * d_h + 1),
+        additions=vectors * (size * (d_h + 1) + (size - 1) * (d_h + 1)),
+        divisions=vectors * d_h,
+        activations=vectors * (d_h + 2),
+    )
+    if not context.causal:
+        in_product = length * (2 * size + d_h + 1)
+    else:
+        in_product = linear_attention.kept(length, size, d_h + 1, "head" if logarithmic else "none")
+        if logarithmic and linear_attention.padded(length) != length:
+            in_product += 2 * length * size  # exponentials are kept before they are padded, too
+    sums += Cost(activations=context.heads * in_product)
+    maps = replace(linear_cost(length, d, d) * 4, activations=2 * length * d)  # their input is kept once
+    return maps + feature * (2 * vectors) + sums
