@@ -41,24 +41,29 @@ def kinds_json() -> dict[str, Any]:
 
 
 def print_kinds(console: Console) -> None:
-    """Print them as four tables."""
+    """Print them as four tables that 80 columns hold."""
     kinds = kinds_json()
     for mixer in kinds["mixers"]:
         forms = [form for form in ("causal", "bidirectional") if mixer[form]]
         mixer["sees"] = " or ".join(forms)
-    _table(console, "mixers", kinds["mixers"], ("kind", "complexity", "sees", "description", "source"))
-    _table(console, "tasks", kinds["tasks"], ("kind", "description"))
-    _table(console, "designs", kinds["designs"], ("kind", "description"))
-    _table(console, "named blocks", kinds["blocks"], ("name", "description", "source"))
+    _table(console, "mixers", kinds["mixers"], "kind", ("description", "complexity", "sees", "source"))
+    _table(console, "tasks", kinds["tasks"], "kind", ("description",))
+    _table(console, "designs", kinds["designs"], "kind", ("description",))
+    _table(console, "named blocks", kinds["blocks"], "name", ("description", "source"))
 
 
-def _table(console: Console, title: str, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
+def _table(console: Console, title: str, rows: list[dict[str, Any]], name: str, facts: tuple[str, ...]) -> None:
+    """A row for each kind: its name, and beside it the description with the other facts below."""
     console.print(Text(title, style="bold"))
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    for column in columns:
-        table.add_column(overflow="fold", style="cyan" if column == columns[0] else "")
+    table.add_column(no_wrap=True, style="cyan")
+    table.add_column()
     for row in rows:
-        table.add_row(*(Text(str(row[column])) for column in columns))
+        first, *others = (str(row[fact]) for fact in facts)
+        text = Text(first)
+        if others:
+            text.append("\n" + "; ".join(others), style="dim")
+        table.add_row(Text(str(row[name])), text)
     console.print(table)
     console.print()
 
