@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -302,11 +303,133 @@ def validate(file: SpaceArgument, plugin: PluginOption = None, json_: JsonOption
         _print(_console(), f"{file} is a valid space: {len(points)} points, {_seeds(space.design.seeds)}.")
 
 
+class Mode(StrEnum):
+    """What `ablate cost` prices."""
+
+    training = "training"
+    inference = "inference"
+
+
+@app.command()
+def cost(
+    block: Annotated[str, typer.Argument(metavar="BLOCK|FILE", help="A named block, a mixer kind, or a space file.")],
+    width: Annotated[int | None, typer.Option(min=1, help="Width d [default: 128].")] = None,
+    heads: Annotated[int | None, typer.Option(min=1, help="Heads H [default: 4].")] = None,
+    context: Annotated[int | None, typer.Option(min=1, help="Tokens L [default: 128].")] = None,
+    depth: Annotated[int | None, typer.Option(min=1, help="Blocks, exceptions of layers included.")] = None,
+    vocabulary: Annotated[int | None, typer.Option(min=1, help="Token ids; adds embedding and head.")] = None,
+    mode: Annotated[Mode, typer.Option(help="A pass over a sequence, or one more token.")] = Mode.training,
+    cache: CacheOption = None,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Count what a block needs, or every variant of a space: parameters, arithmetic, memory; trains nothing."""
+    _load_plugins(plugin)
+    from ablate.spec.lookup import find_block, is_block
+    from ablate.terminal.cost import cost_json, price_block, price_space, print_cost
+
+    inference = mode is Mode.inference
+    sizes = {"width": width, "heads": heads, "context": context, "depth": depth, "vocabulary": vocabulary}
+    if is_block(block):
+        priced = price_block(
+            block,
+            width=width or 128,
+            heads=heads or 4,
+            context=context or 128,
+            depth=depth,
+            vocabulary=vocabulary or 0,
+            inference=inference,
+        )
+        print(json.dumps(cost_json(priced), indent=2, ensure_ascii=False)) if json_ else print_cost(priced, _console())
+        return
+    if not block.endswith((".yaml", ".yml")) and not _is_space(block):
+        find_block(block)  # says which blocks there are
+    given = [name for name, value in sizes.items() if value is not None]
+    if given:
+        from ablate.errors import SpaceError
+
+        raise SpaceError(
+            f"a space has its own `{given[0]}`", where=block, remedy=f"Leave `--{given[0]}` out, or name a block."
+        )
+    from ablate.spec.reading import load_space
+    from ablate.tasks.cache import default_cache
+
+    say = _console(stderr=True)
+    variants = price_space(
+        load_space(block), cache or default_cache(), lambda line: _print(say, line, style="dim"), inference=inference
+    )
+    if json_:
+        print(json.dumps({"variants": [cost_json(one) for one in variants]}, indent=2, ensure_ascii=False))
+    for one in variants if not json_ else ():
+        print_cost(one, _console())
+
+
+@app.command()
+def draw(
+    block: Annotated[str, typer.Argument(metavar="BLOCK", help="A named block, or a mixer kind.")],
+    versus: Annotated[str | None, typer.Option(metavar="OTHER", help="The block to compare it with.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write a picture instead.")] = None,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Draw a block: its sub-layers, norms, skips and gains; with --versus, what was removed and what was added."""
+    _load_plugins(plugin)
+    from ablate.drawing import compare, layout, to_svg, to_text
+    from ablate.spec.lookup import find_block
+
+    found = find_block(block)
+    if versus is None:
+        picture = layout(found.name, found.block, bool(found.exceptions))
+    else:
+        other = find_block(versus)
+        picture = compare(other.name, other.block, found.name, found.block)
+    if out is not None:
+        from ablate.drawing.write import write_svg
+
+        write_svg(out, to_svg(picture))
+        print(json.dumps({"picture": str(out)})) if json_ else _print(_console(), f"Wrote {out}.")
+        return
+    console = _console()
+    if json_:
+        print(json.dumps(picture.plain(), indent=2, ensure_ascii=False))
+    else:
+        console.print(to_text(picture), soft_wrap=True)
+
+
+@app.command()
+def check(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="A kind of mixer.")],
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+) -> int:
+    """Try a kind of mixer by every rule that mixers keep; exits with 1 if it breaks one."""
+    _load_plugins(plugin)
+    from ablate.terminal.check import check_json, check_kind, print_check
+
+    checked = check_kind(kind)
+    if json_:
+        print(json.dumps(check_json(kind, checked), indent=2, ensure_ascii=False))
+    else:
+        print_check(kind, checked, _console())
+    return 1 if any(one.findings for one in checked) else 0
+
+
 def _load(file: str, plugins: list[str] | None) -> SpaceSpec:
     _load_plugins(plugins)
     from ablate.spec.reading import load_space
 
     return load_space(file)
+
+
+def _is_space(name: str) -> bool:
+    from ablate.errors import SpaceError
+    from ablate.spec.reading import find_space
+
+    try:
+        find_space(name)
+    except SpaceError:
+        return False
+    return True
 
 
 def _load_plugins(plugins: list[str] | None) -> None:

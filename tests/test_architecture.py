@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mixers": {"errors", "spec", "pack", "kernels"},
     "model": {"spec", "pack"},
     "designs": {"errors", "spec", "stats"},
+    "drawing": {"errors", "spec"},
     "training": {"spec", "pack", "model", "tasks"},
     "report": {"errors", "spec", "stats", "store"},
     "engine": ANYTHING - DRIVERS - {"report"},

@@ -45,6 +45,8 @@ def test_the_mixer_example_is_listed_and_trains(tmp_path: Path, cache: Path) -> 
     kinds = run(["-m", "ablate.cli", "kinds", "--plugin", "my_mixer.py"], tmp_path, cache)
     assert kinds.returncode == 0, kinds.stderr
     assert "running_mean" in kinds.stdout
+    check = run(["-m", "ablate.cli", "check", "running_mean", "--plugin", "my_mixer.py"], tmp_path, cache)
+    assert check.returncode == 0, check.stdout + check.stderr
     space = block("yaml", "my_question").replace("removed: {block.skips.mixer: 0}", "mean: {block.mixer: running_mean}")
     space = space.replace("steps: 200", "steps: 2").replace("seeds: 3", "seeds: 1").replace("depth: 4", "depth: 1")
     (tmp_path / "space.yaml").write_text(space, encoding="utf-8")

@@ -190,6 +190,24 @@ class AttentionSpec(MixerSpec):
         """See `MixerSpec.build`."""
         return Attention(self, context)
 
+    def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
+        """See `MixerSpec.parts`."""
+        bias = " + b" if self.query_key_bias else ""
+        maps = [("query", f"W_Q{bias}"), ("key", f"W_K{bias}")]
+        value, output = self.value.label("W_V"), self.output.label("W_P")
+        scale = {"head_width": "/√d_h", "length": "/√L", "none": ""}[self.scale]
+        products = f"softmax(QKᵀ{scale})" if self.softmax else f"QKᵀ{scale}"
+        shaping = {"none": "", "value_skipinit": "αI + βA", "shaped": "αI + βA - γC"}[self.shaping.kind]
+        norm = {"none": "", "rms": "RMSNorm of Q, K", "layer": "LayerNorm of Q, K"}[self.query_key_norm]
+        rows = [
+            (*maps, *([("value", value)] if value else [])),
+            (("norm", norm),) if norm else (),
+            (("products", f"Q(KᵀV){scale}" if self.matmul_order == "kv_first" else f"A = {products}"),),
+            (("shaping", shaping),) if shaping else (),
+            (("output", output),) if output else (),
+        ]
+        return tuple(row for row in rows if row)
+
     def cache(self, context: MixerContext, length: int) -> int:
         """See `MixerSpec.cache`: keys and values, or the state Σ kᵀ·v of each head; and the sum of values for C."""
         d_h = context.width // context.heads
@@ -242,8 +260,8 @@ class AttentionSpec(MixerSpec):
         heads = (3 + values) * elements  # the input, queries, keys and values
         shaped = self.shaping.kind != "none"
         if self.dropout > 0:
-            # A is made: before and after dropout, and the noise; shaping keeps it in between.
-            return heads + (3 + shaped * (not self.softmax)) * square + mapped * elements
+            # A is made: kept are the noise, what it leaves of A, A itself by softmax and by gains, and a mask of bytes.
+            return heads + (2 + (self.softmax or shaped)) * square + length * length // 4 + mapped * elements
         if self.softmax:
             bias = square if context.positions == "alibi" else 0
             result = elements + length * context.heads  # with the logarithm of each row's sum

@@ -94,6 +94,17 @@ class ExtractorSpec(MixerSpec):
         """See `MixerSpec.build`."""
         return Extractor(self, context)
 
+    def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
+        """See `MixerSpec.parts`."""
+        weights = {"she": "Σ xⱼ Wᵢ₋ⱼ₊₁", "he": "Σ xⱼ ∘ wᵢ₋ⱼ₊₁", "we": "Σ xⱼ ∘ wᵢ₋ⱼ₊₁", "me": "Σ xⱼ wᵢ₋ⱼ₊₁ (scalars)"}
+        rows = [
+            (("input", "W_in"),) if self.type == "he" else (),
+            (("sum", weights[self.type]), *([("adjustment", "W_adj")] if self.adjusts else [])),
+            (("product", "∘"),) if self.adjusts else (),
+            (("output", "W_out"),) if self.maps_output else (),
+        ]
+        return tuple(row for row in rows if row)
+
     def cost(self, context: MixerContext, length: int) -> Cost:
         """See `MixerSpec.cost`: Table 3 of the paper, the sums taken one by one.
 

@@ -29,6 +29,10 @@ class ProjectionSpec(Kinded):
         """The module, [K, ..., inputs] to [K, ..., outputs]; `std` is that of normal initial values."""
 
     @abstractmethod
+    def label(self, symbol: str) -> str:
+        """How a picture names the map `symbol`; empty if there is none."""
+
+    @abstractmethod
     def cost(self, tokens: int, inputs: int, outputs: int) -> Cost:
         """Cost of the forward pass over `tokens` rows."""
 
@@ -51,6 +55,10 @@ class DenseSpec(ProjectionSpec):
         """See `ProjectionSpec.cost`."""
         return linear_cost(tokens, inputs, outputs, bias=self.bias)
 
+    def label(self, symbol: str) -> str:
+        """See `ProjectionSpec.label`."""
+        return f"{symbol} + b" if self.bias else symbol
+
 
 class IdentitySpec(ProjectionSpec):
     """y = x: the projection is removed."""
@@ -66,6 +74,10 @@ class IdentitySpec(ProjectionSpec):
     def cost(self, tokens: int, inputs: int, outputs: int) -> Cost:
         """See `ProjectionSpec.cost`."""
         return Cost()
+
+    def label(self, symbol: str) -> str:
+        """See `ProjectionSpec.label`."""
+        return ""
 
 
 class ReparametrisedSpec(ProjectionSpec):
@@ -89,6 +101,10 @@ class ReparametrisedSpec(ProjectionSpec):
         gains = self.alpha.trainable + self.beta.trainable
         made = Cost(parameters=gains, multiplications=2 * weights, additions=weights)
         return linear_cost(tokens, inputs, outputs) + made
+
+    def label(self, symbol: str) -> str:
+        """See `ProjectionSpec.label`."""
+        return f"{symbol} = α{'I' if self.init == 'identity' else 'W₀'} + βΔW"
 
 
 Projection = Annotated[ProjectionSpec, OneOf]

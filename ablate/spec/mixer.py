@@ -97,5 +97,14 @@ class MixerSpec(Kinded):
         """
         return length * context.width
 
+    def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
+        """What a picture shows inside the mixer: rows of (slot, label), in the order of the computation.
+
+        Two mixers of one kind are compared slot by slot. Unless a kind says otherwise: its settings
+        that are no default.
+        """
+        plain = self.canonical()
+        return tuple(((name, f"{name.replace('_', ' ')}: {plain[name]}"),) for name in plain if name != "kind")
+
 
 Mixer = Annotated[MixerSpec, OneOf]

@@ -81,12 +81,12 @@ def test_a_sweep_sets_its_path_and_leaves_out_what_cannot_be(folder: Path) -> No
     ("design", "problem"),
     [
         (
-            {"kind": "sweep", "path": "model.headz", "values": [1]},
-            r"design.path: .*`model.headz`.*`heads`\?",
+            {"kind": "sweep", "path": "model.headds", "values": [1]},
+            r"design.path: .*`model.headds`.*`heads`\?",
         ),
         ({"kind": "sweep", "path": "model.heads.one", "values": [1]}, "`model.heads` is 2 and has no fields"),
         ({"kind": "fractional", "resolution": "V", "runs": 3}, "design.runs: .*needs 4 runs"),
-        ({"kind": "search", "ranges": {"model.headz": {"low": 1, "high": 2}}}, "design.ranges.model.headz: .*no key"),
+        ({"kind": "search", "ranges": {"model.headds": {"low": 1, "high": 2}}}, "design.ranges.model.headds: .*no key"),
         ({"kind": "add_one_in", "plainest": "bare"}, "design.plainest: there is no such variant"),
     ],
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
