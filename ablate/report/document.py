@@ -174,9 +174,9 @@ def _cost(findings: Findings) -> Iterator[Block]:
     others = [f"{n} {state.value}" for state, n in report.progress.items() if n and state is not TrialState.FINISHED]
     ended = ", ".join([f"{report.progress[TrialState.FINISHED]} of {report.planned} trials finished", *others])
     yield Paragraph(
-        f"{ended}. The {cost.trials} trials that ended took {cost.seconds:,.0f} s of training, {cost.tokens:.3g} tokens "
-        f"and {cost.flops:.3g} FLOP, evaluation left out. Trials that another study of the same store had trained "
-        "before are counted too."
+        f"{ended}. The {cost.trials} trials that ended took {cost.seconds:,.0f} s of training, {cost.tokens:.3g} "
+        f"tokens and {cost.flops:.3g} FLOP, evaluation left out. Trials that another study of the same store had "
+        "trained before are counted too."
     )
     rows = tuple(
         (name, str(of.trials), f"{of.seconds:,.1f}", f"{of.tokens:.3g}", f"{of.flops:.3g}")

@@ -6,6 +6,7 @@ Each takes what was found and gives a figure; `pictures` says which of them a st
 from __future__ import annotations
 
 import io
+import logging
 import math
 import warnings
 from collections.abc import Callable
@@ -91,6 +92,7 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
 
 def draw(name: str, findings: Findings) -> Figure:
     """The figure of this name, one of those that `pictures` gives."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # that it builds a cache of fonts is no news to a user
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):
