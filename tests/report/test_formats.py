@@ -176,6 +176,15 @@ def test_latex_tables_are_booktabs_with_a_cell_for_each_column(tmp_path: Path) -
         assert (tmp_path / picture).read_bytes().startswith(b"%PDF")
 
 
+def test_latex_keeps_every_blank_of_a_listing_and_breaks_no_number() -> None:
+    made = store()
+    made.record = replace(made.record, text="a:\n    b: 1  # -- {x}\n\n")
+    text = render_report(read_findings(made, "a_study"), "latex")
+    assert r"\mbox{}~~~~b: 1~~\# -{}- \{x\}\par" in text
+    assert r"\frenchspacing" in text
+    assert not re.search(r"\d\.\\allowbreak", text)
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex here")
 def test_latex_compiles(tmp_path: Path) -> None:
     write_report(read_findings(store(), "a_study"), "latex", tmp_path)

@@ -39,7 +39,7 @@ _COMMANDS = {
     "…": r"\ldots{}",
 } | {special: f"\\{special}" for special in "&%$#_{}"}
 _LIGATURE = re.compile(r"([-,])(?=\1)")
-_BREAKS = re.compile(r"(?<=[=/.:])(?=\w)|(?<=\w_)(?=\w)")
+_BREAKS = re.compile(r"(?<=[=/])(?=\w)|(?<=\w_)(?=\w)|(?<=[a-z]\.)(?=[a-z])")
 _LETTERS = "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝßàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿŁłŃńŘřŚśŠšŽžČčĆćĚěŐőŰűŞşĞğİı"
 """What pdfLaTeX sets as it is; any other character beyond ASCII is written as its number, so that it compiles."""
 
@@ -56,7 +56,11 @@ def render(findings: Findings, place: Place) -> str:
 
 def escape(text: str) -> str:
     """Text of a user's as LaTeX that sets it as it is, on one line."""
-    return "".join(map(_character, _LIGATURE.sub("\\1\0", " ".join(text.split()))))
+    return _escape(" ".join(text.split()))
+
+
+def _escape(text: str) -> str:
+    return "".join(map(_character, _LIGATURE.sub("\\1\0", text)))
 
 
 def _character(character: str) -> str:
@@ -68,7 +72,7 @@ def _character(character: str) -> str:
 
 
 def _breakable(text: str) -> str:
-    """The same for a narrow column: long names may break after `=`, `_`, a dot or a slash."""
+    """The same for a narrow column: long names may break after `=`, `_`, a slash, or a dot between words."""
     return r"\allowbreak{}".join(escape(part) for part in _BREAKS.split(text))
 
 
@@ -108,18 +112,20 @@ def _row(cells: tuple[str, ...]) -> str:
 @_write.register
 def _listing(block: Listing, study: str) -> str:
     lines = "\n".join(_line(line) for line in block.text.splitlines())
-    return f"{{\\footnotesize\\ttfamily\\raggedright\n{lines}\n}}"
+    return f"{{\\footnotesize\\ttfamily\\frenchspacing\\raggedright\n{lines}\n}}"
 
 
 def _line(line: str) -> str:
-    blanks = len(line) - len(line.lstrip())
-    # `~` is a blank that stays at the beginning of a line; `\mbox{}` makes an empty line a line.
-    return rf"\mbox{{}}{'~' * blanks}{escape(line)}\par\vspace{{-0.5em}}"
+    # `~` is a blank that TeX keeps; `\mbox{}` makes an empty line a line.
+    kept = re.sub(r"^ +| {2,}", lambda blanks: "~" * len(blanks[0]), _escape(line.expandtabs()))
+    return rf"\mbox{{}}{kept}\par\vspace{{-0.5em}}"
 
 
 @_write.register
 def _picture(block: Picture, study: str) -> str:
-    picture = rf"\includegraphics[width=\linewidth,height=0.85\textheight,keepaspectratio]{{{study}_{block.name}.pdf}}"
+    picture = (
+        rf"\includegraphics[width=0.85\linewidth,height=0.85\textheight,keepaspectratio]{{{study}_{block.name}.pdf}}"
+    )
     return f"\\begin{{center}}\n{picture}\n\n{{\\small {_breakable(block.caption)}}}\n\\end{{center}}"
 
 
