@@ -78,6 +78,8 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
         found.append(Picture("forest", _forest_caption(findings.report)))
     shown, hidden = _panels(findings)
     rest = f" {hidden} further variants are left out." if hidden else ""
+    if lost := [row.name for row in findings.report.variants if row.diverged and not row.finished]:
+        rest += f" No seed finished, and so there is no curve, of {', '.join(lost)}."
     for name, axis in AXES.items():
         if shown and max(x for row in shown for x, *_ in _mean_curve(findings.runs[row.name], axis)) > 0:
             found.append(
@@ -117,7 +119,7 @@ def _forest_caption(report: StudyReport) -> str:
     return (
         f"Difference of {report.metric} from the baseline, paired by seed; further {worse} is worse, and shaded is "
         f"worse by more than the margin {report.margin:g}. Thin: 95 % interval; thick: the one-sided 95 % bounds that "
-        "the verdict rests on; small dots: single seeds."
+        "the verdict rests on; small dots: single seeds. What diverged stands at the worse edge."
     )
 
 
@@ -155,10 +157,20 @@ def _compare(axes: Axes, row: VariantRow, report: StudyReport, height: float) ->
     assert row.verdict is not None
     colour, marker = LOOKS[row.verdict.word]
     paired = row.difference
-    if row.diverged or paired.difference is None:
-        text = "  " + row.verdict.sentence  # the mean of the seeds that survived would flatter the variant
-        axes.plot(0, height, marker=marker, color=colour, markersize=6, linestyle="none")
-        axes.annotate(_verbatim(text), (0, height), va="center", color=BLACK, fontsize=7)
+    if row.diverged or paired.difference is None:  # the mean of the seeds that survived would flatter the variant
+        edge, inwards = (0.985, -8) if report.direction == "minimize" else (0.015, 8)
+        across = axes.get_yaxis_transform()
+        axes.plot(edge, height, transform=across, marker=marker, color=colour, markersize=6, linestyle="none")
+        axes.annotate(
+            _verbatim(row.verdict.sentence),
+            (edge, height),
+            xycoords=across,
+            xytext=(inwards, 0),
+            textcoords="offset points",
+            ha="right" if inwards < 0 else "left",
+            va="center",
+            fontsize=7,
+        )
         return
     if paired.low is not None and paired.high is not None:
         axes.plot([paired.low, paired.high], [height, height], color=colour, linewidth=1.0, solid_capstyle="butt")

@@ -75,8 +75,15 @@ def test_a_variant_that_diverged_has_no_interval_and_says_so() -> None:
     made.add("norm=none", 2, state=TrialState.DIVERGED, stopped_at=42)
     (axes,) = axes_of("forest", made)
     assert any("diverged: 1 of 4 seeds, first at step 42" in text.get_text() for text in axes.texts)
+    point = next(line for line in axes.lines if line.get_marker() == LOOKS["diverged"][1])
+    assert axes.transAxes.inverted().transform(point.get_transform().transform(point.get_xydata()))[0][0] > 0.9
     titles = [panel.get_title() for panel in axes_of("loss_steps", made)]
     assert "norm=none\n1 of 4 seeds diverged" in titles
+    for seed in range(4):
+        made.add("norm=none", seed, state=TrialState.DIVERGED)
+    curves = pictures(read_findings(made, "a_study"))[1]
+    assert "there is no curve, of norm=none." in curves.caption
+    assert "norm=none" not in " ".join(panel.get_title() for panel in axes_of("loss_steps", made))
 
 
 @pytest.mark.parametrize(("name", "last"), [("loss_steps", 100), ("loss_seconds", 100 * 1.15), ("loss_flops", 100e9)])
