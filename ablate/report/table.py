@@ -34,7 +34,7 @@ def print_study(report: StudyReport, console: Console) -> None:
     console.print()
     console.print(study_table(report, console))
     console.print()
-    console.print(plain(_legend(report, _plus_minus(console)), "dim"))
+    console.print(plain(legend(report, _plus_minus(console)), "dim"))
     console.print()
     for sentence in report.answer:
         console.print(plain(sentence, "bold"))
@@ -53,7 +53,7 @@ def study_svg(report: StudyReport, width: int = 140) -> str:
 def study_table(report: StudyReport, console: Console) -> Table:
     """The table of a study, laid out for the width of `console`: baseline, then switch by switch, then the rest."""
     layout = _Layout.of(report, console)
-    rows = [[(row, layout.name(row)) for row in group] for group in _groups(report)]
+    rows = [[(row, layout.name(row)) for row in group] for group in groups(report)]
     longest = max(len(line) for group in rows for _, name in group for line in name.plain.splitlines())
     table = plain_table(gap=1 if console.width < NARROW else 2)
     # Only the verdict shrinks when room is scarce: rich would cut numbers, or names in the middle of a word.
@@ -105,7 +105,7 @@ class _Layout:
     @classmethod
     def of(cls, report: StudyReport, console: Console) -> Self:
         wide, stacked = console.width >= WIDE, console.width < NARROW
-        return cls(report.metric, _decimals(report), _plus_minus(console), wide, stacked)
+        return cls(report.metric, shared_decimals(report), _plus_minus(console), wide, stacked)
 
     def name(self, row: VariantRow) -> Text:
         switch, equals, setting = row.name.partition("=")
@@ -121,7 +121,7 @@ class _Layout:
             self._objective(row),
             self._difference(row),
             _verdict(row),
-            plain(_steps(row)),
+            plain(steps_to_baseline(row)),
             plain(times(row.relative_speed)),
         ]
 
@@ -177,7 +177,8 @@ def _counted(counts: Iterable[tuple[str, int]]) -> list[str]:
     return [f"{n} {what}" for what, n in counts if n]
 
 
-def _legend(report: StudyReport, plus_minus: str) -> str:
+def legend(report: StudyReport, plus_minus: str) -> str:
+    """How to read the table, in a few sentences."""
     better = "lower" if report.direction == "minimize" else "higher"
     looks = f" (over all looks, from {report.schedule.start} to {report.schedule.max} seeds)" if report.schedule else ""
     return (
@@ -188,7 +189,8 @@ def _legend(report: StudyReport, plus_minus: str) -> str:
     )
 
 
-def _decimals(report: StudyReport) -> int:
+def shared_decimals(report: StudyReport) -> int:
+    """With how many decimals the objective and its differences are written, in all rows alike."""
     intervals = [row.metrics[report.metric] for row in report.variants if report.metric in row.metrics]
     differences = [row.difference for row in report.variants if row.difference is not None]
     bounds = [(interval.low, interval.high) for interval in intervals]
@@ -197,7 +199,7 @@ def _decimals(report: StudyReport) -> int:
     return decimals_for(report.margin, widths)
 
 
-def _groups(report: StudyReport) -> list[list[VariantRow]]:
+def groups(report: StudyReport) -> list[list[VariantRow]]:
     """The baseline, then the variants that change one switch by switch, then the others; each in the design's order.
 
     Switches with one variant each share a group: a blank line between any two of them would only stretch the table.
@@ -225,7 +227,8 @@ def _verdict(row: VariantRow) -> Text:
     return sentence
 
 
-def _steps(row: VariantRow) -> str:
+def steps_to_baseline(row: VariantRow) -> str:
+    """The cell that says after how many steps a variant got where the baseline ended."""
     steps = row.steps_to_baseline
     if not steps.of:
         return MISSING

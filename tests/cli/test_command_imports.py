@@ -29,6 +29,8 @@ except SystemExit as end:
         ["list", "--json"],
         ["show", "tiny"],
         ["show", "tiny", "--json"],
+        ["report", "tiny"],
+        ["report", "tiny", "--format", "html"],
         ["new", "quick"],
     ],
     ids=" ".join,

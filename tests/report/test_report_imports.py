@@ -13,3 +13,14 @@ def test_reports_import_neither_torch_nor_anything_else_that_is_slow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_only_formats_with_figures_wait_for_matplotlib() -> None:
+    program = (
+        "import sys, ablate.report.writing\n"
+        "from ablate.report.formats import find_format, format_names\n"
+        "for name in format_names(): find_format(name)\n"
+        "print(sorted({'torch', 'scipy.stats', 'optuna', 'matplotlib'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

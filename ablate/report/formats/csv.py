@@ -1,0 +1,68 @@
+"""The ablation table as CSV: a line for each variant, every number with full precision."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+from ablate.report.as_json import study_json
+from ablate.report.findings import Findings
+from ablate.report.formats import Format, Place
+
+Cell = str | int | float | None
+
+
+def render(findings: Findings, place: Place) -> str:
+    """The table; an empty cell where there is no number."""
+    text = io.StringIO()
+    rows = list(_rows(findings))
+    titles = list(dict.fromkeys(title for row in rows for title in row))
+    writer = csv.DictWriter(text, titles, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _rows(findings: Findings) -> Iterator[dict[str, Cell]]:
+    plain = study_json(findings.report)
+    for row, variant in zip(findings.report.variants, plain["variants"], strict=True):
+        versus = variant["versus_baseline"] or {}
+        flip = versus.get("sign_flip") or {}
+        interval = variant["metrics"].get(findings.report.metric, {})
+        cost = findings.cost_of[row.name]
+        yield {
+            "study": plain["study"],
+            "variant": row.name,
+            "hash": row.hash,
+            **{f"switch.{switch}": setting for switch, setting in row.settings.items()},
+            "parameters": row.parameters,
+            "parameter_change": row.parameter_change,
+            "planned": len(row.planned),
+            "finished": len(row.finished),
+            "diverged": len(row.diverged),
+            "metric": findings.report.metric,
+            "margin": findings.report.margin,
+            **{key: interval.get(key) for key in ("mean", "low", "high")},
+            "difference": versus.get("difference"),
+            "difference_low": versus.get("low"),
+            "difference_high": versus.get("high"),
+            "pairs": versus.get("n"),
+            "standard_error": row.difference.standard_error if row.difference else None,
+            "effect_size": versus.get("effect_size"),
+            "verdict": versus.get("verdict"),
+            "reason": versus.get("sentence"),
+            "further_seeds": versus.get("further_seeds"),
+            "holds_together": versus.get("holds_together"),
+            "sign_flip_p": flip.get("p"),
+            "sign_flip_floor": flip.get("floor"),
+            "steps_to_baseline": row.steps_to_baseline.mean,
+            "reached_baseline": row.steps_to_baseline.reached,
+            "relative_speed": row.relative_speed,
+            "seconds": cost.seconds,
+            "tokens": cost.tokens,
+            "flops": cost.flops,
+        }
+
+
+FORMAT = Format("csv", render)

@@ -1,0 +1,75 @@
+"""The report as text for a terminal: what `ablate show` prints, then environment, cost and how to reproduce."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from rich.console import Console
+from rich.text import Text
+
+from ablate.report.document import Grid, Items, Listing, Paragraph, Picture, document
+from ablate.report.findings import Findings
+from ablate.report.formats import Format, Place
+from ablate.report.table import plain_table, print_study
+from ablate.report.text import plain
+
+SHOWN = ("Answer", "Ablation table", "Claims")
+"""Sections that the printed study holds already."""
+
+
+def render(findings: Findings, place: Place) -> str:
+    """The whole report, coloured if it goes to a terminal."""
+    console = Console(highlight=False, no_color=True if place.folder else None)
+    with console.capture() as capture:
+        print_study(findings.report, console)
+        for section in document(findings).sections:
+            if section.title not in SHOWN:
+                console.print()
+                console.print(plain(section.title, "bold"))
+                for block in section.blocks:
+                    _print(block, console)
+    text = capture.get()
+    return Text.from_ansi(text).plain + "\n" if place.folder else text
+
+
+@singledispatch
+def _print(block: object, console: Console) -> None:
+    raise NotImplementedError(type(block))
+
+
+@_print.register
+def _paragraph(block: Paragraph, console: Console) -> None:
+    console.print(plain(block.text))
+
+
+@_print.register
+def _items(block: Items, console: Console) -> None:
+    for text in block.texts:
+        console.print(plain(text))
+
+
+@_print.register
+def _grid(block: Grid, console: Console) -> None:
+    table = plain_table(gap=2)
+    for number, title in enumerate(block.titles):
+        table.add_column(plain(title), justify="left" if number in block.texts else "right")
+    for group in block.groups:
+        for row in group:
+            table.add_row(*map(plain, row))
+        table.add_section()
+    console.print(table)
+
+
+@_print.register
+def _listing(block: Listing, console: Console) -> None:
+    for line in block.text.splitlines():
+        blanks = len(line) - len(line.lstrip())
+        console.print(Text(" " * (4 + blanks)) + plain(line), soft_wrap=True)
+
+
+@_print.register
+def _picture(block: Picture, console: Console) -> None:
+    console.print(plain(block.caption))
+
+
+FORMAT = Format("txt", render)

@@ -1,0 +1,59 @@
+"""Writes a report: as text to be printed, or as a file in a folder with its figures beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ablate.errors import AblateError
+from ablate.report.findings import Findings
+from ablate.report.formats import Place, find_format
+
+
+def render_report(findings: Findings, format_name: str) -> str:
+    """A report as text, with its figures only if the format holds them itself.
+
+    Raises:
+        AblateError: There is no such format.
+    """
+    format_ = find_format(format_name)
+    if not format_.inlined:
+        return format_.render(findings, Place())
+    from ablate.report.figures import pictures
+
+    return format_.render(findings, Place(pictures(findings)))
+
+
+def write_report(findings: Findings, format_name: str, folder: Path) -> list[Path]:
+    """Write `STUDY.suffix` and, where the format shows figures, `STUDY_figure.svg` and so on into a folder.
+
+    Returns:
+        The files, the report first.
+
+    Raises:
+        AblateError: There is no such format, or the folder cannot be written.
+    """
+    format_ = find_format(format_name)
+    study = findings.report.record.name
+    written: dict[Path, bytes] = {}
+    place = Place(folder=folder)
+    if format_.figures:
+        from ablate.report.figures import draw, pictures, save
+
+        place = Place(pictures(findings), folder)
+        for picture in place.pictures:
+            figure = draw(picture.name, findings)
+            for kind in format_.figures:
+                written[folder / f"{study}_{picture.name}.{kind}"] = save(figure, kind)
+    report = folder / f"{study}.{format_.suffix}"
+    written = {report: format_.render(findings, place).encode()} | written
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, content in written.items():
+            path.write_bytes(content)
+    except OSError as error:
+        raise AblateError(
+            f"the report cannot be written ({error.strerror})",
+            where=str(error.filename or folder),
+            remedy="Give `--out` a folder that you may write.",
+        ) from None
+    return list(written)

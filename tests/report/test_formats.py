@@ -1,0 +1,219 @@
+"""The written report in each format: complete, escaped, and readable by another program."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from fake_store import FakeStore, fake_store
+from markdown_it import MarkdownIt
+
+from ablate.errors import AblateError, NotFoundError
+from ablate.report.findings import read_findings
+from ablate.report.formats import find_format, format_names
+from ablate.report.formats.latex import escape as latex_escape
+from ablate.report.formats.md import escape as markdown_escape
+from ablate.report.writing import render_report, write_report
+from ablate.store.records import Environment, TrialState
+
+NASTY = r"\input{x} <script>alert(1)</script> 50% & $x_1$ #1 | `a` *b* ~c^ 'd' \"e\" -- ± ≤ α 漢"
+LAB = Environment({"python": "3.12", "torch": "2.9"}, "cpu: lab", "host_1", "abc123", False, "ablate study a.yaml")
+VARIANTS = ("baseline", "skip=removed", "norm=none")
+
+
+def store(question: str = NASTY) -> FakeStore:
+    made = fake_store({name: ({"norm": "rms"}, 1000) for name in VARIANTS}, question=question)
+    claims = [
+        {"id": "skip", "says": NASTY, "source": "Table_1", "expect": "worse", "left": "skip=removed"}
+        | {"right": "baseline", "margin": 0.1},
+    ]
+    made.record = replace(made.record, space={"claims": claims}, text=f"name: a_study\n  # {NASTY}\n\nlast: 1\n")
+    for seed, (name, effect) in itertools.product(range(3), zip(VARIANTS, (0.0, 0.5, 0.0), strict=True)):
+        loss = 3 + effect + seed / 7 + (seed * effect) / 100
+        made.add(name, seed, {"val_loss": loss}, curve=[(0, 8.0), (50, 4.0), (100, loss)])
+    made.add("norm=none", 2, state=TrialState.DIVERGED, stopped_at=9)
+    made.trial_records = {key: replace(trial, environment=LAB, flops=1e12) for key, trial in made.trial_records.items()}
+    return made
+
+
+@pytest.mark.parametrize("name", format_names())
+def test_every_format_holds_the_question_the_answer_the_verdicts_and_the_claims(name: str) -> None:
+    text = render_report(read_findings(store("Which parts can go?"), "a_study"), name)
+    plain = re.sub(r"\\allowbreak\{\}|\\(?=[_=\-])", "", " ".join(text.split()))
+    words = ["skip=removed", "norm=none", "needed: worse by at least", "diverged: 1 of 3 seeds"]
+    if name != "csv":
+        words += ["Which parts can go?", "is needed", "supported: ", "cpu: lab", "abc123", "ablate study a.yaml", "9"]
+    for word in words:
+        assert word in plain, word
+
+
+def test_the_formats_are_those_that_are_promised() -> None:
+    assert {"terminal", "md", "html", "latex", "csv", "json"} <= set(format_names())
+    with pytest.raises(AblateError, match=r"expected one of csv, html, .*got `pdf`"):
+        find_format("pdf")
+
+
+def test_csv_keeps_every_digit() -> None:
+    findings = read_findings(store(), "a_study")
+    rows = list(csv.DictReader(io.StringIO(render_report(findings, "csv"))))
+    assert [row["variant"] for row in rows] == list(VARIANTS)
+    for row, variant in zip(rows, findings.report.variants, strict=True):
+        assert float(row["mean"]) == variant.metrics["val_loss"].mean
+        assert row["switch.norm"] == "rms"
+        if variant.difference and variant.difference.low is not None:
+            assert float(row["difference_low"]) == variant.difference.low
+    assert (rows[0]["difference"], rows[0]["verdict"], rows[2]["diverged"]) == ("", "", "1")
+    assert math.isclose(float(rows[1]["flops"]), 3e12)
+
+
+def test_json_has_what_show_prints_and_cost_environment_and_space() -> None:
+    plain = json.loads(render_report(read_findings(store(), "a_study"), "json"))
+    assert plain["question"] == NASTY
+    assert (plain["cost"]["trials"], plain["cost"]["seconds"], plain["cost"]["flops"]) == (9, 90.0, 9e12)
+    assert plain["cost"]["variants"]["baseline"]["trials"] == 3
+    assert plain["environments"] == [
+        {"versions": LAB.versions, "device": "cpu: lab", "host": "host_1", "git_commit": "abc123", "git_clean": False}
+        | {"command": "ablate study a.yaml"}
+    ]
+    assert plain["text"].startswith("name: a_study")
+
+
+@pytest.mark.parametrize(
+    "text", [NASTY, "1. one", "- one", "# one", "+ one", "1) one", "=", "[a](b)", "![a](b)", "&lt;"]
+)
+def test_markdown_shows_text_as_it_is(text: str) -> None:
+    (paragraph,) = [
+        token for token in MarkdownIt("gfm-like", {"linkify": False}).parse(markdown_escape(text)) if token.content
+    ]
+    assert paragraph.children is not None
+    assert {child.type for child in paragraph.children} <= {"text", "text_special"}
+    assert "".join(child.content for child in paragraph.children) == text
+
+
+def test_markdown_tables_have_a_cell_for_each_title() -> None:
+    text = render_report(read_findings(store(), "a_study"), "md")
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    kinds = [token.type for token in tokens]
+    assert kinds.count("table_open") == 3
+    assert kinds.count("tr_open") == 3 + 3 + 1 + 3
+    assert [token.content for token in tokens if token.type == "fence"][-1].rstrip() == store().record.text.rstrip()
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page; fails on tags that do not match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_html_is_one_page_that_loads_nothing_and_runs_nothing() -> None:
+    page = Page(render_report(read_findings(store(), "a_study"), "html"))
+    assert NASTY in page.text
+    assert not {"script", "link", "iframe", "img", "object", "base"} & set(page.tags)
+    assert page.tags.count("svg") == 2  # the forest, and the loss against steps; nothing was timed
+    references = [value for name, value in page.attributes if name in ("src", "href", "xlink:href", "action")]
+    assert references
+    ids = [value for name, value in page.attributes if name == "id"]
+    assert all(value is not None and value.startswith("#") and value[1:] in ids for value in references)
+    assert len(ids) == len(set(ids))
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+
+
+def test_latex_escapes_what_is_special_and_keeps_dashes() -> None:
+    assert latex_escape(r"50% & $x_1$ #{a}~^\ ") == (
+        r"50\% \& \$x\_1\$ \#\{a\}\textasciitilde{}\textasciicircum{}\textbackslash{}"
+    )
+    assert latex_escape("a -- b") == "a -{}- b"
+    assert latex_escape("é ± 漢") == r"é \ensuremath{\pm} [U+6F22]"
+
+
+def test_latex_tables_are_booktabs_with_a_cell_for_each_column(tmp_path: Path) -> None:
+    write_report(read_findings(store(), "a_study"), "latex", tmp_path)
+    text = (tmp_path / "a_study.tex").read_text(encoding="utf-8")
+    assert set(text) <= {chr(code) for code in range(0x250)}
+    opened, closed = re.findall(r"\\begin\{(\w+)\}", text), re.findall(r"\\end\{(\w+)\}", text)
+    assert sorted(opened) == sorted(closed)
+    bare = re.sub(r"\\[\\{}%&$#_]", "", text)
+    assert bare.count("{") == bare.count("}")
+    for table in re.findall(r"\\begin\{longtable\}(.*?)\\end\{longtable\}", text, re.DOTALL):
+        assert [table.count(rule) for rule in (r"\toprule", r"\bottomrule")] == [1, 1]
+        cells = {len(re.findall(r"(?<!\\)&", line)) for line in table.splitlines() if line.endswith(r"\\")}
+        assert len(cells) == 1
+    for picture in re.findall(r"\\includegraphics\[.*?\]\{(.*?)\}", text):
+        assert (tmp_path / picture).read_bytes().startswith(b"%PDF")
+
+
+def test_latex_keeps_every_blank_of_a_listing_and_breaks_no_number() -> None:
+    made = store()
+    made.record = replace(made.record, text="a:\n    b: 1  # -- {x}\n\n")
+    text = render_report(read_findings(made, "a_study"), "latex")
+    assert r"\mbox{}~~~~b: 1~~\# -{}- \{x\}\par" in text
+    assert r"\frenchspacing" in text
+    assert not re.search(r"\d\.\\allowbreak", text)
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex here")
+def test_latex_compiles(tmp_path: Path) -> None:
+    write_report(read_findings(store(), "a_study"), "latex", tmp_path)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a_study.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
+    assert (tmp_path / "a_study.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("name", ["md", "html"])
+def test_a_folder_gets_the_report_and_its_figures_as_svg_and_png(name: str, tmp_path: Path) -> None:
+    paths = write_report(read_findings(store(), "a_study"), name, tmp_path / "new" / "folder")
+    names = [path.name for path in paths]
+    assert all(path.is_file() for path in paths)
+    assert names[0] == f"a_study.{name}"
+    assert {"a_study_forest.svg", "a_study_forest.png", "a_study_loss_steps.svg"} <= set(names)
+    for shown in re.findall(r"!\[.*\]\((.*?)\)", paths[0].read_text(encoding="utf-8")):
+        assert shown in names
+
+
+def test_text_in_a_file_has_no_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    (path,) = write_report(read_findings(store(), "a_study"), "terminal", tmp_path)
+    assert "\x1b" not in path.read_text(encoding="utf-8")
+
+
+def test_what_cannot_be_written_or_reported_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AblateError, match=r"cannot be written.*Give `--out` a folder"):
+        write_report(read_findings(store(), "a_study"), "csv", tmp_path / "file" / "folder")
+    with pytest.raises(NotFoundError, match=r"no results to report yet.*got 3 planned.*Run it with `ablate study`"):
+        read_findings(fake_store({"baseline": ({}, 1)}), "a_study")
