@@ -273,7 +273,7 @@ class Store:
             raise NotFoundError(
                 f"there is no trial whose key begins with {prefix!r}",
                 where=self.where,
-                expected=f"the beginning of a key, of which the nearest are {' and '.join(near)}" if near else None,
+                expected=f"the beginning of a key; the nearest: {' and '.join(near)}" if near else None,
                 remedy="`ablate plan FILE --json` lists the trials of a space with their keys.",
             )
         if len(found) > 1:

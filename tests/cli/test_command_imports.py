@@ -29,6 +29,7 @@ except SystemExit as end:
         ["list", "--json"],
         ["show", "tiny"],
         ["show", "tiny", "--json"],
+        ["diff", "tiny/baseline", "tiny/norm=none"],
         ["new", "quick"],
     ],
     ids=" ".join,

@@ -241,7 +241,7 @@ def test_a_trial_is_found_by_the_beginning_of_its_key(store: Store) -> None:
             store.trial(prefix)
     before, after = sorted(keys)[6:8]
     between = before[:-1] + chr(ord(before[-1]) + 1)
-    with pytest.raises(NotFoundError, match=f"nearest are {before} and {after}"):
+    with pytest.raises(NotFoundError, match=f"nearest: {before} and {after}"):
         store.trial(between)
 
 
