@@ -104,6 +104,18 @@ def test_a_curve_within_the_tolerance_is_equal_and_one_that_ended_otherwise_is_n
     assert "different: the stored run diverged at step 5, this one finished." in other.out
 
 
+def test_a_trial_that_diverged_diverges_again(call: Call, trained: Workplace) -> None:
+    file = trained.folder / trained.space("wild", seeds=1)
+    file.write_text(file.read_text().replace("lr: 1.0e-2", "lr: 1.0e+30"))
+    assert call("study", file.name, "--workers", "1", "--device", "cpu", "--json").code == 0
+    ((trial, step),) = trained.rows(
+        "SELECT key, stopped_at FROM trials JOIN study_trials ON trial_key = key "
+        "WHERE state = 'diverged' AND variant = 'norm=none'"
+    )
+    found = json.loads(call("reproduce", trial, "--device", "cpu", "--json").out)
+    assert (found["verdict"], found["diverged_at"]) == ("identical", {"stored": step, "again": step})
+
+
 def test_data_that_has_changed_is_refused_unless_it_is_still_prepared(
     call: Call, trained: Workplace, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
