@@ -31,13 +31,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-REFUTED, FAILED, INTERRUPTED = 1, 3, 130
+REFUTED, DIFFERENT, FAILED, INTERRUPTED = 1, 1, 3, 130
 DEFAULT_STORE = "studies/ablate.db"
 
 SpaceArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="A space file, or the name of a ready space such as simplify_block.")
 ]
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="Name of a study; `ablate list` shows them.")]
+SideArgument = Annotated[
+    str, typer.Argument(help="STUDY/VARIANT, the beginning of a trial's key, or a space file (a path).")
+]
 StoreOption = Annotated[str, typer.Option("--store", help="Where studies are kept: a file, or an SQLAlchemy URL.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")]
 PluginOption = Annotated[
@@ -277,6 +280,73 @@ def calibrate(
         print(to_text(calibration_json(found)))
     else:
         print_calibration(found, _console())
+
+
+@app.command()
+def reproduce(
+    trial: Annotated[str, typer.Argument(metavar="TRIAL", help="The beginning of a trial's key.")],
+    store: StoreOption = DEFAULT_STORE,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = 1,
+    cache: CacheOption = None,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+) -> int:
+    """Train a stored trial again, from its record alone, and say whether the curve is the same.
+
+    The store is only read. Exit codes: 0 the same (identical, or equal within a tolerance), 1 different, 2 it cannot
+    be done. `ablate diff STUDY/VARIANT STUDY/VARIANT` shows the keys of trials.
+    """
+    from ablate.engine.environment import choose_device, describe_environment
+    from ablate.engine.local import LocalEngine
+    from ablate.engine.reproduce import reproduce as train_again
+    from ablate.report.as_json import to_text
+    from ablate.store import open_store
+    from ablate.tasks.cache import default_cache
+    from ablate.terminal.reproduce import print_reproduction, reproduction_json
+
+    _load_plugins(plugin)
+    chosen, folder, progress = choose_device(device), cache or default_cache(), _console(stderr=True)
+    with (
+        open_store(store, create=False) as opened,
+        LocalEngine(folder, chosen, 1, threads, tuple(plugin or ())) as engine,
+        progress.status("Training it again") as status,
+    ):
+        found = train_again(
+            trial,
+            opened,
+            folder,
+            engine,
+            describe_environment(chosen),
+            say=lambda line: _print(progress, line, style="dim"),
+            moved=lambda step, steps: status.update(f"Training it again: step {step} of {steps}"),
+        )
+    if json_:
+        print(to_text(reproduction_json(found)))
+    else:
+        print_reproduction(found, _console())
+    return DIFFERENT if found.verdict == "different" else 0
+
+
+@app.command()
+def diff(
+    left: SideArgument,
+    right: SideArgument,
+    store: StoreOption = DEFAULT_STORE,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Say what differs between two variants, trials or space files: in spec, environment and result."""
+    from ablate.report.as_json import to_text
+    from ablate.report.diff import diff_json, read_diff
+    from ablate.terminal.diff import print_diff
+
+    _load_plugins(plugin)
+    found = read_diff(left, right, store)
+    if json_:
+        print(to_text(diff_json(found)))
+    else:
+        print_diff(found, _console())
 
 
 @app.command("list")

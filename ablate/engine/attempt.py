@@ -33,14 +33,7 @@ class Attempt:
 
     def add(self, point: Point) -> CurvePoint:
         """Lengthen the curve by a point of training; its first member is this trial."""
-        taken = CurvePoint(
-            step=point.step,
-            seconds=point.seconds,
-            tokens=point.tokens,
-            flops=point.flops,
-            train_loss=_number(point.train_loss[0]),
-            val_loss=_number(point.metrics["val_loss"][0]),
-        )
+        taken = curve_point(point)
         self.curve.append(taken)
         self.metrics = {name: values[0] for name, values in point.metrics.items()}
         return taken
@@ -68,6 +61,18 @@ class Attempt:
             finished_at=datetime.now(UTC),
             curve=tuple(self.curve),
         )
+
+
+def curve_point(point: Point) -> CurvePoint:
+    """A point of training as the store keeps it, of the first member of its pack."""
+    return CurvePoint(
+        step=point.step,
+        seconds=point.seconds,
+        tokens=point.tokens,
+        flops=point.flops,
+        train_loss=_number(point.train_loss[0]),
+        val_loss=_number(point.metrics["val_loss"][0]),
+    )
 
 
 def _number(loss: float) -> float | None:

@@ -50,6 +50,17 @@ def lay_over(plain: dict[str, Any], patch: Mapping[str, Any]) -> None:
             plain[key] = copy.deepcopy(value)
 
 
+def leaves(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of nested mappings by their dotted paths; a list, and a mapping with nothing in it, is one value."""
+    found: dict[str, Any] = {}
+    for key, value in plain.items():
+        if isinstance(value, Mapping) and value:
+            found |= {f"{key}.{path}": leaf for path, leaf in leaves(value).items()}
+        else:
+            found[key] = value
+    return found
+
+
 def overlaps(left: str, right: str) -> bool:
     """Whether one path is the other or lies below it."""
     return f"{left}.".startswith(f"{right}.") or f"{right}.".startswith(f"{left}.")

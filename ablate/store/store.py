@@ -269,10 +269,12 @@ class Store:
         with self._database.reading() as connection:
             found = _trial_records(connection, list(connection.execute(query)))
         if not found:
+            near = self._keys_near(prefix)
             raise NotFoundError(
                 f"there is no trial whose key begins with {prefix!r}",
                 where=self.where,
-                remedy="`ablate show STUDY` lists the trials of a study.",
+                expected=f"the beginning of a key; the nearest: {' and '.join(near)}" if near else None,
+                remedy="`ablate plan FILE --json` lists the trials of a space with their keys.",
             )
         if len(found) > 1:
             raise NotFoundError(
@@ -283,6 +285,26 @@ class Store:
                 remedy="Write more of the key.",
             )
         return next(iter(found.values()))
+
+    def variant(self, digest: str) -> VariantRecord:
+        """The variant of this content hash, with the name and settings that the first study with it has for it.
+
+        A variant that no study has any more (its space has changed since) has an empty name and no settings.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        query = (
+            select(variants, study_variants.c.name, study_variants.c.settings)
+            .outerjoin(study_variants, study_variants.c.variant_hash == variants.c.hash)
+            .where(variants.c.hash == digest)
+            .order_by(study_variants.c.study_id)
+        )
+        with self._database.reading() as connection:
+            row = connection.execute(query).mappings().first()
+        if row is None:
+            raise NotFoundError(f"there is no variant with the content hash {digest!r}", where=self.where)
+        return VariantRecord(**{**row, "name": row["name"] or "", "settings": row["settings"] or {}})
 
     def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """The learning curves of these trials, by key, by step; empty for a trial without points."""
@@ -300,6 +322,17 @@ class Store:
             for key, group in groupby(rows, key=lambda row: str(row[0])):
                 points[key] = tuple(CurvePoint(*row[1:]) for row in group)
         return points
+
+    def _keys_near(self, prefix: str) -> list[str]:
+        """The beginnings of the keys between which a prefix that no key has would stand."""
+        key = trials.c.key
+        queries = (
+            select(key).where(key < prefix).order_by(key.desc()).limit(1),
+            select(key).where(key > prefix).order_by(key).limit(1),
+        )
+        with self._database.reading() as connection:
+            found = [connection.execute(query).scalar() for query in queries]
+        return [str(near)[: max(12, len(prefix))] for near in found if near is not None]
 
     # Within a transaction.
 

@@ -31,6 +31,7 @@ except SystemExit as end:
         ["show", "tiny", "--json"],
         ["report", "tiny"],
         ["report", "tiny", "--format", "html"],
+        ["diff", "tiny/baseline", "tiny/norm=none"],
         ["new", "quick"],
     ],
     ids=" ".join,

@@ -46,7 +46,8 @@ def test_the_live_display_shows_what_trains(place: Workplace) -> None:
 @pytest.mark.parametrize("columns", [80, 140])
 def test_tables_fit_the_terminal(done: tuple[Workplace, Finished], columns: int) -> None:
     place = done[0]
-    for arguments in (["show", "tiny"], ["list"], ["plan", "tiny.yaml"], ["kinds"], ["study", "--help"]):
+    commands = (["show", "tiny"], ["list"], ["plan", "tiny.yaml"], ["kinds"], ["study", "--help"])
+    for arguments in (*commands, ["diff", "tiny/baseline", "tiny/norm=none"], ["diff", "tiny.yaml", "tiny/norm=none"]):
         plain = CODES.sub("", on_terminal(place, *arguments, columns=columns))
         assert max(len(line.rstrip()) for line in plain.splitlines()) <= columns
         assert "…" not in plain

@@ -239,6 +239,24 @@ def test_a_trial_is_found_by_the_beginning_of_its_key(store: Store) -> None:
     for prefix in ("%", "_" * 64, "x"):
         with pytest.raises(NotFoundError, match="there is no trial"):
             store.trial(prefix)
+    before, after = sorted(keys)[6:8]
+    between = before[:-1] + chr(ord(before[-1]) + 1)
+    with pytest.raises(NotFoundError, match=f"nearest: {before} and {after}"):
+        store.trial(between)
+
+
+def test_a_variant_is_found_by_its_hash(store: Store) -> None:
+    begin(store, ["baseline", "old"], study="first")
+    renamed = replace(variant("old"), name="also", settings={"norm": "none"})
+    store.begin_study(draft("second"), [variant("baseline"), renamed], [])
+    assert store.variant(digest("baseline")) == variant("baseline")
+    assert store.variant(digest("old")) == variant("old")
+    store.begin_study(draft("first"), [variant("baseline")], [])
+    assert store.variant(digest("old")) == renamed
+    store.begin_study(draft("second"), [variant("baseline")], [])
+    assert store.variant(digest("old")) == replace(variant("old"), name="")
+    with pytest.raises(NotFoundError, match="no variant"):
+        store.variant(digest("new"))
 
 
 def test_many_keys_at_once(store: Store) -> None:

@@ -1,0 +1,51 @@
+"""What differs between two pieces of plain data, path by path, and between the places where trials ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ablate.spec.paths import leaves
+from ablate.store.records import Environment
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A dotted path whose values differ.
+
+    Attributes:
+        path: Where.
+        values: `left` and `right` to the values; a side that has no such path is left out.
+    """
+
+    path: str
+    values: dict[str, Any]
+
+
+def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """What differs between nested mappings, in the order of the left one, then of the right one."""
+    sides = {"left": leaves(left), "right": leaves(right)}
+    found = []
+    for path in dict.fromkeys((*sides["left"], *sides["right"])):
+        values = {side: plain[path] for side, plain in sides.items() if path in plain}
+        if len(values) < 2 or values["left"] != values["right"]:
+            found.append(Difference(path, values))
+    return tuple(found)
+
+
+def environment_differences(left: Iterable[Environment], right: Iterable[Environment]) -> tuple[Difference, ...]:
+    """What differs between the places where some trials ran and where others did, whatever command ran them.
+
+    A side whose own places differ has all its values in a list.
+    """
+    return differences(_merged(left), _merged(right))
+
+
+def _merged(environments: Iterable[Environment]) -> dict[str, Any]:
+    values: dict[str, list[Any]] = {}
+    for environment in environments:
+        for path, value in leaves(asdict(environment)).items():
+            if path != "command" and value not in values.setdefault(path, []):
+                values[path].append(value)
+    return {path: found[0] if len(found) == 1 else sorted(found, key=str) for path, found in values.items()}
