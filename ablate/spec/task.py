@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from ablate.spec.base import Family, Kinded, OneOf
 
@@ -37,6 +37,27 @@ class DataShape:
     vocabulary: int
     context: int
     classes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DataSummary:
+    """What a person wants to see of prepared data; `ablate data` prints it.
+
+    Attributes:
+        rows: What was counted, by split: documents, texts or pairs.
+        tokens: Tokens, by split.
+        lengths: Length in tokens of every training row, or of some spread evenly, for a histogram.
+        labels: Training rows of each label, in the order of the classes; empty if there are no labels.
+        samples: Some inputs as text, with what is to be predicted where that is a label.
+        notes: Facts worth a line each, such as what was left out.
+    """
+
+    rows: dict[str, int] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    lengths: tuple[int, ...] = ()
+    labels: dict[str, int] = field(default_factory=dict)
+    samples: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Task(ABC):
@@ -72,16 +93,24 @@ class Task(ABC):
         """Mean loss of each member: outputs [K, B, ...] and a batch with leading axes [K, B] give [K]."""
 
     @abstractmethod
-    def metrics(self, sums: dict[str, list[float]]) -> dict[str, list[float]]:
+    def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
         """Final metrics by name (with the prefix `val_`), a value for each member, from the totals of `measure`."""
 
     @abstractmethod
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
-        """Totals over one validation batch, each [K], to be added up over batches and given to `metrics`."""
+        """Totals over one validation batch, each [K, ...], to be added up over batches and given to `metrics`."""
 
     @abstractmethod
     def tokens_per_batch(self, batch_size: int) -> int:
         """Training tokens in a batch, for the token axis of curves."""
+
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """Trivial baselines that a model must beat: name to metrics, over the rows of `validation_batches`."""
+        return {}
+
+    def describe(self) -> DataSummary:
+        """What a person wants to see of the data."""
+        return DataSummary()
 
 
 class TaskSpec(Kinded):
@@ -105,6 +134,10 @@ class TaskSpec(Kinded):
         Raises:
             DataError: The data is missing or unfit.
         """
+
+    def missing(self) -> str | None:
+        """A sentence that says which data is missing, without reading any; None if nothing is known to be missing."""
+        return None
 
     @abstractmethod
     def open(self, cache: Path, fingerprint: str) -> Task:
