@@ -119,6 +119,8 @@ class TaskSpec(Kinded):
     family = TASKS
     model_families: ClassVar[frozenset[str]]
     """Families of model that can learn this task."""
+    pooled: ClassVar[bool | None] = None
+    """Whether the model needs a `head` that pools its tokens (True), may have none (False), or the family decides."""
 
     @property
     @abstractmethod

@@ -85,7 +85,7 @@ def test_what_cannot_be_is_refused_with_its_path(spec: LanguageModelSpec, change
 
 
 def test_prepared_tokens_are_the_documents(folder: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
-    for name, documents in (("train", corpus.train), ("validation", corpus.validation)):
+    for name, documents in (("train", list(corpus.train)), ("validation", list(corpus.validation))):
         tokens = np.load(folder / f"{name}.npy")
         assert tokens.dtype == np.uint16
         assert tokens[-1] == tokenizer.end_of_document
