@@ -31,7 +31,9 @@ class Draws:
         raw = self._bits.random_raw(int(np.prod(shape))) >> np.uint64(12)
         return ((raw.astype(np.float64) + 0.5) / float(1 << 52)).reshape(shape)
 
-    def subsets(self, population: int, count: int, rows: int, weights: NDArray[np.float64] | None = None) -> NDArray[np.int64]:
+    def subsets(
+        self, population: int, count: int, rows: int, weights: NDArray[np.float64] | None = None
+    ) -> NDArray[np.int64]:
         """In every row, `count` different numbers below `population`, drawn one after another by their weights.
 
         An exponential variable divided by its weight comes first with a probability that is in proportion to it.
