@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +36,10 @@ PluginOption = Annotated[
 ]
 CacheOption = Annotated[
     Path | None, typer.Option("--cache", help="Folder of prepared data [default: $ABLATE_CACHE or the user's cache].")
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", metavar="SOURCE", help="Data in place of the space's: file:PATH, hub:NAME or builtin:NAME."),
 ]
 DEFAULT_STORE = "studies/ablate.db"
 
@@ -91,6 +96,7 @@ def new(
 @app.command()
 def study(
     file: SpaceArgument,
+    data: DataOption = None,
     store: StoreOption = DEFAULT_STORE,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes [default: one a core, or a GPU].")] = None,
@@ -105,7 +111,7 @@ def study(
     from ablate.report.table import print_study
     from ablate.store import open_store
 
-    space = _load(file, plugin)
+    space = _load(file, plugin, data)
     console = _console(stderr=json_)
     with open_store(store) as opened:
         with Display(console) as display:
@@ -120,7 +126,7 @@ def study(
                 plugins=tuple(plugin or ()),
                 observer=display,
             )
-        again = f"ablate study {file}" + _store_flag(store) + "".join(f" --plugin {name}" for name in plugin or ())
+        again = f"ablate study {file}" + _data_flag(data) + _store_flag(store) + "".join(f" --plugin {name}" for name in plugin or ())
         if json_:
             counts = {key: getattr(result, key) for key in ("study", "trials", "trained", "reused", "failed", "diverged")}
             print(json.dumps({**counts, "seconds": round(result.seconds, 3)}))
@@ -149,6 +155,7 @@ def study(
 @app.command()
 def plan(
     file: SpaceArgument,
+    data: DataOption = None,
     store: StoreOption = DEFAULT_STORE,
     cache: CacheOption = None,
     plugin: PluginOption = None,
@@ -160,7 +167,7 @@ def plan(
     from ablate.terminal.plan import plan_json, print_plan
     from ablate.tasks.cache import default_cache
 
-    space = _load(file, plugin)
+    space = _load(file, plugin, data)
     console = _console()
     say = _console(stderr=True)
     made = make_plan(Planner(space, cache or default_cache(), lambda line: _print(say, line, style="dim")))
@@ -230,23 +237,51 @@ def schema(plugin: PluginOption = None) -> None:
     print(json.dumps(space_schema(), indent=2, ensure_ascii=False))
 
 
+@app.command("data")
+def data_(
+    file: SpaceArgument,
+    data: DataOption = None,
+    cache: CacheOption = None,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show what a space will train on: rows, tokens, lengths, labels, samples, fingerprint, trivial baselines."""
+    from ablate.tasks.cache import default_cache
+    from ablate.terminal.data import data_json, print_data
+
+    space = _load(file, plugin, data)
+    folder, say = cache or default_cache(), _console(stderr=True)
+    fingerprint = space.task.prepare(folder, lambda line: _print(say, line, style="dim"))
+    task = space.task.open(folder, fingerprint)
+    address = str(getattr(space.task, "data", space.task.kind_name()))
+    if json_:
+        print(json.dumps(data_json(space.name, address, task), indent=2, ensure_ascii=False))
+    else:
+        print_data(address, task, _console())
+
+
 @app.command()
-def validate(file: SpaceArgument, plugin: PluginOption = None, json_: JsonOption = False) -> None:
+def validate(
+    file: SpaceArgument, data: DataOption = None, plugin: PluginOption = None, json_: JsonOption = False
+) -> None:
     """Check a space file without touching its data; says what is wrong with file, line and column."""
-    space = _load(file, plugin)
+    space = _load(file, plugin, data)
     switches = {switch: list(settings) for switch, settings in space.switches.items()}
     points = space.design.build(switches, space.variants).points()
+    missing = space.task.missing()
     if json_:
-        print(json.dumps({"space": space.name, "valid": True, "points": len(points)}))
+        print(json.dumps({"space": space.name, "valid": True, "points": len(points), "missing": missing}))
     else:
         _print(_console(), f"{file}: a valid space, {len(points)} points, {space.design.seeds} seeds.")
+        if missing:
+            _print(_console(), f"Its data is missing: {missing}")
 
 
-def _load(file: str, plugins: list[str] | None) -> SpaceSpec:
+def _load(file: str, plugins: list[str] | None, data: str | None = None) -> SpaceSpec:
     _load_plugins(plugins)
     from ablate.spec.reading import load_space
 
-    return load_space(file)
+    return load_space(file, data=data)
 
 
 def _load_plugins(plugins: list[str] | None) -> None:
@@ -254,6 +289,10 @@ def _load_plugins(plugins: list[str] | None) -> None:
 
     for plugin in plugins or ():
         load_plugin(plugin)
+
+
+def _data_flag(data: str | None) -> str:
+    return "" if data is None else f" --data {shlex.quote(data)}"
 
 
 def _store_flag(store: str) -> str:
