@@ -197,18 +197,20 @@ def read_table(spec: LabelledSpec, say: Say) -> Table:
     source, bad_rows = parse(spec.data), BadRows(spec.bad_rows == "refuse")
     columns = (*spec.text_columns, spec.label_column)
     keys: dict[bytes, _Key] = {}
-    read = 0
+    read = crossing = 0
+    divided_by_source = False
     for row in source.rows(columns, bad_rows, say):
         read += 1
         *texts, label = row.values
         digests = tuple(_digest((text,)) for text in texts)
         key = _Key(digests, label, row.split, row.where)
+        divided_by_source |= row.split == "validation"
         known = keys.setdefault(_digest(texts), key)
-        if known.split != row.split and row.split == "train":  # a text of both parts belongs to training
-            keys[_digest(texts)] = key
+        if known.split != row.split:  # a text of both parts belongs to training
+            crossing += 1
+            keys[_digest(texts)] = key if row.split == "train" else known
     if not keys:
         raise DataError("the source has no rows in it", where=spec.data, remedy="Name a source that holds rows.")
-    divided_by_source = any(key.split == "validation" for key in keys.values())
     splits = {digest: key.split for digest, key in keys.items()} if divided_by_source else _divided(spec, keys)
     training_texts = {text for digest, key in keys.items() if splits[digest] == "train" for text in key.texts}
     in_both = [
@@ -217,21 +219,20 @@ def read_table(spec: LabelledSpec, say: Say) -> Table:
         if splits[digest] == "validation" and not training_texts.isdisjoint(key.texts)
     ]
     splits |= dict.fromkeys(in_both, "")
+    crossed, copies = len(in_both) + crossing, read - len(keys) - crossing
     sizes = {split: sum(value == split for value in splits.values()) for split in SPLITS}
-    labels = _labels(spec, keys, splits)
     for split, size in sizes.items():
         if not size:
             raise DataError(
                 f"no {split} rows are left",
                 where=spec.data,
-                got=f"{read:,} rows read, {read - len(keys):,} copies, {len(in_both):,} in training and validation",
+                got=f"{read:,} rows read, {copies:,} copies, {crossed:,} in training and validation",
                 remedy="Give more rows with texts of their own.",
             )
-    left_out = {"empty_or_copies": read - len(keys), "in_both": len(in_both), "bad_rows": bad_rows.count}
-    say(
-        f"Read {len(keys):,} rows from {spec.data} ({read - len(keys):,} copies and {len(in_both):,} validation rows"
-        " with a text of a training row left out)"
-    )
+    labels = _labels(spec, keys, splits)
+    left_out = {"empty_or_copies": copies, "in_both": crossed, "bad_rows": bad_rows.count}
+    told = f"{copies:,} copies and {crossed:,} validation rows with a text of a training row left out"
+    say(f"Read {len(keys):,} rows from {spec.data} ({told})")
     if bad_rows.count:
         say(f"Left out {bad_rows.count:,} bad rows, the first at {bad_rows.first}")
     plain = [[digest.hex(), key.label, splits[digest]] for digest, key in keys.items()]
