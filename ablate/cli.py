@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ablate.errors import AblateError
+from ablate.terminal.writing import generate, translate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -275,6 +276,10 @@ def validate(
         _print(_console(), f"{file}: a valid space, {len(points)} points, {space.design.seeds} seeds.")
         if missing:
             _print(_console(), f"Its data is missing: {missing}")
+
+
+app.command()(generate)
+app.command()(translate)
 
 
 def _load(file: str, plugins: list[str] | None, data: str | None = None) -> SpaceSpec:

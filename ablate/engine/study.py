@@ -19,6 +19,7 @@ from ablate.designs.base import Design, Proposal
 from ablate.engine.base import Engine
 from ablate.engine.observer import Observer
 from ablate.engine.plan import Plan, PlannedTrial, PlannedVariant, Planner, make_plan
+from ablate.engine.weights import weights_files
 from ablate.engine.worker import Broken, Done, Happened, Job, Message
 from ablate.store import Store
 from ablate.store import records as stored
@@ -183,7 +184,8 @@ class _Driver:
         self.running[self.jobs] = _Running(trial, proposal, datetime.now(UTC), tries)
         variant = trial.variant
         self.store.record_started(trial.key, variant.hash, trial.seed, variant.fingerprint, self.environment)
-        self.engine.submit(Job(self.jobs, variant.spec.model_dump_json(), (trial.seed,), variant.fingerprint))
+        weights = weights_files(variant.spec, self.store.where, trial.key)
+        self.engine.submit(Job(self.jobs, variant.spec.model_dump_json(), (trial.seed,), variant.fingerprint, weights))
         self.observer.started(trial)
 
     def handle(self, message: Message) -> None:

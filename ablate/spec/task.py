@@ -6,15 +6,16 @@ The kinds stand in `ablate/tasks/`, one file each. Shapes: K pack, B batch, T to
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from ablate.spec.base import Family, Kinded, OneOf
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
 
     Batch = dict[str, torch.Tensor]
 
@@ -60,6 +61,20 @@ class DataSummary:
     notes: tuple[str, ...] = ()
 
 
+class Codec(Protocol):
+    """Text to token ids and back; a tokenizer is one."""
+
+    @property
+    def end_of_document(self) -> int:
+        """The id that ends a text."""
+
+    def encode(self, text: str) -> NDArray[Any]:
+        """The ids of a text, without the one that ends it."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids."""
+
+
 class Task(ABC):
     """A task whose data is ready: batches, loss, metrics. Opened in every worker from memory-mapped files.
 
@@ -103,6 +118,14 @@ class Task(ABC):
     @abstractmethod
     def tokens_per_batch(self, batch_size: int) -> int:
         """Training tokens in a batch, for the token axis of curves."""
+
+    def final_metrics(self, model: torch.nn.Module, device: torch.device) -> dict[str, list[float]]:
+        """Metrics that are too dear for every evaluation: measured once, after the last step, of every member."""
+        return {}
+
+    def codec(self) -> Codec | None:
+        """How its tokens stand for text, for a model that is to write; None if they stand for none."""
+        return None
 
     def baselines(self) -> dict[str, dict[str, float]]:
         """Trivial baselines that a model must beat: name to metrics, over the rows of `validation_batches`."""

@@ -22,7 +22,7 @@ from ablate.tasks.base import DataShape, DataSummary, Say, Task, TaskSpec
 from ablate.tasks.corpus import Corpus, read_corpus
 from ablate.tasks.random_stream import Draws
 from ablate.tasks.sources import check_address, parse
-from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec
+from ablate.tasks.tokenizers import Again, Tokenizer, TokenizerSpec
 
 CODE_VERSION = 1
 """Part of the key of prepared data: raised whenever reading, dividing or tokenizing comes to mean something else."""
@@ -96,7 +96,7 @@ class TextSpec(TaskSpec):
 
     def _build(self, corpus: Corpus, folder: Path, say: Say) -> dict[str, Any]:
         say(f"Learning the tokenizer ({self.tokenizer.kind_name()}) from {corpus.train_size:,} training documents")
-        tokenizer = self.tokenizer.train(document.text for document in corpus.train)
+        tokenizer = self.tokenizer.train(Again(lambda: (document.text for document in corpus.train)))
         say("Turning the text into tokens")
         dtype = token_dtype(tokenizer.vocabulary)
         end = np.array([tokenizer.end_of_document])
@@ -161,6 +161,10 @@ class Text(Task):
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that the text was prepared with."""
         return self.spec.tokenizer.load(self._folder)
+
+    def codec(self) -> Tokenizer:
+        """See `Task.codec`."""
+        return self.tokenizer
 
     def train_windows(self, name: str, batch_size: int) -> NDArray[np.int64]:
         """Windows at uniform random places that `name` decides, [B, W]."""
