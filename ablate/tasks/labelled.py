@@ -24,7 +24,7 @@ from ablate.tasks import cache as prepared
 from ablate.tasks.arrays import GrowingArray, mapped, token_dtype
 from ablate.tasks.base import DataShape, Say, Task, TaskSpec
 from ablate.tasks.sources import BadRows, Row, Source, check_address, parse
-from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec
+from ablate.tasks.tokenizers import Again, Tokenizer, TokenizerSpec
 
 CODE_VERSION = 1
 """Part of the key of prepared data: raised whenever reading, dividing or tokenizing comes to mean something else."""
@@ -107,7 +107,7 @@ class LabelledSpec(TaskSpec):
 
     def _build(self, table: Table, folder: Path, say: Say) -> dict[str, Any]:
         say(f"Learning the tokenizer ({self.tokenizer.kind_name()}) from {table.sizes['train']:,} training rows")
-        tokenizer = self.tokenizer.train(text for row in table.rows("train") for text in row.values[:-1])
+        tokenizer = self.tokenizer.train(Again(lambda: (t for row in table.rows("train") for t in row.values[:-1])))
         say("Turning the text into tokens")
         about: dict[str, Any] = {"data": self.data, "tokenizer": self.tokenizer.canonical()}
         for split in SPLITS:

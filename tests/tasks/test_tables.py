@@ -121,7 +121,9 @@ def test_a_bad_row_is_refused_with_its_line_or_counted(tmp_path: Path, name: str
 )
 def test_a_missing_column_lists_those_there(tmp_path: Path, name: str, write: Callable[..., bytes]) -> None:
     (tmp_path / name).write_bytes(write(ROWS))
-    with pytest.raises(DataError, match=r"there is no column `lable`; expected one of .*`label`.*Did you mean `label`\?"):
+    with pytest.raises(
+        DataError, match=r"there is no column `lable`; expected one of .*`label`.*Did you mean `label`\?"
+    ):
         read(tmp_path / name, ("text", "lable"))
 
 

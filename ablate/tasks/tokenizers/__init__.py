@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,21 @@ TOKENIZERS = Family("tokenizer", package="ablate.tasks.tokenizers")
 
 FILE = "tokenizer.json"
 """Name of the file that holds a tokenizer, in the folder of the data prepared with it."""
+
+
+class Again(Iterable[str]):
+    """Texts that are read anew whenever they are iterated over, so that they need not be held.
+
+    Args:
+        read: Begins to read them.
+    """
+
+    def __init__(self, read: Callable[[], Iterator[str]]) -> None:
+        self._read = read
+
+    def __iter__(self) -> Iterator[str]:
+        """Begin again."""
+        return self._read()
 
 
 class Tokenizer(ABC):

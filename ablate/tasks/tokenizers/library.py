@@ -69,14 +69,32 @@ class WordPieceSpec(TokenizerSpec):
         from tokenizers import Tokenizer as Model
         from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-        model = Model(models.WordPiece(unk_token=_UNKNOWN))
-        model.normalizer = normalizers.BertNormalizer(lowercase=self.lowercase, strip_accents=self.lowercase)
-        model.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        model.decoder = decoders.WordPiece()
+        if iter(texts) is texts:
+            texts = list(texts)
+        normalizer = normalizers.BertNormalizer(lowercase=self.lowercase, strip_accents=self.lowercase)
+        known: set[str] = set()
+        for text in texts:
+            known.update(normalizer.normalize_str(text))
+        characters = sorted(character for character in known if not character.isspace())
+        # Left to itself the library numbers the pieces within words in the order of a hash table with a random seed.
+        within = [f"##{character}" for character in characters]
         trainer = trainers.WordPieceTrainer(
-            vocab_size=self.vocab_size - 1, min_frequency=2, show_progress=False, special_tokens=[_UNKNOWN]
+            vocab_size=self.vocab_size - 1,
+            min_frequency=2,
+            show_progress=False,
+            special_tokens=[_UNKNOWN, *within],
+            initial_alphabet=characters,
+            limit_alphabet=len(characters),
         )
-        return _filled(_trained(model, texts, trainer), self.vocab_size)
+
+        def model(pieces: dict[str, int] | None = None) -> tokenizers.Tokenizer:
+            made = Model(models.WordPiece(pieces, unk_token=_UNKNOWN))
+            made.normalizer, made.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
+            made.decoder = decoders.WordPiece()
+            return made
+
+        # A fresh model: that which was trained takes the pieces within words for special tokens.
+        return _filled(model(_trained(model(), texts, trainer).get_vocab()), self.vocab_size)
 
     def load(self, folder: Path) -> Tokenizer:
         """Read the pieces."""
