@@ -14,6 +14,7 @@ import typer
 
 from ablate.engine.command_line import command
 from ablate.errors import AblateError
+from ablate.terminal.writing import generate, translate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,6 +58,10 @@ WorkersOption = Annotated[
     typer.Option("--workers", min=1, help="Processes that train.", show_default="one for each core, or each GPU"),
 ]
 ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Threads of each process.")]
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", metavar="SOURCE", help="Data in place of the space's: file:PATH, hub:NAME or builtin:NAME."),
+]
 
 # typer brings its own copy of click, older versions use click itself; both tell a wrong command line with this.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -124,6 +129,7 @@ def new(
 @app.command()
 def study(
     file: SpaceArgument,
+    data: DataOption = None,
     store: StoreOption = DEFAULT_STORE,
     device: DeviceOption = "auto",
     workers: WorkersOption = None,
@@ -141,7 +147,7 @@ def study(
     from ablate.api import run
     from ablate.terminal.live import Display
 
-    space = _load(file, plugin)
+    space = _load(file, plugin, data)
     console = _console(stderr=json_)
     with Display(console) as display:
         result = run(
@@ -167,6 +173,7 @@ def study(
 @app.command()
 def plan(
     file: SpaceArgument,
+    data: DataOption = None,
     store: StoreOption = DEFAULT_STORE,
     cache: CacheOption = None,
     plugin: PluginOption = None,
@@ -181,7 +188,7 @@ def plan(
     from ablate.tasks.cache import default_cache
     from ablate.terminal.plan import plan_json, print_plan
 
-    space = _load(file, plugin)
+    space = _load(file, plugin, data)
     progress = _console(stderr=True)
     made = make_plan(Planner(space, cache or default_cache(), lambda line: _print(progress, line, style="dim")))
     estimate = forecast(made, store)
@@ -388,17 +395,45 @@ def schema(plugin: PluginOption = None) -> None:
     print(json.dumps(space_schema(), indent=2, ensure_ascii=False))
 
 
+@app.command("data")
+def data_(
+    file: SpaceArgument,
+    data: DataOption = None,
+    cache: CacheOption = None,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show what a space will train on: rows, tokens, lengths, labels, samples, fingerprint, trivial baselines."""
+    from ablate.tasks.cache import default_cache
+    from ablate.terminal.data import data_json, print_data
+
+    space = _load(file, plugin, data)
+    folder, say = cache or default_cache(), _console(stderr=True)
+    fingerprint = space.task.prepare(folder, lambda line: _print(say, line, style="dim"))
+    task = space.task.open(folder, fingerprint)
+    address = str(getattr(space.task, "data", space.task.kind_name()))
+    if json_:
+        print(json.dumps(data_json(space.name, address, task), indent=2, ensure_ascii=False))
+    else:
+        print_data(address, task, _console())
+
+
 @app.command()
-def validate(file: SpaceArgument, plugin: PluginOption = None, json_: JsonOption = False) -> None:
+def validate(
+    file: SpaceArgument, data: DataOption = None, plugin: PluginOption = None, json_: JsonOption = False
+) -> None:
     """Check a space file without touching its data; says what is wrong with file, line and column."""
     from ablate.engine.plan import Planner
 
-    space = _load(file, plugin)
+    space = _load(file, plugin, data)
     points = Planner(space, Path(), lambda line: None).design().points()
+    missing = space.task.missing()
     if json_:
-        print(json.dumps({"space": space.name, "valid": True, "points": len(points)}))
+        print(json.dumps({"space": space.name, "valid": True, "points": len(points), "missing": missing}))
     else:
         _print(_console(), f"{file} is a valid space: {len(points)} points, {_seeds(space.design.seeds)}.")
+        if missing:
+            _print(_console(), f"Its data is missing: {missing}")
 
 
 class Mode(StrEnum):
@@ -512,11 +547,15 @@ def check(
     return 1 if any(one.findings for one in checked) else 0
 
 
-def _load(file: str, plugins: list[str] | None) -> SpaceSpec:
+app.command()(generate)
+app.command()(translate)
+
+
+def _load(file: str, plugins: list[str] | None, data: str | None = None) -> SpaceSpec:
     _load_plugins(plugins)
     from ablate.spec.reading import load_space
 
-    return load_space(file)
+    return load_space(file, data=data)
 
 
 def _is_space(name: str) -> bool:

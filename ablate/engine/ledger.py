@@ -35,6 +35,11 @@ class Ledger:
         self._study = study
         self._environment = environment
 
+    @property
+    def where(self) -> str:
+        """The store, as a path or URL."""
+        return self._store.where
+
     def begin(self, plan: Plan) -> int:
         """Write the study and its plan, and clear what a dead driver left.
 

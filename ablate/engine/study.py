@@ -20,6 +20,7 @@ from ablate.engine.interrupt import StopRequest, stop_on_signal
 from ablate.engine.ledger import Ledger
 from ablate.engine.observer import Observer
 from ablate.engine.plan import Plan, Planner, Trial, make_plan
+from ablate.engine.weights import weights_files
 from ablate.engine.worker import Broken, Done, Happened, Job, Message
 from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.store import Store
@@ -182,7 +183,8 @@ class _Driver:
         self.attempts[self.jobs] = Attempt(trial, attempt, datetime.now(UTC))
         self.observer.started(trial)
         variant = trial.variant
-        self.engine.submit(Job(self.jobs, variant.spec.model_dump_json(), (trial.seed,), variant.fingerprint))
+        weights = weights_files(variant.spec, self.ledger.where, trial.key)
+        self.engine.submit(Job(self.jobs, variant.spec.model_dump_json(), (trial.seed,), variant.fingerprint, weights))
 
     def listen(self, timeout: float) -> None:
         """Take in what the engine says."""

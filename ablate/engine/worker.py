@@ -19,12 +19,17 @@ from ablate.training.events import Event
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A pack to train: one variant (as JSON, so that any process can read it) with some seeds."""
+    """A pack to train: one variant (as JSON, so that any process can read it) with some seeds.
+
+    Attributes:
+        weights: Files for the final weights, one for each seed; none if they are not kept.
+    """
 
     number: int
     variant: str
     seeds: tuple[int, ...]
     fingerprint: str
+    weights: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ def work(pipe: Connection, cache: str, device: str, threads: int, plugins: tuple
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
     import torch
 
+    from ablate.engine.weights import keeper
     from ablate.plugins import load_plugin
     from ablate.spec.variant import VariantSpec
     from ablate.training.loop import train
@@ -104,7 +110,8 @@ def work(pipe: Connection, cache: str, device: str, threads: int, plugins: tuple
                 key = (variant.task.canonical_json(), job.fingerprint)
                 if key not in tasks:
                     tasks[key] = variant.task.open(Path(cache), job.fingerprint)
-                for event in train(variant, job.seeds, tasks[key], torch.device(device)):
+                keep = keeper(job, variant) if job.weights else None
+                for event in train(variant, job.seeds, tasks[key], torch.device(device), keep):
                     pipe.send(Happened(job.number, event))
                 pipe.send(Done(job.number))
             except (BrokenPipeError, ConnectionResetError):

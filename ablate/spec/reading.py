@@ -29,8 +29,12 @@ def find_space(location: str | Path) -> Path:
     return found
 
 
-def load_space(location: str | Path) -> SpaceSpec:
+def load_space(location: str | Path, *, data: str | None = None) -> SpaceSpec:
     """Read a space by its path or by the name of a space that is shipped.
+
+    Args:
+        location: The path or the name.
+        data: The address of data in place of the one that the space names.
 
     Raises:
         SpaceError: The file is missing or broken, or what it says cannot be; with file, line and column.
@@ -38,6 +42,8 @@ def load_space(location: str | Path) -> SpaceSpec:
     path = find_space(location)
     document, folders = _read(path, ())
     _graft_block(document, folders)
+    if data is not None and isinstance(document.plain.get("task"), dict):
+        document.plain["task"]["data"] = data
     try:
         space = SpaceSpec.model_validate(document.plain, context={"folders": folders})
     except ValidationError as error:

@@ -6,15 +6,16 @@ The kinds stand in `ablate/tasks/`, one file each. Shapes: K pack, B batch, T to
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from ablate.spec.base import Family, Kinded, OneOf
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
 
     Batch = dict[str, torch.Tensor]
 
@@ -37,6 +38,41 @@ class DataShape:
     vocabulary: int
     context: int
     classes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DataSummary:
+    """What a person wants to see of prepared data; `ablate data` prints it.
+
+    Attributes:
+        rows: What was counted, by split: documents, texts or pairs.
+        tokens: Tokens, by split.
+        lengths: Length in tokens of every training row, or of some spread evenly, for a histogram.
+        labels: Training rows of each label, in the order of the classes; empty if there are no labels.
+        samples: Some inputs as text, with what is to be predicted where that is a label.
+        notes: Facts worth a line each, such as what was left out.
+    """
+
+    rows: dict[str, int] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    lengths: tuple[int, ...] = ()
+    labels: dict[str, int] = field(default_factory=dict)
+    samples: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Codec(Protocol):
+    """Text to token ids and back; a tokenizer is one."""
+
+    @property
+    def end_of_document(self) -> int:
+        """The id that ends a text."""
+
+    def encode(self, text: str) -> NDArray[Any]:
+        """The ids of a text, without the one that ends it."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids."""
 
 
 class Task(ABC):
@@ -72,16 +108,32 @@ class Task(ABC):
         """Mean loss of each member: outputs [K, B, ...] and a batch with leading axes [K, B] give [K]."""
 
     @abstractmethod
-    def metrics(self, sums: dict[str, list[float]]) -> dict[str, list[float]]:
+    def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
         """Final metrics by name (with the prefix `val_`), a value for each member, from the totals of `measure`."""
 
     @abstractmethod
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
-        """Totals over one validation batch, each [K], to be added up over batches and given to `metrics`."""
+        """Totals over one validation batch, each [K, ...], to be added up over batches and given to `metrics`."""
 
     @abstractmethod
     def tokens_per_batch(self, batch_size: int) -> int:
         """Training tokens in a batch, for the token axis of curves."""
+
+    def final_metrics(self, model: torch.nn.Module, device: torch.device) -> dict[str, list[float]]:
+        """Metrics that are too dear for every evaluation: measured once, after the last step, of every member."""
+        return {}
+
+    def codec(self) -> Codec | None:
+        """How its tokens stand for text, for a model that is to write; None if they stand for none."""
+        return None
+
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """Trivial baselines that a model must beat: name to metrics, over the rows of `validation_batches`."""
+        return {}
+
+    def describe(self) -> DataSummary:
+        """What a person wants to see of the data."""
+        return DataSummary()
 
 
 class TaskSpec(Kinded):
@@ -92,6 +144,8 @@ class TaskSpec(Kinded):
     """What its `Task.metrics` gives; an objective names one of these. `val_loss` is always among them."""
     model_families: ClassVar[frozenset[str]]
     """Families of model that can learn this task."""
+    pooled: ClassVar[bool | None] = None
+    """Whether the model needs a `head` that pools its tokens (True), may have none (False), or the family decides."""
 
     @property
     @abstractmethod
@@ -107,6 +161,10 @@ class TaskSpec(Kinded):
         Raises:
             DataError: The data is missing or unfit.
         """
+
+    def missing(self) -> str | None:
+        """A sentence that says which data is missing, without reading any; None if nothing is known to be missing."""
+        return None
 
     @abstractmethod
     def open(self, cache: Path, fingerprint: str) -> Task:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -65,6 +65,13 @@ class TrainingSpec(Spec):
     """`bf16`: matrix products under autocast; parameters and optimiser stay fp32."""
     evaluations: int = Field(default=10, ge=1)
     """Points of the validation curve, evenly spread over the steps; the last one is at the end."""
+    save_weights: bool = False
+    """Whether the final weights of every trial are kept, for `ablate generate` and `ablate translate`. It changes no
+    result, so it is no part of what a trial is known by: one that was trained without is not trained again."""
+
+    def canonical(self) -> Any:
+        """As any spec, without `save_weights`."""
+        return {name: value for name, value in super().canonical().items() if name != "save_weights"}
 
     def evaluation_steps(self) -> tuple[int, ...]:
         """The steps after which the validation loss is measured, ascending, the last step among them."""

@@ -32,6 +32,14 @@ class VariantSpec(Spec):
                 f"the task {self.task.kind_name()} is learnt by {' or '.join(sorted(families))}",
                 "Change `model.family` or `task.kind`.",
             )
+        if self.task.pooled is not None and self.task.pooled != (self.model.head is not None):
+            need = "one answer: the model needs a `head`" if self.task.pooled else "tokens: the model has no `head`"
+            raise refusal(
+                ("model", "head"),
+                None,
+                f"the task {self.task.kind_name()} asks for {need}",
+                "Add `head: {pooling: mean}`." if self.task.pooled else "Leave `head` out.",
+            )
         try:
             self.model.check_context(self.task.length)
         except ValidationError as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ablate.spec.task import TASKS, DataShape, Say, Task, TaskSpec
+from ablate.spec.task import TASKS, DataShape, DataSummary, Say, Task, TaskSpec
 
 if TYPE_CHECKING:
     from ablate.spec.task import Batch
 
-__all__ = ["TASKS", "Batch", "DataShape", "Say", "Task", "TaskSpec"]
+__all__ = ["TASKS", "Batch", "DataShape", "DataSummary", "Say", "Task", "TaskSpec"]

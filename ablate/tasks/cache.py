@@ -90,6 +90,12 @@ def locate(cache: Path, fingerprint: str) -> Path:
     return folder
 
 
+def about(folder: Path) -> dict[str, Any]:
+    """The facts that the build of prepared data gave for the reader of the manifest."""
+    facts: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["about"]
+    return facts
+
+
 def _alone(lock: Path, say: Say) -> AbstractContextManager[Any]:
     held = FileLock(lock)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,13 @@ _TICK_SECONDS = 0.25
 _CUDA_CHECK_STEPS = 16
 
 
-def train(variant: VariantSpec, seeds: Sequence[int], task: Task, device: torch.device) -> Iterator[Event]:
+def train(
+    variant: VariantSpec,
+    seeds: Sequence[int],
+    task: Task,
+    device: torch.device,
+    keep: Callable[[nn.Module, int], None] | None = None,
+) -> Iterator[Event]:
     """Train one variant with several seeds as one program.
 
     Seed s sees the batches and, for parameters of equal name and shape, the initial values that every other variant
@@ -37,6 +43,7 @@ def train(variant: VariantSpec, seeds: Sequence[int], task: Task, device: torch.
         seeds: One for each member; their number is K.
         task: The opened task.
         device: Where to train.
+        keep: Is given the trained model and, one after the other, each member that did not diverge.
 
     Yields:
         `Tick` now and then, `Diverged` once for each member whose loss is not finite, and `Point` at every evaluation.
@@ -59,6 +66,9 @@ def train(variant: VariantSpec, seeds: Sequence[int], task: Task, device: torch.
         elif time.monotonic() - last_tick >= _TICK_SECONDS:
             last_tick = time.monotonic()
             yield Tick(step, run.last_loss.tolist())
+    if keep is not None:
+        for member in run.survivors():
+            keep(run.model, member)
 
 
 class _Run:
@@ -121,6 +131,8 @@ class _Run:
             torch.cuda.synchronize(self.device)
             self.seconds += time.perf_counter() - begin
         metrics = self._evaluate()
+        if self.steps == self.training.steps:
+            metrics |= self.task.final_metrics(self.model, self.device)
         self._note(torch.tensor(metrics["val_loss"], device=self.device), self.steps)
         mean = (self._loss_sum / max(1, self._losses)).tolist() if self._losses else [math.nan] * len(self.seeds)
         self._loss_sum.zero_()
@@ -141,6 +153,10 @@ class _Run:
                 self._told.add(member)
                 self.alive -= 1
                 yield Diverged(member, step, self._stopped_loss[member].item())
+
+    def survivors(self) -> list[int]:
+        """Members whose losses were all finite."""
+        return [member for member in range(len(self.seeds)) if member not in self._told]
 
     def _note(self, loss: Tensor, step: int) -> None:
         bad = (self._stopped == 0) & ~loss.isfinite()

@@ -25,8 +25,8 @@ def read(address: str, share: float = 0.25) -> Corpus:
 def test_real_corpus_has_no_text_on_both_sides(corpus: Corpus) -> None:
     train, validation = ({document.text for document in part} for part in (corpus.train, corpus.validation))
     assert not train & validation
-    assert len(train) == len(corpus.train)
-    assert len(validation) == len(corpus.validation)
+    assert len(train) == corpus.train_size
+    assert len(validation) == corpus.validation_size
     assert len(validation) == pytest.approx(0.1 * (len(train) + len(validation)), abs=1)
     assert "" not in train | validation
 
@@ -37,7 +37,7 @@ def test_division_is_the_same_under_other_names(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
     first = read(write(tmp_path / "first", {f"{i:02}.txt": text for i, text in enumerate(texts)}))
     second = read(write(tmp_path / "second", {f"{99 - i}.md": text for i, text in enumerate(texts)}))
-    assert len(first.validation) == 10
+    assert first.validation_size == 10
     assert {d.text for d in first.validation} == {d.text for d in second.validation}
     assert {d.text for d in first.train} == {d.text for d in second.train}
     assert first.fingerprint != second.fingerprint, "the order decides the batches"
@@ -65,8 +65,8 @@ def test_copies_never_cross_and_no_side_is_empty(
     corpus = read(address, share)
     sides = sorted(document.text for document in (*corpus.train, *corpus.validation))
     assert sides == sorted(set(texts))
-    assert corpus.train
-    assert corpus.validation
+    assert corpus.train_size
+    assert corpus.validation_size
 
 
 @pytest.mark.parametrize("texts", [{}, {"a.txt": ""}, {"a.txt": "", "b.txt": "<|endoftext|>\n"}])

@@ -85,7 +85,7 @@ def test_what_cannot_be_is_refused_with_its_path(spec: LanguageModelSpec, change
 
 
 def test_prepared_tokens_are_the_documents(folder: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
-    for name, documents in (("train", corpus.train), ("validation", corpus.validation)):
+    for name, documents in (("train", list(corpus.train)), ("validation", list(corpus.validation))):
         tokens = np.load(folder / f"{name}.npy")
         assert tokens.dtype == np.uint16
         assert tokens[-1] == tokenizer.end_of_document
@@ -319,3 +319,55 @@ def test_losses_beyond_all_bounds_are_not_an_error(task: LanguageModel) -> None:
     perplexity = task.metrics(sums)["val_perplexity"]
     assert perplexity[:2] == [math.inf, math.inf]
     assert math.isnan(perplexity[2])
+
+
+# Baselines and size
+
+
+def test_baselines_are_counts_of_the_training_text(tmp_path: Path) -> None:
+    texts = ["abcabcabd " * 9, "abdabcabc " * 7, "cab abc " * 8, "dab abc " * 5]
+    task = ready(small(tmp_path, 6, texts, validation_share=0.3), tmp_path / ".cache")
+    train, vocabulary = task.train_tokens.tolist(), 257
+    firsts, pairs = {}, {}
+    for before, after in itertools.pairwise(train):
+        firsts[before] = firsts.get(before, 0) + 1
+        pairs[before, after] = pairs.get((before, after), 0) + 1
+    costs: dict[str, list[float]] = {"unigram": [], "bigram": []}
+    for batch in task.validation_batches(3):
+        for before, target in zip(batch["inputs"].flatten().tolist(), batch["targets"].flatten().tolist(), strict=True):
+            share = (train.count(target) + 1) / (len(train) + vocabulary)
+            costs["unigram"].append(-math.log(share))
+            both = (pairs.get((before, target), 0) + 50 * share) / (firsts.get(before, 0) + 50)
+            costs["bigram"].append(-math.log(both))
+    baselines = task.baselines()
+    for name, nats in costs.items():
+        assert baselines[name]["val_loss"] == pytest.approx(sum(nats) / len(nats))
+    assert baselines["bigram"]["val_loss"] < baselines["unigram"]["val_loss"]
+
+
+def test_rows_of_a_table_are_documents(tmp_path: Path) -> None:
+    (tmp_path / "stories.jsonl").write_text('{"story": "once upon"}\n{"story": "a time"}\n{"story": "a time"}\n')
+    plain = {"data": f"file:{tmp_path}/stories.jsonl", "tokenizer": "bytes", "context": 4, "text": "story"}
+    task = ready(LanguageModelSpec.model_validate(plain), tmp_path / "cache")
+    assert task.describe().rows == {"train": 1, "validation": 1}
+    assert task.describe().notes == ("left out: 1 empty or copies",)
+
+
+def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
+    program = (
+        "import resource, sys\nfrom pathlib import Path\n"
+        "from ablate.tasks.language_model import LanguageModelSpec\n"
+        "spec = LanguageModelSpec.model_validate_json(sys.argv[1])\n"
+        "spec.prepare(Path(sys.argv[2]), lambda line: None)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    peaks = []
+    for megabytes in (2, 64):
+        with (tmp_path / f"{megabytes}.txt").open("w") as file:
+            for number in range(megabytes * 10):
+                file.write(f"document {number}\n" + "some words of a story that goes on\n" * 2900 + "<|endoftext|>\n")
+        plain = {"data": f"file:{tmp_path}/{megabytes}.txt", "tokenizer": "bytes", "context": 64}
+        command = [sys.executable, "-c", program, LanguageModelSpec.model_validate(plain).model_dump_json()]
+        done = subprocess.run([*command, str(tmp_path / "cache")], capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout) / 1024)
+    assert peaks[1] - peaks[0] < 24, "MiB"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from ablate.errors import DataError
-from ablate.tasks.sources import Document, parse
+from ablate.tasks.sources import BadRows, Document, parse
 from ablate.tasks.sources.files import Files
 from ablate.tasks.sources.python_stdlib import PythonStdlib
 
 
 def read(address: object) -> list[Document]:
-    return list(parse(str(address)).documents(lambda line: None))
+    return list(parse(str(address)).documents("text", BadRows(refuse=True), lambda line: None))
 
 
 def test_addresses_name_their_sources() -> None:
@@ -26,9 +26,9 @@ def test_addresses_name_their_sources() -> None:
     assert source.argument == "some/folder"
 
 
-@pytest.mark.parametrize("address", ["", "nonsense", "file:", "builtin:python_stdlibs", "builtin:", "hub:x/y", "/tmp"])
+@pytest.mark.parametrize("address", ["", "nonsense", "file:", "builtin:python_stdlibs", "builtin:", "hub:", "/tmp"])
 def test_unknown_addresses_are_refused_with_the_known_ones(address: str) -> None:
-    with pytest.raises(DataError, match=r"no such source.*`builtin:python_stdlib`, `file:PATH`"):
+    with pytest.raises(DataError, match=r"no such source.*`builtin:python_stdlib`, `file:PATH`, `hub:NAME`"):
         parse(address)
 
 
@@ -58,7 +58,7 @@ def test_standard_library_is_decoded_as_its_files_declare(tmp_path: Path, monkey
         (tmp_path / name / "module.py").write_text(f"'{name}'\n")
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
     lines: list[str] = []
-    documents = list(parse("builtin:python_stdlib").documents(lines.append))
+    documents = list(parse("builtin:python_stdlib").documents("text", BadRows(refuse=True), lines.append))
     expected = {"latin.py": "# coding: latin-1\nname = 'Çelik'\n", "package/module.py": "'package'\n"}
     assert dict(documents) == expected
     assert lines == ["Files of the standard library left out because they do not decode: 2"]

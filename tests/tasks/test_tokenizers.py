@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,9 @@ from pydantic import ValidationError
 from ablate.errors import DataError
 from ablate.tasks.corpus import Corpus
 from ablate.tasks.language_model import LanguageModelSpec
-from ablate.tasks.tokenizers import BpeSpec, ByteTokenizer, Tokenizer
+from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec, library
+from ablate.tasks.tokenizers.bytes import ByteTokenizer
+from ablate.tasks.tokenizers.library import BpeSpec
 
 CODE = Path(ast.__file__).read_text(encoding="utf-8")
 
@@ -38,7 +41,7 @@ def test_text_survives(tokenizer: Tokenizer, text: str) -> None:
 
 
 def test_many_texts_are_as_one_by_one(tokenizer: Tokenizer, corpus: Corpus) -> None:
-    texts = ["", *(document.text[:500] for document in corpus.train[:300])]
+    texts = ["", *(document.text[:500] for document in itertools.islice(corpus.train, 300))]
     for each in (tokenizer, ByteTokenizer()):
         together = list(each.encode_all(texts))
         assert len(together) == len(texts)
@@ -78,7 +81,7 @@ def test_too_large_a_vocabulary_is_refused_with_the_largest_that_fits() -> None:
 
 def test_training_is_the_same_in_another_process_with_another_number_of_threads(tmp_path: Path) -> None:
     program = (
-        "import sys, pathlib; from ablate.tasks.tokenizers import BpeSpec\n"
+        "import sys, pathlib; from ablate.tasks.tokenizers.library import BpeSpec\n"
         "text = pathlib.Path(sys.argv[1]).read_text()\n"
         "BpeSpec(vocab_size=380).train([text, text[:99]]).save(pathlib.Path(sys.argv[2]))"
     )
@@ -98,7 +101,7 @@ def test_real_tokenizer_is_exact_and_learnt_from_training_documents_alone(
 ) -> None:
     assert tokenizer.vocabulary == 2048
     again = spec.tokenizer.train([document.text for document in corpus.train])
-    for document in corpus.validation[:20]:
+    for document in itertools.islice(corpus.validation, 20):
         assert np.array_equal(again.encode(document.text), tokenizer.encode(document.text))
 
 
@@ -109,3 +112,77 @@ def test_saved_and_loaded_is_the_same(tmp_path: Path, plain: object) -> None:
     tokenizer.save(tmp_path)
     assert np.array_equal(spec.load(tmp_path).encode(CODE), tokenizer.encode(CODE))
     assert np.array_equal(spec.load(tmp_path).token_bytes, tokenizer.token_bytes)
+
+
+OTHERS = [
+    {"kind": "chars"},
+    {"kind": "words", "vocab_size": 200},
+    {"kind": "words", "vocab_size": 200, "lowercase": True},
+    {"kind": "wordpiece", "vocab_size": 400},
+    {"kind": "wordpiece", "vocab_size": 400, "lowercase": False},
+]
+
+
+@pytest.mark.parametrize("plain", OTHERS)
+def test_every_kind_is_saved_loaded_and_trained_alike(tmp_path: Path, plain: dict[str, object]) -> None:
+    spec = TokenizerSpec.parse(plain)
+    tokenizer = spec.train(iter([CODE]))
+    tokenizer.save(tmp_path)
+    again, loaded = spec.train([CODE]), spec.load(tmp_path)
+    ids = tokenizer.encode(CODE + " ☕ unknown")
+    assert ids.max() < tokenizer.end_of_document
+    for other in (again, loaded):
+        assert np.array_equal(other.encode(CODE + " ☕ unknown"), ids)
+        assert np.array_equal(other.token_bytes, tokenizer.token_bytes)
+        assert other.decode(ids) == tokenizer.decode(ids)
+
+
+def test_characters_are_lossless_but_for_unknown_ones() -> None:
+    tokenizer = TokenizerSpec.parse("chars").train(["Straße\n", "zu"])
+    assert tokenizer.vocabulary == len(set("Straße\nzu")) + 2
+    assert tokenizer.decode(tokenizer.encode("Straße zu")) == "Straße\N{REPLACEMENT CHARACTER}zu"
+    assert tokenizer.token_bytes[tokenizer.encode("ß")].tolist() == [2]
+
+
+def test_words_are_the_most_frequent_ones() -> None:
+    tokenizer = TokenizerSpec.parse({"kind": "words", "vocab_size": 4}).train(["b a a", "c b"])
+    assert tokenizer.vocabulary == 4
+    assert tokenizer.decode(tokenizer.encode(" a\tb  c a ")) == "a b \N{REPLACEMENT CHARACTER} a"
+    assert tokenizer.encode("").tolist() == []
+
+
+def test_wordpiece_is_that_of_bert() -> None:
+    tokenizer = TokenizerSpec.parse({"kind": "wordpiece", "vocab_size": 400}).train([CODE])
+    assert tokenizer.vocabulary == 400
+    assert tokenizer.decode(tokenizer.encode("Def  self")) == "def self"
+    with pytest.raises(DataError, match="every character of the training documents needs a token"):
+        TokenizerSpec.parse({"kind": "wordpiece", "vocab_size": 10}).train([CODE])
+
+
+def test_a_saved_tokenizer_is_used_as_it_is(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    tokenizer.save(tmp_path)
+    spec = TokenizerSpec.parse({"kind": "saved", "file": str(tmp_path / "tokenizer.json")})
+    saved = spec.train(iter([]))
+    assert np.array_equal(saved.encode(CODE), tokenizer.encode(CODE))
+    assert np.array_equal(saved.token_bytes, tokenizer.token_bytes)
+    known = spec.identity()
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "tokenizer.json").rename(tmp_path / "moved" / "t.json")
+    assert TokenizerSpec.parse({"kind": "saved", "file": str(tmp_path / "moved" / "t.json")}).identity() == known
+    with pytest.raises(DataError, match=r"the tokenizer cannot be read.*tokenizer\.file"):
+        spec.identity()
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(DataError, match="this is no saved tokenizer"):
+        spec.train([])
+
+
+def test_a_long_text_is_tokenized_in_pieces_as_a_whole(monkeypatch: pytest.MonkeyPatch, tokenizer: Tokenizer) -> None:
+    whole = tokenizer.encode(CODE)
+    monkeypatch.setattr(library, "_LONG_TEXT", 1000)
+    assert np.array_equal(tokenizer.encode(CODE), whole)
+    assert BpeSpec(vocab_size=400).train([CODE]).encode(CODE).tolist() == in_one(monkeypatch).tolist()
+
+
+def in_one(monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
+    monkeypatch.setattr(library, "_LONG_TEXT", 1 << 30)
+    return BpeSpec(vocab_size=400).train([CODE]).encode(CODE)

@@ -1,77 +1,130 @@
-"""`file:PATH`: UTF-8 texts of the user's own, in one file or in a folder, plain or compressed with gzip."""
+"""`file:PATH`: data of the user's own: a file, a glob or a folder; texts and tables, plain or compressed.
+
+UTF-8 throughout. Texts are whole documents; `.csv`, `.tsv`, `.jsonl` and `.parquet` are tables with named columns.
+"""
 
 from __future__ import annotations
 
-import gzip
-import zlib
-from collections.abc import Iterator
+import glob
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from ablate.errors import DataError
 from ablate.tasks.base import Say
-from ablate.tasks.sources import Document, Source
+from ablate.tasks.compression import LONGEST, inner_name, lines, too_long
+from ablate.tasks.sources import VALIDATION_NAMES, BadRows, Document, Row, Source, picked
+from ablate.tasks.tables import TABLES
 
 END_OF_DOCUMENT = "<|endoftext|>"
 """A line of its own that ends a document within a file."""
 
+_REMEDY = "Convert the file to UTF-8 text, or take it out of the folder."
+
 
 class Files(Source):
-    """A file, or every file below a folder that is not hidden, sorted by path. A relative path is below the working
-    folder. Names that end in `.gz` are decompressed. A file is one document, or several with lines `<|endoftext|>`
-    between them."""
+    """A file, every file that a glob matches, or every file below a folder that is not hidden, sorted by path.
+
+    A relative path is below the working folder. Names that end in `.gz`, `.xz` or `.zst` are decompressed. A text file
+    is one document, or several with lines `<|endoftext|>` between them; its columns are `text`, `file` and `folder`.
+    Where rows are asked for and files are named `train...`, only those and files named `val...`, `validation...` or
+    `dev...` are read, as the two parts that they say they are.
+    """
 
     prefix: ClassVar[str] = "file:"
     argument_name: ClassVar[str] = "PATH"
 
-    def documents(self, say: Say) -> Iterator[Document]:
-        """The documents, named by their path below the folder and their number in the file."""
-        root = Path(self.argument).expanduser()
-        if not root.exists():
-            raise DataError("there is no such file or folder", where=str(root), remedy="Check the path after `file:`.")
-        for path in _paths(root):
-            name = path.relative_to(root).as_posix() if root.is_dir() else path.name
-            for number, text in enumerate(_documents(_text(path))):
-                yield Document(f"{name}#{number}", text)
+    def documents(self, column: str, bad_rows: BadRows, say: Say) -> Iterator[Document]:
+        """The documents of texts, named by path and number in the file, and the rows of tables."""
+        for path, name in self._files():
+            if inner_name(path).suffix in TABLES:
+                for where, (text,) in TABLES[inner_name(path).suffix](path, (column,), bad_rows):
+                    yield Document(where, text)
+            else:
+                for number, text in enumerate(_documents(path)):
+                    yield Document(f"{name}#{number}", text)
 
-
-def _paths(root: Path) -> list[Path]:
-    if root.is_file():
-        return [root]
-    visible = (path for path in root.rglob("*") if not any(p.startswith(".") for p in path.relative_to(root).parts))
-    return sorted(path for path in visible if path.is_file())
-
-
-def _text(path: Path) -> str:
-    remedy = "Convert the file to UTF-8 text, or take it out of the folder."
-    try:
-        data = path.read_bytes()
-        if path.suffix == ".gz":
-            data = gzip.decompress(data)
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        got = f"byte 0x{data[error.start]:02x} at offset {error.start}"
-        raise DataError("this is no UTF-8 text", where=str(path), got=got, remedy=remedy) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(
-            f"this is no whole gzip file ({error})", where=str(path), remedy="Compress the text again."
-        ) from None
-    except OSError as error:
-        raise DataError(
-            f"the file cannot be read ({error.strerror})", where=str(path), remedy="Check its permissions."
-        ) from None
-    if "\0" in text:
-        offset = data.index(b"\0")
-        raise DataError("a text has no NUL bytes", where=str(path), got=f"one at offset {offset}", remedy=remedy)
-    return text
-
-
-def _documents(text: str) -> Iterator[str]:
-    lines: list[str] = []
-    for line in text.splitlines(keepends=True):
-        if line.strip() == END_OF_DOCUMENT:
-            yield "".join(lines)
-            lines = []
+    def rows(self, columns: Sequence[str], bad_rows: BadRows, say: Say) -> Iterator[Row]:
+        """The rows of tables, and one row for each document of a text."""
+        files = self._files()
+        splits = {path: _split(name) for path, name in files}
+        if "train" in splits.values():
+            files = [(path, name) for path, name in files if splits[path]]
+            if left_out := len(splits) - len(files):
+                say(f"Files left out because others are named `train`: {left_out}")
         else:
-            lines.append(line)
-    yield "".join(lines)
+            splits = dict.fromkeys(splits, "")
+        for path, name in files:
+            if inner_name(path).suffix in TABLES:
+                for where, values in TABLES[inner_name(path).suffix](path, columns, bad_rows):
+                    yield Row(where, values, splits[path])
+            else:
+                for number, text in enumerate(_documents(path)):
+                    if text:
+                        found = {"text": text, "file": name, "folder": path.parent.name}
+                        yield Row(f"{path}#{number}", picked(columns, found, str(path)), splits[path])
+
+    def missing(self) -> str | None:
+        """Whether there is such a file."""
+        try:
+            self._files()
+        except DataError as error:
+            return str(error)
+        return None
+
+    def _files(self) -> list[tuple[Path, str]]:
+        """Every file with its name below the folder that was asked for."""
+        root = Path(self.argument).expanduser()
+        if root.is_dir():
+            visible = (p for p in root.rglob("*") if not any(n.startswith(".") for n in p.relative_to(root).parts))
+            return [(path, path.relative_to(root).as_posix()) for path in sorted(visible) if path.is_file()]
+        if root.is_file():
+            return [(root, root.name)]
+        found = sorted(Path(name) for name in glob.glob(str(root), recursive=True) if Path(name).is_file())
+        if not found:
+            what = "no file matches this" if glob.has_magic(str(root)) else "there is no such file or folder"
+            raise DataError(what, where=str(root), remedy="Check the path after `file:`, or name other data.")
+        fixed = Path(*_fixed_parts(root))
+        return [(path, path.relative_to(fixed).as_posix()) for path in found]
+
+
+def _fixed_parts(pattern: Path) -> Iterator[str]:
+    for part in pattern.parts[:-1]:
+        if glob.has_magic(part):
+            return
+        yield part
+
+
+def _split(name: str) -> str:
+    words = re.split(r"[^a-z]+", name.rpartition("/")[2].lower())
+    if "train" in words:
+        return "train"
+    return "validation" if set(words) & set(VALIDATION_NAMES) else ""
+
+
+def _documents(path: Path) -> Iterator[str]:
+    parts: list[str] = []
+    size = 0
+    for offset, line in lines(path):
+        text = _text(path, offset, line)
+        if text.strip() == END_OF_DOCUMENT:
+            yield "".join(parts)
+            parts, size = [], 0
+            continue
+        parts.append(text)
+        size += len(line)
+        if size > LONGEST:
+            raise too_long(path, "document")
+    yield "".join(parts)
+
+
+def _text(path: Path, offset: int, line: bytes) -> str:
+    if b"\0" in line:
+        got = f"one at offset {offset + line.index(0)}"
+        raise DataError("a text has no NUL bytes", where=str(path), got=got, remedy=_REMEDY)
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        got = f"byte 0x{line[error.start]:02x} at offset {offset + error.start}"
+        raise DataError("this is no UTF-8 text", where=str(path), got=got, remedy=_REMEDY) from None

@@ -1,0 +1,123 @@
+"""Final weights of trials, one safetensors file each, in the folder `weights` beside the store.
+
+A file says in its metadata what is needed to build the model again: variant, seed and fingerprint of the data.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from ablate.errors import DataError, NotFoundError
+from ablate.pack import Packed
+from ablate.spec.variant import VariantSpec
+
+if TYPE_CHECKING:
+    from ablate.engine.worker import Job
+
+SUFFIX = ".safetensors"
+_SHORTEST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of one trial.
+
+    Attributes:
+        key: Of the trial.
+        variant: What was trained.
+        seed: Of the trial.
+        fingerprint: Of the data that it saw.
+        tensors: Name to value; those of packed modules have K = 1.
+    """
+
+    key: str
+    variant: VariantSpec
+    seed: int
+    fingerprint: str
+    tensors: dict[str, torch.Tensor]
+
+
+def weights_folder(store: str) -> Path:
+    """Where the weights of a store's trials are kept; for a database on a server, `studies/weights` of the user."""
+    return Path("studies/weights").absolute() if "://" in store else Path(store).absolute().parent / "weights"
+
+
+def weights_files(variant: VariantSpec, store: str, *keys: str) -> tuple[str, ...]:
+    """Where the weights of trials are to be written; nowhere unless their variant asks for it."""
+    folder = weights_folder(store)
+    return tuple(str(folder / f"{key}{SUFFIX}") for key in keys if variant.training.save_weights)
+
+
+def keeper(job: Job, variant: VariantSpec) -> Callable[[nn.Module, int], None]:
+    """What training is to do with its model at the end: save each member in the file of its trial."""
+
+    def keep(model: nn.Module, member: int) -> None:
+        save_weights(Path(job.weights[member]), model, member, variant, job.seeds[member], job.fingerprint)
+
+    return keep
+
+
+def save_weights(path: Path, model: nn.Module, member: int, variant: VariantSpec, seed: int, fingerprint: str) -> None:
+    """Write the weights of one member of a pack; the file is there whole or not at all."""
+    packed = {name for name, module in model.named_modules() if isinstance(module, Packed)}
+    tensors = {
+        name: (value[member : member + 1] if name.rpartition(".")[0] in packed else value).detach().cpu().clone()
+        for name, value in model.state_dict().items()
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Two studies may train the same trial at once, each into a file of its own.
+    writing = path.with_name(f".{path.name}.{os.getpid()}")
+    metadata = {"variant": variant.model_dump_json(), "seed": str(seed), "fingerprint": fingerprint}
+    try:
+        save_file(tensors, writing, metadata)
+        with writing.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(writing, path)
+    finally:
+        writing.unlink(missing_ok=True)
+
+
+def load_weights(folder: Path, trial: str) -> Weights:
+    """The weights of a trial.
+
+    Args:
+        folder: Where the weights of its store are kept.
+        trial: Its key, or the first characters of it.
+
+    Raises:
+        NotFoundError: No such weights are kept, or several trials begin so.
+        DataError: The file is broken, or of another version's spec.
+    """
+    found = sorted(folder.glob(f"{trial}*{SUFFIX}")) if len(trial) >= _SHORTEST and trial.isalnum() else []
+    if len(found) != 1:
+        raise NotFoundError(
+            "several trials begin so" if found else "no weights of this trial are kept",
+            where=str(folder),
+            expected=f"the key of a trial that kept its weights, or {_SHORTEST} or more of its first characters",
+            got=repr(trial),
+            remedy="Give more characters of the key."
+            if found
+            else "Set `save_weights: true` under `training` in the space, and run it into a new store.",
+        )
+    (path,) = found
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        variant = VariantSpec.model_validate_json(metadata["variant"])
+        return Weights(path.stem, variant, int(metadata["seed"]), metadata["fingerprint"], tensors)
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise DataError(
+            f"these are no weights that can be read ({str(error).partition(chr(10))[0]})",
+            where=str(path),
+            remedy="Remove the file and train the trial again, into a new store.",
+        ) from None

@@ -1,0 +1,164 @@
+"""`classification`: tell the label of a text. Shapes: K pack, B batch, T tokens, C classes, V vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablate.tasks import cache as prepared
+from ablate.tasks import scores
+from ablate.tasks.arrays import spread
+from ablate.tasks.base import DataSummary
+from ablate.tasks.labelled import Labelled, LabelledSpec
+from ablate.tasks.random_stream import Draws
+from ablate.tasks.text import left_out
+
+if TYPE_CHECKING:
+    import torch
+
+    from ablate.tasks.base import Batch
+
+_COUNTED_ROWS = 100_000
+"""Training texts, spread evenly, that the unigram baseline is counted on."""
+
+
+class ClassificationSpec(LabelledSpec):
+    """Tell the label of a text.
+
+    Over `builtin:python_stdlib` the label is the `package` that a file belongs to. A column of numbers counts as
+    labels; in a table without a header columns are named by their number, from 1.
+    """
+
+    model_families: ClassVar[frozenset[str]] = frozenset({"encoder"})
+    metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_accuracy", "val_macro_f1"})
+    pooled: ClassVar[bool | None] = True
+
+    kind: Literal["classification"] = "classification"
+    """Tell the label of a text."""
+    text: str = "text"
+    """The column of the text."""
+    label: str = "label"
+    """The column of the label."""
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """See `LabelledSpec.text_columns`."""
+        return (self.text,)
+
+    @property
+    def label_column(self) -> str:
+        """See `LabelledSpec.label_column`."""
+        return self.label
+
+    def open(self, cache: Path, fingerprint: str) -> Classification:
+        """Map the prepared texts into memory after a look at their checksums.
+
+        Raises:
+            DataError: The prepared files are missing or their checksum is off, or a text is too long.
+        """
+        return Classification(self, prepared.locate(cache, fingerprint), fingerprint)
+
+
+class Classification(Labelled):
+    """See `ClassificationSpec`. The classes are the labels of the training rows, sorted, numbers by value.
+
+    Args:
+        spec: The task.
+        folder: Prepared data, verified.
+        fingerprint: Of the prepared data.
+
+    Raises:
+        DataError: A text is longer than the context, and the spec refuses that.
+    """
+
+    def __init__(self, spec: ClassificationSpec, folder: Path, fingerprint: str) -> None:
+        super().__init__(spec, folder, fingerprint)
+        windows = self.windows(self.validation)
+        self._windows = windows[spread(len(windows), spec.validation_rows)]
+
+    def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
+        """Rows drawn uniformly: `inputs` int64 and `padding` bool (True where real) [B, T], `labels` int64 [B]."""
+        drawn = Draws(f"{self.fingerprint}/{seed}/{step}/{batch_size}")
+        texts = drawn.integers(self.train.labels.size, batch_size)
+        offsets = self.random_offsets(texts, drawn.uniforms(batch_size))
+        return self._batch(*self._cut(texts, offsets, training=True))
+
+    def validation_batches(self, batch_size: int) -> Iterator[Batch]:
+        """The same rows, or windows of them, every time: as `train_batch`."""
+        for first in range(0, len(self._windows), batch_size):
+            texts, offsets = self._windows[first : first + batch_size].T
+            yield self._batch(*self._cut(texts, offsets, training=False))
+
+    def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Mean cross entropy of each member in nats: outputs [K, B, C], labels [K, B] -> [K]."""
+        return scores.cross_entropy(outputs, batch["labels"]).mean(1)
+
+    def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
+        """See `scores.totals`."""
+        return scores.totals(outputs, batch["labels"])
+
+    def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
+        """`val_loss` (nats), `val_accuracy`, `val_macro_f1`."""
+        return scores.scores(sums)
+
+    def tokens_per_batch(self, batch_size: int) -> int:
+        """B times T."""
+        return batch_size * self.shape.context
+
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """The majority class, and naive Bayes over single tokens (one added to each count)."""
+        classes = self.shape.classes
+        texts, offsets = self._windows.T
+        truth = self.validation.labels[texts]
+        counts = np.ones((classes, self.shape.vocabulary))
+        counted = spread(self.train.labels.size, _COUNTED_ROWS)
+        for text in counted:
+            ids, real, label = self._cut(np.array([text]), np.array([0]), training=True)
+            np.add.at(counts[label[0]], ids[real], 1)
+        logs = np.log(counts / counts.sum(1, keepdims=True))
+        prior = np.bincount(self.train.labels, minlength=classes) + 1.0
+        joint = np.tile(np.log(prior / prior.sum()), (truth.size, 1))
+        for row, (text, offset) in enumerate(zip(texts, offsets, strict=True)):
+            ids, real, _ = self._cut(np.array([text]), np.array([offset]), training=False)
+            joint[row] += logs[:, ids[real]].sum(1)
+        joint -= np.logaddexp.reduce(joint, axis=1, keepdims=True)
+        return {
+            "majority class": scores.majority(self.train.labels, truth, classes),
+            "unigram": scores.of_log_probabilities(joint, truth),
+        }
+
+    def describe(self) -> DataSummary:
+        """Rows, tokens, labels, and the first, middle and last training rows."""
+        counts = np.bincount(self.train.labels, minlength=len(self.labels))
+        shown = spread(self.train.labels.size, 3)
+        ids, real, labels = self._cut(shown, np.zeros_like(shown), training=True)
+        lengths = self.train.lengths[spread(self.train.lengths.size, 1_000_000)]
+        longer = float((lengths > self.spec.context).mean())
+        notes = left_out(prepared.about(self._folder))
+        if longer:
+            notes.append(f"{longer:.0%} of the texts are longer than the context: {self.spec.long_texts}")
+        return DataSummary(
+            rows={"train": self.train.labels.size, "validation": self.validation.labels.size},
+            tokens={"train": self.train.tokens.size, "validation": self.validation.tokens.size},
+            lengths=tuple(lengths.tolist()),
+            labels=dict(zip(self.labels, counts.tolist(), strict=True)),
+            samples=tuple(f"{self.labels[labels[i]]}: {self.text(ids[i], real[i])}" for i in range(shown.size)),
+            notes=tuple(notes),
+        )
+
+    def _cut(
+        self, texts: NDArray[np.int64], offsets: NDArray[np.int64], *, training: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
+        split = self.train if training else self.validation
+        ids, real = split.cut(texts, offsets, self.shape.context, self.tokenizer.end_of_document)
+        return ids, real, np.asarray(split.labels[texts])
+
+    def _batch(self, ids: NDArray[np.int64], real: NDArray[np.bool_], labels: NDArray[np.int64]) -> Batch:
+        import torch
+
+        arrays = {"inputs": ids, "padding": real, "labels": labels}
+        return {name: torch.from_numpy(values) for name, values in arrays.items()}

@@ -1,0 +1,343 @@
+"""`listops`: the value, 0 to 9, of a nested list operation (arXiv:1804.06028; at length, arXiv:2011.04006).
+
+Published scores at Long Range Arena's lengths fall near two trivial rules: always the most frequent value, and the most
+frequent value given the root's operator. `baselines` measures both.
+
+Shapes: K pack, B batch, T tokens, C = 10 classes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator, model_validator
+
+from ablate.errors import DataError
+from ablate.spec.base import Spelling, content_hash, refusal
+from ablate.tasks import cache as prepared
+from ablate.tasks.arrays import mapped
+from ablate.tasks.base import DataShape, DataSummary, Say, Task, TaskSpec
+from ablate.tasks.buckets import Buckets, padded
+from ablate.tasks.sources import BadRows, check_address, parse
+from ablate.tasks.sources.listops import CLOSE, DIGIT, LENGTHS, OPERATORS, WORDS, ListOps, Tree, expression, trees
+
+if TYPE_CHECKING:
+    import torch
+
+    from ablate.tasks.base import Batch
+
+CODE_VERSION = 1
+"""Part of the key of prepared data: raised whenever making, reading or dividing comes to mean something else."""
+
+PARTS = ("train", "validation")
+CLASSES = 10
+PADDING = 0
+_IDS = {word: index for index, word in enumerate(WORDS)}
+_ROOTS = (*OPERATORS, "a digit")
+
+Column = Annotated[str, Spelling(r"\S", "a column has a name, or a number counted from 1 in a file without header")]
+
+
+class ListOpsSpec(TaskSpec):
+    """Evaluate a nested list operation of MIN, MAX, MED (median) and SM (sum modulo 10) over digits."""
+
+    model_families: ClassVar[frozenset[str]] = frozenset({"encoder"})
+    metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_accuracy"})
+    pooled: ClassVar[bool | None] = True
+
+    kind: Literal["listops"] = "listops"
+    """The value of a nested list operation."""
+    data: str = "builtin:listops"
+    """`builtin:listops` makes Long Range Arena's expressions; `file:PATH` or `hub:NAME` names written ones."""
+    shortest: int = Field(default=LENGTHS[0], ge=0)
+    """Expressions have more tokens than this; parentheses do not count."""
+    longest: int = Field(default=LENGTHS[1], ge=2)
+    """Expressions have fewer tokens than this."""
+    train_rows: int = Field(default=96_000, ge=1)
+    """Expressions to train on; fewer if a file holds fewer."""
+    validation_rows: int = Field(default=2_000, ge=1)
+    """Expressions to validate on; at most half of those in a file that has no such part of its own."""
+    expression: Column = "Source"
+    """The column of a table that holds the expression."""
+    label: Column = "Target"
+    """The column of a table that holds its value."""
+    bad_rows: Literal["refuse", "skip"] = "refuse"
+    """Whether a row that holds no expression, or another value than its own, is refused, or left out and counted."""
+
+    @field_validator("data")
+    @classmethod
+    def _names_a_source(cls, data: str) -> str:
+        return check_address(data)
+
+    @model_validator(mode="after")
+    def _has_lengths(self) -> Self:
+        if self.longest - self.shortest < 2:
+            rule = f"an expression must have room between `shortest`, which is {self.shortest}, and `longest`"
+            raise refusal(("longest",), self.longest, rule, "Raise `longest`, or lower `shortest`.")
+        return self
+
+    @property
+    def length(self) -> int:
+        """See `TaskSpec.length`."""
+        return self.longest - 1
+
+    def missing(self) -> str | None:
+        """See `TaskSpec.missing`."""
+        return parse(self.data).missing()
+
+    def prepare(self, cache: Path, say: Say) -> str:
+        """Make or read the expressions, unless `cache` holds the result.
+
+        Raises:
+            DataError: The file is missing, or holds no such expressions.
+        """
+        made = isinstance(parse(self.data), ListOps)
+        found = None if made else self._read(say)
+        identity = self.data if found is None else {"rows": found.digest}
+        sizes = {name: getattr(self, name) for name in ("shortest", "longest", "train_rows", "validation_rows")}
+        key = content_hash({"task": "listops", "data": identity, "code": CODE_VERSION, **sizes})
+        fingerprint = prepared.prepare(cache, key, lambda folder: self._build(found, folder, say), say)
+        self.open(cache, fingerprint)
+        return fingerprint
+
+    def open(self, cache: Path, fingerprint: str) -> ListOpsTask:
+        """Map the expressions into memory after a look at their checksums.
+
+        Raises:
+            DataError: The prepared files are missing or their checksum is off.
+        """
+        return ListOpsTask(self, prepared.locate(cache, fingerprint), fingerprint)
+
+    def _build(self, found: _Found | None, folder: Path, say: Say) -> dict[str, Any]:
+        if found is None:
+            say(f"Making {self.train_rows + self.validation_rows:,} expressions")
+            stream = trees(self.shortest, self.longest)
+            # The part to validate on comes first: it stays the same when there is more to train on.
+            parts: dict[str, Iterator[Tree]] = {
+                "validation": islice(stream, self.validation_rows),
+                "train": islice(stream, self.train_rows),
+            }
+            notes = []
+        else:
+            parts, notes = {part: iter(found.parts[part]) for part in PARTS}, found.notes
+        counts = {part: _save(folder, part, parts[part]) for part in ("validation", "train")}
+        return {"data": self.data, "rows": counts, "notes": notes}
+
+    def _read(self, say: Say) -> _Found:
+        """The expressions of a file, each once, divided as the file is, else by the hashes of the expressions."""
+        bad_rows = BadRows(self.bad_rows == "refuse")
+        digest = hashlib.sha256()
+        given: dict[str, dict[bytes, Tree]] = {"": {}, "train": {}, "validation": {}}
+        unfit = copies = 0
+        for row in parse(self.data).rows((self.expression, self.label), bad_rows, say):
+            tree = _parsed(row.values, row.where, bad_rows)
+            if tree is None:
+                continue
+            if not self.shortest < tree.tokens.size < self.longest:
+                unfit += 1
+                continue
+            key = hashlib.sha256(tree.tokens.tobytes()).digest()
+            if any(key in trees for trees in given.values()):
+                copies += 1
+                continue
+            given[row.split][key] = tree
+            digest.update(key + row.split.encode())
+        train, held_out = {**given["train"], **given[""]}, given["validation"]
+        if not held_out:
+            keys = sorted(train)[: min(self.validation_rows, len(train) // 2)]
+            held_out = {key: train.pop(key) for key in keys}
+        parts = {
+            "train": list(train.values())[: self.train_rows],
+            "validation": list(held_out.values())[: self.validation_rows],
+        }
+        for part in PARTS:
+            if not parts[part]:
+                raise DataError(
+                    f"there are too few expressions: none for {part}",
+                    where=self.data,
+                    expected=f"at least two different expressions of {self.shortest + 1} to {self.longest - 1} tokens",
+                    got=f"{sum(map(len, given.values())):,}, and {unfit:,} of other lengths",
+                    remedy="Change `shortest` and `longest`, or name other data.",
+                )
+        left_out = [(unfit, "of other lengths"), (copies, "copies"), (bad_rows.count, "bad rows")]
+        notes = [f"left out: {count:,} {what}" for count, what in left_out if count]
+        for note in notes:
+            say(note[0].upper() + note[1:])
+        return _Found(digest.hexdigest(), parts, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a file held."""
+
+    digest: str
+    parts: dict[str, list[Tree]]
+    notes: list[str] = field(default_factory=list)
+
+
+class ListOpsTask(Task):
+    """See `ListOpsSpec`. Id 0 is padding; ids 1 and on are the words of `sources.listops.WORDS`."""
+
+    def __init__(self, spec: ListOpsSpec, folder: Path, fingerprint: str) -> None:
+        self.fingerprint = fingerprint
+        self.shape = DataShape(vocabulary=1 + len(WORDS), context=spec.length, classes=CLASSES)
+        self._about = prepared.about(folder)
+        self._rows = {part: _Rows(folder, part) for part in PARTS}
+        self._buckets = {part: Buckets(fingerprint, rows.lengths) for part, rows in self._rows.items()}
+
+    def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
+        """Expressions of like length: `inputs` int64 [B, T], `padding` bool [B, T] (True: real), `labels` int64 [B]."""
+        return self._rows["train"].batch(*self._buckets["train"].draw(seed, step, batch_size))
+
+    def validation_batches(self, batch_size: int) -> Iterator[Batch]:
+        """Every expression to validate on, from short to long; as `train_batch`."""
+        for rows, widths in self._buckets["validation"].batches(batch_size):
+            yield self._rows["validation"].batch(rows, widths)
+
+    def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Mean cross entropy of each member in nats: outputs [K, B, C] and labels [K, B] to [K]."""
+        return _nats(outputs, batch["labels"]).mean(1)
+
+    def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
+        """Totals of `nats`, `right` and `rows`, float64 [K]."""
+        labels = batch["labels"]
+        right = (outputs.argmax(-1) == labels).double().sum(1)
+        nats = _nats(outputs, labels).double().sum(1)
+        return {"nats": nats, "right": right, "rows": right.new_full(right.shape, labels.shape[1])}
+
+    def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
+        """`val_loss` (nats) and `val_accuracy`."""
+        return {
+            name: [total / rows for total, rows in zip(sums[key], sums["rows"], strict=True)]
+            for name, key in (("val_loss", "nats"), ("val_accuracy", "right"))
+        }
+
+    def tokens_per_batch(self, batch_size: int) -> int:
+        """B times the mean length."""
+        return batch_size * round(float(self._rows["train"].lengths.mean()))
+
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """`majority`: the most frequent value; `root_operator`: the most frequent value given the root's operator.
+
+        Frequencies are those of the training expressions, one added to each count.
+        """
+        train, validation = self._rows["train"], self._rows["validation"]
+        counts = np.ones((len(_ROOTS), CLASSES))
+        np.add.at(counts, (train.roots(), train.labels), 1)
+        whole = np.broadcast_to(counts.sum(axis=0), counts.shape)
+        return {
+            "majority": _rule(whole, validation.roots(), validation.labels),
+            "root_operator": _rule(counts, validation.roots(), validation.labels),
+        }
+
+    def describe(self) -> DataSummary:
+        """Rows, tokens, lengths, values and three expressions."""
+        train, validation = self._rows["train"], self._rows["validation"]
+        labels = Counter(train.labels.tolist())
+        roots = Counter(_ROOTS[root] for root in train.roots().tolist())
+        shares = ", ".join(f"{name} {roots[name] / train.labels.size:.1%}" for name in _ROOTS if roots[name])
+        return DataSummary(
+            rows={part: rows.labels.size for part, rows in self._rows.items()},
+            tokens={part: int(rows.lengths.sum()) for part, rows in self._rows.items()},
+            lengths=tuple(train.lengths.tolist()),
+            labels={str(value): labels[value] for value in range(CLASSES)},
+            samples=tuple(validation.text(row) for row in range(min(3, validation.labels.size))),
+            notes=(f"operators at the root: {shares}", *self._about["notes"]),
+        )
+
+
+class _Rows:
+    """The expressions of one part, laid end to end."""
+
+    def __init__(self, folder: Path, part: str) -> None:
+        self.tokens = mapped(folder / f"{part}_tokens.npy")
+        self.lengths: NDArray[np.int64] = np.load(folder / f"{part}_lengths.npy")
+        self.labels: NDArray[np.int64] = np.load(folder / f"{part}_labels.npy")
+        self.starts = np.cumsum(self.lengths) - self.lengths
+
+    def batch(self, rows: NDArray[np.int64], widths: tuple[int, ...]) -> Batch:
+        import torch
+
+        inputs, real = padded(self.tokens, self.starts[rows], self.lengths[rows], widths[0], PADDING)
+        return {
+            "inputs": torch.from_numpy(inputs),
+            "padding": torch.from_numpy(real),
+            "labels": torch.from_numpy(self.labels[rows]),
+        }
+
+    def roots(self) -> NDArray[np.int64]:
+        """Of each expression, the place of its root in `_ROOTS`."""
+        roots: NDArray[np.int64] = np.minimum(self.tokens[self.starts].astype(np.int64) - 1, len(OPERATORS))
+        return roots
+
+    def text(self, row: int) -> str:
+        words = self.tokens[self.starts[row] : self.starts[row] + self.lengths[row]] - 1
+        return f"{expression(words)} = {self.labels[row]}"
+
+
+def _save(folder: Path, part: str, expressions: Iterator[Tree]) -> int:
+    kept = list(expressions)
+    np.save(folder / f"{part}_tokens.npy", np.concatenate([tree.tokens for tree in kept]) + np.uint8(1))
+    np.save(folder / f"{part}_lengths.npy", np.array([tree.tokens.size for tree in kept], dtype=np.int64))
+    np.save(folder / f"{part}_labels.npy", np.array([tree.value for tree in kept], dtype=np.int64))
+    return len(kept)
+
+
+def _parsed(values: Sequence[str], where: str, bad_rows: BadRows) -> Tree | None:
+    """The tree of a row; None if the row is bad and bad rows are left out."""
+    words = values[0].replace("(", " ").replace(")", " ").split()
+    unknown = next((word for word in words if word not in _IDS), None)
+    if unknown is not None:
+        bad_rows.meet(where, f"`{unknown}` is none of the tokens {' '.join(WORDS)}")
+        return None
+    value = evaluated(words)
+    if value is None:
+        bad_rows.meet(where, "the brackets of this expression do not match")
+    elif values[1].strip() != str(value):
+        bad_rows.meet(where, f"the value of this expression is {value}, and its label is {values[1].strip()!r}")
+    else:
+        return Tree(np.array([_IDS[word] for word in words], dtype=np.uint8), value)
+    return None
+
+
+def evaluated(words: Sequence[str]) -> int | None:
+    """The value of an expression; None if it is none."""
+    opened: list[str] = []
+    stack: list[list[int]] = [[]]
+    for word in words:
+        if word in OPERATORS:
+            opened.append(word)
+            stack.append([])
+        elif word != CLOSE:
+            stack[-1].append(_IDS[word] - DIGIT)
+        elif len(stack) == 1 or not stack[-1]:
+            return None
+        else:
+            arguments = sorted(stack.pop())
+            middle = (arguments[(len(arguments) - 1) // 2] + arguments[len(arguments) // 2]) // 2
+            results = (arguments[0], arguments[-1], middle, sum(arguments) % 10)
+            stack[-1].append(results[OPERATORS.index(opened.pop())])
+    return stack[0][0] if len(stack) == 1 and len(stack[0]) == 1 else None
+
+
+def _rule(counts: NDArray[np.float64], roots: NDArray[np.int64], labels: NDArray[np.int64]) -> dict[str, float]:
+    """Metrics of the rule that answers by the frequencies `counts` [root, value]."""
+    logs = np.log(counts / counts.sum(axis=1, keepdims=True))
+    right = counts.argmax(axis=1)[roots] == labels
+    return {"val_loss": float(-logs[roots, labels].mean()), "val_accuracy": float(right.mean())}
+
+
+def _nats(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross entropy of every row: [K, B, C] and [K, B] to [K, B]."""
+    from torch.nn import functional
+
+    flat = outputs.flatten(0, 1).float()
+    return functional.cross_entropy(flat, labels.flatten(), reduction="none").view(labels.shape)

@@ -1,0 +1,262 @@
+"""`matching`: tell how two texts belong together. Shapes: K pack, B batch, T tokens, C classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from ablate.errors import DataError
+from ablate.tasks import cache as prepared
+from ablate.tasks import scores
+from ablate.tasks.arrays import spread
+from ablate.tasks.base import DataSummary
+from ablate.tasks.labelled import Labelled, LabelledSpec, Split
+from ablate.tasks.random_stream import Draws
+from ablate.tasks.text import left_out
+
+if TYPE_CHECKING:
+    import torch
+
+    from ablate.tasks.base import Batch
+
+SAME = ("different", "same")
+"""The classes of pairs that are drawn."""
+
+_COUNTED_PAIRS = 4096
+_BINS = 20
+
+
+class MatchingSpec(LabelledSpec):
+    """Tell how two texts belong together.
+
+    Either every row holds two texts and a label; or, with `same`, every row holds one text, and pairs are drawn of
+    which half have the same value in that column: over `builtin:python_stdlib` with `same: file`, whether two windows
+    are of one file. Where a share is held out, it is whole values of that column.
+    """
+
+    model_families: ClassVar[frozenset[str]] = frozenset({"dual_encoder"})
+    metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_accuracy", "val_macro_f1"})
+    pooled: ClassVar[bool | None] = True
+
+    kind: Literal["matching"] = "matching"
+    """Tell how two texts belong together."""
+    first: str = "a"
+    """The column of the one text."""
+    second: str = "b"
+    """The column of the other text."""
+    label: str = "label"
+    """The column of the label of a pair."""
+    text: str = "text"
+    """With `same`: the column of the text."""
+    same: str | None = Field(default=None, min_length=1)
+    """Pairs are drawn from rows with one text each, and this column says which belong together."""
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """See `LabelledSpec.text_columns`."""
+        return (self.text,) if self.same else (self.first, self.second)
+
+    @property
+    def label_column(self) -> str:
+        """See `LabelledSpec.label_column`."""
+        return self.same or self.label
+
+    @property
+    def held_out_by_label(self) -> bool:
+        """See `LabelledSpec.held_out_by_label`."""
+        return self.same is not None
+
+    def open(self, cache: Path, fingerprint: str) -> Matching:
+        """Map the prepared texts into memory after a look at their checksums.
+
+        Raises:
+            DataError: The prepared files are missing or their checksum is off, a text is too long, or no pairs can be
+                drawn.
+        """
+        return Matching(self, prepared.locate(cache, fingerprint), fingerprint)
+
+
+class Pairs(NamedTuple):
+    """Pairs of windows: places of two texts, where the windows begin in them, and the class. All int64 [B]."""
+
+    first: NDArray[np.int64]
+    first_offset: NDArray[np.int64]
+    second: NDArray[np.int64]
+    second_offset: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+
+class Matching(Labelled):
+    """See `MatchingSpec`.
+
+    Args:
+        spec: The task.
+        folder: Prepared data, verified.
+        fingerprint: Of the prepared data.
+
+    Raises:
+        DataError: A text is longer than the context and the spec refuses that, or no pairs can be drawn.
+    """
+
+    def __init__(self, spec: MatchingSpec, folder: Path, fingerprint: str) -> None:
+        super().__init__(spec, folder, fingerprint, classes=len(SAME) if spec.same else None)
+        self._drawers = (
+            {split: Drawer(self.windows(split), split.labels, spec.data) for split in (self.train, self.validation)}
+            if spec.same
+            else {}
+        )
+        self._classes = SAME if spec.same else tuple(self.labels)
+        if spec.same:
+            draws = Draws(f"{fingerprint}/validation/{spec.validation_rows}")
+            self._validation = self._drawers[self.validation].pairs(draws, spec.validation_rows)
+        else:
+            chosen = spread(self.validation.labels.size, spec.validation_rows)
+            self._validation = self._given(self.validation, chosen, np.zeros((2, chosen.size), dtype=np.int64))
+
+    def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
+        """Pairs drawn uniformly: `inputs` and `other` int64, `padding` and `other_padding` bool (True where real), all
+        [B, T], and `labels` int64 [B]."""
+        draws = Draws(f"{self.fingerprint}/{seed}/{step}/{batch_size}")
+        return self._batch(self.train, self._train_pairs(draws, batch_size))
+
+    def validation_batches(self, batch_size: int) -> Iterator[Batch]:
+        """The same pairs every time: as `train_batch`."""
+        for first in range(0, self._validation.labels.size, batch_size):
+            some = Pairs(*(values[first : first + batch_size] for values in self._validation))
+            yield self._batch(self.validation, some)
+
+    def outputs(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+        """Both texts go through the model: [K, B, C]."""
+        logits: torch.Tensor = model(batch["inputs"], batch["other"], batch["padding"], batch["other_padding"])
+        return logits
+
+    def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Mean cross entropy of each member in nats: outputs [K, B, C], labels [K, B] -> [K]."""
+        return scores.cross_entropy(outputs, batch["labels"]).mean(1)
+
+    def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
+        """See `scores.totals`."""
+        return scores.totals(outputs, batch["labels"])
+
+    def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
+        """`val_loss` (nats), `val_accuracy`, `val_macro_f1`."""
+        return scores.scores(sums)
+
+    def tokens_per_batch(self, batch_size: int) -> int:
+        """2 times B times T."""
+        return 2 * batch_size * self.shape.context
+
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """The majority class, and the share of tokens that two texts have in common (in bins)."""
+        train = self._train_pairs(Draws(f"{self.fingerprint}/baselines"), _COUNTED_PAIRS)
+        counts = np.ones((_BINS, self.shape.classes))
+        np.add.at(counts, (self._overlap(self.train, train), train.labels), 1)
+        logs = np.log(counts / counts.sum(1, keepdims=True))
+        truth = self._validation.labels
+        return {
+            "majority class": scores.majority(train.labels, truth, self.shape.classes),
+            "unigram overlap": scores.of_log_probabilities(
+                logs[self._overlap(self.validation, self._validation)], truth
+            ),
+        }
+
+    def describe(self) -> DataSummary:
+        """Rows, tokens, labels, and three validation pairs."""
+        counts = np.bincount(self.train.labels, minlength=len(self.labels))
+        shown = spread(self._validation.labels.size, 3)
+        some = self._batch(self.validation, Pairs(*(values[shown] for values in self._validation)))
+        texts = [
+            [self.text(ids.numpy(), real.numpy()) for ids, real in zip(some[ids], some[real], strict=True)]
+            for ids, real in (("inputs", "padding"), ("other", "other_padding"))
+        ]
+        labels = [self._classes[label] for label in some["labels"]]
+        lengths = self.train.lengths[spread(self.train.lengths.size, 1_000_000)]
+        return DataSummary(
+            rows={"train": self.train.labels.size, "validation": self.validation.labels.size},
+            tokens={"train": self.train.tokens.size, "validation": self.validation.tokens.size},
+            lengths=tuple(lengths.tolist()),
+            labels=dict(zip(self.labels, counts.tolist(), strict=True)),
+            samples=tuple(f"{label}: {a}\n--- and ---\n{b}" for label, a, b in zip(labels, *texts, strict=True)),
+            notes=tuple(left_out(prepared.about(self._folder))),
+        )
+
+    def _train_pairs(self, draws: Draws, count: int) -> Pairs:
+        if self._drawers:
+            return self._drawers[self.train].pairs(draws, count)
+        rows = draws.integers(self.train.labels.size, count)
+        uniforms = draws.uniforms((2, count))
+        offsets = np.stack([self.random_offsets(2 * rows + side, uniforms[side]) for side in (0, 1)])
+        return self._given(self.train, rows, offsets)
+
+    def _given(self, split: Split, rows: NDArray[np.int64], offsets: NDArray[np.int64]) -> Pairs:
+        return Pairs(2 * rows, offsets[0], 2 * rows + 1, offsets[1], np.asarray(split.labels[rows]))
+
+    def _batch(self, split: Split, pairs: Pairs) -> Batch:
+        import torch
+
+        padding_id, context = self.tokenizer.end_of_document, self.shape.context
+        inputs, padding = split.cut(pairs.first, pairs.first_offset, context, padding_id)
+        other, other_padding = split.cut(pairs.second, pairs.second_offset, context, padding_id)
+        arrays = {"inputs": inputs, "padding": padding, "other": other, "other_padding": other_padding}
+        return {name: torch.from_numpy(values) for name, values in {**arrays, "labels": pairs.labels}.items()}
+
+    def _overlap(self, split: Split, pairs: Pairs) -> NDArray[np.int64]:
+        """The bin of the share of different tokens, of those of either text, that both have, [B]."""
+        context, padding_id = self.shape.context, self.tokenizer.end_of_document
+        bins = np.zeros(pairs.labels.size, dtype=np.int64)
+        for row in range(bins.size):
+            sides = []
+            for text, offset in ((pairs.first, pairs.first_offset), (pairs.second, pairs.second_offset)):
+                ids, real = split.cut(text[row : row + 1], offset[row : row + 1], context, padding_id)
+                sides.append(set(ids[real].tolist()))
+            share = len(sides[0] & sides[1]) / max(1, len(sides[0] | sides[1]))
+            bins[row] = min(_BINS - 1, int(share * _BINS))
+        return bins
+
+
+class Drawer:
+    """Draws pairs of windows, half of them of one group.
+
+    Args:
+        windows: (text, offset) of every window, [N, 2].
+        groups: The group of every text.
+        where: The data, for messages.
+
+    Raises:
+        DataError: No group has two windows, or there is one group.
+    """
+
+    def __init__(self, windows: NDArray[np.int64], groups: NDArray[np.int64], where: str) -> None:
+        of_window = groups[windows[:, 0]]
+        order = np.argsort(of_window, kind="stable")
+        self._windows = windows[order]
+        _, starts, inverse, counts = np.unique(
+            of_window[order], return_index=True, return_inverse=True, return_counts=True
+        )
+        self._starts, self._counts = starts[inverse], counts[inverse]
+        self._anchors = np.flatnonzero(self._counts > 1)
+        if not self._anchors.size or starts.size < 2:
+            raise DataError(
+                "no pairs can be drawn",
+                where=where,
+                expected="two groups or more in each part, and one of them with two windows",
+                remedy="Name another column in `same`, or set `long_texts: window`.",
+            )
+
+    def pairs(self, draws: Draws, count: int) -> Pairs:
+        """`count` pairs: a window of a group that has several; then another one of it, or one of another group."""
+        anchors = self._anchors[draws.integers(self._anchors.size, count)]
+        labels = draws.integers(len(SAME), count)
+        uniforms = draws.uniforms(count)
+        starts, sizes = self._starts[anchors], self._counts[anchors]
+        within = starts + (anchors - starts + 1 + (uniforms * (sizes - 1)).astype(np.int64)) % sizes
+        outside = (uniforms * (len(self._windows) - sizes)).astype(np.int64)
+        outside += np.where(outside >= starts, sizes, 0)
+        partners = np.where(labels == SAME.index("same"), within, outside)
+        first, second = self._windows[anchors], self._windows[partners]
+        return Pairs(first[:, 0], first[:, 1], second[:, 0], second[:, 1], labels)

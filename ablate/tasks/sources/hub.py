@@ -1,0 +1,170 @@
+"""`hub:NAME`: a data set of the Hugging Face hub, or a local folder in the hub's layout, through `datasets`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ablate.errors import DataError
+from ablate.tasks.base import Say
+from ablate.tasks.sources import VALIDATION_NAMES, BadRows, Row, Source, no_column
+from ablate.tasks.tables import is_good, plain_value
+
+STREAMED_FROM = 4 << 30
+"""Bytes from which a data set is streamed, not copied to the disk first."""
+
+_ADDRESS = re.compile(r"(?P<name>[^@#]+?)(?:@(?P<revision>[^@#]+))?(?:#(?P<train>[^,#]+)(?:,(?P<validation>[^,#]+))?)?")
+
+
+class Hub(Source):
+    """`hub:OWNER/NAME[/CONFIG][@REVISION][#TRAIN[,VALIDATION]]`, or a path that begins with `/`, `.` or `~`.
+
+    Without `#` the splits are `train` and one of `validation`, `valid`, `val` and `dev`, if there is one. The revision
+    that the hub resolves counts in the fingerprint. Large sets are streamed.
+    """
+
+    prefix: ClassVar[str] = "hub:"
+    argument_name: ClassVar[str] = "NAME"
+
+    def rows(self, columns: Sequence[str], bad_rows: BadRows, say: Say) -> Iterator[Row]:
+        """The rows of the training split, then those of the validation split."""
+        splits = self._splits
+        train, validation = self._chosen(list(splits))
+        self._check_columns(columns, splits[train])
+        unread = [name for name in splits if name not in (train, validation)]
+        if unread:
+            say(f"Splits left out: {', '.join(unread)}")
+        yield from self._read(train, "train" if validation else "", columns, bad_rows)
+        if validation:
+            self._check_columns(columns, splits[validation])
+            yield from self._read(validation, "validation", columns, bad_rows)
+
+    def revision(self) -> str:
+        """The commit that the hub resolved; empty for a local folder, whose content alone counts."""
+        return "" if self._is_local else str(self._builder.hash)
+
+    def missing(self) -> str | None:
+        """Whether a local folder, or the library, is there; what the hub has is not looked up."""
+        try:
+            import datasets  # noqa: F401
+        except ImportError:
+            return str(_needs_library(self.argument))
+        if self._is_local and not Path(self._parts["name"]).expanduser().exists():
+            return f"{self._parts['name']}: there is no such folder"
+        return None
+
+    @cached_property
+    def _parts(self) -> dict[str, Any]:
+        match = _ADDRESS.fullmatch(self.argument)
+        if match is None:
+            raise DataError(
+                "this is no address of a data set",
+                where=f"hub:{self.argument}",
+                expected="`hub:OWNER/NAME[/CONFIG][@REVISION][#TRAIN[,VALIDATION]]`",
+            )
+        return match.groupdict()
+
+    @property
+    def _is_local(self) -> bool:
+        return self.argument.startswith(("/", ".", "~"))
+
+    @cached_property
+    def _builder(self) -> Any:
+        try:
+            import datasets
+        except ImportError:
+            raise _needs_library(self.argument) from None
+        name, config = self._parts["name"], None
+        if self._is_local:
+            name = str(Path(name).expanduser())
+        elif name.count("/") == 2:
+            name, _, config = name.rpartition("/")
+        try:
+            return datasets.load_dataset_builder(name, config, revision=self._parts["revision"])
+        except Exception as error:  # whatever the library raises for what it cannot find
+            raise self._not_found(error) from None
+
+    @cached_property
+    def _splits(self) -> dict[str, Any]:
+        """Name to rows that can be iterated over, again and again."""
+        import datasets
+
+        builder = self._builder
+        size = max(builder.info.download_size or 0, builder.info.dataset_size or 0)
+        try:
+            if size >= STREAMED_FROM:
+                return dict(builder.as_streaming_dataset())
+            shown = datasets.is_progress_bar_enabled()
+            datasets.disable_progress_bars()
+            try:
+                builder.download_and_prepare()
+            finally:
+                if shown:
+                    datasets.enable_progress_bars()
+            return dict(builder.as_dataset())
+        except Exception as error:
+            raise self._not_found(error) from None
+
+    def _chosen(self, names: list[str]) -> tuple[str, str]:
+        train, validation = self._parts["train"], self._parts["validation"]
+        for name in filter(None, (train, validation)):
+            if name not in names:
+                near = difflib.get_close_matches(name, names, n=1)
+                raise DataError(
+                    f"there is no split `{name}`",
+                    where=f"hub:{self.argument}",
+                    expected=f"one of {', '.join(names)}",
+                    remedy=f"Did you mean `{near[0]}`?" if near else None,
+                )
+        if train is None:
+            train = "train" if "train" in names else names[0]
+            validation = next((name for name in VALIDATION_NAMES if name in names), None)
+        return train, validation or ""
+
+    def _check_columns(self, columns: Sequence[str], rows: Any) -> None:
+        there = rows.column_names or []
+        for column in columns:
+            if column not in there:
+                raise no_column(f"hub:{self.argument}", column, there)
+
+    def _read(self, name: str, split: str, columns: Sequence[str], bad_rows: BadRows) -> Iterator[Row]:
+        rows = self._splits[name].select_columns(list(columns))
+        features = rows.features or {}
+        for number, row in enumerate(rows, 1):
+            where = f"hub:{self.argument}: row {number} of {name}"
+            values = tuple(_plain(row[column], features.get(column)) for column in columns)
+            if is_good(values, columns, where, bad_rows):
+                yield Row(where, values, split)
+
+    def _not_found(self, error: Exception) -> DataError:
+        where = f"hub:{self.argument}"
+        if isinstance(error, ConnectionError):
+            return DataError(
+                "the hub cannot be reached and the data set is not in the cache of `datasets`",
+                where=where,
+                remedy="Run once with a connection, or name a local copy: `hub:./FOLDER`.",
+            )
+        remedy = "Check its name, configuration and revision."
+        return DataError(f"the data set cannot be read ({_first_line(error)})", where=where, remedy=remedy)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _plain(value: object, feature: Any) -> str:
+    """A value as text; the number of a class as its name."""
+    names = getattr(feature, "names", None)
+    return str(names[value]) if names and isinstance(value, int) and 0 <= value < len(names) else plain_value(value)
+
+
+def _needs_library(argument: str) -> DataError:
+    return DataError(
+        "reading data of the hub needs the package `datasets`",
+        where=f"hub:{argument}",
+        remedy='Install it with `pip install "ablate-blocks[data]"`.',
+    )

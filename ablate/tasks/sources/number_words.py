@@ -1,0 +1,103 @@
+"""`builtin:number_words`: whole numbers in English and in German words, for translation without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from ablate.tasks.base import Say
+from ablate.tasks.sources import BadRows, Row, Source, picked
+
+COUNT, STEP = 20_000, 37
+"""Numbers 1, 38, 75 ... below 740,000."""
+
+_ENGLISH = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+]
+_ENGLISH_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_GERMAN = [
+    "null",
+    "ein",
+    "zwei",
+    "drei",
+    "vier",
+    "fünf",
+    "sechs",
+    "sieben",
+    "acht",
+    "neun",
+    "zehn",
+    "elf",
+    "zwölf",
+    "dreizehn",
+    "vierzehn",
+    "fünfzehn",
+    "sechzehn",
+    "siebzehn",
+    "achtzehn",
+    "neunzehn",
+]
+_GERMAN_TENS = ["zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"]
+
+
+class NumberWords(Source):
+    """20,000 numbers below 740,000; columns `english` and `german`.
+
+    German says the ones before the tens and writes one word, so a translator must reorder and cut.
+    """
+
+    prefix: ClassVar[str] = "builtin:number_words"
+
+    def rows(self, columns: Sequence[str], bad_rows: BadRows, say: Say) -> Iterator[Row]:
+        """A row for each number."""
+        for number in range(1, 1 + COUNT * STEP, STEP):
+            values = {"english": english(number), "german": german(number)}
+            yield Row(f"{self.prefix}#{number}", picked(columns, values, self.prefix))
+
+
+def english(number: int) -> str:
+    """A number from 1 to 999,999 in British English words."""
+    if number >= 1000:
+        rest = number % 1000
+        join = " and " if 0 < rest < 100 else " "
+        return f"{english(number // 1000)} thousand" + (join + english(rest) if rest else "")
+    if number >= 100:
+        return f"{_ENGLISH[number // 100]} hundred" + (f" and {english(number % 100)}" if number % 100 else "")
+    if number >= 20:
+        return _ENGLISH_TENS[number // 10 - 2] + (f"-{_ENGLISH[number % 10]}" if number % 10 else "")
+    return _ENGLISH[number]
+
+
+def german(number: int) -> str:
+    """A number from 1 to 999,999 as one German word; 1 at its end is `eins`."""
+    return _german(number) + ("s" if number % 100 == 1 else "")
+
+
+def _german(number: int) -> str:
+    if number >= 1000:
+        return f"{_german(number // 1000)}tausend" + (_german(number % 1000) if number % 1000 else "")
+    if number >= 100:
+        return f"{_GERMAN[number // 100]}hundert" + (_german(number % 100) if number % 100 else "")
+    if number >= 20:
+        ones = f"{_GERMAN[number % 10]}und" if number % 10 else ""
+        return ones + _GERMAN_TENS[number // 10 - 2]
+    return _GERMAN[number]

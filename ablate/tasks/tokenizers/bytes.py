@@ -1,0 +1,50 @@
+"""`bytes`: the bytes of UTF-8."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablate.tasks.tokenizers import FILE, Tokenizer, TokenizerSpec
+
+
+class BytesSpec(TokenizerSpec):
+    """The bytes of UTF-8: ids 0 to 255 and 256 for the end of a document. Nothing to learn."""
+
+    kind: Literal["bytes"] = "bytes"
+    """Each byte of UTF-8 is a token; 257 ids."""
+
+    def train(self, texts: Iterable[str]) -> Tokenizer:
+        """The one byte tokenizer; the texts make no difference."""
+        return ByteTokenizer()
+
+    def load(self, folder: Path) -> Tokenizer:
+        """The one byte tokenizer; nothing is read."""
+        return ByteTokenizer()
+
+
+class ByteTokenizer(Tokenizer):
+    """See `BytesSpec`."""
+
+    def __init__(self) -> None:
+        self.vocabulary = 257
+        self.token_bytes = np.ones(257, dtype=np.int64)
+        self.token_bytes[self.end_of_document] = 0
+
+    def encode_all(self, texts: Iterable[str]) -> Iterator[NDArray[np.int64]]:
+        """The bytes of each text."""
+        for text in texts:
+            yield np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int64)
+
+    def decode(self, ids: Sequence[int] | NDArray[Any]) -> str:
+        """The text of bytes."""
+        return bytes(int(token) for token in ids).decode(errors="replace")
+
+    def save(self, folder: Path) -> None:
+        """Write the kind alone."""
+        (folder / FILE).write_text(json.dumps({"kind": "bytes"}))

@@ -1,0 +1,152 @@
+"""Weights that a study keeps, and what a trained model writes with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ablate.api import run
+from ablate.cli import app
+from ablate.decoding.sampling import Sampling
+from ablate.engine.trained import Trained, generate, load_trained, next_logits, translate
+from ablate.engine.weights import load_weights, save_weights, weights_folder
+from ablate.errors import DataError, NotFoundError, SpaceError
+from ablate.spec.space import SpaceSpec
+from ablate.store import open_store
+from ablate.training.loop import train
+
+CYCLE = "abcdefgh."
+GREEDY = Sampling(temperature=0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("study")
+
+
+@pytest.fixture(scope="module")
+def space(folder: Path) -> SpaceSpec:
+    """A decoder that is to say one cycle of letters again and again."""
+    text = "\n<|endoftext|>\n".join(CYCLE * count for count in range(20, 40))
+    (folder / "cycle.txt").write_text(text, encoding="utf-8")
+    plain: dict[str, Any] = {
+        "name": "cycle",
+        "question": "Can it go round?",
+        "task": {"kind": "language_model", "data": f"file:{folder}/cycle.txt", "tokenizer": "chars", "context": 24},
+        "model": {
+            "family": "decoder",
+            "depth": 1,
+            "width": 16,
+            "heads": 2,
+            "block": {"mixer": "attention", "mlp": {"kind": "plain"}, "norm": "rms"},
+            "init_std": 0.1,
+        },
+        "training": {
+            "steps": 120,
+            "batch_size": 8,
+            "optimizer": {"lr": 1e-2},
+            "evaluations": 1,
+            "save_weights": True,
+        },
+        "switches": {"heads": {"two": {}, "one": {"model.heads": 1}}},
+        "design": {"kind": "leave_one_out", "seeds": 1},
+        "objective": {"margin": 0.05},
+    }
+    return SpaceSpec.model_validate(plain)
+
+
+@pytest.fixture(scope="module")
+def keys(space: SpaceSpec, folder: Path, cache: Path) -> list[str]:
+    """The trials of the study, run for real by a worker."""
+    run(space, store=folder / "store.db", device="cpu", workers=1, cache=cache)
+    with open_store(folder / "store.db") as store:
+        return [trial.key for trial in store.study("cycle").planned]
+
+
+@pytest.fixture(scope="module")
+def trained(keys: list[str], folder: Path, cache: Path) -> Trained:
+    return load_trained(folder / "weights", keys[0][:12], cache, print)
+
+
+def test_a_study_keeps_the_weights_of_every_trial(keys: list[str], folder: Path) -> None:
+    assert weights_folder(str(folder / "store.db")) == folder / "weights"
+    assert sorted(path.name for path in (folder / "weights").iterdir()) == sorted(f"{key}.safetensors" for key in keys)
+
+
+def test_the_weights_are_those_at_the_end_of_training(trained: Trained, space: SpaceSpec, folder: Path) -> None:
+    ends: dict[int, dict[str, torch.Tensor]] = {}
+    variant = space.resolve({})
+    kept = load_weights(folder / "weights", trained.key)
+    assert kept.variant == variant
+
+    def keep(model: torch.nn.Module, member: int) -> None:
+        path = folder / f"member{member}.safetensors"
+        save_weights(path, model, member, variant, (7, 0)[member], kept.fingerprint)
+        ends[member] = load_weights(folder, path.stem).tensors
+
+    list(train(variant, [7, 0], trained.task, torch.device("cpu"), keep))
+    assert ends.keys() == {0, 1}
+    assert ends[1].keys() == kept.tensors.keys()
+    for name, value in kept.tensors.items():  # seed 0 ran alone in the study, and as the second of a pack here
+        torch.testing.assert_close(ends[1][name], value, rtol=1e-2, atol=1e-3)
+    assert any(not torch.allclose(ends[0][name], ends[1][name], atol=0.01) for name in ends[0])
+
+
+def test_keeping_weights_renames_no_trial(space: SpaceSpec) -> None:
+    variant = space.resolve({})
+    without = variant.training.model_copy(update={"save_weights": False})
+    assert variant.model_copy(update={"training": without}).content_hash() == variant.content_hash()
+
+
+def test_greedy_goes_on_as_the_training_text_does(trained: Trained) -> None:
+    text = "".join(generate(trained, "defgh.abc", 40, GREEDY, seed=0))
+    assert text == ("defgh.abc" * 6)[:40]
+
+
+def test_each_token_is_drawn_from_the_full_forward(trained: Trained) -> None:
+    ids = trained.task.codec().encode(CYCLE * 5).tolist()  # type: ignore[union-attr]
+    window = torch.tensor(ids[-24:])
+    with torch.no_grad():
+        logits = trained.model(window[None, None])[0, 0, -1]
+    torch.testing.assert_close(next_logits(trained, ids), logits)
+
+
+def test_a_seed_gives_its_text_again(trained: Trained) -> None:
+    hot = Sampling(temperature=3.0)
+    texts = ["".join(generate(trained, "abc", 30, hot, seed)) for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_what_cannot_be_written_is_told(trained: Trained, keys: list[str], folder: Path, cache: Path) -> None:
+    with pytest.raises(SpaceError, match="cannot translate"):
+        translate(trained, ["abc"], 1, 0.0)
+    with pytest.raises(NotFoundError, match="save_weights: true"):
+        load_trained(folder / "weights", "0000000", cache, print)
+    broken = folder / "broken"
+    broken.mkdir()
+    (broken / f"{keys[0]}.safetensors").write_bytes((folder / "weights" / f"{keys[0]}.safetensors").read_bytes()[:-9])
+    with pytest.raises(DataError, match="no weights that can be read"):
+        load_trained(broken, keys[0], cache, print)
+
+
+def test_the_command_prints_the_text(
+    keys: list[str], folder: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = [keys[0][:10], "--store", str(folder / "store.db"), "--cache", str(cache), "--prompt", "abcdefgh.abc"]
+    app(["generate", *common, "--tokens", "7", "--greedy"], standalone_mode=False)
+    assert capsys.readouterr().out == "abcdefgh.abcdefgh.a\n"
+    app(["generate", *common, "--tokens", "7", "--top-k", "1", "--json"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out)["text"] == "defgh.a"

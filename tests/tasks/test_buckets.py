@@ -1,0 +1,48 @@
+"""Buckets: every row as likely as any other, little padding, one width for all seeds."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import chisquare
+
+from ablate.tasks.buckets import Buckets, padded
+
+LENGTHS = np.random.default_rng(0).integers(1, 200, size=(1024, 2))
+
+
+def test_every_row_is_as_likely_as_any_other() -> None:
+    buckets = Buckets("data", LENGTHS)
+    drawn = np.concatenate([buckets.draw(seed, step, 64)[0] for seed in range(2) for step in range(1600)])
+    # Steps choose whole buckets, so rows are compared within their bucket and buckets by their steps.
+    chosen = np.argsort(buckets.order)[drawn] // 64
+    steps = np.bincount(chosen, minlength=16) / 128
+    assert chisquare(steps).pvalue > 1e-3
+    counts = np.bincount(drawn, minlength=1024)[buckets.order].reshape(16, 64)
+    assert all(chisquare(bucket).pvalue > 1e-4 for bucket in counts)
+
+
+def test_the_width_is_that_of_the_step_and_holds_every_row() -> None:
+    buckets = Buckets("data", LENGTHS)
+    for step in range(50):
+        (rows, widths), (others, same) = (buckets.draw(seed, step, 8) for seed in (0, 1))
+        assert widths == same
+        assert not np.array_equal(rows, others)
+        assert (LENGTHS[rows] <= widths).all()
+
+
+def test_batches_hold_every_row_once_and_less_padding_than_in_any_order() -> None:
+    buckets = Buckets("data", LENGTHS.sum(axis=1))
+    seen: list[int] = []
+    cells = 0
+    for rows, (width,) in buckets.batches(50):
+        seen += rows.tolist()
+        assert width == LENGTHS[rows].sum(axis=1).max()
+        cells += width * rows.size
+    assert sorted(seen) == list(range(1024))
+    assert cells < 1.1 * LENGTHS.sum()
+
+
+def test_rows_are_padded_where_they_end() -> None:
+    rows, real = padded(np.array([5, 6, 7, 8, 9]), np.array([0, 3]), np.array([3, 2]), 4, 99)
+    assert rows.tolist() == [[5, 6, 7, 99], [8, 9, 99, 99]]
+    assert real.tolist() == [[True, True, True, False], [True, True, False, False]]

@@ -1,0 +1,119 @@
+"""The hub's source, on a local folder in the hub's layout; without a network, one clear sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ablate.errors import DataError
+from ablate.tasks.classification import ClassificationSpec
+from ablate.tasks.sources import BadRows, parse
+from ablate.tasks.sources.hub import Hub
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
+    folder = tmp_path / "set"
+    (folder / "data").mkdir(parents=True)
+    for split, count in (("train", 40), ("validation", 6), ("test", 3)):
+        lines = [json.dumps({"text": f"{split} {i}", "label": i % 2}) for i in range(count)]
+        (folder / "data" / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    names = "".join(f"          '{i}': {name}\n" for i, name in enumerate(("even", "odd")))
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n- config_name: default\n  data_files:\n"
+        + "".join(f"  - split: {split}\n    path: data/{split}.jsonl\n" for split in ("train", "validation", "test"))
+        + "dataset_info:\n  features:\n  - name: text\n    dtype: string\n  - name: label\n    dtype:\n"
+        + f"      class_label:\n        names:\n{names}---\n"
+    )
+    return folder
+
+
+def test_local_folder_goes_the_same_way(folder: Path) -> None:
+    lines: list[str] = []
+    source = parse(f"hub:{folder}")
+    rows = list(source.rows(("label", "text"), BadRows(refuse=True), lines.append))
+    assert len(rows) == 46
+    assert [(row.values, row.split) for row in rows[:2]] == [
+        (("even", "train 0"), "train"),
+        (("odd", "train 1"), "train"),
+    ]
+    assert rows[40].split == "validation"
+    assert lines == ["Splits left out: test"]
+    assert source.revision() == ""
+    assert source.missing() is None
+
+
+def test_splits_can_be_named(folder: Path) -> None:
+    rows = list(parse(f"hub:{folder}#test").rows(("text",), BadRows(refuse=True), lambda line: None))
+    assert [(row.values[0], row.split) for row in rows] == [(f"test {i}", "") for i in range(3)]
+    rows = list(parse(f"hub:{folder}#train,test").rows(("text",), BadRows(refuse=True), lambda line: None))
+    assert [row.split for row in rows] == ["train"] * 40 + ["validation"] * 3
+    with pytest.raises(DataError, match=r"there is no split `tets`; expected one of .*Did you mean `test`\?"):
+        list(parse(f"hub:{folder}#tets").rows(("text",), BadRows(refuse=True), lambda line: None))
+
+
+def test_a_missing_column_lists_those_there(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"there is no column `lable`; expected one of `text`, `label`"):
+        list(parse(f"hub:{folder}").rows(("lable",), BadRows(refuse=True), lambda line: None))
+
+
+def test_large_sets_are_streamed_with_the_same_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = list(parse(f"hub:{folder}").rows(("text", "label"), BadRows(refuse=True), lambda line: None))
+    monkeypatch.setattr("ablate.tasks.sources.hub.STREAMED_FROM", 0)
+    source = parse(f"hub:{folder}")
+    assert list(source.rows(("text", "label"), BadRows(refuse=True), lambda line: None)) == whole
+    assert list(source.rows(("text", "label"), BadRows(refuse=True), lambda line: None)) == whole, "again and again"
+
+
+def test_it_is_learnt_from(folder: Path, tmp_path: Path) -> None:
+    plain = {"data": f"hub:{folder}", "tokenizer": "bytes", "context": 16}
+    spec = ClassificationSpec.model_validate(plain)
+    fingerprint = spec.prepare(tmp_path / "cache", lambda line: None)
+    task = spec.open(tmp_path / "cache", fingerprint)
+    assert task.labels == ["even", "odd"]
+    assert task.describe().rows == {"train": 40, "validation": 6}
+
+
+def test_the_resolved_revision_counts_in_the_fingerprint(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = ClassificationSpec.model_validate({"data": f"hub:{folder}", "tokenizer": "bytes", "context": 16})
+    found = set()
+    for revision in ("", "1f3a", "77c0"):
+        monkeypatch.setattr(Hub, "revision", lambda self, revision=revision: revision)
+        found.add(spec.prepare(tmp_path / "cache", lambda line: None))
+    assert len(found) == 3
+
+
+def test_the_parts_of_an_address() -> None:
+    parts = Hub("stanfordnlp/imdb/plain@1f3a#train,test")._parts
+    assert parts == {"name": "stanfordnlp/imdb/plain", "revision": "1f3a", "train": "train", "validation": "test"}
+    with pytest.raises(DataError, match="this is no address of a data set"):
+        _ = Hub("a@b@c")._parts
+
+
+def test_offline_without_a_copy_is_one_sentence(tmp_path: Path) -> None:
+    program = (
+        "from ablate.errors import DataError\nfrom ablate.tasks.sources import BadRows, parse\n"
+        "try:\n    list(parse('hub:stanfordnlp/imdb').rows(('text',), BadRows(True), print))\n"
+        "except DataError as error:\n    print(error)\n"
+    )
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        "hub:stanfordnlp/imdb: the hub cannot be reached and the data set is not in the cache of `datasets`."
+        " Run once with a connection, or name a local copy: `hub:./FOLDER`.\n"
+    )
+    assert done.stderr == ""
+
+
+def test_a_folder_that_is_not_there_is_missing(tmp_path: Path) -> None:
+    assert "there is no such folder" in str(parse(f"hub:{tmp_path}/nothing").missing())
