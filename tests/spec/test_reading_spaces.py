@@ -50,7 +50,7 @@ def place(text: str, word: str) -> str:
         ("simplify_blok", "Did you mean `simplify_block`?"),
         ("spaces/simplify-block.yaml", "Did you mean `simplify_block`?"),
         ("s.yml", "Did you mean `s.yaml`?"),
-        ("zzz", "Ready spaces: simplify_block"),
+        ("zzz", "Ready spaces: authors, books,"),
     ],
 )
 def test_a_missing_file(location: str, hint: str) -> None:

@@ -144,7 +144,7 @@ NORM = {"rms": {}, "none": {"block.norm": "none"}}
             "a selector of layers",
             "one of these forms",
         ),
-        ({"switches": {"a": {"b": {}, "c": {"task.data": "builtin:x"}}}}, "a.c.task.data", "no such source", "`file:`"),
+        ({"switches": {"a": {"b": {}, "c": {"task.data": "nowhere"}}}}, "a.c.task.data", "no such source", "`file:`"),
         ({"switches": {"a b": NORM}}, "a b", "one word", ""),
         ({"switches": {"a": {"b=c": {}, "d": {}}}}, "a.b=c", "without commas and equals signs", ""),
     ],
