@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ablate.engine.command_line import command
+from ablate.engine.interrupt import heed_early_interrupts
 from ablate.errors import AblateError
 from ablate.terminal.writing import generate, translate
 
@@ -69,6 +70,7 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 def main() -> None:
     """Run a command; a user's mistake is one paragraph on stderr and exit code 2."""
+    heed_early_interrupts()
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     group = typer.main.get_command(app)

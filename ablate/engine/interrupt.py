@@ -8,6 +8,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
+_early = False
+
+
+def heed_early_interrupts() -> None:
+    """Remember a SIGINT that comes before a study runs, besides raising KeyboardInterrupt.
+
+    Some libraries swallow the exception while they are imported; the study then stops as soon as it begins.
+    """
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        global _early
+        _early = True
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, remember)
+
 
 @dataclass(slots=True)
 class StopRequest:
@@ -19,7 +35,7 @@ class StopRequest:
 @contextmanager
 def stop_on_signal() -> Iterator[StopRequest]:
     """The first SIGINT or SIGTERM asks to stop; a second SIGINT raises KeyboardInterrupt at once."""
-    stop = StopRequest()
+    stop = StopRequest(asked=_early)
 
     def ask(number: int, frame: FrameType | None) -> None:
         if stop.asked and number == signal.SIGINT:
