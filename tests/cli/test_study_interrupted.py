@@ -22,7 +22,7 @@ def is_over(process: psutil.Process) -> bool:
 
 
 def test_a_study_killed_at_any_moment_goes_on(place: Workplace) -> None:
-    file = place.space(steps=40, seeds=4)
+    file = place.space(steps=300, seeds=4)
     numbers = random.Random(0)
     kept: dict[str, tuple[object, ...]] = {}
     orphans: list[psutil.Process] = []
