@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
+from ablate.engine.plan import Plan
 from ablate.engine.worker import Job, Message
 
 
@@ -20,6 +21,14 @@ class Engine(ABC):
     @abstractmethod
     def room(self) -> int:
         """How many jobs can be submitted now."""
+
+    @abstractmethod
+    def admit(self, plan: Plan) -> None:
+        """Refuse, before anything is trained, a plan that cannot run here.
+
+        Raises:
+            EngineError: A trial needs more than there is.
+        """
 
     @abstractmethod
     def submit(self, job: Job) -> None:

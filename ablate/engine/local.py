@@ -17,6 +17,8 @@ from typing import IO
 
 from ablate.engine.base import Engine
 from ablate.engine.cores import available_cores
+from ablate.engine.memory import check_memory
+from ablate.engine.plan import Plan
 from ablate.engine.worker import Broken, Done, Job, Message, Ready, worker_environment
 from ablate.errors import EngineError
 
@@ -55,6 +57,7 @@ class LocalEngine(Engine):
         plugins: tuple[str, ...] = (),
     ) -> None:
         self._cache = cache
+        self._device = device
         self._threads = threads
         self._plugins = plugins
         devices = [device]
@@ -74,6 +77,10 @@ class LocalEngine(Engine):
     def room(self) -> int:
         """See `Engine.room`."""
         return self.size - sum(worker.job is not None for worker in self._workers)
+
+    def admit(self, plan: Plan) -> None:
+        """See `Engine.admit`; by the memory that the cost of the variants predicts."""
+        check_memory(plan, self.size, self._device)
 
     def submit(self, job: Job) -> None:
         """See `Engine.submit`; a worker is started at the first job that needs it."""

@@ -73,6 +73,7 @@ def run_study(
     with store.lease(study):
         pass  # who cannot have the lease hears it now, not after the data is prepared, which can outlast a lease
     plan = make_plan(planner)
+    engine.admit(plan)
     with store.lease(study) as lease, stop_on_signal() as stop:
         driver = _Driver(planner, Ledger(store, study, environment), engine, observer, lease)
         driver.begin(plan)

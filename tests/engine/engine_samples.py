@@ -8,7 +8,7 @@ from pathlib import Path
 from ablate.designs.base import Design, Point, Proposal
 from ablate.engine.base import Engine
 from ablate.engine.observer import Observer
-from ablate.engine.plan import Planner, Trial
+from ablate.engine.plan import Plan, Planner, Trial
 from ablate.engine.worker import Broken, Done, Happened, Job, Message
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
@@ -88,6 +88,9 @@ class ScriptedEngine(Engine):
     @property
     def size(self) -> int:
         return self._size
+
+    def admit(self, plan: Plan) -> None:
+        self.admitted = plan
 
     def room(self) -> int:
         return self._size - len(self._running)

@@ -1,0 +1,51 @@
+"""A plan that cannot fit into memory is refused before anything trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+from engine_samples import planner
+
+from ablate.engine.memory import check_memory, trial_bytes
+from ablate.engine.plan import make_plan
+from ablate.errors import EngineError
+
+GIB = 2**30
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_plan_is_refused_when_its_workers_need_more_than_there_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(planner(folder))
+    largest = max(trial_bytes(variant) for variant in plan.variants)
+
+    def available(size: int) -> None:
+        memory = psutil.virtual_memory()._replace(available=size)
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+
+    available(2 * largest)
+    check_memory(plan, 2, "cpu")
+    available(2 * largest - 1)
+    check_memory(plan, 1, "cpu")
+    with pytest.raises(EngineError, match="do not fit into memory") as caught:
+        check_memory(plan, 2, "cpu")
+    assert "variant baseline" in str(caught.value)
+    assert "--workers" in str(caught.value)
+
+
+def test_a_model_far_too_large_is_refused(folder: Path) -> None:
+    model = {"family": "decoder", "depth": 96, "width": 12288, "heads": 96, "block": {"mixer": "attention"}}
+    plan = make_plan(planner(folder, model=model))
+    parameters = 96 * 12 * 12288**2
+    # Weights, gradients and two moments in four bytes each; what is kept for the backward pass is small beside them.
+    assert trial_bytes(plan.variants[0]) / (16 * parameters) == pytest.approx(1, abs=0.05)
+    with pytest.raises(EngineError):
+        check_memory(plan, 1, "cpu")
