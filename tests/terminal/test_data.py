@@ -63,7 +63,7 @@ def test_validate_says_that_data_is_missing(folder: Path, tmp_path: Path) -> Non
 def test_missing_data_is_one_paragraph(tmp_path: Path) -> None:
     done = ablate("data", space(tmp_path), cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("Error data/intents: there is no such file or folder.")
+    assert done.stderr.startswith("Error: data/intents: there is no such file or folder.")
     assert "Traceback" not in done.stderr
 
 
