@@ -24,5 +24,5 @@ clean:
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[data,dev,postgres]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[data,dashboard,dev,postgres,ray]'
 	touch .venv/ready

@@ -1,0 +1,32 @@
+"""`ablate claims`: what became of the claims of a study."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ablate.commands.exits import REFUTED
+from ablate.commands.loading import read
+from ablate.commands.options import DEFAULT_STORE, JsonOption, StoreOption, StudyArgument
+from ablate.terminal.console import make_console, say
+
+
+def claims(
+    study: StudyArgument,
+    store: StoreOption = DEFAULT_STORE,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if a claim is refuted.")] = False,
+    json_: JsonOption = False,
+) -> int:
+    """Show what became of the claims of a study: supported, refuted or undecided."""
+    from ablate.report.as_json import claims_json, to_text
+    from ablate.report.claim_lines import print_claims
+
+    found = read(store, study).claims
+    if json_:
+        print(to_text(claims_json(found)))
+    elif found:
+        print_claims(found, make_console())
+    else:
+        say(make_console(), f"{study} claims nothing. To claim something, write `claims:` in its space file.")
+    return REFUTED if check and any(claim.verdict == "refuted" for claim in found) else 0

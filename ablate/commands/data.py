@@ -1,0 +1,31 @@
+"""`ablate data`: what a space will train on."""
+
+from __future__ import annotations
+
+import json
+
+from ablate.commands.loading import load_space
+from ablate.commands.options import CacheOption, DataOption, JsonOption, PluginOption, SpaceArgument
+from ablate.terminal.console import make_console, say
+
+
+def data_(
+    file: SpaceArgument,
+    data: DataOption = None,
+    cache: CacheOption = None,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show what a space will train on: rows, tokens, lengths, labels, samples, fingerprint, trivial baselines."""
+    from ablate.tasks.cache import default_cache
+    from ablate.terminal.data import data_json, print_data
+
+    space = load_space(file, plugin, data)
+    folder, progress = cache or default_cache(), make_console(stderr=True)
+    fingerprint = space.task.prepare(folder, lambda line: say(progress, line, style="dim"))
+    task = space.task.open(folder, fingerprint)
+    address = str(getattr(space.task, "data", space.task.kind_name()))
+    if json_:
+        print(json.dumps(data_json(space.name, address, task), indent=2, ensure_ascii=False))
+    else:
+        print_data(address, task, make_console())

@@ -1,0 +1,44 @@
+"""`ablate draw`: a block as a picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ablate.commands.loading import load_plugins
+from ablate.commands.options import JsonOption, PluginOption
+from ablate.terminal.console import make_console, say
+
+
+def draw(
+    block: Annotated[str, typer.Argument(metavar="BLOCK", help="A named block, or a mixer kind.")],
+    versus: Annotated[str | None, typer.Option(metavar="OTHER", help="The block to compare it with.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write a picture instead.")] = None,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Draw a block: its sub-layers, norms, skips and gains; with --versus, what was removed and what was added."""
+    load_plugins(plugin)
+    from ablate.drawing import compare, layout, to_svg, to_text
+    from ablate.spec.lookup import find_block
+
+    found = find_block(block)
+    if versus is None:
+        picture = layout(found.name, found.block, bool(found.exceptions))
+    else:
+        other = find_block(versus)
+        picture = compare(other.name, other.block, found.name, found.block)
+    if out is not None:
+        from ablate.drawing.write import write_svg
+
+        write_svg(out, to_svg(picture))
+        print(json.dumps({"picture": str(out)})) if json_ else say(make_console(), f"Wrote {out}.")
+        return
+    console = make_console()
+    if json_:
+        print(json.dumps(picture.plain(), indent=2, ensure_ascii=False))
+    else:
+        console.print(to_text(picture), soft_wrap=True)

@@ -1,0 +1,32 @@
+"""`ablate new`: write a commented space to start from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ablate.commands.options import JsonOption
+from ablate.engine.command_line import command
+from ablate.terminal.console import make_console
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new space; NAME.yaml is written here.")],
+    json_: JsonOption = False,
+) -> None:
+    """Write a commented space to start from."""
+    from ablate.terminal.next_steps import print_next_steps
+    from ablate.terminal.template import write_template
+
+    path = str(write_template(name, Path()))
+    if json_:
+        print(json.dumps({"space": path}))
+        return
+    steps = {
+        command("plan", path): "what it would train, and how long that takes",
+        command("study", path): "train it and see the answer",
+    }
+    print_next_steps(make_console(), f"Wrote {path}. Change it to your question, then:", steps)

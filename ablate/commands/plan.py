@@ -1,0 +1,44 @@
+"""`ablate plan`: every trial with its cost, before anything runs."""
+
+from __future__ import annotations
+
+import json
+
+from ablate.commands.loading import load_space
+from ablate.commands.options import (
+    DEFAULT_STORE,
+    CacheOption,
+    DataOption,
+    JsonOption,
+    PluginOption,
+    SpaceArgument,
+    StoreOption,
+)
+from ablate.terminal.console import make_console, say
+
+
+def plan(
+    file: SpaceArgument,
+    data: DataOption = None,
+    store: StoreOption = DEFAULT_STORE,
+    cache: CacheOption = None,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """List every trial of a space with its cost and an estimate of time; trains nothing.
+
+    Points whose settings make no model are counted with their reasons. The data is prepared, once, as `study` does.
+    """
+    from ablate.engine.forecast import forecast
+    from ablate.engine.plan import Planner, make_plan
+    from ablate.tasks.cache import default_cache
+    from ablate.terminal.plan import plan_json, print_plan
+
+    space = load_space(file, plugin, data)
+    progress = make_console(stderr=True)
+    made = make_plan(Planner(space, cache or default_cache(), lambda line: say(progress, line, style="dim")))
+    estimate = forecast(made, store)
+    if json_:
+        print(json.dumps(plan_json(made, estimate), indent=2, ensure_ascii=False))
+    else:
+        print_plan(made, estimate, make_console())

@@ -1,0 +1,39 @@
+"""`ablate report`: a study's report in any format."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ablate.commands.options import DEFAULT_STORE, StoreOption, StudyArgument
+from ablate.terminal.console import make_console, say
+
+
+def report(
+    study: StudyArgument,
+    store: StoreOption = DEFAULT_STORE,
+    format_: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="terminal, md, html, latex, csv or json.")
+    ] = "terminal",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder for the report and its figures.", show_default="printed"),
+    ] = None,
+) -> None:
+    """Report a study: answer, table, figures, claims, environment, cost, and how to reproduce it."""
+    from ablate.report.findings import read_findings
+    from ablate.report.formats import find_format
+    from ablate.report.writing import render_report, write_report
+    from ablate.store import open_store
+
+    find_format(format_)  # a mistake in the command line is told before the store is read
+    with open_store(store, create=False) as opened:
+        findings = read_findings(opened, study)
+    if out is None:
+        sys.stdout.write(render_report(findings, format_))
+        return
+    for path in write_report(findings, format_, out):
+        say(make_console(), str(path))

@@ -1,0 +1,94 @@
+"""`ablate study`: train what a space asks for and answer its question."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ablate.commands.exits import FAILED, INTERRUPTED
+from ablate.commands.loading import load_space, read
+from ablate.commands.options import (
+    DEFAULT_STORE,
+    CacheOption,
+    DataOption,
+    DeviceOption,
+    JsonOption,
+    PluginOption,
+    SpaceArgument,
+    StoreOption,
+    ThreadsOption,
+    WorkersOption,
+    store_flag,
+)
+from ablate.engine.command_line import command
+from ablate.terminal.console import make_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ablate.engine.study import StudyResult
+
+
+def study(
+    file: SpaceArgument,
+    data: DataOption = None,
+    store: StoreOption = DEFAULT_STORE,
+    device: DeviceOption = "auto",
+    workers: WorkersOption = None,
+    threads: ThreadsOption = 1,
+    cache: CacheOption = None,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+) -> int:
+    """Train what a space asks for and answer its question.
+
+    Run it again to go on where it stopped: what is finished is in the store and is not trained again. With --json the
+    progress goes to stderr and the last line of stdout is an object. Exit codes: 0 fine, 2 a mistake in what was
+    asked, 3 some trials failed, 130 interrupted.
+    """
+    from ablate.api import run
+    from ablate.report.table import print_study
+    from ablate.terminal.live import Display
+
+    space = load_space(file, plugin, data)
+    console = make_console(stderr=json_)
+    with Display(console) as display:
+        result = run(
+            space,
+            store=store,
+            device=device,
+            workers=workers,
+            threads=threads,
+            cache=cache,
+            plugins=tuple(plugin or ()),
+            observer=display,
+        )
+    if json_:
+        counts = {key: value for key, value in asdict(result).items() if key != "interrupted"}
+        print(json.dumps(counts | {"seconds": round(result.seconds, 3)}), flush=True)
+    elif not result.interrupted:
+        console.print()
+        print_study(read(store, result.study), console)
+    _print_ending(result, store, console)
+    return INTERRUPTED if result.interrupted else FAILED if result.failed else 0
+
+
+def _print_ending(result: StudyResult, store: str, console: Console) -> None:
+    """What to type next: the same command while something is left to do, and else what the study leads to."""
+    from ablate.terminal.next_steps import print_next_steps
+
+    console.print()
+    again = {command(*sys.argv[1:]): ""}
+    if result.interrupted:
+        done = result.trained + result.reused + result.diverged
+        print_next_steps(console, f"Stopped with {done} of {result.trials} trials done; they are stored. Go on:", again)
+    elif result.failed:
+        print_next_steps(console, f"{result.failed} of {result.trials} trials failed. Try them again:", again)
+    else:
+        steps = {
+            command("show", result.study, *store_flag(store)): "this table again; --json for a program",
+            command("new", "my_question"): "a space of your own to start from",
+        }
+        print_next_steps(console, "Next:", steps)
