@@ -2,13 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: study test lint types schema clean
+.PHONY: study test bench lint types schema clean
 
 study: .venv/ready
 	$(BIN)/ablate study spaces/simplify_block.yaml
 
 test: .venv/ready
 	$(BIN)/pytest --numprocesses auto --dist loadfile
+
+bench: .venv/ready
+	$(BIN)/python -m benchmarks
 
 lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -1,0 +1,18 @@
+"""On what a table was measured, as its last line says it."""
+
+from __future__ import annotations
+
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+
+
+def machine() -> str:
+    """Processor, cores, Python and date, on one line."""
+    from ablate.engine.cores import available_cores
+
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    processor = names[0] if names else platform.processor() or platform.machine()
+    day = datetime.now(UTC).date()
+    return f"{processor}, {available_cores()} cores, Python {platform.python_version()}, {day}"
