@@ -15,7 +15,7 @@ ROOT = Path(ablate.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 ANYTHING = {path.stem if path.is_file() else path.name for path in ROOT.iterdir()} - {"__pycache__", "py"}
-DRIVERS = {"cli", "terminal", "api", "contracts", "__init__"}
+DRIVERS = {"cli", "commands", "terminal", "api", "contracts", "__init__"}
 """What people hold in their hands: it may use everything."""
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -111,3 +111,9 @@ def test_the_walk_sees_every_sort_of_import(line: str, tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text(f"from ablate.errors import AblateError\n{line}\n", encoding="utf-8")
     assert len(arrows_back(file, "spec")) == 1
+
+
+def test_no_two_test_files_share_a_name() -> None:
+    """Test folders are no packages, so that of two files of one name pytest finds only the first."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
