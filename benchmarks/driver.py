@@ -128,10 +128,7 @@ def main() -> None:
     print(f"{'trials':>8} {'trials/s':>9} {'MB':>7} {'MB grown':>9}")
     for count, moment, megabytes in seen[1:]:
         print(f"{count:>8,} {count / (moment - begun):>9.0f} {megabytes:>7.0f} {megabytes - start:>9.1f}", flush=True)
-    print(
-        f"\nPlanned before the first: {trials:,} trials, which {start:.0f} MB hold with Python and torch.",
-        file=sys.stdout,
-    )
+    print(f"\n{start:.0f} MB hold Python, torch and the plan of {trials:,} trials before the first of them ends.")
 
 
 if __name__ == "__main__":
