@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,4 +44,16 @@ class Diverged:
     loss: float
 
 
-Event = Tick | Point | Diverged
+State = dict[str, Any]
+"""Tensors, numbers, strings, and lists and mappings of them: `torch.load` reads it with `weights_only=True`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The run after `step`; `state` shares memory with it, so it is to be written before training goes on."""
+
+    step: int
+    state: State
+
+
+Event = Tick | Point | Diverged | Checkpoint

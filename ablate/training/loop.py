@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,8 @@ from ablate.pack.initial import stream
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
-from ablate.training.events import Diverged, Event, Point, Tick
+from ablate.training.checkpoint import restore, save
+from ablate.training.events import Checkpoint, Diverged, Event, Point, State, Tick
 from ablate.training.optimizer import build_optimizer, clip_gradients
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _TICK_SECONDS = 0.25
 _CUDA_CHECK_STEPS = 16
+_COUNTERS = ("steps", "seconds", "last_loss", "_loss_sum", "_losses", "_stopped", "_stopped_loss")
+"""What a run counts besides its weights and its optimiser."""
 
 
 def train(
@@ -32,6 +35,9 @@ def train(
     task: Task,
     device: torch.device,
     keep: Callable[[nn.Module, int], None] | None = None,
+    *,
+    start: State | None = None,
+    save_every: int = 0,
 ) -> Iterator[Event]:
     """Train one variant with several seeds as one program.
 
@@ -44,16 +50,22 @@ def train(
         task: The opened task.
         device: Where to train.
         keep: Is given the trained model and, one after the other, each member that did not diverge.
+        start: Of a `Checkpoint`: goes on from there, after telling again what was told before it.
+        save_every: Steps between checkpoints; 0: none.
 
     Yields:
         `Tick` now and then, `Diverged` once for each member whose loss is not finite, and `Point` at every evaluation.
         The `Point` after the last step holds the final metrics. If every member diverges, training ends early.
+        `Checkpoint` at the interval asked for, but not at the end.
     """
-    run = _Run(variant, seeds, task, device)
-    yield run.point()
+    run = Run(variant, seeds, task, device)
+    if start is None:
+        yield run.point()
+    else:
+        yield from restore(run, start)
     due = set(variant.training.evaluation_steps())
     last_tick = time.monotonic()
-    for step in range(1, variant.training.steps + 1):
+    for step in range(run.steps + 1, variant.training.steps + 1):
         run.step(step)
         if device.type == "cpu" or step in due or step % _CUDA_CHECK_STEPS == 0:
             yield from run.diverged()
@@ -66,12 +78,14 @@ def train(
         elif time.monotonic() - last_tick >= _TICK_SECONDS:
             last_tick = time.monotonic()
             yield Tick(step, run.last_loss.tolist())
+        if save_every and step % save_every == 0 and step < variant.training.steps:
+            yield Checkpoint(step, save(run))
     if keep is not None:
         for member in run.survivors():
             keep(run.model, member)
 
 
-class _Run:
+class Run:
     """The state of one training run."""
 
     def __init__(self, variant: VariantSpec, seeds: Sequence[int], task: Task, device: torch.device) -> None:
@@ -94,13 +108,12 @@ class _Run:
         self.step_tokens = task.tokens_per_batch(self.training.batch_size)
         self.steps = 0
         self.seconds = 0.0
-        self.alive = len(self.seeds)
         self.last_loss = torch.zeros(len(self.seeds), device=device)
         self._loss_sum = torch.zeros(len(self.seeds), dtype=torch.float64, device=device)
         self._losses = 0
         self._stopped = torch.zeros(len(self.seeds), dtype=torch.int64, device=device)
         self._stopped_loss = torch.zeros(len(self.seeds), device=device)
-        self._told: set[int] = set()
+        self.told: list[Point | Diverged] = []
 
     def step(self, step: int) -> None:
         """One optimiser step of every member."""
@@ -137,7 +150,7 @@ class _Run:
         mean = (self._loss_sum / max(1, self._losses)).tolist() if self._losses else [math.nan] * len(self.seeds)
         self._loss_sum.zero_()
         self._losses = 0
-        return Point(
+        point = Point(
             step=self.steps,
             seconds=self.seconds,
             tokens=self.steps * self.step_tokens,
@@ -145,18 +158,37 @@ class _Run:
             train_loss=mean,
             metrics=metrics,
         )
+        self.told.append(point)
+        return point
 
     def diverged(self) -> Iterator[Diverged]:
         """Members found to have diverged since the last call."""
+        survivors = self.survivors()
         for member, step in enumerate(self._stopped.tolist()):
-            if step > 0 and member not in self._told:
-                self._told.add(member)
-                self.alive -= 1
-                yield Diverged(member, step, self._stopped_loss[member].item())
+            if step > 0 and member in survivors:
+                event = Diverged(member, step, self._stopped_loss[member].item())
+                self.told.append(event)
+                yield event
+
+    @property
+    def alive(self) -> int:
+        """How many members have not diverged."""
+        return len(self.survivors())
 
     def survivors(self) -> list[int]:
         """Members whose losses were all finite."""
-        return [member for member in range(len(self.seeds)) if member not in self._told]
+        over = {event.member for event in self.told if isinstance(event, Diverged)}
+        return [member for member in range(len(self.seeds)) if member not in over]
+
+    def counters(self) -> dict[str, Any]:
+        """What the run has counted, for `set_counters` of another."""
+        return {name: getattr(self, name) for name in _COUNTERS}
+
+    def set_counters(self, counters: dict[str, Any]) -> None:
+        """Go on counting where another run was."""
+        for name in _COUNTERS:
+            value = counters[name]
+            setattr(self, name, value.to(self.device) if isinstance(value, Tensor) else value)
 
     def _note(self, loss: Tensor, step: int) -> None:
         bad = (self._stopped == 0) & ~loss.isfinite()
