@@ -34,7 +34,7 @@ def server() -> Iterator[str]:
     user = None
     folder = Path(tempfile.mkdtemp(prefix="ablate-pg-"))  # short: the path of a socket has at most 107 characters
     if os.geteuid() == 0:  # which the server refuses to run as
-        user = next((name for name in ("postgres", "nobody") if name in {entry.pw_name for entry in pwd.getpwall()}))
+        user = next(name for name in ("postgres", "nobody") if name in {entry.pw_name for entry in pwd.getpwall()})
         shutil.chown(folder, user)
     data = folder / "data"
     options = {"user": user, "cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
