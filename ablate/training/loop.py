@@ -17,6 +17,7 @@ from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
 from ablate.training.events import Diverged, Event, Point, Tick
+from ablate.training.members import Member
 from ablate.training.optimizer import build_optimizer, clip_gradients
 
 if TYPE_CHECKING:
@@ -27,28 +28,30 @@ _CUDA_CHECK_STEPS = 16
 
 
 def train(
-    variant: VariantSpec,
-    seeds: Sequence[int],
+    members: Sequence[Member],
     task: Task,
     device: torch.device,
-    keep: Callable[[nn.Module, int], None] | None = None,
+    keep: Callable[[nn.Module, int, int], None] | None = None,
+    stopped: Callable[[], Sequence[int]] | None = None,
 ) -> Iterator[Event]:
-    """Train one variant with several seeds as one program.
+    """Train the members of a pack as one program.
 
     Seed s sees the batches and, for parameters of equal name and shape, the initial values that every other variant
     sees with s.
 
     Args:
-        variant: What to train, and how.
-        seeds: One for each member; their number is K.
+        members: What to train, of one structure; their number is K.
         task: The opened task.
         device: Where to train.
-        keep: Is given the trained model and, one after the other, each member that did not diverge.
+        keep: Is given the trained model and, for each member that came to the end, its place in the model and its
+            number.
+        stopped: Asked after every step: the numbers of members that are to leave.
 
     Yields:
         `Tick` now and then, `Diverged` once for each member whose loss is not finite, and `Point` at every evaluation.
         The `Point` after the last step holds the final metrics. If every member diverges, training ends early.
     """
+    variant, seeds = members[0].variant, [member.seed for member in members]
     run = _Run(variant, seeds, task, device)
     yield run.point()
     due = set(variant.training.evaluation_steps())
@@ -68,7 +71,7 @@ def train(
             yield Tick(step, run.last_loss.tolist())
     if keep is not None:
         for member in run.survivors():
-            keep(run.model, member)
+            keep(run.model, member, member)
 
 
 class _Run:
