@@ -35,6 +35,13 @@ class Engine(ABC):
         """Start a job; call only while there is room."""
 
     @abstractmethod
+    def stop(self, number: int, member: int) -> None:
+        """Ask that a member of a job leave it soon; nothing is done if the job has ended.
+
+        The driver heeds nothing more of that member. A job whose members have all left ends with `Done`.
+        """
+
+    @abstractmethod
     def poll(self, timeout: float) -> list[Message]:
         """What happened since the last call; waits up to `timeout` seconds for something to happen.
 

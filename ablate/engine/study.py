@@ -20,8 +20,8 @@ from ablate.engine.interrupt import StopRequest, stop_on_signal
 from ablate.engine.ledger import Ledger
 from ablate.engine.observer import Observer
 from ablate.engine.plan import Plan, Planner, Trial, make_plan
-from ablate.engine.weights import weights_files
-from ablate.engine.worker import Broken, Done, Happened, Job, Message
+from ablate.engine.weights import weights_file
+from ablate.engine.worker import Broken, Done, Happened, Job, JobMember, Message
 from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.store import Store
 from ablate.store.leases import Lease
@@ -107,7 +107,7 @@ class _Driver:
         self.design = planner.design()
         self.trials: dict[str, Trial] = {}
         self.waiting: deque[tuple[Trial, int]] = deque()
-        self.attempts: dict[int, Attempt] = {}
+        self.attempts: dict[int, list[Attempt]] = {}
         self.values: dict[str, float | None] = {}
         self.askers: dict[str, list[Proposal]] = {}
         self.counts: Counter[str] = Counter()
@@ -144,7 +144,7 @@ class _Driver:
             raise
         finally:
             with suppress(StoreError):  # if the store cannot even forget, what went wrong before says so
-                self.ledger.forget(attempt.trial for attempt in self.attempts.values())
+                self.ledger.forget(attempt.trial for attempts in self.attempts.values() for attempt in attempts)
 
     def propose(self) -> None:
         """Take what the design asks for; answer at once what is known already."""
@@ -181,38 +181,52 @@ class _Driver:
             self.propose()
             return
         self.jobs += 1
-        self.attempts[self.jobs] = Attempt(trial, attempt, datetime.now(UTC))
+        self.attempts[self.jobs] = [Attempt(trial, attempt, 0, datetime.now(UTC))]
         self.observer.started(trial)
         variant = trial.variant
-        weights = weights_files(variant.spec, self.ledger.where, trial.key)
-        self.engine.submit(Job(self.jobs, variant.spec.model_dump_json(), (trial.seed,), variant.fingerprint, weights))
+        weights = weights_file(variant.spec, self.ledger.where, trial.key)
+        member = JobMember(variant.spec.model_dump_json(), trial.seed, weights)
+        self.engine.submit(Job(self.jobs, (member,), variant.fingerprint))
 
     def listen(self, timeout: float) -> None:
         """Take in what the engine says."""
         for message in self.engine.poll(timeout):
             if message.number in self.attempts:
-                self.handle(message, self.attempts[message.number])
+                self.handle(message)
 
-    def handle(self, message: Message, attempt: Attempt) -> None:
-        """Take in one message about an attempt."""
+    def handle(self, message: Message) -> None:
+        """Take in one message about a job of which a member at least is still attempted."""
+        attempts = list(self.attempts[message.number])
         match message:
             case Happened(event=Tick() as tick):
-                self.observer.moved(attempt.trial, tick.step, tick.train_loss[0])
+                for attempt in attempts:
+                    self.observer.moved(attempt.trial, tick.step, tick.train_loss[attempt.member])
             case Happened(event=Point() as point):
                 self.check_metric(point)
-                self.ledger.add_point(attempt.trial, attempt.add(point))
-                self.observer.measured(attempt.trial, point, 0)
-            case Happened(event=Diverged() as diverged):
-                attempt.diverged = diverged
+                for attempt in attempts:
+                    self.ledger.add_point(attempt.trial, attempt.add(point))
+                    self.observer.measured(attempt.trial, point, attempt.member)
+            case Happened(number, event=Diverged() as diverged):
+                for attempt in attempts:
+                    if attempt.member == diverged.member:
+                        attempt.diverged = diverged
+                        self.end(number, attempt, attempt.outcome())
             case Done(number):
-                self.end(number, attempt.outcome())
-            case Broken(number, reason, trace="") if attempt.number < _ATTEMPTS:
-                # It lost its worker, and may have better luck; what a trial itself raises, it would raise again.
-                del self.attempts[number]
-                self.waiting.appendleft((attempt.trial, attempt.number + 1))
-                self.observer.lost(attempt.trial, reason)
-            case Broken(number, reason, trace, log):
-                self.end(number, attempt.outcome(failure=f"{reason}\n{trace}{log}".strip()))
+                for attempt in attempts:
+                    self.end(number, attempt, attempt.outcome())
+            case Broken(number):
+                for attempt in attempts:
+                    self.break_(attempt, message)
+
+    def break_(self, attempt: Attempt, broken: Broken) -> None:
+        """A job broke: who lost its worker may have better luck; what a trial itself raises, it would raise again."""
+        if broken.trace or attempt.number >= _ATTEMPTS:
+            failure = f"{broken.reason}\n{broken.trace}{broken.log}".strip()
+            self.end(broken.number, attempt, attempt.outcome(failure=failure))
+            return
+        self.leave(broken.number, attempt)
+        self.waiting.appendleft((attempt.trial, attempt.number + 1))
+        self.observer.lost(attempt.trial, broken.reason)
 
     def check_metric(self, point: Point) -> None:
         """Hear at the first point, not after the last trial, that the objective is none of the task's metrics."""
@@ -225,12 +239,18 @@ class _Driver:
                 got=repr(metric),
             )
 
-    def end(self, number: int, outcome: TrialOutcome) -> None:
+    def leave(self, number: int, attempt: Attempt) -> None:
+        """Heed a member of a job no more."""
+        self.attempts[number].remove(attempt)
+        if not self.attempts[number]:
+            del self.attempts[number]
+
+    def end(self, number: int, attempt: Attempt, outcome: TrialOutcome) -> None:
         """Store how a trial ended, tell it on, and take what the design asks for next."""
         self.ledger.end(outcome)
-        trial = self.attempts.pop(number).trial
+        self.leave(number, attempt)
         self.counts["trained" if outcome.state is TrialState.FINISHED else outcome.state.value] += 1
-        self.observer.ended(trial, outcome)
+        self.observer.ended(attempt.trial, outcome)
         self.settle(outcome.key, outcome.metrics)
         self.propose()
 

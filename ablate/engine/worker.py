@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -18,18 +18,35 @@ from ablate.training.events import Event
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A pack to train: one variant (as JSON, so that any process can read it) with some seeds.
+class JobMember:
+    """One trial of a job.
 
     Attributes:
-        weights: Files for the final weights, one for each seed; none if they are not kept.
+        variant: As JSON, so that any process can read it.
+        seed: Of its initial values and batches.
+        weights: File for the final weights; empty if they are not kept.
     """
 
-    number: int
     variant: str
-    seeds: tuple[int, ...]
+    seed: int
+    weights: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A pack to train: trials of one structure, on the same data. What is said of them counts them from 0."""
+
+    number: int
+    members: tuple[JobMember, ...]
     fingerprint: str
-    weights: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The driver wants no more of a member: it is to leave its job."""
+
+    number: int
+    member: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,35 +109,33 @@ def work(pipe: Connection, cache: str, device: str, threads: int, plugins: tuple
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
     import torch
 
-    from ablate.engine.weights import keeper
+    from ablate.engine.carry import Carrier
     from ablate.plugins import load_plugin
-    from ablate.spec.variant import VariantSpec
-    from ablate.training.loop import train
 
     torch.set_num_threads(threads)
     for plugin in plugins:
         load_plugin(plugin)
-    tasks = {}
+    carrier = Carrier(Path(cache), torch.device(device))
     pipe.send(Ready())
     try:
         while True:
-            job: Job = pipe.recv()
-            try:
-                variant = VariantSpec.model_validate_json(job.variant)
-                key = (variant.task.canonical_json(), job.fingerprint)
-                if key not in tasks:
-                    tasks[key] = variant.task.open(Path(cache), job.fingerprint)
-                keep = keeper(job, variant) if job.weights else None
-                for event in train(variant, job.seeds, tasks[key], torch.device(device), keep):
-                    pipe.send(Happened(job.number, event))
-                pipe.send(Done(job.number))
-            except (BrokenPipeError, ConnectionResetError):
-                raise
-            except Exception as error:  # whatever a trial raises is that trial's failure, not the worker's
-                sentence = str(error).strip().splitlines() or [""]
-                pipe.send(Broken(job.number, f"{type(error).__name__}: {sentence[0]}", traceback.format_exc()))
+            job: Job | Stop = pipe.recv()
+            if isinstance(job, Stop):
+                continue  # its job has ended meanwhile
+            for message in carrier.carry_out(job, partial(_stopped, pipe, job.number)):
+                pipe.send(message)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         os._exit(0)
+
+
+def _stopped(pipe: Connection, number: int) -> list[int]:
+    """Members of a job that the driver wants no more of. While a job runs, nothing else comes in."""
+    found: list[int] = []
+    while pipe.poll():
+        stop: Stop = pipe.recv()
+        if stop.number == number:
+            found.append(stop.member)
+    return found
 
 
 if __name__ == "__main__":

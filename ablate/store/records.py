@@ -1,6 +1,6 @@
 """Frozen records: what goes into the store and what comes out. Plain data, no SQL, no torch.
 
-A trial's life: planned in a study (`PlannedTrial`), `running`, then `finished`, `diverged` or `failed`.
+A trial's life: planned in a study (`PlannedTrial`), `running`, then `finished`, `diverged`, `pruned` or `failed`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ from typing import Any
 
 
 class TrialState(StrEnum):
-    """Where a trial stands. `waiting` trials are planned by a study but have no row of their own yet."""
+    """Where a trial stands.
+
+    `waiting` trials are planned by a study but have no row of their own yet; a `pruned` one was ended early, because
+    its design saw that it would not be among the best.
+    """
 
     WAITING = "waiting"
     RUNNING = "running"
     FINISHED = "finished"
     DIVERGED = "diverged"
+    PRUNED = "pruned"
     FAILED = "failed"
 
 

@@ -18,6 +18,7 @@ from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
 from ablate.training.checkpoint import restore, save
 from ablate.training.events import Checkpoint, Diverged, Event, Point, State, Tick
+from ablate.training.members import Member
 from ablate.training.optimizer import build_optimizer, clip_gradients
 
 if TYPE_CHECKING:
@@ -30,26 +31,27 @@ _COUNTERS = ("steps", "seconds", "last_loss", "_loss_sum", "_losses", "_stopped"
 
 
 def train(
-    variant: VariantSpec,
-    seeds: Sequence[int],
+    members: Sequence[Member],
     task: Task,
     device: torch.device,
-    keep: Callable[[nn.Module, int], None] | None = None,
+    keep: Callable[[nn.Module, int, int], None] | None = None,
+    stopped: Callable[[], Sequence[int]] | None = None,
     *,
     start: State | None = None,
     save_every: int = 0,
 ) -> Iterator[Event]:
-    """Train one variant with several seeds as one program.
+    """Train the members of a pack as one program.
 
     Seed s sees the batches and, for parameters of equal name and shape, the initial values that every other variant
     sees with s.
 
     Args:
-        variant: What to train, and how.
-        seeds: One for each member; their number is K.
+        members: What to train, of one structure; their number is K.
         task: The opened task.
         device: Where to train.
-        keep: Is given the trained model and, one after the other, each member that did not diverge.
+        keep: Is given the trained model and, for each member that came to the end, its place in the model and its
+            number.
+        stopped: Asked after every step: the numbers of members that are to leave.
         start: Of a `Checkpoint`: goes on from there, after telling again what was told before it.
         save_every: Steps between checkpoints; 0: none.
 
@@ -58,6 +60,7 @@ def train(
         The `Point` after the last step holds the final metrics. If every member diverges, training ends early.
         `Checkpoint` at the interval asked for, but not at the end.
     """
+    variant, seeds = members[0].variant, [member.seed for member in members]
     run = Run(variant, seeds, task, device)
     if start is None:
         yield run.point()
@@ -82,7 +85,7 @@ def train(
             yield Checkpoint(step, save(run))
     if keep is not None:
         for member in run.survivors():
-            keep(run.model, member)
+            keep(run.model, member, member)
 
 
 class Run:

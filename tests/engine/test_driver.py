@@ -75,7 +75,7 @@ def for_variant(name: str, script: Script, folder: Path) -> Script:
     wanted = planner(folder).space.resolve(dict([name.split("=")])).content_hash()
 
     def choose(job: Job, attempt: int) -> Sequence[Message]:
-        chosen = script if VariantSpec.model_validate_json(job.variant).content_hash() == wanted else finish
+        chosen = script if VariantSpec.model_validate_json(job.members[0].variant).content_hash() == wanted else finish
         return chosen(job, attempt)
 
     return choose
