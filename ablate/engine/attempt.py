@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ablate.engine.plan import Trial
-from ablate.store.records import CurvePoint, TrialOutcome, TrialState
+from ablate.store.records import CurvePoint, TrialOutcome, TrialState, WorkerRecord
 from ablate.training.events import Diverged, Point
 
 
@@ -23,6 +23,7 @@ class Attempt:
         curve: Its learning curve so far.
         metrics: Its validation metrics at the last point of the curve.
         diverged: Set as soon as its loss is not finite.
+        worker: Where it trains; None before it has reached a worker.
     """
 
     trial: Trial
@@ -32,6 +33,13 @@ class Attempt:
     curve: list[CurvePoint] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     diverged: Diverged | None = None
+    worker: WorkerRecord | None = None
+
+    def begin_again(self) -> None:
+        """Its engine has it begun once more; what it has told so far is told again."""
+        self.number += 1
+        self.curve.clear()
+        self.worker = None
 
     def add(self, point: Point) -> CurvePoint:
         """Lengthen the curve by a point of training."""

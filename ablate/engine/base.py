@@ -11,7 +11,13 @@ from ablate.engine.worker import Job, Message
 
 
 class Engine(ABC):
-    """Runs jobs somewhere. Used as a context; leaving it ends everything that still runs."""
+    """Runs jobs somewhere. Used as a context; leaving it ends everything that still runs.
+
+    Attributes:
+        device: What trials train on unless their worker says otherwise: `cpu` or `cuda`.
+    """
+
+    device: str = "cpu"
 
     @property
     @abstractmethod

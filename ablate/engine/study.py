@@ -21,7 +21,7 @@ from ablate.engine.ledger import Ledger
 from ablate.engine.observer import Observer
 from ablate.engine.plan import Plan, Planner, Trial, make_plan
 from ablate.engine.weights import weights_file
-from ablate.engine.worker import Broken, Done, Happened, Job, JobMember, Message
+from ablate.engine.worker import Again, Began, Broken, Done, Happened, Job, JobMember, Message
 from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.store import Store
 from ablate.store.leases import Lease
@@ -30,6 +30,8 @@ from ablate.training.events import Diverged, Point, Tick
 
 _POLL_SECONDS = 0.1
 _RENEW_SECONDS = 10.0
+_LOOK_SECONDS = 2.0
+"""How often trials that another study's driver runs are looked at."""
 _ATTEMPTS = 2
 """How often a trial is begun whose worker dies."""
 
@@ -75,7 +77,7 @@ def run_study(
     plan = make_plan(planner)
     engine.admit(plan)
     with store.lease(study) as lease, stop_on_signal() as stop:
-        driver = _Driver(planner, Ledger(store, study, environment), engine, observer, lease)
+        driver = _Driver(planner, Ledger(store, lease, environment), engine, observer, lease)
         driver.begin(plan)
         driver.run(stop)
     counts = driver.counts
@@ -94,8 +96,9 @@ def run_study(
 class _Driver:
     """The state of one run of a study.
 
-    A trial is in one of three places: it waits, it is attempted, or it is over and its value known. Several points of
-    a design can be the same variant, so that several proposals can ask for the same trial.
+    A trial is in one of four places: it waits, it is attempted, another study's driver runs it, or it is over and its
+    value known. Several points of a design can be the same variant, so that several proposals can ask for the same
+    trial.
     """
 
     def __init__(self, planner: Planner, ledger: Ledger, engine: Engine, observer: Observer, lease: Lease) -> None:
@@ -108,16 +111,18 @@ class _Driver:
         self.trials: dict[str, Trial] = {}
         self.waiting: deque[tuple[Trial, int]] = deque()
         self.attempts: dict[int, list[Attempt]] = {}
+        self.elsewhere: list[tuple[Trial, int]] = []
         self.values: dict[str, float | None] = {}
         self.askers: dict[str, list[Proposal]] = {}
         self.counts: Counter[str] = Counter()
         self.jobs = 0
         self.renewed = time.monotonic()
+        self.looked = time.monotonic()
 
     @property
     def busy(self) -> bool:
         """Whether there is anything left to train."""
-        return bool(self.waiting or self.attempts)
+        return bool(self.waiting or self.attempts or self.elsewhere)
 
     def begin(self, plan: Plan) -> None:
         """Write the study and its plan, and see what is done already."""
@@ -138,6 +143,7 @@ class _Driver:
                 self.listen(_POLL_SECONDS)
                 self.observer.beat()
                 self.renew()
+                self.look_elsewhere()
             self.listen(0.0)  # a trial that ended while we were asked to stop is finished work
         except StudyBusyError:
             self.attempts.clear()  # another driver has taken the study over, and runs its trials now
@@ -174,11 +180,15 @@ class _Driver:
             self.reuse(record)
 
     def start(self, trial: Trial, attempt: int) -> None:
-        """Hand a trial to the engine, unless another study of the store has trained it meanwhile."""
-        if not self.ledger.start(trial):
-            self.reuse(self.ledger.settled([trial])[trial.key])
-            self.observer.reused(trial)
-            self.propose()
+        """Hand a trial to the engine, unless another study of the store has trained it meanwhile, or trains it now."""
+        if not self.ledger.start(trial, attempt):
+            settled = self.ledger.settled([trial])
+            if settled:
+                self.reuse(settled[trial.key])
+                self.observer.reused(trial)
+                self.propose()
+            else:
+                self.elsewhere.append((trial, attempt))
             return
         self.jobs += 1
         self.attempts[self.jobs] = [Attempt(trial, attempt, 0, datetime.now(UTC))]
@@ -198,6 +208,9 @@ class _Driver:
         """Take in one message about a job of which a member at least is still attempted."""
         attempts = list(self.attempts[message.number])
         match message:
+            case Began() | Again():
+                for attempt in attempts:
+                    self.place(attempt, message)
             case Happened(event=Tick() as tick):
                 for attempt in attempts:
                     self.observer.moved(attempt.trial, tick.step, tick.train_loss[attempt.member])
@@ -217,6 +230,16 @@ class _Driver:
             case Broken(number):
                 for attempt in attempts:
                     self.break_(attempt, message)
+
+    def place(self, attempt: Attempt, message: Began | Again) -> None:
+        """A trial has reached a worker, or lost it, and its engine brings it to another."""
+        if isinstance(message, Again):
+            attempt.begin_again()
+            self.observer.lost(attempt.trial, message.reason)
+            self.observer.started(attempt.trial)
+        else:
+            attempt.worker = message.worker
+        self.ledger.place(attempt.trial, attempt.worker, attempt.number)
 
     def break_(self, attempt: Attempt, broken: Broken) -> None:
         """A job broke: who lost its worker may have better luck; what a trial itself raises, it would raise again."""
@@ -247,7 +270,7 @@ class _Driver:
 
     def end(self, number: int, attempt: Attempt, outcome: TrialOutcome) -> None:
         """Store how a trial ended, tell it on, and take what the design asks for next."""
-        self.ledger.end(outcome)
+        self.ledger.end(outcome, attempt.worker)
         self.leave(number, attempt)
         self.counts["trained" if outcome.state is TrialState.FINISHED else outcome.state.value] += 1
         self.observer.ended(attempt.trial, outcome)
@@ -264,6 +287,13 @@ class _Driver:
         self.values[key] = metrics.get(self.planner.space.objective.metric)
         for proposal in self.askers.pop(key, ()):
             self.design.tell(proposal.point, proposal.seed, self.values[key])
+
+    def look_elsewhere(self) -> None:
+        """Try trials again, now and then, that another study's driver ran: it may have ended them, or itself."""
+        if self.elsewhere and time.monotonic() - self.looked > _LOOK_SECONDS:
+            self.waiting.extend(self.elsewhere)
+            self.elsewhere.clear()
+            self.looked = time.monotonic()
 
     def renew(self) -> None:
         """Give a sign of life now and then, so that the study stays ours."""

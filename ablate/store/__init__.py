@@ -12,6 +12,7 @@ from ablate.store.records import (
     TrialRecord,
     TrialState,
     VariantRecord,
+    WorkerRecord,
 )
 from ablate.store.store import Store, open_store
 
@@ -28,5 +29,6 @@ __all__ = [
     "TrialRecord",
     "TrialState",
     "VariantRecord",
+    "WorkerRecord",
     "open_store",
 ]

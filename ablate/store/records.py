@@ -156,6 +156,21 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """A process that trains.
+
+    Attributes:
+        host: Name of its machine.
+        device: As in `Environment`.
+        pid: Its number there.
+    """
+
+    host: str
+    device: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
 class TrialOutcome:
     """What a driver writes when a trial ended.
 
@@ -186,7 +201,12 @@ class TrialOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A trial as the store holds it (its curve is read apart)."""
+    """A trial as the store holds it (its curve is read apart).
+
+    Attributes:
+        attempts: How often it was begun by the driver that wrote it.
+        worker: Where it trains or trained; None before it has reached a worker, or if that was not recorded.
+    """
 
     key: str
     variant_hash: str
@@ -203,3 +223,5 @@ class TrialRecord:
     started_at: datetime | None
     finished_at: datetime | None
     environment: Environment | None
+    attempts: int = 1
+    worker: WorkerRecord | None = None

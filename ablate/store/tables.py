@@ -146,6 +146,10 @@ trials = Table(
     Column("started_at", UtcDateTime),
     Column("finished_at", UtcDateTime),
     Column("environment_id", ForeignKey("environments.id")),
+    # Token of the lease of the driver that has it run, which is the trial's lease too; empty: of none.
+    Column("driver", String, nullable=False, server_default=""),
+    Column("attempts", Integer, nullable=False, server_default="1"),
+    Column("worker", JSON(none_as_null=True)),
     # Holds all that a count by state needs, so that a summary never reads the rows with their tracebacks.
     Index("ix_trials_key_state", "key", "state"),
 )
