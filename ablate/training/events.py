@@ -1,4 +1,7 @@
-"""What training says while it runs. Plain picklable values; lists run over the K members of the pack."""
+"""What training says while it runs. Plain picklable values.
+
+Lists run over all K members with which the pack began; for one that has left they hold nan.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class Point:
 
     Attributes:
         step: Optimiser steps done.
-        seconds: Seconds of training so far, evaluation left out.
+        seconds: One member's share of the seconds of training so far, evaluation left out.
         tokens: Training tokens that one member has seen.
         flops: Arithmetic of one member so far, forward and backward.
         train_loss: Mean training loss since the previous point.
@@ -43,4 +46,11 @@ class Diverged:
     loss: float
 
 
-Event = Tick | Point | Diverged
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that a person may want to know of how the pack runs; it changes no result."""
+
+    text: str
+
+
+Event = Tick | Point | Diverged | Remark
