@@ -1,7 +1,7 @@
-"""A run of training as plain values, from which it goes on elsewhere as if nothing had happened.
+"""A pack in training as plain values, from which it goes on elsewhere as if nothing had happened.
 
-Batches are a function of seed and step, so what a run needs besides its specs is its weights, its optimiser, its
-counters, the state of dropout's random numbers and the events that it has told so far.
+Batches are a function of seed and step, so what is needed besides the members' specs are weights, optimiser, counters,
+the state of dropout's random numbers and the events that have been told so far.
 """
 
 from __future__ import annotations
@@ -9,39 +9,25 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-import torch
-
 from ablate.training.events import Diverged, Point, State
 
 if TYPE_CHECKING:
-    from ablate.training.loop import Run
+    from ablate.training.pack import Pack
 
 _KINDS = {kind.__name__: kind for kind in (Point, Diverged)}
 
 
-def save(run: Run) -> State:
-    """The state of a run between two steps."""
-    return {
-        "model": run.model.state_dict(),
-        "optimizer": run.optimizer.state_dict(),
-        "counters": run.counters(),
-        "random": torch.get_rng_state(),
-        "random_cuda": torch.cuda.get_rng_state(run.device) if run.device.type == "cuda" else None,
-        "told": [[type(event).__name__, asdict(event)] for event in run.told],
-    }
+def save(pack: Pack) -> State:
+    """The state of a pack between two steps."""
+    return {**pack.state(), "told": [[type(event).__name__, asdict(event)] for event in pack.told]}
 
 
-def restore(run: Run, state: State) -> list[Point | Diverged]:
-    """Put a fresh run where `save` found another one of the same variant and seeds.
+def restore(pack: Pack, state: State) -> list[Point | Diverged]:
+    """Put a fresh pack where `save` found another one of the same members.
 
     Returns:
-        What that run had told so far.
+        What that pack had told so far.
     """
-    run.model.load_state_dict(state["model"])
-    run.optimizer.load_state_dict(state["optimizer"])
-    run.set_counters(state["counters"])
-    torch.set_rng_state(state["random"].cpu())
-    if state["random_cuda"] is not None and run.device.type == "cuda":
-        torch.cuda.set_rng_state(state["random_cuda"].cpu(), run.device)
-    run.told = [_KINDS[name](**values) for name, values in state["told"]]
-    return list(run.told)
+    pack.restore(state)
+    pack.told = [_KINDS[name](**values) for name, values in state["told"]]
+    return list(pack.told)
