@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ablate.engine.plan import Trial
-from ablate.store.records import CurvePoint, TrialOutcome, TrialState
+from ablate.store.records import CurvePoint, TrialOutcome, TrialState, WorkerRecord
 from ablate.training.events import Diverged, Point
 
 
@@ -18,24 +18,34 @@ class Attempt:
     Attributes:
         trial: What is trained.
         number: 1 for the first attempt.
+        member: Its place in its job.
         started_at: When it was handed to the engine.
         curve: Its learning curve so far.
         metrics: Its validation metrics at the last point of the curve.
         diverged: Set as soon as its loss is not finite.
+        worker: Where it trains; None before it has reached a worker.
     """
 
     trial: Trial
     number: int
+    member: int
     started_at: datetime
     curve: list[CurvePoint] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     diverged: Diverged | None = None
+    worker: WorkerRecord | None = None
+
+    def begin_again(self) -> None:
+        """Its engine has it begun once more; what it has told so far is told again."""
+        self.number += 1
+        self.curve.clear()
+        self.worker = None
 
     def add(self, point: Point) -> CurvePoint:
-        """Lengthen the curve by a point of training; its first member is this trial."""
-        taken = curve_point(point)
+        """Lengthen the curve by a point of training."""
+        taken = curve_point(point, self.member)
         self.curve.append(taken)
-        self.metrics = {name: values[0] for name, values in point.metrics.items()}
+        self.metrics = {name: values[self.member] for name, values in point.metrics.items()}
         return taken
 
     def outcome(self, failure: str = "") -> TrialOutcome:
@@ -63,15 +73,15 @@ class Attempt:
         )
 
 
-def curve_point(point: Point) -> CurvePoint:
-    """A point of training as the store keeps it, of the first member of its pack."""
+def curve_point(point: Point, member: int) -> CurvePoint:
+    """A point of training as the store keeps it, of one member of its pack."""
     return CurvePoint(
         step=point.step,
         seconds=point.seconds,
         tokens=point.tokens,
         flops=point.flops,
-        train_loss=_number(point.train_loss[0]),
-        val_loss=_number(point.metrics["val_loss"][0]),
+        train_loss=_number(point.train_loss[member]),
+        val_loss=_number(point.metrics["val_loss"][member]),
     )
 
 

@@ -11,7 +11,13 @@ from ablate.engine.worker import Job, Message
 
 
 class Engine(ABC):
-    """Runs jobs somewhere. Used as a context; leaving it ends everything that still runs."""
+    """Runs jobs somewhere. Used as a context; leaving it ends everything that still runs.
+
+    Attributes:
+        device: What trials train on unless their worker says otherwise: `cpu` or `cuda`.
+    """
+
+    device: str = "cpu"
 
     @property
     @abstractmethod
@@ -33,6 +39,13 @@ class Engine(ABC):
     @abstractmethod
     def submit(self, job: Job) -> None:
         """Start a job; call only while there is room."""
+
+    @abstractmethod
+    def stop(self, number: int, member: int) -> None:
+        """Ask that a member of a job leave it soon; nothing is done if the job has ended.
+
+        The driver heeds nothing more of that member. A job whose members have all left ends with `Done`.
+        """
 
     @abstractmethod
     def poll(self, timeout: float) -> list[Message]:

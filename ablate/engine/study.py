@@ -20,16 +20,18 @@ from ablate.engine.interrupt import StopRequest, stop_on_signal
 from ablate.engine.ledger import Ledger
 from ablate.engine.observer import Observer
 from ablate.engine.plan import Plan, Planner, Trial, make_plan
-from ablate.engine.weights import weights_files
-from ablate.engine.worker import Broken, Done, Happened, Job, Message
+from ablate.engine.weights import weights_file
+from ablate.engine.worker import Again, Began, Broken, Done, Happened, Job, JobMember, Message
 from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.store import Store
 from ablate.store.leases import Lease
 from ablate.store.records import Environment, TrialOutcome, TrialRecord, TrialState
-from ablate.training.events import Diverged, Point, Tick
+from ablate.training.events import Diverged, Event, Point, Tick
 
 _POLL_SECONDS = 0.1
 _RENEW_SECONDS = 10.0
+_LOOK_SECONDS = 2.0
+"""How often trials that another study's driver runs are looked at."""
 _ATTEMPTS = 2
 """How often a trial is begun whose worker dies."""
 
@@ -75,7 +77,7 @@ def run_study(
     plan = make_plan(planner)
     engine.admit(plan)
     with store.lease(study) as lease, stop_on_signal() as stop:
-        driver = _Driver(planner, Ledger(store, study, environment), engine, observer, lease)
+        driver = _Driver(planner, Ledger(store, lease, environment), engine, observer, lease)
         driver.begin(plan)
         driver.run(stop)
     counts = driver.counts
@@ -94,8 +96,9 @@ def run_study(
 class _Driver:
     """The state of one run of a study.
 
-    A trial is in one of three places: it waits, it is attempted, or it is over and its value known. Several points of
-    a design can be the same variant, so that several proposals can ask for the same trial.
+    A trial is in one of four places: it waits, it is attempted, another study's driver runs it, or it is over and its
+    value known. Several points of a design can be the same variant, so that several proposals can ask for the same
+    trial.
     """
 
     def __init__(self, planner: Planner, ledger: Ledger, engine: Engine, observer: Observer, lease: Lease) -> None:
@@ -107,17 +110,19 @@ class _Driver:
         self.design = planner.design()
         self.trials: dict[str, Trial] = {}
         self.waiting: deque[tuple[Trial, int]] = deque()
-        self.attempts: dict[int, Attempt] = {}
+        self.attempts: dict[int, list[Attempt]] = {}
+        self.elsewhere: list[tuple[Trial, int]] = []
         self.values: dict[str, float | None] = {}
         self.askers: dict[str, list[Proposal]] = {}
         self.counts: Counter[str] = Counter()
         self.jobs = 0
         self.renewed = time.monotonic()
+        self.looked = time.monotonic()
 
     @property
     def busy(self) -> bool:
         """Whether there is anything left to train."""
-        return bool(self.waiting or self.attempts)
+        return bool(self.waiting or self.attempts or self.elsewhere)
 
     def begin(self, plan: Plan) -> None:
         """Write the study and its plan, and see what is done already."""
@@ -138,13 +143,14 @@ class _Driver:
                 self.listen(_POLL_SECONDS)
                 self.observer.beat()
                 self.renew()
+                self.look_elsewhere()
             self.listen(0.0)  # a trial that ended while we were asked to stop is finished work
         except StudyBusyError:
             self.attempts.clear()  # another driver has taken the study over, and runs its trials now
             raise
         finally:
             with suppress(StoreError):  # if the store cannot even forget, what went wrong before says so
-                self.ledger.forget(attempt.trial for attempt in self.attempts.values())
+                self.ledger.forget(attempt.trial for attempts in self.attempts.values() for attempt in attempts)
 
     def propose(self) -> None:
         """Take what the design asks for; answer at once what is known already."""
@@ -174,45 +180,82 @@ class _Driver:
             self.reuse(record)
 
     def start(self, trial: Trial, attempt: int) -> None:
-        """Hand a trial to the engine, unless another study of the store has trained it meanwhile."""
-        if not self.ledger.start(trial):
-            self.reuse(self.ledger.settled([trial])[trial.key])
-            self.observer.reused(trial)
-            self.propose()
+        """Hand a trial to the engine, unless another study of the store has trained it meanwhile, or trains it now."""
+        if not self.ledger.start(trial, attempt):
+            settled = self.ledger.settled([trial])
+            if settled:
+                self.reuse(settled[trial.key])
+                self.observer.reused(trial)
+                self.propose()
+            else:
+                self.elsewhere.append((trial, attempt))
             return
         self.jobs += 1
-        self.attempts[self.jobs] = Attempt(trial, attempt, datetime.now(UTC))
+        self.attempts[self.jobs] = [Attempt(trial, attempt, 0, datetime.now(UTC))]
         self.observer.started(trial)
         variant = trial.variant
-        weights = weights_files(variant.spec, self.ledger.where, trial.key)
-        self.engine.submit(Job(self.jobs, variant.spec.model_dump_json(), (trial.seed,), variant.fingerprint, weights))
+        weights = weights_file(variant.spec, self.ledger.where, trial.key)
+        member = JobMember(variant.spec.model_dump_json(), trial.seed, weights)
+        self.engine.submit(Job(self.jobs, (member,), variant.fingerprint))
 
     def listen(self, timeout: float) -> None:
         """Take in what the engine says."""
         for message in self.engine.poll(timeout):
             if message.number in self.attempts:
-                self.handle(message, self.attempts[message.number])
+                self.handle(message)
 
-    def handle(self, message: Message, attempt: Attempt) -> None:
-        """Take in one message about an attempt."""
+    def handle(self, message: Message) -> None:
+        """Take in one message about a job of which a member at least is still attempted."""
+        attempts = list(self.attempts[message.number])
         match message:
-            case Happened(event=Tick() as tick):
-                self.observer.moved(attempt.trial, tick.step, tick.train_loss[0])
-            case Happened(event=Point() as point):
-                self.check_metric(point)
-                self.ledger.add_point(attempt.trial, attempt.add(point))
-                self.observer.measured(attempt.trial, point, 0)
-            case Happened(event=Diverged() as diverged):
-                attempt.diverged = diverged
+            case Began() | Again():
+                for attempt in attempts:
+                    self.place(attempt, message)
+            case Happened(number, event):
+                self.hear(number, event, attempts)
             case Done(number):
-                self.end(number, attempt.outcome())
-            case Broken(number, reason, trace="") if attempt.number < _ATTEMPTS:
-                # It lost its worker, and may have better luck; what a trial itself raises, it would raise again.
-                del self.attempts[number]
-                self.waiting.appendleft((attempt.trial, attempt.number + 1))
-                self.observer.lost(attempt.trial, reason)
-            case Broken(number, reason, trace, log):
-                self.end(number, attempt.outcome(failure=f"{reason}\n{trace}{log}".strip()))
+                for attempt in attempts:
+                    self.end(number, attempt, attempt.outcome())
+            case Broken(number):
+                for attempt in attempts:
+                    self.break_(attempt, message)
+
+    def hear(self, number: int, event: Event, attempts: Iterable[Attempt]) -> None:
+        """Take in what happened in the training of a job."""
+        match event:
+            case Tick() as tick:
+                for attempt in attempts:
+                    self.observer.moved(attempt.trial, tick.step, tick.train_loss[attempt.member])
+            case Point() as point:
+                self.check_metric(point)
+                for attempt in attempts:
+                    self.ledger.add_point(attempt.trial, attempt.add(point))
+                    self.observer.measured(attempt.trial, point, attempt.member)
+            case Diverged() as diverged:
+                for attempt in attempts:
+                    if attempt.member == diverged.member:
+                        attempt.diverged = diverged
+                        self.end(number, attempt, attempt.outcome())
+
+    def place(self, attempt: Attempt, message: Began | Again) -> None:
+        """A trial has reached a worker, or lost it, and its engine brings it to another."""
+        if isinstance(message, Again):
+            attempt.begin_again()
+            self.observer.lost(attempt.trial, message.reason)
+            self.observer.started(attempt.trial)
+        else:
+            attempt.worker = message.worker
+        self.ledger.place(attempt.trial, attempt.worker, attempt.number)
+
+    def break_(self, attempt: Attempt, broken: Broken) -> None:
+        """A job broke: who lost its worker may have better luck; what a trial itself raises, it would raise again."""
+        if broken.trace or attempt.number >= _ATTEMPTS:
+            failure = f"{broken.reason}\n{broken.trace}{broken.log}".strip()
+            self.end(broken.number, attempt, attempt.outcome(failure=failure))
+            return
+        self.leave(broken.number, attempt)
+        self.waiting.appendleft((attempt.trial, attempt.number + 1))
+        self.observer.lost(attempt.trial, broken.reason)
 
     def check_metric(self, point: Point) -> None:
         """Hear at the first point, not after the last trial, that the objective is none of the task's metrics."""
@@ -225,12 +268,18 @@ class _Driver:
                 got=repr(metric),
             )
 
-    def end(self, number: int, outcome: TrialOutcome) -> None:
+    def leave(self, number: int, attempt: Attempt) -> None:
+        """Heed a member of a job no more."""
+        self.attempts[number].remove(attempt)
+        if not self.attempts[number]:
+            del self.attempts[number]
+
+    def end(self, number: int, attempt: Attempt, outcome: TrialOutcome) -> None:
         """Store how a trial ended, tell it on, and take what the design asks for next."""
-        self.ledger.end(outcome)
-        trial = self.attempts.pop(number).trial
+        self.ledger.end(outcome, attempt.worker)
+        self.leave(number, attempt)
         self.counts["trained" if outcome.state is TrialState.FINISHED else outcome.state.value] += 1
-        self.observer.ended(trial, outcome)
+        self.observer.ended(attempt.trial, outcome)
         self.settle(outcome.key, outcome.metrics)
         self.propose()
 
@@ -244,6 +293,13 @@ class _Driver:
         self.values[key] = metrics.get(self.planner.space.objective.metric)
         for proposal in self.askers.pop(key, ()):
             self.design.tell(proposal.point, proposal.seed, self.values[key])
+
+    def look_elsewhere(self) -> None:
+        """Try trials again, now and then, that another study's driver ran: it may have ended them, or itself."""
+        if self.elsewhere and time.monotonic() - self.looked > _LOOK_SECONDS:
+            self.waiting.extend(self.elsewhere)
+            self.elsewhere.clear()
+            self.looked = time.monotonic()
 
     def renew(self) -> None:
         """Give a sign of life now and then, so that the study stays ours."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -11,9 +12,10 @@ import pytest
 from engine_samples import planner
 
 from ablate.engine.cores import available_cores
+from ablate.engine.environment import this_worker
 from ablate.engine.local import LocalEngine
 from ablate.engine.plan import Trial, make_plan
-from ablate.engine.worker import Broken, Done, Happened, Job, Message
+from ablate.engine.worker import Began, Broken, Done, Happened, Job, JobMember, Message
 from ablate.errors import EngineError
 from ablate.training.events import Point
 
@@ -26,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def job(number: int, trial: Trial) -> Job:
     variant = trial.variant
-    return Job(number, variant.spec.model_dump_json(), (trial.seed,), variant.fingerprint)
+    return Job(number, (JobMember(variant.spec.model_dump_json(), trial.seed),), variant.fingerprint)
 
 
 def listen(engine: LocalEngine, until: Callable[[list[Message]], bool], timeout: float = 60.0) -> list[Message]:
@@ -59,8 +61,10 @@ def test_a_worker_stays_warm_survives_what_a_trial_raises_and_is_replaced_when_i
         assert heard[-1] == Done(1)
         (first,) = workers()
 
-        engine.submit(Job(2, '{"no": "variant"}', (0,), "f"))
-        (broken,) = listen(engine, ended(2))
+        engine.submit(Job(2, (JobMember('{"no": "variant"}', 0),), "f"))
+        began, broken = listen(engine, ended(2))
+        assert isinstance(began, Began)
+        assert (began.number, began.worker) == (2, replace(this_worker("cpu"), pid=first.pid))
         assert isinstance(broken, Broken)
         assert broken.reason.startswith("ValidationError: ")
         assert "Traceback" in broken.trace

@@ -105,7 +105,7 @@ def test_strict_text_refuses_what_json_has_no_word_for() -> None:
 
 
 def test_studies() -> None:
-    (plain,) = studies_json([StudySummary("one", "Why?", 3, 9, 5, 1, 2, 1, NOON)])
+    (plain,) = studies_json([StudySummary("one", "Why?", 3, 9, 5, 1, 2, 1, 0, NOON)])
     assert plain == {
         "study": "one",
         "question": "Why?",
