@@ -208,7 +208,7 @@ class SpaceSpec(Spec):
 
     def _with(self, chosen: Mapping[str, str], values: Mapping[str, JsonValue] = {}) -> VariantSpec:
         """The variant that these settings and values alone give; switches left out set nothing."""
-        plain: dict[str, Any] = {root: getattr(self, root).editable() for root in ROOTS}
+        plain: dict[str, Any] = {root: getattr(self, root) for root in ROOTS}
         settings = [options[chosen[switch]] for switch, options in self.switches.items() if switch in chosen]
         for path, value in (item for assignments in (*settings, values) for item in assignments.items()):
             try:
