@@ -199,8 +199,8 @@ class Pack:
             setattr(self, name, state["counters"][name])
         for name in _BY_PLACE:
             getattr(self, name).copy_(state["by_place"][name])
-        if len(state["random"]) == len(self._random()):  # else it went on on another kind of device
-            for stream, saved in zip(self._random(), state["random"], strict=True):
+        for stream, saved in zip(self._random(), state["random"], strict=False):
+            if saved.shape == stream.get_state().shape:  # else it goes on on another kind of device
                 stream.set_state(saved.cpu())
 
     def _random(self) -> list[torch.Generator]:

@@ -106,7 +106,6 @@ class RayEngine(Engine):
                 remedy="Ask for less (`resources` in the space, --cpus, --gpus, --memory), or start such a machine.",
             )
         self._looked = 0.0
-        self._tuning = self._tune()
 
     def submit(self, job: Job) -> None:
         """See `Engine.submit`."""
