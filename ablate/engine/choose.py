@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ablate.engine.base import Engine
@@ -33,7 +33,7 @@ class EngineOptions:
     threads: int = 1
     plugins: tuple[str, ...] = ()
     address: str | None = None
-    resources: ResourcesSpec = ResourcesSpec()
+    resources: ResourcesSpec = field(default_factory=ResourcesSpec)
     name: str = "ablate"
 
 

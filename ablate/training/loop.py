@@ -52,10 +52,7 @@ def train(
         `Checkpoint` at the interval asked for, but not at the end.
     """
     with Pack(members, task, device) as pack:
-        if start is None:
-            yield pack.point()
-        else:
-            yield from restore(pack, start)
+        yield from [pack.point()] if start is None else restore(pack, start)
         steps = members[0].variant.training.steps
         due = set(members[0].variant.training.evaluation_steps())
         last_tick, remark = time.monotonic(), ""
