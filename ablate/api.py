@@ -11,6 +11,7 @@ from torch import nn
 from ablate.engine.environment import choose_device, describe_environment
 from ablate.engine.local import LocalEngine
 from ablate.engine.observer import Observer
+from ablate.engine.packing import Packing
 from ablate.engine.plan import Plan, Planner, make_plan
 from ablate.engine.study import StudyResult, run_study
 from ablate.model.build import build_model
@@ -42,6 +43,7 @@ def run(
     cache: Path | None = None,
     plugins: tuple[str, ...] = (),
     observer: Observer | None = None,
+    pack: int | None = None,
 ) -> StudyResult:
     """Run a space to its end, or go on with it; finished trials of the store are not trained again.
 
@@ -54,6 +56,7 @@ def run(
         cache: Folder of prepared data; None: the user's cache folder.
         plugins: Files that define further kinds, for the workers.
         observer: Is told what happens.
+        pack: The most trials of one structure that are trained together as one program; None: as many as pay.
 
     Raises:
         AblateError: The space, its data, the device or the store cannot be used.
@@ -65,7 +68,7 @@ def run(
         observer.say(f"store: {opened.where}")
         with LocalEngine(folder, device, workers, threads, plugins) as engine:
             planner = Planner(space, folder, observer.say)
-            return run_study(planner, opened, engine, describe_environment(device), observer)
+            return run_study(planner, opened, engine, describe_environment(device), observer, Packing(pack, device))
 
 
 def build(

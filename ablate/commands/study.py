@@ -15,11 +15,13 @@ from ablate.commands.options import (
     DataOption,
     DeviceOption,
     JsonOption,
+    PackOption,
     PluginOption,
     SpaceArgument,
     StoreOption,
     ThreadsOption,
     WorkersOption,
+    pack_size,
     store_flag,
 )
 from ablate.engine.command_line import command
@@ -38,6 +40,7 @@ def study(
     device: DeviceOption = "auto",
     workers: WorkersOption = None,
     threads: ThreadsOption = 1,
+    pack: PackOption = "auto",
     cache: CacheOption = None,
     plugin: PluginOption = None,
     json_: JsonOption = False,
@@ -52,6 +55,7 @@ def study(
     from ablate.report.table import print_study
     from ablate.terminal.live import Display
 
+    most = pack_size(pack)
     space = load_space(file, plugin, data)
     console = make_console(stderr=json_)
     with Display(console) as display:
@@ -64,6 +68,7 @@ def study(
             cache=cache,
             plugins=tuple(plugin or ()),
             observer=display,
+            pack=most,
         )
     if json_:
         counts = {key: value for key, value in asdict(result).items() if key != "interrupted"}
