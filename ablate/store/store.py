@@ -37,7 +37,7 @@ from ablate.store.rows import (
     study_variant_row,
     variant_row,
 )
-from ablate.store.tables import curves, environments, leases, studies, study_trials, study_variants, trials, variants
+from ablate.store.tables import curves, environments, studies, study_trials, study_variants, trials, variants
 
 # States of a trial that is over for good, and of one that may be run again.
 _SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)

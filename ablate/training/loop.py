@@ -69,7 +69,9 @@ def train(
                 yield Remark(remark)
             if step in due:
                 yield pack.point()
-                yield from pack.diverged()  # a last step can leave weights whose validation loss is not finite
+                yield from pack.diverged()  # a step can leave weights whose validation loss is not finite
+                if not pack.alive:
+                    return
             elif time.monotonic() - last_tick >= _TICK_SECONDS:
                 last_tick = time.monotonic()
                 yield Tick(step, pack.last_loss())
