@@ -27,7 +27,7 @@ from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.store import Store
 from ablate.store.leases import Lease
 from ablate.store.records import Environment, TrialOutcome, TrialRecord, TrialState
-from ablate.training.events import Diverged, Point, Remark, Tick
+from ablate.training.events import Diverged, Event, Point, Remark, Tick
 
 _POLL_SECONDS = 0.1
 _RENEW_SECONDS = 10.0
@@ -239,26 +239,32 @@ class _Driver:
             case Began() | Again():
                 for attempt in attempts:
                     self.place(attempt, message)
-            case Happened(event=Tick() as tick):
-                for attempt in attempts:
-                    self.observer.moved(attempt.trial, tick.step, tick.train_loss[attempt.member])
-            case Happened(event=Point() as point):
-                self.check_metric(point)
-                for attempt in attempts:
-                    self.ledger.add_point(attempt.trial, attempt.add(point))
-                    self.observer.measured(attempt.trial, point, attempt.member)
-            case Happened(number, event=Diverged() as diverged):
-                for attempt in attempts:
-                    if attempt.member == diverged.member:
-                        attempt.diverged = diverged
-                        self.end(number, attempt, attempt.outcome())
+            case Happened(number, event):
+                self.hear(number, attempts, event)
             case Done(number):
                 for attempt in attempts:
                     self.end(number, attempt, attempt.outcome())
-            case Happened(event=Remark() as remark):
-                self.observer.say(remark.text)
             case Broken():
                 self.break_(attempts, message)
+
+    def hear(self, number: int, attempts: list[Attempt], event: Event) -> None:
+        """Take in what training says of a job."""
+        match event:
+            case Tick(step, train_loss):
+                for attempt in attempts:
+                    self.observer.moved(attempt.trial, step, train_loss[attempt.member])
+            case Point():
+                self.check_metric(event)
+                for attempt in attempts:
+                    self.ledger.add_point(attempt.trial, attempt.add(event))
+                    self.observer.measured(attempt.trial, event, attempt.member)
+            case Diverged(member):
+                for attempt in attempts:
+                    if attempt.member == member:
+                        attempt.diverged = event
+                        self.end(number, attempt, attempt.outcome())
+            case Remark(text):
+                self.observer.say(text)
 
     def place(self, attempt: Attempt, message: Began | Again) -> None:
         """A trial has reached a worker, or lost it, and its engine brings it to another."""
