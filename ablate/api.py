@@ -11,6 +11,7 @@ from torch import nn
 from ablate.engine.choose import EngineOptions, make_engine
 from ablate.engine.environment import describe_environment
 from ablate.engine.observer import Observer
+from ablate.engine.packing import Packing
 from ablate.engine.plan import Plan, Planner, make_plan
 from ablate.engine.study import StudyResult, run_study
 from ablate.model.build import build_model
@@ -46,6 +47,7 @@ def run(
     engine: str = "local",
     address: str | None = None,
     resources: ResourcesSpec | None = None,
+    pack: int | None = None,
 ) -> StudyResult:
     """Run a space to its end, or go on with it; finished trials of the store are not trained again.
 
@@ -61,6 +63,7 @@ def run(
         engine: `local`, or `ray` for a cluster.
         address: Of the cluster: `auto`, HOST:PORT or `local`; None: $RAY_ADDRESS if it is set, else `local`.
         resources: What each job gets on a cluster, in place of the space's `resources`.
+        pack: The most trials of one structure that are trained together as one program; None: as many as pay.
 
     Raises:
         AblateError: The space, its data, the device, the engine or the store cannot be used.
@@ -70,11 +73,12 @@ def run(
     with nullcontext(store) if isinstance(store, Store) else open_store(store) as opened:
         observer.say(f"store: {opened.where}")
         options = EngineOptions(
-            folder, device, workers, threads, plugins, address, resources or space.resources, space.name
+            folder, device, workers, threads, plugins, address, resources or space.resources, space.name, pack
         )
         with make_engine(engine, options) as trainer:
             planner = Planner(space, folder, observer.say)
-            return run_study(planner, opened, trainer, describe_environment(trainer.device), observer)
+            environment, packing = describe_environment(trainer.device), Packing(pack, trainer.device)
+            return run_study(planner, opened, trainer, environment, observer, packing)
 
 
 def build(

@@ -27,11 +27,13 @@ from ablate.commands.options import (
     DataOption,
     DeviceOption,
     JsonOption,
+    PackOption,
     PluginOption,
     SpaceArgument,
     StoreOption,
     ThreadsOption,
     WorkersOption,
+    pack_size,
     store_flag,
 )
 from ablate.engine.command_line import command
@@ -50,6 +52,7 @@ def study(
     device: DeviceOption = "auto",
     workers: WorkersOption = None,
     threads: ThreadsOption = 1,
+    pack: PackOption = "auto",
     cache: CacheOption = None,
     plugin: PluginOption = None,
     json_: JsonOption = False,
@@ -73,6 +76,7 @@ def study(
     from ablate.report.table import print_study
     from ablate.terminal.live import Display
 
+    most = pack_size(pack)
     space = load_space(file, plugin, data)
     resources = with_options(
         space.resources,
@@ -98,6 +102,7 @@ def study(
             engine=engine,
             address=address,
             resources=resources,
+            pack=most,
         )
     if json_:
         counts = {key: value for key, value in asdict(result).items() if key != "interrupted"}

@@ -19,6 +19,7 @@ class Attempt:
         trial: What is trained.
         number: 1 for the first attempt.
         member: Its place in its job.
+        together: How many trials its job began with.
         started_at: When it was handed to the engine.
         curve: Its learning curve so far.
         metrics: Its validation metrics at the last point of the curve.
@@ -29,6 +30,7 @@ class Attempt:
     trial: Trial
     number: int
     member: int
+    together: int
     started_at: datetime
     curve: list[CurvePoint] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)

@@ -52,9 +52,13 @@ class Carrier:
                 yield Happened(job.number, event)
         except Exception as error:  # whatever a trial raises is that trial's failure, not that of who carries it out
             sentence = str(error).strip().splitlines() or [""]
-            yield Broken(job.number, f"{type(error).__name__}: {sentence[0]}", traceback.format_exc())
+            broken = Broken(job.number, f"{type(error).__name__}: {sentence[0]}", traceback.format_exc())
         else:
             yield Done(job.number)
+            return
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()  # it may have been out of memory, and the next job is to find all that is free
+        yield broken
 
     def _task(self, variant: VariantSpec, fingerprint: str) -> Task:
         key = (variant.task.canonical_json(), fingerprint)

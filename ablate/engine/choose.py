@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ablate.engine.base import Engine
 from ablate.engine.environment import choose_device
+from ablate.engine.packing import MOST
 from ablate.errors import EngineError
 from ablate.spec.resources import ResourcesSpec
 
@@ -25,6 +26,7 @@ class EngineOptions:
         address: Of the cluster (ray).
         resources: What each job gets (ray).
         name: Of the study.
+        pack: The most trials that are trained together; None: as many as pay.
     """
 
     cache: Path
@@ -35,6 +37,7 @@ class EngineOptions:
     address: str | None = None
     resources: ResourcesSpec = field(default_factory=ResourcesSpec)
     name: str = "ablate"
+    pack: int | None = None
 
 
 def _local(options: EngineOptions) -> Engine:
@@ -58,6 +61,7 @@ def _ray(options: EngineOptions) -> Engine:
         workers=options.workers,
         plugins=options.plugins,
         name=options.name,
+        pack=options.pack or MOST["cuda"],
     )
 
 

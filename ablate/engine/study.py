@@ -7,7 +7,7 @@ design, and only what is missing is trained.
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from ablate.engine.base import Engine
 from ablate.engine.interrupt import StopRequest, stop_on_signal
 from ablate.engine.ledger import Ledger
 from ablate.engine.observer import Observer
+from ablate.engine.packing import Packing, Queue, Waiting
 from ablate.engine.plan import Plan, Planner, Trial, make_plan
 from ablate.engine.weights import weights_file
 from ablate.engine.worker import Again, Began, Broken, Done, Happened, Job, JobMember, Message
@@ -26,7 +27,7 @@ from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.store import Store
 from ablate.store.leases import Lease
 from ablate.store.records import Environment, TrialOutcome, TrialRecord, TrialState
-from ablate.training.events import Diverged, Event, Point, Tick
+from ablate.training.events import Diverged, Event, Point, Remark, Tick
 
 _POLL_SECONDS = 0.1
 _RENEW_SECONDS = 10.0
@@ -62,9 +63,22 @@ class StudyResult:
 
 
 def run_study(
-    planner: Planner, store: Store, engine: Engine, environment: Environment, observer: Observer
+    planner: Planner,
+    store: Store,
+    engine: Engine,
+    environment: Environment,
+    observer: Observer,
+    packing: Packing = Packing(most=1),  # noqa: B008 - frozen
 ) -> StudyResult:
     """Run a space until its design asks for no more trials, or until interrupted (SIGINT or SIGTERM).
+
+    Args:
+        planner: Of the space.
+        store: Where its trials are kept.
+        engine: Trains them.
+        environment: Of the engine.
+        observer: Is told what happens.
+        packing: How many trials are trained together as one program.
 
     Raises:
         StudyBusyError: Another process runs the same study.
@@ -77,7 +91,7 @@ def run_study(
     plan = make_plan(planner)
     engine.admit(plan)
     with store.lease(study) as lease, stop_on_signal() as stop:
-        driver = _Driver(planner, Ledger(store, lease, environment), engine, observer, lease)
+        driver = _Driver(planner, Ledger(store, lease, environment), engine, observer, lease, packing)
         driver.begin(plan)
         driver.run(stop)
     counts = driver.counts
@@ -101,7 +115,9 @@ class _Driver:
     trial.
     """
 
-    def __init__(self, planner: Planner, ledger: Ledger, engine: Engine, observer: Observer, lease: Lease) -> None:
+    def __init__(
+        self, planner: Planner, ledger: Ledger, engine: Engine, observer: Observer, lease: Lease, packing: Packing
+    ) -> None:
         self.planner = planner
         self.ledger = ledger
         self.engine = engine
@@ -109,9 +125,9 @@ class _Driver:
         self.lease = lease
         self.design = planner.design()
         self.trials: dict[str, Trial] = {}
-        self.waiting: deque[tuple[Trial, int]] = deque()
+        self.waiting = Queue(packing, engine.size)
         self.attempts: dict[int, list[Attempt]] = {}
-        self.elsewhere: list[tuple[Trial, int]] = []
+        self.elsewhere: list[Waiting] = []
         self.values: dict[str, float | None] = {}
         self.askers: dict[str, list[Proposal]] = {}
         self.counts: Counter[str] = Counter()
@@ -139,7 +155,7 @@ class _Driver:
         try:
             while self.busy and not stop.asked:
                 while self.waiting and self.engine.room() > 0:
-                    self.start(*self.waiting.popleft())
+                    self.start(self.waiting.take(sum(map(len, self.attempts.values())), self.engine.next_place()))
                 self.listen(_POLL_SECONDS)
                 self.observer.beat()
                 self.renew()
@@ -166,7 +182,7 @@ class _Driver:
                     self.askers[trial.key].append(proposal)
                 else:
                     self.askers[trial.key] = [proposal]
-                    self.waiting.append((trial, 1))
+                    self.waiting.add(trial)
 
     def extend(self, trials: Iterable[Trial]) -> None:
         """Add trials to the plan that were not known when the study began."""
@@ -179,24 +195,36 @@ class _Driver:
         for record in settled.values():
             self.reuse(record)
 
-    def start(self, trial: Trial, attempt: int) -> None:
-        """Hand a trial to the engine, unless another study of the store has trained it meanwhile, or trains it now."""
-        if not self.ledger.start(trial, attempt):
-            settled = self.ledger.settled([trial])
-            if settled:
-                self.reuse(settled[trial.key])
-                self.observer.reused(trial)
-                self.propose()
-            else:
-                self.elsewhere.append((trial, attempt))
+    def start(self, pack: list[Waiting]) -> None:
+        """Hand trials to the engine as one job, but for those that another study of the store has, or had, trained."""
+        begun = [waiting for waiting in pack if self.begin_trial(waiting)]
+        if not begun:
             return
         self.jobs += 1
-        self.attempts[self.jobs] = [Attempt(trial, attempt, 0, datetime.now(UTC))]
-        self.observer.started(trial)
-        variant = trial.variant
-        weights = weights_file(variant.spec, self.ledger.where, trial.key)
-        member = JobMember(variant.spec.model_dump_json(), trial.seed, weights)
-        self.engine.submit(Job(self.jobs, (member,), variant.fingerprint))
+        now = datetime.now(UTC)
+        self.attempts[self.jobs] = [
+            Attempt(each.trial, each.attempt, i, len(begun), now) for i, each in enumerate(begun)
+        ]
+        members = []
+        for waiting in begun:
+            trial, spec = waiting.trial, waiting.trial.variant.spec
+            self.observer.started(trial)
+            weights = weights_file(spec, self.ledger.where, trial.key)
+            members.append(JobMember(spec.model_dump_json(), trial.seed, weights))
+        self.engine.submit(Job(self.jobs, tuple(members), begun[0].trial.variant.fingerprint))
+
+    def begin_trial(self, waiting: Waiting) -> bool:
+        """Write that a trial is running, unless another study has settled it, or its driver runs it."""
+        if self.ledger.start(waiting.trial, waiting.attempt):
+            return True
+        settled = self.ledger.settled([waiting.trial])
+        if settled:
+            self.reuse(settled[waiting.trial.key])
+            self.observer.reused(waiting.trial)
+            self.propose()
+        else:
+            self.elsewhere.append(waiting)
+        return False
 
     def listen(self, timeout: float) -> None:
         """Take in what the engine says."""
@@ -212,30 +240,31 @@ class _Driver:
                 for attempt in attempts:
                     self.place(attempt, message)
             case Happened(number, event):
-                self.hear(number, event, attempts)
+                self.hear(number, attempts, event)
             case Done(number):
                 for attempt in attempts:
                     self.end(number, attempt, attempt.outcome())
-            case Broken(number):
-                for attempt in attempts:
-                    self.break_(attempt, message)
+            case Broken():
+                self.break_(attempts, message)
 
-    def hear(self, number: int, event: Event, attempts: Iterable[Attempt]) -> None:
-        """Take in what happened in the training of a job."""
+    def hear(self, number: int, attempts: list[Attempt], event: Event) -> None:
+        """Take in what training says of a job."""
         match event:
-            case Tick() as tick:
+            case Tick(step, train_loss):
                 for attempt in attempts:
-                    self.observer.moved(attempt.trial, tick.step, tick.train_loss[attempt.member])
-            case Point() as point:
-                self.check_metric(point)
+                    self.observer.moved(attempt.trial, step, train_loss[attempt.member])
+            case Point():
+                self.check_metric(event)
                 for attempt in attempts:
-                    self.ledger.add_point(attempt.trial, attempt.add(point))
-                    self.observer.measured(attempt.trial, point, attempt.member)
-            case Diverged() as diverged:
+                    self.ledger.add_point(attempt.trial, attempt.add(event))
+                    self.observer.measured(attempt.trial, event, attempt.member)
+            case Diverged(member):
                 for attempt in attempts:
-                    if attempt.member == diverged.member:
-                        attempt.diverged = diverged
+                    if attempt.member == member:
+                        attempt.diverged = event
                         self.end(number, attempt, attempt.outcome())
+            case Remark(text):
+                self.observer.say(text)
 
     def place(self, attempt: Attempt, message: Began | Again) -> None:
         """A trial has reached a worker, or lost it, and its engine brings it to another."""
@@ -247,15 +276,22 @@ class _Driver:
             attempt.worker = message.worker
         self.ledger.place(attempt.trial, attempt.worker, attempt.number)
 
-    def break_(self, attempt: Attempt, broken: Broken) -> None:
-        """A job broke: who lost its worker may have better luck; what a trial itself raises, it would raise again."""
-        if broken.trace or attempt.number >= _ATTEMPTS:
+    def break_(self, attempts: list[Attempt], broken: Broken) -> None:
+        """A job broke.
+
+        A pack may have been too large for the memory, or one of its members is at fault: it is split. Who lost its
+        worker alone may have better luck; what a trial itself raises, it would raise again.
+        """
+        together = attempts[0].together
+        alone = together == 1
+        if alone and (broken.trace or attempts[0].number >= _ATTEMPTS):
             failure = f"{broken.reason}\n{broken.trace}{broken.log}".strip()
-            self.end(broken.number, attempt, attempt.outcome(failure=failure))
+            self.end(broken.number, attempts[0], attempts[0].outcome(failure=failure))
             return
-        self.leave(broken.number, attempt)
-        self.waiting.appendleft((attempt.trial, attempt.number + 1))
-        self.observer.lost(attempt.trial, broken.reason)
+        for attempt in attempts:
+            self.leave(broken.number, attempt)
+            self.observer.lost(attempt.trial, broken.reason)
+        self.waiting.put_back([Waiting(attempt.trial, attempt.number + alone) for attempt in attempts], together)
 
     def check_metric(self, point: Point) -> None:
         """Hear at the first point, not after the last trial, that the objective is none of the task's metrics."""

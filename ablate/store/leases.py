@@ -12,11 +12,12 @@ from types import TracebackType
 from typing import Any, Self
 
 import psutil
-from sqlalchemy import Connection, Row, func, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, Row, func, select, type_coerce
 
 from ablate.errors import StudyBusyError
 from ablate.store.database import Database
-from ablate.store.tables import UtcDateTime, leases
+from ablate.store.records import TrialState
+from ablate.store.tables import UtcDateTime, leases, trials
 
 # A holder on another machine that gave no sign of life for so long is taken for dead.
 PATIENCE = timedelta(seconds=60)
@@ -120,6 +121,12 @@ def drop_abandoned(connection: Connection) -> int:
     if dead:
         connection.execute(leases.delete().where(leases.c.token.in_(dead)))
     return len(dead)
+
+
+def free(driver: ColumnElement[str]) -> ColumnElement[bool]:
+    """Of the row of a trial: that no living driver but this one runs it; a failed one is run by nobody."""
+    held = select(leases.c.token)
+    return (trials.c.state == TrialState.FAILED) | (trials.c.driver == driver) | trials.c.driver.not_in(held)
 
 
 def _now(connection: Connection) -> datetime:

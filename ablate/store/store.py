@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Insert, Row, bindparam, litera
 from ablate.errors import NotFoundError
 from ablate.store import queries
 from ablate.store.database import Database
-from ablate.store.leases import Lease, drop_abandoned
+from ablate.store.leases import Lease, drop_abandoned, free
 from ablate.store.records import (
     CurvePoint,
     Environment,
@@ -37,7 +37,7 @@ from ablate.store.rows import (
     study_variant_row,
     variant_row,
 )
-from ablate.store.tables import curves, environments, leases, studies, study_trials, study_variants, trials, variants
+from ablate.store.tables import curves, environments, studies, study_trials, study_variants, trials, variants
 
 # States of a trial that is over for good, and of one that may be run again.
 _SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)
@@ -244,7 +244,7 @@ class Store:
         with self._database.writing() as connection:
             drop_abandoned(connection)
             for chunk in queries.chunks(keys):
-                unfinished = trials.c.key.in_(chunk) & trials.c.state.in_(_UNSETTLED) & _free(literal(driver))
+                unfinished = trials.c.key.in_(chunk) & trials.c.state.in_(_UNSETTLED) & free(literal(driver))
                 forgotten += connection.execute(trials.delete().where(unfinished)).rowcount
                 gone = ~select(trials.c.key).where(trials.c.key == study_trials.c.trial_key).exists()
                 left = study_trials.c.trial_key.in_(chunk) & study_trials.c.state.in_(_UNSETTLED) & gone
@@ -413,10 +413,4 @@ class Store:
 
 def _replaceable(database: Database) -> ColumnElement[bool]:
     """Of the row of a trial: that another may be put in its place, by a driver that the other row names."""
-    return trials.c.state.in_(_UNSETTLED) & _free(database.insert(trials).excluded.driver)
-
-
-def _free(driver: ColumnElement[str]) -> ColumnElement[bool]:
-    """Of the row of a trial: that no living driver but this one runs it; a failed one is run by nobody."""
-    held = select(leases.c.token)
-    return (trials.c.state == TrialState.FAILED) | (trials.c.driver == driver) | trials.c.driver.not_in(held)
+    return trials.c.state.in_(_UNSETTLED) & free(database.insert(trials).excluded.driver)

@@ -52,7 +52,7 @@ def train(
         `Checkpoint` at the interval asked for, but not at the end.
     """
     with Pack(members, task, device) as pack:
-        yield from restore(pack, start) if start is not None else (pack.point(),)
+        yield from [pack.point()] if start is None else restore(pack, start)
         steps = members[0].variant.training.steps
         due = set(members[0].variant.training.evaluation_steps())
         last_tick, remark = time.monotonic(), ""
@@ -69,7 +69,9 @@ def train(
                 yield Remark(remark)
             if step in due:
                 yield pack.point()
-                yield from pack.diverged()  # a last step can leave weights whose validation loss is not finite
+                yield from pack.diverged()  # a step can leave weights whose validation loss is not finite
+                if not pack.alive:
+                    return
             elif time.monotonic() - last_tick >= _TICK_SECONDS:
                 last_tick = time.monotonic()
                 yield Tick(step, pack.last_loss())

@@ -184,7 +184,7 @@ class Pack:
             "optimizer": self._optimizer.state(),
             "counters": {name: getattr(self, name) for name in _COUNTERS},
             "by_place": {name: getattr(self, name) for name in _BY_PLACE},
-            "random": [stream.get_state() for stream in self._random()],
+            "random": [drawn.get_state() for drawn in self._random()],
         }
 
     def restore(self, state: State) -> None:
@@ -199,9 +199,9 @@ class Pack:
             setattr(self, name, state["counters"][name])
         for name in _BY_PLACE:
             getattr(self, name).copy_(state["by_place"][name])
-        if len(state["random"]) == len(self._random()):  # else it went on on another kind of device
-            for stream, saved in zip(self._random(), state["random"], strict=True):
-                stream.set_state(saved.cpu())
+        for drawn, saved in zip(self._random(), state["random"], strict=False):
+            if saved.shape == drawn.get_state().shape:  # else it goes on on another kind of device
+                drawn.set_state(saved.cpu())
 
     def _random(self) -> list[torch.Generator]:
         """The generators that dropout draws from."""

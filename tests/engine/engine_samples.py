@@ -47,8 +47,9 @@ def planner(folder: Path, **changes: object) -> Planner:
     return Planner(space(**changes), folder / "cache", lambda line: None)
 
 
-def measured(step: int, loss: float) -> Measured:
-    return Measured(step, 0.1 * step, 16 * step, 100.0 * step, [loss + 0.5], {"val_loss": [loss]})
+def measured(step: int, *losses: float) -> Measured:
+    train_loss = [loss + 0.5 for loss in losses]
+    return Measured(step, 0.1 * step, 16 * step, 100.0 * step, train_loss, {"val_loss": list(losses)})
 
 
 Script = Callable[[Job, int], Sequence[Message]]
@@ -57,8 +58,9 @@ Script = Callable[[Job, int], Sequence[Message]]
 
 def finish(job: Job, attempt: int) -> Sequence[Message]:
     """Every trial ends with a loss that depends on its seed alone."""
-    points = [Happened(job.number, measured(step, 3.0 - step + 0.1 * job.members[0].seed)) for step in (0, 1, 2)]
-    return [*points, Done(job.number)]
+    ends = [0.1 * member.seed for member in job.members]
+    points = [measured(step, *(3.0 - step + end for end in ends)) for step in (0, 1, 2)]
+    return [*(Happened(job.number, point) for point in points), Done(job.number)]
 
 
 def diverge(job: Job, attempt: int) -> Sequence[Message]:

@@ -237,7 +237,7 @@ def test_points_that_make_no_model_are_told_once(run: Run, folder: Path, rounds:
 
 
 def outcome_of(trial: Trial) -> TrialOutcome:
-    attempt = Attempt(trial, 1, 0, datetime.now(UTC))
+    attempt = Attempt(trial, 1, 0, 1, datetime.now(UTC))
     attempt.add(measured(2, 1.0 + 0.1 * trial.seed))
     return attempt.outcome()
 

@@ -138,6 +138,18 @@ def test_training_ends_when_everyone_has_left() -> None:
     assert points(events)[-1].step == 5
 
 
+def test_training_ends_when_a_validation_loss_is_the_first_that_is_not_finite() -> None:
+    class Ruined(RandomTokens):
+        def loss(self, outputs: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+            loss = super().loss(outputs, batch)
+            # sqrt has an infinite slope at 0: a finite loss with a gradient that is not.
+            return loss + (outputs.sum() * 0).abs().sqrt() if self.served[-1][1] == 3 else loss
+
+    events = run([member(0), member(1)], Ruined())
+    assert [(told.member, told.step) for told in divergences(events)] == [(0, 3), (1, 3)]
+    assert points(events)[-1].step == 3
+
+
 def test_only_who_came_to_the_end_is_kept_with_the_weights_of_a_single_run() -> None:
     members = mixed()
     kept: dict[int, torch.Tensor] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty
@@ -13,12 +14,12 @@ from typing import Any
 import ray
 from ray import tune
 
-from ablate.engine.base import Engine
+from ablate.engine.base import Engine, Place
 from ablate.engine.memory import trial_bytes
 from ablate.engine.plan import Plan
 from ablate.engine.ray.connect import connect, gpu_bytes, nodes, on_node
 from ablate.engine.ray.courier import Courier
-from ablate.engine.ray.seats import GIB, Seat, describe, seats
+from ablate.engine.ray.seats import GIB, Node, Seat, describe, seats
 from ablate.engine.ray.trainable import JobTrainable
 from ablate.engine.ray.tuning import Tuning
 from ablate.engine.worker import Broken, Done, Job, Message
@@ -44,6 +45,7 @@ class RayEngine(Engine):
         workers: How many jobs run at once; None: as many as fit.
         plugins: Files that every worker imports.
         name: Of the run in Ray's own views.
+        pack: The most trials that are trained together on a GPU.
     """
 
     def __init__(
@@ -55,11 +57,13 @@ class RayEngine(Engine):
         workers: int | None = None,
         plugins: tuple[str, ...] = (),
         name: str = "ablate",
+        pack: int = 1,
     ) -> None:
         self._cache = cache
         self._device = device
         self._resources = resources
         self._workers = workers
+        self._pack = pack
         self._plugins = tuple(str(Path(plugin).resolve()) for plugin in plugins)
         self._name = name
         self._tuning: Tuning | None = None
@@ -76,7 +80,7 @@ class RayEngine(Engine):
         """How many jobs the machines that are there now can train at once; at least one, for a cluster that grows."""
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._looked = time.monotonic()
-            self._seats = seats(self._resources, self._device, nodes(), self._needed, self._gpu_bytes)
+            self._seats = self._find_seats(nodes())
         fit = max(1, sum(self._seats.values()))
         return fit if self._workers is None else min(fit, self._workers)
 
@@ -89,7 +93,7 @@ class RayEngine(Engine):
         """See `Engine.admit`; by what is asked for each job, and the memory that the cost of the variants predicts."""
         self._needed = max((trial_bytes(trial.variant) for trial in plan.trials), default=0)
         there = nodes()
-        found = seats(self._resources, self._device, there, self._needed, self._gpu_bytes)
+        found = self._find_seats(there)
         if plan.trials and not any(found.values()):
             wanted = {name: amount for seat in found for name, amount in seat.needs}
             shown = [
@@ -106,13 +110,12 @@ class RayEngine(Engine):
                 remedy="Ask for less (`resources` in the space, --cpus, --gpus, --memory), or start such a machine.",
             )
         self._looked = 0.0
-        self._tuning = self._tune()
 
     def submit(self, job: Job) -> None:
         """See `Engine.submit`."""
         if self._tuning is None:
             self._tuning = self._tune()
-        seat = self._choose(len(job.members))
+        seat = self._next_seat()
         self._placed[job.number] = seat
         self._tuning.jobs.put(job, seat)
 
@@ -147,15 +150,19 @@ class RayEngine(Engine):
             ray.shutdown()
         self._scratch.cleanup()
 
-    def _choose(self, members: int) -> Seat:
-        """Packs sit on a GPU where there is one, single trials on processors while one is free."""
+    def next_place(self) -> Place:
+        """See `Engine.next_place`: on a GPU, where packs pay, as long as one is free."""
+        seat = self._next_seat()
+        return Place(seat.device, seat.memory)
+
+    def _next_seat(self) -> Seat:
+        """The kind of seat with the largest share of free ones; at equality one on a GPU."""
         self.size  # noqa: B018 - looks at the cluster if that was long ago
-        taken = list(self._placed.values())
-        free = {seat: count - taken.count(seat) for seat, count in self._seats.items()}
-        order = list(self._seats) if members > 1 else list(reversed(self._seats))
-        if members > 1:
-            return order[0]
-        return next((seat for seat in order if free[seat] > 0), max(order, key=lambda seat: free[seat]))
+        taken = Counter(self._placed.values())
+        return max(self._seats, key=lambda seat: 1 - taken[seat] / max(1, self._seats[seat]))
+
+    def _find_seats(self, there: list[Node]) -> dict[Seat, int]:
+        return seats(self._resources, self._device, there, self._needed, self._gpu_bytes, self._pack)
 
     def _tune(self) -> Tuning:
         here = on_node(ray.get_runtime_context().get_node_id())

@@ -39,12 +39,14 @@ class Seat:
         device: `cpu` or `cuda`.
         threads: Threads to train with.
         needs: Resource to amount, in Ray's words and units (memory in bytes).
+        memory: Bytes of the device that a job may take.
         labels: What a node must be labelled with.
     """
 
     device: str
     threads: int
     needs: tuple[tuple[str, float], ...]
+    memory: int
     labels: tuple[tuple[str, str], ...] = ()
 
     def request(self) -> PlacementGroupFactory:
@@ -63,7 +65,9 @@ class Seat:
         return min(fits, default=0)
 
 
-def seats(spec: ResourcesSpec, device: str, nodes: Iterable[Node], needed: int, gpu_bytes: int) -> dict[Seat, int]:
+def seats(
+    spec: ResourcesSpec, device: str, nodes: Iterable[Node], needed: int, gpu_bytes: int, pack: int = 1
+) -> dict[Seat, int]:
     """The kinds of seat that a cluster offers, and how many of each there are now. Those on GPUs come first.
 
     Args:
@@ -72,18 +76,25 @@ def seats(spec: ResourcesSpec, device: str, nodes: Iterable[Node], needed: int, 
         nodes: The machines.
         needed: Bytes that the largest trial is predicted to need.
         gpu_bytes: Memory of the smallest GPU; 0 if it is not known.
+        pack: The most trials that are trained together on a GPU.
     """
     nodes = list(nodes)
     memory = spec.memory * GIB if spec.memory is not None else needed + _WORKER_BYTES
     threads = max(1, int(spec.cpus))
     labels = tuple(sorted(spec.labels.items()))
-    common: dict[str, float] = {"CPU": spec.cpus, "memory": math.ceil(memory / 2**20) * 2**20, **spec.custom}
-    plain = Seat("cpu", threads, tuple(common.items()), labels)
+    rounded = math.ceil(memory / 2**20) * 2**20  # of few sizes, as actors are used again by jobs of one size
+    common: dict[str, float] = {"CPU": spec.cpus, "memory": rounded, **spec.custom}
+    plain = Seat("cpu", threads, tuple(common.items()), rounded, labels)
     with_gpu = [node for node in nodes if node.gpus > 0]
     if device == "cpu" or spec.gpus == 0 or (device == "auto" and not with_gpu):
         return {plain: sum(plain.count(node) for node in nodes)}
-    share = spec.gpus if spec.gpus is not None else _share(needed, gpu_bytes)
-    on_gpu = replace(plain, device="cuda", needs=tuple({**common, "GPU": share}.items()))
+    share = spec.gpus if spec.gpus is not None else _share(needed * pack, gpu_bytes)
+    on_gpu = replace(
+        plain,
+        device="cuda",
+        needs=tuple({**common, "GPU": share}.items()),
+        memory=int(gpu_bytes * min(1.0, share)) - _CUDA_BYTES,
+    )
     found = {on_gpu: sum(on_gpu.count(node) for node in with_gpu)}
     if device == "auto":
         found[plain] = sum(plain.count(node) for node in nodes if node.gpus == 0)
@@ -91,7 +102,7 @@ def seats(spec: ResourcesSpec, device: str, nodes: Iterable[Node], needed: int, 
 
 
 def _share(needed: int, gpu_bytes: int) -> float:
-    """The fraction of a GPU whose memory holds a trial; so that as many as fit, and no more, share one."""
+    """The fraction of a GPU whose memory holds a job; so that as many as fit, and no more, share one."""
     if gpu_bytes == 0:
         return 1.0
     together = max(1, gpu_bytes // (needed + _CUDA_BYTES))

@@ -189,18 +189,20 @@ class Tuning:
 
 def _name(trial: Trial) -> str:
     """How Ray's views and folders call a trial of Tune's."""
-    return f"job_{trial.config[JOB].number}"
+    return f"job_{trial.config[JOB].number}_{trial.trial_id}"
 
 
 def _why(trial: Trial) -> str:
     """What happened to the actor of a trial, in one sentence."""
     told = _error(trial)
-    if re.search(r"out of memory|OOM", told):
+    if re.search(r"low on memory|memory monitor|OutOfMemory", told):
         return "its worker was killed because its node ran out of memory"
     if re.search(r"node .* (died|dead|terminated)|node failure", told):
         return "its node died"
     lines = [line.strip() for line in told.splitlines() if line.strip()]
-    return "its worker died" if "ActorDiedError" in told or not lines else f"its worker failed: {lines[-1]}"
+    if "worker process has died" in told or not lines:
+        return "its worker died"
+    return f"its worker failed: {lines[-1]}"
 
 
 def _error(trial: Trial) -> str:
