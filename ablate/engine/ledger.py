@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ablate.engine.plan import Plan, Trial, Variant
 from ablate.store import Store
@@ -34,6 +34,7 @@ class Ledger:
         self._store = store
         self._study = study
         self._environment = environment
+        self._planned_before: frozenset[str] = frozenset()
 
     @property
     def where(self) -> str:
@@ -48,11 +49,12 @@ class Ledger:
         """
         names = {study.name for study in self._store.studies()}
         before = self._store.study(self._study).planned if self._study in names else ()
+        self._planned_before = frozenset(planned.key for planned in before)
         self._store.begin_study(
             _draft(plan), [_variant(variant) for variant in plan.variants], [_planned(trial) for trial in plan.trials]
         )
         self._store.forget_unfinished([trial.key for trial in plan.trials])
-        return len(self.settled(plan.trials).keys() - {planned.key for planned in before})
+        return len(self.settled(plan.trials).keys() - self._planned_before)
 
     def extend(self, trials: Iterable[Trial]) -> None:
         """Write trials that the design has thought of since the study began."""
@@ -62,10 +64,23 @@ class Ledger:
             self._store.plan_trials(self._study, [_planned(trial) for trial in added])
             self._store.forget_unfinished([trial.key for trial in added])
 
-    def settled(self, trials: Iterable[Trial]) -> dict[str, TrialRecord]:
-        """Those of the trials that need no training, by key, whoever trained them."""
+    def settled(self, trials: Iterable[Trial], *, pruned: bool = False) -> dict[str, TrialRecord]:
+        """Those of the trials that need no training, by key, whoever trained them.
+
+        Args:
+            trials: Of the plan.
+            pruned: Whether those count that this study has pruned in an earlier run.
+        """
         records = self._store.trials([trial.key for trial in trials])
-        return {key: record for key, record in records.items() if record.state in SETTLED}
+        return {
+            key: record
+            for key, record in records.items()
+            if record.state in SETTLED or (pruned and record.state is TrialState.PRUNED and key in self._planned_before)
+        }
+
+    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """The learning curves of trials, by key."""
+        return self._store.curves(keys)
 
     def start(self, trial: Trial) -> bool:
         """Write that a trial is running; False, and nothing is written, if another study has settled it meanwhile."""

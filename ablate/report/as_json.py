@@ -54,6 +54,7 @@ def studies_json(summaries: Iterable[StudySummary]) -> list[dict[str, Any]]:
             "planned": summary.planned,
             "finished": summary.finished,
             "diverged": summary.diverged,
+            "pruned": summary.pruned,
             "failed": summary.failed,
             "running": summary.running,
             "updated_at": summary.updated_at.isoformat(),

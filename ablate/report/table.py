@@ -80,7 +80,7 @@ def studies_table(summaries: Sequence[StudySummary], console: Console) -> Table:
     table.add_column(plain("besides"), no_wrap=True)
     table.add_column(plain("updated"), no_wrap=True)
     for summary in summaries:
-        besides = _counted({"running": summary.running, "diverged": summary.diverged, "failed": summary.failed}.items())
+        besides = _counted((what, getattr(summary, what)) for what in ("running", "diverged", "pruned", "failed"))
         table.add_row(
             plain(summary.name, "bold"),
             plain(summary.question),
@@ -136,6 +136,8 @@ class _Layout:
     def _objective(self, row: VariantRow) -> Text:
         if row.diverged:  # the mean of the seeds that survived would flatter the variant
             return plain("diverged", COLOURS["diverged"])
+        if row.pruned:
+            return plain("pruned", "dim")
         interval = row.metrics.get(self.metric)
         if interval is None:
             return plain(MISSING)
@@ -220,6 +222,8 @@ def groups(report: StudyReport) -> list[list[VariantRow]]:
 
 
 def _verdict(row: VariantRow) -> Text:
+    if row.pruned:
+        return plain(MISSING)
     if row.verdict is None:
         return plain("baseline" if not row.diverged else f"{len(row.diverged)} diverged", "dim")
     sentence = plain(row.verdict.sentence)

@@ -40,9 +40,11 @@ from ablate.store.rows import (
 )
 from ablate.store.tables import curves, environments, studies, study_trials, study_variants, trials, variants
 
-# States of a trial that is over for good, and of one that may be run again.
+# States of a trial that is over for good, of one that is to be run again, and of those that a new attempt may replace:
+# what one study has pruned another may train to its end.
 _SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)
 _UNSETTLED = (TrialState.RUNNING, TrialState.FAILED)
+_REPLACEABLE = (*_UNSETTLED, TrialState.PRUNED)
 # Databases limit the values in one statement, to 32,766 at least.
 _CHUNK = 5_000
 
@@ -73,7 +75,7 @@ class Store:
         self._database = database
         self._environment_ids: dict[str, int] = {}
         # Made once, as making them takes as long as running them.
-        self._put_trial_row = database.upsert(trials, where=trials.c.state.in_(_UNSETTLED))
+        self._put_trial_row = database.upsert(trials, where=trials.c.state.in_(_REPLACEABLE))
         self._put_points = database.upsert(curves)
         self._put_study_variants = database.upsert(study_variants, keep=["position"])
 
@@ -199,6 +201,8 @@ class Store:
     def forget_unfinished(self, keys: Sequence[str]) -> int:
         """Remove those of the trials that run (their driver is dead) or failed, so that they are run again.
 
+        Pruned ones stay.
+
         Returns:
             How many were removed.
         """
@@ -222,7 +226,7 @@ class Store:
             select(
                 study_trials.c.study_id,
                 func.count().label("planned"),
-                *(func.count().filter(trials.c.state == state).label(state) for state in (*_SETTLED, *_UNSETTLED)),
+                *(func.count().filter(trials.c.state == state).label(state) for state in (*_SETTLED, *_REPLACEABLE)),
             )
             .select_from(study_trials.outerjoin(trials, trials.c.key == study_trials.c.trial_key))
             .group_by(study_trials.c.study_id)
