@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ablate.engine.plan import Plan, Trial, Variant
@@ -38,6 +38,7 @@ class Ledger:
         self._study = lease.study
         self._driver = lease.token
         self._environment = environment
+        self._planned_before: frozenset[str] = frozenset()
 
     @property
     def where(self) -> str:
@@ -52,11 +53,12 @@ class Ledger:
         """
         names = {study.name for study in self._store.studies()}
         before = self._store.study(self._study).planned if self._study in names else ()
+        self._planned_before = frozenset(planned.key for planned in before)
         self._store.begin_study(
             _draft(plan), [_variant(variant) for variant in plan.variants], [_planned(trial) for trial in plan.trials]
         )
         self._store.forget_unfinished([trial.key for trial in plan.trials], self._driver)
-        return len(self.settled(plan.trials).keys() - {planned.key for planned in before})
+        return len(self.settled(plan.trials).keys() - self._planned_before)
 
     def extend(self, trials: Iterable[Trial]) -> None:
         """Write trials that the design has thought of since the study began."""
@@ -66,10 +68,23 @@ class Ledger:
             self._store.plan_trials(self._study, [_planned(trial) for trial in added])
             self._store.forget_unfinished([trial.key for trial in added], self._driver)
 
-    def settled(self, trials: Iterable[Trial]) -> dict[str, TrialRecord]:
-        """Those of the trials that need no training, by key, whoever trained them."""
+    def settled(self, trials: Iterable[Trial], *, pruned: bool = False) -> dict[str, TrialRecord]:
+        """Those of the trials that need no training, by key, whoever trained them.
+
+        Args:
+            trials: Of the plan.
+            pruned: Whether those count that this study has pruned in an earlier run.
+        """
         records = self._store.trials([trial.key for trial in trials])
-        return {key: record for key, record in records.items() if record.state in SETTLED}
+        return {
+            key: record
+            for key, record in records.items()
+            if record.state in SETTLED or (pruned and record.state is TrialState.PRUNED and key in self._planned_before)
+        }
+
+    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """The learning curves of trials, by key."""
+        return self._store.curves(keys)
 
     def start(self, trial: Trial, attempts: int) -> bool:
         """Write that a trial is running.

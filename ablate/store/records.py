@@ -108,9 +108,9 @@ class StudySummary:
     planned: int
     finished: int
     diverged: int
+    pruned: int
     failed: int
     running: int
-    pruned: int
     updated_at: datetime
 
 
@@ -178,8 +178,8 @@ class TrialOutcome:
     Attributes:
         metrics: Final metrics by name (`val_loss` ...); empty unless finished.
         steps: Optimiser steps done.
-        stopped_at: For a diverged trial, the step whose loss was not finite.
-        reason: For a diverged or failed trial, one sentence (a failed one: the traceback follows).
+        stopped_at: For a diverged trial, the step whose loss was not finite; for a pruned one, that at which it ended.
+        reason: For a diverged, pruned or failed trial, one sentence (a failed one: the traceback follows).
         data_fingerprint: Content hash of the tokenised data that it saw.
     """
 

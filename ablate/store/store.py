@@ -39,9 +39,11 @@ from ablate.store.rows import (
 )
 from ablate.store.tables import curves, environments, studies, study_trials, study_variants, trials, variants
 
-# States of a trial that is over for good, and of one that may be run again.
+# States of a trial that is over for good, of one that is to be run again, and of those that a new attempt may replace:
+# what one study has pruned another may train to its end.
 _SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)
 _UNSETTLED = (TrialState.RUNNING, TrialState.FAILED)
+_REPLACEABLE = (*_UNSETTLED, TrialState.PRUNED)
 # Databases limit the values in one statement, to 32,766 at least.
 _CHUNK = 5_000
 
@@ -237,6 +239,8 @@ class Store:
             keys: Of the trials.
             driver: Token of the lease that the caller holds. What another living driver runs is left alone.
 
+        Pruned ones stay.
+
         Returns:
             How many were removed.
         """
@@ -413,4 +417,4 @@ class Store:
 
 def _replaceable(database: Database) -> ColumnElement[bool]:
     """Of the row of a trial: that another may be put in its place, by a driver that the other row names."""
-    return trials.c.state.in_(_UNSETTLED) & free(database.insert(trials).excluded.driver)
+    return trials.c.state.in_(_REPLACEABLE) & free(database.insert(trials).excluded.driver)

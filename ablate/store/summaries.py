@@ -20,9 +20,9 @@ SUMMARIES = """
         count(planned.state) AS planned,
         count(*) FILTER (WHERE planned.state = 'finished') AS finished,
         count(*) FILTER (WHERE planned.state = 'diverged') AS diverged,
+        count(*) FILTER (WHERE planned.state = 'pruned') AS pruned,
         count(*) FILTER (WHERE planned.state = 'failed') AS failed,
         count(*) FILTER (WHERE planned.state = 'running') AS running,
-        count(*) FILTER (WHERE planned.state = 'pruned') AS pruned,
         studies.updated_at
     FROM studies LEFT JOIN study_trials AS planned ON planned.study_id = studies.id
     GROUP BY studies.id

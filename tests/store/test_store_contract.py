@@ -123,6 +123,21 @@ def test_a_failed_trial_can_be_run_again(store: Store) -> None:
     assert store.trial(failed.key).state is TrialState.FINISHED
 
 
+def test_a_pruned_trial_stays_until_it_is_trained_anew(store: Store) -> None:
+    begin(store)
+    pruned = outcome("baseline", 0, TrialState.PRUNED)
+    store.record_outcome(pruned, HERE)
+    assert store.forget_unfinished([pruned.key]) == 0
+    assert store.trial(pruned.key).state is TrialState.PRUNED
+    (summary,) = store.studies()
+    assert (summary.pruned, summary.finished, summary.diverged, summary.failed) == (1, 0, 0, 0)
+    start(store, "baseline", 0)
+    assert store.curves([pruned.key]) == {pruned.key: ()}
+    assert store.record_outcome(outcome("baseline", 0), HERE)
+    assert not store.record_outcome(pruned, HERE), "what has finished is not pruned"
+    assert store.trial(pruned.key).state is TrialState.FINISHED
+
+
 def test_unfinished_trials_are_forgotten_with_their_points(store: Store, location: str) -> None:
     begin(store, seeds=4)
     running = start(store, "baseline", 0)
