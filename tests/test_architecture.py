@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "designs": {"errors", "spec", "stats"},
     "drawing": {"errors", "spec"},
     "training": {"spec", "pack", "model", "tasks"},
-    "report": {"errors", "spec", "stats", "store"},
+    "report": {"errors", "spec", "designs", "stats", "store"},
     "engine": ANYTHING - DRIVERS - {"report"},
 }
 
