@@ -21,6 +21,9 @@ from ablate.store.records import StudyRecord
 MOST_TERMS = 1_500
 """Beyond so many effects only main effects are estimated."""
 
+CHOOSING = frozenset({"search", "simplify"})
+"""Designs that choose variants by the results of earlier ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class EffectRow:
@@ -32,7 +35,7 @@ class EffectRow:
             of the other switches; of an interaction, how much the effect of the first changes with the second.
         low: Lower bound of the two-sided 95 % t interval; None where nothing is left to see the noise from.
         high: Upper bound of the same.
-        aliases: Names of further effects that these trials cannot tell from it: the estimate is of their sum.
+        aliases: Names of further effects that these trials cannot tell from it: the estimate is of all of them.
     """
 
     settings: tuple[tuple[str, str], ...]
@@ -66,6 +69,7 @@ class StudyEffects:
         diverged: How many of these diverged.
         counted_as: The value that diverged trials counted as; None if none did.
         axes: Numeric axes along which the variants differ too; they are part of the noise.
+        chosen: Whether the design chose variants by results, so that settings that did well stand in more of them.
     """
 
     metric: str
@@ -81,6 +85,7 @@ class StudyEffects:
     diverged: int
     counted_as: float | None
     axes: tuple[str, ...]
+    chosen: bool
 
     def is_worse(self, change: float) -> bool:
         """Whether a change of the metric is for the worse."""
@@ -137,6 +142,7 @@ def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEff
         diverged=diverged,
         counted_as=worst if diverged else None,
         axes=tuple(factors.axes),
+        chosen=record.space.get("design", {}).get("kind") in CHOOSING,
     )
 
 

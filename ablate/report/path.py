@@ -232,6 +232,6 @@ def _reason(one: Candidate, kept: tuple[str, ...], cost: str, beam: int) -> str:
     if one.point.name in kept:
         return f"kept: {one.verdict.sentence.removeprefix('not needed: ')}"
     if one.acceptable:
-        cheaper = "one that saves more was" if beam == 1 else f"{len(kept)} that save more were"
+        cheaper = "one that costs less was" if beam == 1 else f"{len(kept)} that cost less were"
         return f"passed over: it could go, but {cheaper} kept ({cost})"
     return f"refused: {one.verdict.sentence}"

@@ -43,7 +43,7 @@ def test_each_round_says_what_was_tried_and_why() -> None:
     assert first["c"].kept
     assert first["c"].on_path
     assert first["c"].reason.startswith("kept: at most")
-    assert first["b"].reason == "passed over: it could go, but one that saves more was kept (parameters)"
+    assert first["b"].reason == "passed over: it could go, but one that costs less was kept (parameters)"
     assert first["d"].reason.startswith("refused: needed: worse by at least 0.9")
     assert {one.parent for one in path.rounds[1]} == {"c=off"}
     (last,) = path.rounds[-1]
