@@ -137,6 +137,7 @@ def _variant(variant: Variant) -> VariantRecord:
         settings=dict(variant.settings),
         spec=variant.spec.model_dump(mode="json"),
         parameters=variant.cost.parameters,
+        activation_bytes=variant.cost.activation_bytes,
     )
 
 

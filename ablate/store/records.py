@@ -36,6 +36,7 @@ class VariantRecord:
         settings: Switch name to setting name.
         spec: The full spec as plain JSON: keys `model`, `task`, `training`.
         parameters: Trainable parameters of the model.
+        activation_bytes: What one sequence keeps for the backward pass; None if an older version wrote the variant.
     """
 
     name: str
@@ -43,6 +44,7 @@ class VariantRecord:
     settings: dict[str, str]
     spec: dict[str, Any]
     parameters: int
+    activation_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,7 @@ variants = Table(
     Column("hash", String, primary_key=True),
     Column("spec", JSON, nullable=False),
     Column("parameters", BigInteger, nullable=False),
+    Column("activation_bytes", BigInteger),
 )
 
 study_variants = Table(
