@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ablate.designs.base import Proposal
+from ablate.designs.timed import TIMING_SEEDS
 from ablate.engine.attempt import Attempt
 from ablate.engine.base import Engine
 from ablate.engine.interrupt import StopRequest, stop_on_signal
@@ -242,6 +243,9 @@ class _Driver:
     def settle(self, key: str, metrics: dict[str, float]) -> None:
         """A trial is over: keep its value, and tell every proposal that asked for it."""
         self.values[key] = metrics.get(self.planner.space.objective.metric)
+        trial = self.trials[key]
+        if trial.seed in TIMING_SEEDS and (seconds := self.ledger.seconds_of_step(trial)) is not None:
+            self.planner.budget.time(trial.variant.hash, trial.seed, seconds)
         for proposal in self.askers.pop(key, ()):
             self.design.tell(proposal.point, proposal.seed, self.values[key])
 

@@ -75,7 +75,7 @@ class Display(Observer):
         """See `Observer.planned`."""
         left = [trial for trial in plan.trials if trial.key not in settled]
         self._metric = plan.space.objective.metric
-        self._name_width = max(len(variant.name) for variant in plan.variants)
+        self._name_width = max(len(variant.name) for variant in (*plan.variants, *plan.scouts))
         self._total = len(plan.trials)
         self._done = len(settled)
         self._left_flops = sum(trial.variant.flops for trial in left)
