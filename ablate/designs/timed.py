@@ -9,11 +9,9 @@ from pydantic import JsonValue
 
 from ablate.designs.base import Design, Point, Proposal
 from ablate.designs.scouting import ScoutingDesign
+from ablate.spec.seeds import TIMING_SEEDS
 
-TIMING_SEEDS = range(2000, 2003)
-"""Seeds of timing; tuning and designs have seeds below them."""
-
-TIMING_STEPS = 20
+TIMING_STEPS = 40
 """Steps of a timing trial; the first half warms up and is not counted."""
 
 _TRAINED = {"training.steps": TIMING_STEPS, "training.evaluations": 2}

@@ -13,9 +13,7 @@ from pydantic import JsonValue
 from ablate.designs.base import Design, Point, Proposal
 from ablate.designs.scouting import ScoutingDesign
 from ablate.spec.fairness import TuneSpec
-
-TUNING_SEEDS = 1000
-"""The first seed of tuning; designs have seeds below it."""
+from ablate.spec.seeds import TUNING_SEEDS
 
 
 def tuning_rank(results: Iterable[float | None], direction: Literal["minimize", "maximize"]) -> tuple[int, float]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
@@ -14,6 +13,7 @@ from ablate.designs.timed import no_matter, timing_point
 from ablate.engine.match import BACKWARD, Step, equal_parameters, equal_steps
 from ablate.spec.cost import Cost
 from ablate.spec.fairness import full_path
+from ablate.spec.paths import value_at
 from ablate.spec.resolver import Resolver
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
@@ -66,7 +66,7 @@ class Budget:
         """The tuned paths that do not change how long a step takes, as the space writes them."""
         spec = self._baseline_spec
         paths = [path for path in self._tuned_paths if no_matter(full_path(path))]
-        return {path: _value_at(spec.model_dump(mode="json"), full_path(path)) for path in paths}
+        return {path: value_at(spec.model_dump(mode="json"), full_path(path)) for path in paths}
 
     def time(self, digest: str, seed: int, seconds: float) -> None:
         """Take in how many seconds a step took of the timing trial of this content hash."""
@@ -127,7 +127,3 @@ class Budget:
         spec = self._spec_of(timing_point(point, self.written)) if self._match.equal == "seconds" else None
         timed = self._timed.get(self._resolver.content_hash(spec), {}) if spec is not None else {}
         return statistics.median(timed.values()) if timed else None
-
-
-def _value_at(plain: Any, path: str) -> Any:
-    return functools.reduce(lambda here, name: here[name], path.split("."), plain)

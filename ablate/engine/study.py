@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ablate.designs.base import Proposal
-from ablate.designs.timed import TIMING_SEEDS
 from ablate.engine.attempt import Attempt
 from ablate.engine.base import Engine
 from ablate.engine.interrupt import StopRequest, stop_on_signal
@@ -24,6 +23,7 @@ from ablate.engine.plan import Plan, Planner, Trial, make_plan
 from ablate.engine.weights import weights_files
 from ablate.engine.worker import Broken, Done, Happened, Job, Message
 from ablate.errors import SpaceError, StoreError, StudyBusyError
+from ablate.spec.seeds import TIMING_SEEDS
 from ablate.store import Store
 from ablate.store.leases import Lease
 from ablate.store.records import Environment, TrialOutcome, TrialRecord, TrialState

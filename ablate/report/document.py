@@ -7,10 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ablate.report.fairness import fairness_lines
 from ablate.report.findings import Findings
 from ablate.report.numbers import MISSING, fixed, percent, times
 from ablate.report.study import StudyReport, VariantRow
-from ablate.report.table import groups, legend, shared_decimals, steps_to_baseline
+from ablate.report.table import (
+    axis_title,
+    groups,
+    legend,
+    shared_decimals,
+    steps_to_baseline,
+    tuned_cells,
+    tuned_titles,
+)
 from ablate.store.records import Environment, TrialState
 
 
@@ -83,6 +92,7 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
     sections = [
         Section("Answer", (Paragraph(" ".join(report.answer)),)),
         Section("Ablation table", (_table(report), Paragraph(legend(report, "±")))),
+        *_fairness(report),
     ]
     if pictures:
         sections.append(Section("Figures", tuple(pictures)))
@@ -96,15 +106,16 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
 
 def _table(report: StudyReport) -> Grid:
     decimals = shared_decimals(report)
-    titles = ("variant", "parameters", "change", "seeds", report.metric, "difference", "verdict", "steps", "speed")
-    rows = tuple(tuple(_cells(row, report.metric, decimals) for row in group) for group in groups(report))
+    tuned, metric, axis = tuned_titles(report), report.metric, axis_title(report)
+    titles = ("variant", "parameters", "change", *tuned, "seeds", metric, "difference", "verdict", axis, "speed")
+    rows = tuple(tuple(_cells(row, report, decimals) for row in group) for group in groups(report))
     return Grid(titles, rows, frozenset({0, titles.index("verdict")}))
 
 
-def _cells(row: VariantRow, metric: str, decimals: int) -> tuple[str, ...]:
+def _cells(row: VariantRow, report: StudyReport, decimals: int) -> tuple[str, ...]:
     objective, difference = "diverged" if row.diverged else MISSING, MISSING
     # As in the table of a terminal, the seeds that survived stand for no mean when others diverged.
-    if not row.diverged and (found := row.metrics.get(metric)):
+    if not row.diverged and (found := row.metrics.get(report.metric)):
         objective = fixed(found.mean, decimals) + _half_width(found.low, found.high, decimals)
     if not row.diverged and (paired := row.difference):
         difference = fixed(paired.difference, decimals, sign=True) + _half_width(paired.low, paired.high, decimals)
@@ -112,6 +123,7 @@ def _cells(row: VariantRow, metric: str, decimals: int) -> tuple[str, ...]:
         row.name,
         f"{row.parameters:,}",
         percent(row.parameter_change),
+        *tuned_cells(report, row),
         f"{len(row.finished)}/{len(row.planned)}",
         objective,
         difference,
@@ -119,6 +131,11 @@ def _cells(row: VariantRow, metric: str, decimals: int) -> tuple[str, ...]:
         steps_to_baseline(row),
         times(row.relative_speed),
     )
+
+
+def _fairness(report: StudyReport) -> Iterator[Section]:
+    if lines := fairness_lines(report.tuning, report.matching, report.metric):
+        yield Section("Fair comparison", (Items(lines),))
 
 
 def _half_width(low: float | None, high: float | None, decimals: int) -> str:
@@ -170,7 +187,7 @@ def _commit(environment: Environment) -> str:
 
 
 def _cost(findings: Findings) -> Iterator[Block]:
-    cost, report = findings.cost, findings.report
+    cost, scouting, report = findings.cost, findings.scouting, findings.report
     others = [f"{n} {state.value}" for state, n in report.progress.items() if n and state is not TrialState.FINISHED]
     ended = ", ".join([f"{report.progress[TrialState.FINISHED]} of {report.planned} trials finished", *others])
     yield Paragraph(
@@ -178,6 +195,11 @@ def _cost(findings: Findings) -> Iterator[Block]:
         f"tokens and {cost.flops:.3g} FLOP, evaluation left out. Trials that another study of the same store had "
         "trained before are counted too."
     )
+    if scouting.trials:
+        yield Paragraph(
+            f"Besides, {scouting.trials} trials tuned or timed others: {scouting.seconds:,.0f} s of training, "
+            f"{scouting.tokens:.3g} tokens and {scouting.flops:.3g} FLOP."
+        )
     rows = tuple(
         (name, str(of.trials), f"{of.seconds:,.1f}", f"{of.tokens:.3g}", f"{of.flops:.3g}")
         for name, of in findings.cost_of.items()

@@ -13,7 +13,9 @@ def render(findings: Findings, place: Place) -> str:
     """Strict JSON with stable keys."""
     record = findings.report.record
     plain = study_json(findings.report) | {
-        "cost": asdict(findings.cost) | {"variants": {name: asdict(of) for name, of in findings.cost_of.items()}},
+        "cost": asdict(findings.cost)
+        | {"variants": {name: asdict(of) for name, of in findings.cost_of.items()}}
+        | {"scouting": asdict(findings.scouting)},
         "environments": [asdict(environment) for environment in findings.environments],
         "data": list(findings.data),
         "space": record.space,
