@@ -127,6 +127,32 @@ def test_resumed_by_telling_and_in_any_order(spec: dict[str, Any]) -> None:
         assert plain(asked) == plain(whole)
 
 
+def test_verdicts_keep_their_error_rates() -> None:
+    """At the worst truth, a variant worse by exactly the margin, each word is false at most once in twenty.
+
+    All rates are equally good, so that what is chosen is chosen by noise alone, as in real trials with a small grid.
+    """
+    draw, studies, margin = random.Random(5), 2000, 0.1
+    words: Counter[str] = Counter()
+    for _ in range(studies):
+        design = TunedDesign(
+            DesignSpec.parse({"kind": "leave_one_out", "seeds": 4}).build(a_context({"a": ("on", "off")})),
+            TuneSpec.model_validate({LR: [1, 2, 3], "seeds": 2}),
+            "minimize",
+        )
+        values: dict[str, dict[int, float]] = {}
+        while proposals := design.ask():
+            for proposal in proposals:
+                value = draw.gauss(margin if proposal.point.name.startswith("a=off") else 0.0, 0.1)
+                design.tell(proposal.point, proposal.seed, value)
+                if not proposal.point.scouts:
+                    values.setdefault(proposal.point.name, {})[proposal.seed] = value
+        words[judge(values["a=off"], values[BASELINE], margin=margin, direction="minimize").word] += 1
+    for word in ("needed", "not needed"):
+        assert words[word] / studies <= 0.05 + 2.58 * math.sqrt(0.05 * 0.95 / studies), words
+        assert words[word] / studies >= 0.03, words  # nor is it cautious: the level is used
+
+
 def test_the_choice_never_hangs_on_compared_seeds() -> None:
     """Whatever the compared seeds give, the choice is the same."""
     spec = {"kind": "leave_one_out", "seeds": 2}
