@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
@@ -94,7 +95,8 @@ class TuneSpec(Spec):
                     assert found[0] is not None
                     (_, told), *_ = describe(found[0])
                     rule = f"the baseline makes no model with it: {told}"
-                    raise refusal((path, index), value, rule, "Give a path that exists and values that fit it.")
+                    # What was found, the inner sentence says.
+                    raise refusal((path, index), {}, rule, "Give a path that exists and values that fit it.")
 
 
 class MatchSpec(Spec):
@@ -143,7 +145,9 @@ class MatchSpec(Spec):
 
 def _check_values(path: str, values: object) -> None:
     if not isinstance(values, (list, tuple)):
-        raise refusal((path,), values, f"`{path}` is tuned over a list of values", "List at least two values.")
+        near = difflib.get_close_matches(path, [_SEEDS], n=1)
+        remedy = f"Did you mean `{_SEEDS}`?" if near else "List at least two values."
+        raise refusal((path,), values, f"`{path}` is tuned over a list of values", remedy)
     if len(values) < 2:
         rule = f"`{path}` is tuned over at least two values, and here {'is' if values else 'are'} {len(values)}"
         raise refusal((path,), list(values), rule, "List more, or set the value where it stands and leave it out here.")

@@ -80,8 +80,9 @@ class Display(Observer):
         self._done = len(settled)
         self._left_flops = sum(trial.variant.flops for trial in left)
         self._begin = time.monotonic()
+        after = f" and {len(plan.later)} after them" if plan.later else ""
         self.say(
-            f"{plan.space.name}: {plural(len(plan.variants), 'variant')}, {plural(self._total, 'trial')}, "
+            f"{plan.space.name}: {plural(len(plan.variants), 'variant')}, {plural(self._total, 'trial')}{after}, "
             f"{scaled(plan.flops)}FLOP, {plural(workers, 'worker')}"
         )
         if plan.invalid:
