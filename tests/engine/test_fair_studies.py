@@ -13,6 +13,7 @@ import pytest
 from engine_samples import ENVIRONMENT, Script, ScriptedEngine, planner
 from rich.console import Console
 
+from ablate.commands.validate import validate
 from ablate.engine.forecast import forecast
 from ablate.engine.observer import Observer
 from ablate.engine.plan import make_plan
@@ -263,3 +264,13 @@ def test_the_plan_counts_tuning_and_what_follows(store: Store, folder: Path) -> 
     assert "18 trials of 9 variants tune or time these first" in text
     assert "24 trials, 24 of them to train" in text
     assert "0-1" in text
+
+
+def test_validate_says_what_is_tuned_and_matched(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = planner(folder, tune=TUNE, match="flops").space
+    (folder / "sample.yaml").write_text(json.dumps(made.model_dump(mode="json")))
+    validate("sample.yaml")
+    told = " ".join(capsys.readouterr().out.split())
+    assert told == (
+        "sample.yaml is a valid space: 3 points, each with 2 seeds, tuned over 3 values first, at equal flops."
+    )
