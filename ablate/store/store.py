@@ -316,7 +316,7 @@ class Store:
             select(variants, study_variants.c.name, study_variants.c.settings)
             .outerjoin(study_variants, study_variants.c.variant_hash == variants.c.hash)
             .where(variants.c.hash == digest)
-            .order_by(study_variants.c.study_id)
+            .order_by(study_variants.c.study_id, study_variants.c.position)
         )
         with self._database.reading() as connection:
             row = connection.execute(query).mappings().first()
