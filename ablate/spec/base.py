@@ -44,6 +44,9 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
+    value_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields that decide values alone, initial ones or those of the optimiser, and nothing of the graph."""
+
     @model_validator(mode="before")
     @classmethod
     def _know_keys_and_numbers(cls, value: Any) -> Any:
@@ -56,6 +59,11 @@ class Spec(BaseModel):
     def canonical(self) -> Any:
         """Plain JSON that two equal specs share: defaults left out, `kind` kept."""
         return {name: _plain(value, _canonical_below) for name, value in self._written()}
+
+    def structure(self) -> Any:
+        """Plain JSON that two specs share whose graphs differ in values alone: all but the fields in `value_fields`."""
+        names = (name for name in type(self).model_fields if name not in self.value_fields)
+        return {name: _plain(getattr(self, name), lambda spec: spec.structure()) for name in names}
 
     def editable(self) -> dict[str, Any]:
         """Plain JSON to set paths in, which can be validated again; specs below stay as they are.

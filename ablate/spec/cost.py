@@ -5,6 +5,9 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, fields
 
+BYTES = 4
+"""Of a number in single precision."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -40,6 +43,11 @@ class Cost:
     def flops(self) -> int:
         """All arithmetic of the forward pass, every operation counted as one."""
         return self.multiplications + self.additions + self.divisions + self.exponentiations
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes kept for the backward pass, in single precision."""
+        return BYTES * self.activations
 
 
 _counts = operator.attrgetter(*(field.name for field in fields(Cost)))

@@ -238,6 +238,19 @@ class ModelSpec(Spec):
         plain["layers"] = runs
         return plain
 
+    def structure(self) -> Any:
+        """As any spec, layer by layer."""
+        plain = super().structure()
+        for name in ("depth", "exceptions", "pattern", *(() if self.decoder is not None else ("block",))):
+            del plain[name]
+        plain["layers"] = [block.structure() for block in self.blocks]
+        return plain
+
+    @property
+    def fusable(self) -> bool:
+        """Whether trials of this model can be members of one pack: every mixer keeps the pack axis apart."""
+        return all(mixer.pack_aware for _, mixer, _, _ in self._mixers())
+
     @property
     def _a_family(self) -> str:
         return f"{'an' if self.family.startswith('e') else 'a'} {self.family}"
