@@ -138,7 +138,7 @@ def _training(folder: Path) -> Iterator[Row]:
             self.ends.append((time.perf_counter(), _processor(), outcome.seconds))
 
     watch = Watch()
-    space = grid_space(folder / "texts", seeds=5, sides=(2, 2, 2, 1))
+    space = grid_space(folder / "texts", seeds=2, sides=(2, 2, 2, 2))
     ablate.run(space, store=folder / "run.db", workers=1, device="cpu", cache=folder / "cache", observer=watch)
     pairs = zip(watch.ends[1:], watch.ends, strict=False)
     taken = [
