@@ -6,6 +6,7 @@ The big store is made once and kept in the folder for temporary files.
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import statistics
@@ -85,8 +86,10 @@ def _starting(folder: Path) -> Iterator[Row]:
 
 
 def _planning(folder: Path) -> Iterator[Row]:
+    from ablate.cli import GARBAGE
     from ablate.engine.plan import Planner, make_plan
 
+    gc.set_threshold(GARBAGE)  # as the command does
     space = grid_space(folder / "texts")
     taken = []
     for _ in range(3):
