@@ -82,19 +82,20 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
     report = findings.report
     sections = [
         Section("Answer", (Paragraph(" ".join(report.answer)),)),
-        Section("Ablation table", (_table(report), Paragraph(legend(report, "±")))),
+        Section("Ablation table", (ablation_table(report), Paragraph(legend(report, "±")))),
     ]
     if pictures:
         sections.append(Section("Figures", tuple(pictures)))
     if report.claims:
-        sections.append(Section("Claims", (_claims(report),)))
+        sections.append(Section("Claims", (claims_table(report),)))
     sections.append(Section("Environment", (Items(tuple(_environments(findings))),)))
     sections.append(Section("Cost", tuple(_cost(findings))))
     sections.append(Section("How to reproduce", tuple(_reproduction(findings))))
     return Document(report.record.question or report.record.name, tuple(sections))
 
 
-def _table(report: StudyReport) -> Grid:
+def ablation_table(report: StudyReport) -> Grid:
+    """The table of a study, a row for each variant: baseline, then switch by switch, then the rest."""
     decimals = shared_decimals(report)
     titles = ("variant", "parameters", "change", "seeds", report.metric, "difference", "verdict", "steps", "speed")
     rows = tuple(tuple(_cells(row, report.metric, decimals) for row in group) for group in groups(report))
@@ -125,7 +126,8 @@ def _half_width(low: float | None, high: float | None, decimals: int) -> str:
     return "" if low is None or high is None else f" ± {fixed((high - low) / 2, decimals)}"
 
 
-def _claims(report: StudyReport) -> Grid:
+def claims_table(report: StudyReport) -> Grid:
+    """What became of the claims of a study, with their evidence."""
     rows = tuple(
         (
             claim.id,
