@@ -45,6 +45,11 @@ def variant_looks(record: StudyRecord) -> dict[str, Look]:
     return looks | {name: look(index) for index, name in enumerate(others)}
 
 
+def on_paper(colour: str) -> str:
+    """The tone for light pages of a colour of a look."""
+    return dict(zip((*_DARK, _BASELINE[True]), (*_LIGHT, _BASELINE[False]), strict=True)).get(colour, colour)
+
+
 def look(index: int) -> Look:
     """The look of the thing with this number: seven colours, then the same with another dash and mark."""
     colours = _DARK if dark() else _LIGHT

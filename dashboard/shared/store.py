@@ -11,7 +11,7 @@ import streamlit as st
 
 from ablate.report import StudyReport, read_study
 from ablate.report.findings import Findings, read_findings
-from ablate.store import Store, StudySummary, open_store
+from ablate.store import CurvePoint, Store, StudySummary, TrialRecord, TrialState, open_store
 from ablate.terminal.dashboard import OPTIONS
 
 _FRESH = 1.0
@@ -101,3 +101,14 @@ def findings(study: str) -> Findings:
         NotFoundError: There is no such study, or none of its trials has ended.
     """
     return _findings(str(options()["store"]), study, stamp(study))
+
+
+def moves(trial: TrialRecord) -> bool:
+    """Whether its curve may still grow."""
+    return trial.state is TrialState.RUNNING
+
+
+@st.cache_resource(show_spinner=False, max_entries=64)
+def settled_curves(keys: tuple[str, ...]) -> dict[str, tuple[CurvePoint, ...]]:
+    """The curves of trials that are over, by key."""
+    return store().curves(keys)
