@@ -27,8 +27,14 @@ from ablate.store import Environment, PlannedTrial, StudyDraft, TrialState, Vari
 _HERE = Environment({"python": "3.12.1", "torch": "2.13.0"}, "cpu: AMD EPYC, 2 cores", "lab", "0f" * 20, True, "ablate")
 _BEGUN = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 _DATA = content_hash("data")
-_TRIAL = "INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_POINT = "INSERT INTO curves VALUES (?, ?, ?, ?, ?, ?, ?)"
+_TRIAL = (
+    "INSERT INTO trials (key, variant_hash, seed, state, metrics, steps, seconds, tokens, flops, stopped_at, reason,"
+    " data_fingerprint, started_at, finished_at, environment_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_POINT = (
+    "INSERT INTO curves (trial_key, step, seconds, tokens, flops, train_loss, val_loss) VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+_STATE = "UPDATE study_trials SET state = ? WHERE trial_key = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +133,11 @@ def _fill(path: Path, plan: _Plan, variants: list[VariantRecord], planned: list[
         curves += [(trial.key, *row) for row in rows]
     curves.sort(key=lambda row: row[:2])
     connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA synchronous = OFF")
     connection.execute("BEGIN")
     connection.executemany(_TRIAL, trials)
     connection.executemany(_POINT, curves)
+    connection.executemany(_STATE, [(trial[3], trial[0]) for trial in trials])
     connection.execute("COMMIT")
     connection.close()
 

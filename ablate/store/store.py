@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from itertools import groupby
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Column, Connection, Row, Select, func, select
+from sqlalchemy import Connection, Row, bindparam, select
 
 from ablate.errors import NotFoundError
+from ablate.store import queries
 from ablate.store.database import Database
 from ablate.store.leases import Lease
 from ablate.store.records import (
@@ -29,13 +29,11 @@ from ablate.store.records import (
     VariantRecord,
 )
 from ablate.store.rows import (
-    POINT_COLUMNS,
     environment_row,
     outcome_row,
     point_rows,
     study_trial_row,
     study_variant_row,
-    trial_record,
     variant_row,
 )
 from ablate.store.tables import curves, environments, studies, study_trials, study_variants, trials, variants
@@ -74,6 +72,7 @@ class Store:
         self._environment_ids: dict[str, int] = {}
         # Made once, as making them takes as long as running them.
         self._put_trial_row = database.upsert(trials, where=trials.c.state.in_(_UNSETTLED))
+        self._put_state = study_trials.update().where(study_trials.c.trial_key == bindparam("ended"))
         self._put_points = database.upsert(curves)
         self._put_study_variants = database.upsert(study_variants, keep=["position"])
 
@@ -117,7 +116,7 @@ class Store:
         """
         now = datetime.now(UTC)
         values = asdict(draft) | {"updated_at": now}
-        with self._database.writing() as connection:
+        with self._database.writing(alone=study_trials) as connection:
             connection.execute(
                 self._database.insert(studies)
                 .values(values | {"created_at": now})
@@ -128,7 +127,7 @@ class Store:
             connection.execute(study_variants.delete().where(study_variants.c.study_id == study))
             self._put_variants(connection, study, variants)
             self._put_planned(connection, study, planned)
-            return _study_record(connection, self._study_row(connection, draft.name))
+            return queries.study_record(connection, self._study_row(connection, draft.name))
 
     def add_variants(self, study: str, variants: Sequence[VariantRecord]) -> None:
         """Add variants to a study, after those it has; one with the name of an older one takes its place.
@@ -145,7 +144,7 @@ class Store:
         Raises:
             NotFoundError: There is no such study.
         """
-        with self._database.writing() as connection:
+        with self._database.writing(alone=study_trials) as connection:
             self._put_planned(connection, self._touch(connection, study), planned)
 
     def record_started(
@@ -204,44 +203,19 @@ class Store:
         """
         forgotten = 0
         with self._database.writing() as connection:
-            for chunk in _chunks(keys):
+            for chunk in queries.chunks(keys):
                 unfinished = trials.c.key.in_(chunk) & trials.c.state.in_(_UNSETTLED)
                 forgotten += connection.execute(trials.delete().where(unfinished)).rowcount
+                left = study_trials.c.trial_key.in_(chunk) & study_trials.c.state.in_(_UNSETTLED)
+                connection.execute(study_trials.update().where(left).values(state=TrialState.WAITING))
         return forgotten
 
     # Reading.
 
     def studies(self) -> list[StudySummary]:
         """All studies with how many of their trials are in which state, the latest first."""
-        variant_counts = (
-            select(study_variants.c.study_id, func.count().label("variants"))
-            .group_by(study_variants.c.study_id)
-            .subquery()
-        )
-        trial_counts = (
-            select(
-                study_trials.c.study_id,
-                func.count().label("planned"),
-                *(func.count().filter(trials.c.state == state).label(state) for state in (*_SETTLED, *_UNSETTLED)),
-            )
-            .select_from(study_trials.outerjoin(trials, trials.c.key == study_trials.c.trial_key))
-            .group_by(study_trials.c.study_id)
-            .subquery()
-        )
-        counts = [column for column in (*variant_counts.c, *trial_counts.c) if column.name != "study_id"]
-        query = (
-            select(
-                studies.c.name,
-                studies.c.question,
-                studies.c.updated_at,
-                *(func.coalesce(column, 0).label(column.name) for column in counts),
-            )
-            .outerjoin(variant_counts, variant_counts.c.study_id == studies.c.id)
-            .outerjoin(trial_counts, trial_counts.c.study_id == studies.c.id)
-            .order_by(studies.c.updated_at.desc(), studies.c.name)
-        )
         with self._database.reading() as connection:
-            return [StudySummary(**row) for row in connection.execute(query).mappings()]
+            return queries.summaries(connection)
 
     def study(self, name: str) -> StudyRecord:
         """One study with its variants and planned trials.
@@ -250,13 +224,12 @@ class Store:
             NotFoundError: There is no such study; the message names the nearest.
         """
         with self._database.reading() as connection:
-            return _study_record(connection, self._study_row(connection, name))
+            return queries.study_record(connection, self._study_row(connection, name))
 
     def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
         """The trials of these keys that the store holds, by key, in the order of the keys."""
         with self._database.reading() as connection:
-            rows = _chunked(connection, keys, lambda chunk: select(trials).where(trials.c.key.in_(chunk)))
-            found = _trial_records(connection, list(rows))
+            found = queries.trials_of_keys(connection, keys)
         return {key: found[key] for key in keys if key in found}
 
     def trial(self, prefix: str) -> TrialRecord:
@@ -267,7 +240,7 @@ class Store:
         """
         query = select(trials).where(trials.c.key.startswith(prefix, autoescape=True)).order_by(trials.c.key).limit(3)
         with self._database.reading() as connection:
-            found = _trial_records(connection, list(connection.execute(query)))
+            found = queries.trial_records(connection, list(connection.execute(query)))
         if not found:
             near = self._keys_near(prefix)
             raise NotFoundError(
@@ -310,17 +283,7 @@ class Store:
         """The learning curves of these trials, by key, by step; empty for a trial without points."""
         points: dict[str, tuple[CurvePoint, ...]] = dict.fromkeys(keys, ())
         with self._database.reading() as connection:
-            rows = _chunked(
-                connection,
-                list(points),
-                lambda chunk: (
-                    select(curves.c.trial_key, *POINT_COLUMNS)
-                    .where(curves.c.trial_key.in_(chunk))
-                    .order_by(curves.c.trial_key, curves.c.step)
-                ),
-            )
-            for key, group in groupby(rows, key=lambda row: str(row[0])):
-                points[key] = tuple(CurvePoint(*row[1:]) for row in group)
+            points.update(queries.points_of_keys(connection, list(points)))
         return points
 
     def _keys_near(self, prefix: str) -> list[str]:
@@ -357,7 +320,7 @@ class Store:
     def _put_variants(self, connection: Connection, study: int, added: Sequence[VariantRecord]) -> None:
         if not added:
             return
-        first = _next_position(connection, study, study_variants.c.study_id, study_variants.c.position)
+        first = queries.next_position(connection, study, study_variants.c.study_id, study_variants.c.position)
         connection.execute(
             self._database.insert(variants).on_conflict_do_nothing(), [variant_row(variant) for variant in added]
         )
@@ -369,11 +332,18 @@ class Store:
     def _put_planned(self, connection: Connection, study: int, added: Sequence[PlannedTrial]) -> None:
         if not added:
             return
-        first = _next_position(connection, study, study_trials.c.study_id, study_trials.c.position)
+        first = queries.next_position(connection, study, study_trials.c.study_id, study_trials.c.position)
         connection.execute(
             self._database.insert(study_trials).on_conflict_do_nothing(),
             [study_trial_row(study, position, planned) for position, planned in enumerate(added, first)],
         )
+        for chunk in queries.chunks([planned.key for planned in added]):
+            known = select(trials.c.state).where(trials.c.key == study_trials.c.trial_key)
+            connection.execute(
+                study_trials.update()
+                .where(study_trials.c.study_id == study, study_trials.c.trial_key.in_(chunk), known.exists())
+                .values(state=known.scalar_subquery())
+            )
 
     def _put_trial(self, row: dict[str, Any], curve: Sequence[CurvePoint], environment: Environment) -> bool:
         """Write a trial and its curve in place of an unsettled one; False, and nothing written, if it is settled."""
@@ -381,6 +351,7 @@ class Store:
         with self._database.writing() as connection:
             if not connection.execute(self._put_trial_row, row).rowcount:
                 return False
+            connection.execute(self._put_state, {"ended": row["key"], "state": row["state"]})
             connection.execute(curves.delete().where(curves.c.trial_key == row["key"]))
             if curve:
                 connection.execute(self._put_points, point_rows(row["key"], curve))
@@ -395,48 +366,3 @@ class Store:
                 query = select(environments.c.id).where(environments.c.hash == row["hash"])
                 self._environment_ids[row["hash"]] = connection.execute(query).scalar_one()
         return self._environment_ids[row["hash"]]
-
-
-def _study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
-    variant_columns = (study_variants.c.name, study_variants.c.settings, variants)
-    variant_rows = connection.execute(
-        select(*variant_columns)
-        .join(variants, variants.c.hash == study_variants.c.variant_hash)
-        .where(study_variants.c.study_id == row.id)
-        .order_by(study_variants.c.position)
-    )
-    planned_rows = connection.execute(
-        select(study_trials.c.trial_key, study_trials.c.variant, study_trials.c.seed)
-        .where(study_trials.c.study_id == row.id)
-        .order_by(study_trials.c.position)
-    )
-    return StudyRecord(
-        **row._mapping,
-        variants=tuple(VariantRecord(**variant) for variant in variant_rows.mappings()),
-        planned=tuple(PlannedTrial(*planned) for planned in planned_rows),
-    )
-
-
-def _trial_records(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, TrialRecord]:
-    ids = sorted({row.environment_id for row in rows if row.environment_id is not None})
-    found = _chunked(connection, ids, lambda chunk: select(environments).where(environments.c.id.in_(chunk)))
-    environment = {row.id: Environment(**row.content) for row in found}
-    return {row.key: trial_record(row, environment) for row in rows}
-
-
-def _next_position(connection: Connection, study: int, owner: Column[int], position: Column[int]) -> int:
-    last = connection.execute(select(func.max(position)).where(owner == study)).scalar()
-    return 0 if last is None else last + 1
-
-
-def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(values), _CHUNK):
-        yield values[start : start + _CHUNK]
-
-
-def _chunked(
-    connection: Connection, values: Sequence[Any], query: Callable[[Sequence[Any]], Select[Any]]
-) -> Iterator[Any]:
-    """The rows of a query, asked for some values at a time."""
-    for chunk in _chunks(values):
-        yield from connection.execute(query(chunk))

@@ -21,7 +21,7 @@ def test_a_new_store_is_empty(store: Store) -> None:
     assert store.studies() == []
     assert store.trials([digest("x")]) == {}
     assert store.curves([digest("x")]) == {digest("x"): ()}
-    assert store.schema_version == "0001"
+    assert store.schema_version == "0002"
 
 
 def test_a_study_comes_back_in_the_order_of_its_design(store: Store) -> None:
