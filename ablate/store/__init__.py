@@ -8,6 +8,7 @@ from ablate.late import late
 from ablate.store.records import (
     CurvePoint,
     Environment,
+    Mark,
     PlannedTrial,
     StudyDraft,
     StudyRecord,
@@ -27,6 +28,7 @@ __all__ = [
     "CurvePoint",
     "Environment",
     "Lease",
+    "Mark",
     "PlannedTrial",
     "Store",
     "StudyDraft",

@@ -1,4 +1,4 @@
-"""Makes `assets/store_v2.db`, a store of schema 0002, through the public API. Run once; later schemas get their own.
+"""Makes `assets/store_v3.db`, a store of schema 0003, through the public API. Run once; later schemas get their own.
 
 python tests/store/make_asset.py
 """
@@ -14,7 +14,7 @@ from ablate.store import TrialState, open_store
 
 def main() -> None:
     """Write one study of two variants: two trials are over, one runs, one waits."""
-    path = Path(__file__).parent / "assets" / "store_v2.db"
+    path = Path(__file__).parent / "assets" / "store_v3.db"
     with open_store(path) as store:
         variants = [variant("baseline", norm="rms"), variant("no_norm", norm="none")]
         trials = [planned(name, seed) for seed in (0, 1) for name in ("baseline", "no_norm")]
