@@ -7,9 +7,10 @@ import streamlit as st
 
 from ablate.errors import NotFoundError
 from ablate.report.overview import Overview, read_overview
-from ablate.store import StudySummary
+from ablate.store import Mark, StudySummary
 from shared.exports import export, table_files
 from shared.frame import STUDY, link, no_study_yet
+from shared.marks import edit_mark
 from shared.numbers import arithmetic, duration, parameters
 from shared.store import LIVE, complete, stamp, store, studies
 from shared.text import escape
@@ -30,13 +31,14 @@ def show() -> None:
         no_study_yet()
         st.fragment(_await_first, run_every=LIVE)()
         return
-    search, states = st.columns([1, 1])
+    search, states, stars = st.columns([4, 4, 1], vertical_alignment="bottom")
     words = search.text_input(
         "Search", key="find", bind="query-params", placeholder="words of a name or a question, or a tag", live=True
     )
     state = states.segmented_control("State", STATES, default="all", key="state", bind="query-params", required=True)
+    starred = stars.toggle("Starred", key="starred", bind="query-params")
     running = any(not complete(study) for study in found)
-    st.fragment(_table, run_every=LIVE if running else None)(str(words or ""), str(state))
+    st.fragment(_table, run_every=LIVE if running else None)(str(words or ""), str(state), starred)
 
 
 def _await_first() -> None:
@@ -47,8 +49,10 @@ def _await_first() -> None:
         return
 
 
-def _table(words: str, state: str) -> None:
-    shown = [study for study in studies() if _fits(study, words, state)]
+def _table(words: str, state: str, starred: bool) -> None:
+    marks = store().marks.all("study")
+    shown = [study for study in studies() if _fits(study, marks.get(study.name, Mark()), words, state)]
+    shown = [study for study in shown if not starred or marks.get(study.name, Mark()).starred]
     st.caption(f"{len(shown):,} of {len(studies()):,} studies, the latest first")
     pages = -(-len(shown) // PAGE)
     page = 1
@@ -58,7 +62,7 @@ def _table(words: str, state: str) -> None:
     if not rows:
         st.info("No study fits. Search for less.")
         return
-    table = pd.DataFrame([_row(study) for study in rows])
+    table = pd.DataFrame([_row(study, marks.get(study.name, Mark())) for study in rows])
     picked = st.dataframe(
         table,
         key="studies",
@@ -68,7 +72,7 @@ def _table(words: str, state: str) -> None:
         column_config={
             "progress": st.column_config.ProgressColumn("progress", min_value=0, max_value=1, format="percent"),
             "updated": st.column_config.DatetimeColumn("updated", format="YYYY-MM-DD HH:mm"),
-            "question": st.column_config.TextColumn(width="large"),
+            "question": st.column_config.TextColumn(width="medium"),
         },
         placeholder="-",
         alt=f"Studies with their state, progress, best and simplest variant and cost; {len(rows)} rows",
@@ -79,8 +83,8 @@ def _table(words: str, state: str) -> None:
     export(table_files("studies", table), "studies")
 
 
-def _fits(study: StudySummary, words: str, state: str) -> bool:
-    said = f"{study.name} {study.question}".casefold()
+def _fits(study: StudySummary, mark: Mark, words: str, state: str) -> bool:
+    said = f"{study.name} {study.question} {' '.join(mark.tags)}".casefold()
     if not all(word in said for word in words.casefold().split()):
         return False
     return {
@@ -109,10 +113,11 @@ def state_of(study: StudySummary) -> str:
     return "running" if study.running else "failed trials" if study.failed else "waiting"
 
 
-def _row(study: StudySummary) -> dict[str, object]:
+def _row(study: StudySummary, mark: Mark) -> dict[str, object]:
     overview = _overview(study.name, stamp(study.name))
     ended = study.finished + study.diverged
     return {
+        "★": "★" * mark.starred,
         "study": study.name,
         "question": study.question,
         "state": state_of(study),
@@ -125,6 +130,7 @@ def _row(study: StudySummary) -> dict[str, object]:
         "cost": duration(overview.seconds),
         "left": duration(overview.seconds_left) if not complete(study) else None,
         "updated": study.updated_at,
+        "tags": ", ".join(mark.tags),
     }
 
 
@@ -149,6 +155,7 @@ def _details(study: StudySummary) -> None:
         )  # fmt: skip
         if study.diverged or study.failed:
             st.warning(f"{study.diverged} trials diverged, {study.failed} failed. The answer says where and why.")
+        edit_mark("study", study.name)
         with st.container(horizontal=True):
             for page, label in (("answer", "Answer"), ("curves", "Curves"), ("compare", "Compare"), ("trial", "Trial")):
                 link(page, label, **{STUDY: study.name})
