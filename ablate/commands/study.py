@@ -7,6 +7,18 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from ablate.commands.cluster_options import (
+    AddressOption,
+    CheckpointOption,
+    CpusOption,
+    EngineOption,
+    GpusOption,
+    LabelOption,
+    MemoryOption,
+    ResourceOption,
+    StorageOption,
+    with_options,
+)
 from ablate.commands.exits import FAILED, INTERRUPTED
 from ablate.commands.loading import load_space, read
 from ablate.commands.options import (
@@ -44,6 +56,15 @@ def study(
     cache: CacheOption = None,
     plugin: PluginOption = None,
     json_: JsonOption = False,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    cpus: CpusOption = None,
+    gpus: GpusOption = None,
+    memory: MemoryOption = None,
+    resource: ResourceOption = None,
+    label: LabelOption = None,
+    checkpoint_every: CheckpointOption = None,
+    storage: StorageOption = None,
 ) -> int:
     """Train what a space asks for and answer its question.
 
@@ -57,6 +78,16 @@ def study(
 
     most = pack_size(pack)
     space = load_space(file, plugin, data)
+    resources = with_options(
+        space.resources,
+        resource,
+        label,
+        cpus=cpus,
+        gpus=gpus,
+        memory=memory,
+        checkpoint_every=checkpoint_every,
+        storage=storage,
+    )
     console = make_console(stderr=json_)
     with Display(console) as display:
         result = run(
@@ -68,6 +99,9 @@ def study(
             cache=cache,
             plugins=tuple(plugin or ()),
             observer=display,
+            engine=engine,
+            address=address,
+            resources=resources,
             pack=most,
         )
     if json_:

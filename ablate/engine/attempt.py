@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ablate.engine.plan import Trial
-from ablate.store.records import CurvePoint, TrialOutcome, TrialState
+from ablate.store.records import CurvePoint, TrialOutcome, TrialState, WorkerRecord
 from ablate.training.events import Diverged, Point
 
 
@@ -25,6 +25,7 @@ class Attempt:
         metrics: Its validation metrics at the last point of the curve.
         diverged: Set as soon as its loss is not finite.
         pruned_at: The step at which its design ended it; None if it did not.
+        worker: Where it trains; None before it has reached a worker.
     """
 
     trial: Trial
@@ -36,6 +37,13 @@ class Attempt:
     metrics: dict[str, float] = field(default_factory=dict)
     diverged: Diverged | None = None
     pruned_at: int | None = None
+    worker: WorkerRecord | None = None
+
+    def begin_again(self) -> None:
+        """Its engine has it begun once more; what it has told so far is told again."""
+        self.number += 1
+        self.curve.clear()
+        self.worker = None
 
     def add(self, point: Point) -> CurvePoint:
         """Lengthen the curve by a point of training."""

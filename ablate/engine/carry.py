@@ -12,6 +12,7 @@ from ablate.engine.weights import keeper
 from ablate.engine.worker import Broken, Done, Happened, Job, Message
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
+from ablate.training.events import State
 from ablate.training.loop import train
 from ablate.training.members import Member
 
@@ -29,12 +30,16 @@ class Carrier:
         self._device = device
         self._tasks: dict[tuple[str, str], Task] = {}
 
-    def carry_out(self, job: Job, stopped: Callable[[], Sequence[int]]) -> Iterator[Message]:
+    def carry_out(
+        self, job: Job, stopped: Callable[[], Sequence[int]], start: State | None = None, save_every: int = 0
+    ) -> Iterator[Message]:
         """Train a job. Whatever its trials raise becomes a `Broken` message.
 
         Args:
             job: The pack.
             stopped: Asked after every step: members, counted from 0, that are to leave; each is told once.
+            start: Of a `Checkpoint` of this job, to go on from.
+            save_every: Steps between checkpoints; 0: none.
 
         Yields:
             `Happened` for each event of training, then `Done` or `Broken`.
@@ -42,7 +47,8 @@ class Carrier:
         try:
             members = [Member(VariantSpec.model_validate_json(member.variant), member.seed) for member in job.members]
             task = self._task(members[0].variant, job.fingerprint)
-            for event in train(members, task, self._device, keeper(job, members), stopped):
+            keep = keeper(job, members)
+            for event in train(members, task, self._device, keep, stopped, start=start, save_every=save_every):
                 yield Happened(job.number, event)
         except Exception as error:  # whatever a trial raises is that trial's failure, not that of who carries it out
             sentence = str(error).strip().splitlines() or [""]

@@ -60,7 +60,7 @@ class LocalEngine(Engine):
         pinned: bool = True,
     ) -> None:
         self._cache = cache
-        self._device = device
+        self.device = device
         self._threads = threads
         self._plugins = plugins
         self._pinned = pinned and device == "cpu"
@@ -84,7 +84,7 @@ class LocalEngine(Engine):
 
     def admit(self, plan: Plan) -> None:
         """See `Engine.admit`; by the memory that the cost of the variants predicts."""
-        check_memory(plan, self.size, self._device)
+        check_memory(plan, self.size, self.device)
 
     def submit(self, job: Job) -> None:
         """See `Engine.submit`; a worker is started at the first job that needs it."""

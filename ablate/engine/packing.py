@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ablate.engine.base import Place
 from ablate.engine.memory import free_bytes, trial_bytes
 from ablate.engine.plan import Trial, Variant
 from ablate.training.members import pack_key
@@ -15,7 +16,7 @@ _CPU_FLOPS = 1.5e9
 """Arithmetic of a step of a pack up to which a larger pack gains on a CPU core: below it Python and the dispatch of
 operations take a good part of the time, above it arithmetic does, and packs only spoil the caches (benchmarks/packs.py
 prints the figures)."""
-_MOST = {"cpu": 16, "cuda": 64}
+MOST = {"cpu": 16, "cuda": 64}
 """The largest pack by itself."""
 _MEMORY_SHARE = 0.8
 """Of free memory, for what the prediction leaves out; a pack that does not fit after all is split."""
@@ -33,12 +34,12 @@ class Packing:
     most: int | None = None
     device: str = "cpu"
 
-    def size(self, variant: Variant, memory: float) -> int:
-        """How many trials like this one make a pack, in `memory` bytes."""
-        size = self.most or _MOST[self.device]
-        if self.most is None and self.device == "cpu":
+    def size(self, variant: Variant, place: Place) -> int:
+        """How many trials like this one make a pack at a place."""
+        size = self.most or MOST[place.device]
+        if self.most is None and place.device == "cpu":
             size = min(size, int(_CPU_FLOPS * variant.spec.training.steps / variant.flops))
-        return max(1, min(size, int(memory * _MEMORY_SHARE / trial_bytes(variant))))
+        return max(1, min(size, int(place.memory * _MEMORY_SHARE / trial_bytes(variant))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Queue:
     """By pack key, after a pack of it broke."""
     _keys: dict[str, str | None] = field(default_factory=dict)
     """Pack key by content hash of the variant."""
-    _memory: float | None = None
+    _place: Place | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -74,6 +75,10 @@ class Queue:
         """A trial that the design asks for."""
         self._waiting.append(Waiting(trial))
 
+    def extend(self, trials: Iterable[Waiting]) -> None:
+        """Trials that could not begin yet."""
+        self._waiting.extend(trials)
+
     def put_back(self, trials: Sequence[Waiting], size: int) -> None:
         """Trials that are to be tried again before all others, after a pack of `size` broke: in packs of half of it."""
         key = self._key(trials[0].trial)
@@ -81,16 +86,23 @@ class Queue:
             self._limits[key] = size // 2
         self._waiting.extendleft(reversed(trials))
 
-    def take(self, running: int = 0) -> list[Waiting]:
+    def take(self, running: int = 0, place: Place | None = None) -> list[Waiting]:
         """The next pack: the trial that has waited longest, and others that it can be trained with.
 
-        No pack is larger than a worker's fair share of all that waits and of the trials that are `running`.
+        No pack is larger than a worker's fair share of all that waits and of the trials that are running.
+
+        Args:
+            running: How many trials run.
+            place: Where the pack is to run; None: on the device of `packing`, here.
         """
         first = self._waiting.popleft()
         key = self._key(first.trial)
         if key is None or first.attempt > 1:  # it may have been what its worker died of
             return [first]
-        size = min(self._size(first.trial.variant, key), math.ceil((len(self._waiting) + 1 + running) / self.workers))
+        size = min(
+            self._size(first.trial.variant, key, place or self._here()),
+            math.ceil((len(self._waiting) + 1 + running) / self.workers),
+        )
         pack = [first]
         if size > 1:
             others: deque[Waiting] = deque()
@@ -100,12 +112,16 @@ class Queue:
             self._waiting = others
         return pack
 
-    def _size(self, variant: Variant, key: str) -> int:
-        if self._memory is None:
-            # Workers share the memory of a machine; on GPUs each has its own.
-            self._memory = free_bytes(self.packing.device) / (self.workers if self.packing.device == "cpu" else 1)
-        size = self.packing.size(variant, self._memory)
+    def _size(self, variant: Variant, key: str, place: Place) -> int:
+        size = self.packing.size(variant, place)
         return min(size, self._limits.get(key, size))
+
+    def _here(self) -> Place:
+        """A worker of this machine: workers share its memory; on GPUs each has its own."""
+        if self._place is None:
+            device = self.packing.device
+            self._place = Place(device, free_bytes(device) / (self.workers if device == "cpu" else 1))
+        return self._place
 
     def _key(self, trial: Trial) -> str | None:
         variant = trial.variant

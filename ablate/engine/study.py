@@ -22,15 +22,18 @@ from ablate.engine.observer import Observer
 from ablate.engine.packing import Packing, Queue, Waiting
 from ablate.engine.plan import Plan, Planner, Trial, make_plan
 from ablate.engine.weights import weights_file
-from ablate.engine.worker import Broken, Done, Happened, Job, JobMember, Message
+from ablate.engine.worker import Again, Began, Broken, Done, Happened, Job, JobMember, Message
 from ablate.errors import SpaceError, StoreError, StudyBusyError
+from ablate.spec.seeds import TIMING_SEEDS
 from ablate.store import Store
 from ablate.store.leases import Lease
 from ablate.store.records import Environment, TrialOutcome, TrialRecord, TrialState
-from ablate.training.events import Diverged, Point, Remark, Tick
+from ablate.training.events import Diverged, Event, Point, Remark, Tick
 
 _POLL_SECONDS = 0.1
 _RENEW_SECONDS = 10.0
+_LOOK_SECONDS = 2.0
+"""How often trials that another study's driver runs are looked at."""
 _ATTEMPTS = 2
 """How often a trial is begun whose worker dies."""
 
@@ -91,7 +94,7 @@ def run_study(
     plan = make_plan(planner)
     engine.admit(plan)
     with store.lease(study) as lease, stop_on_signal() as stop:
-        driver = _Driver(planner, Ledger(store, study, environment), engine, observer, lease, packing)
+        driver = _Driver(planner, Ledger(store, lease, environment), engine, observer, lease, packing)
         driver.begin(plan)
         driver.run(stop)
     counts = driver.counts
@@ -111,7 +114,8 @@ def run_study(
 class _Driver:
     """The state of one run of a study.
 
-    A trial is in one of three places: it waits, it is attempted, or it is over and the design has been told.
+    A trial is in one of four places: it waits, it is attempted, another study's driver runs it, or it is over and the
+    design has been told.
     """
 
     def __init__(
@@ -127,14 +131,16 @@ class _Driver:
         self.trials: dict[str, Trial] = {}
         self.waiting = Queue(packing, engine.size)
         self.attempts: dict[int, list[Attempt]] = {}
+        self.elsewhere: list[Waiting] = []
         self.counts: Counter[str] = Counter()
         self.jobs = 0
         self.renewed = time.monotonic()
+        self.looked = time.monotonic()
 
     @property
     def busy(self) -> bool:
         """Whether there is anything left to train."""
-        return bool(self.waiting or self.attempts)
+        return bool(self.waiting or self.attempts or self.elsewhere)
 
     def begin(self, plan: Plan) -> None:
         """Write the study and its plan, and see what is done already."""
@@ -151,10 +157,11 @@ class _Driver:
         try:
             while self.busy and not stop.asked:
                 while self.waiting and self.engine.room() > 0:
-                    self.start(self.waiting.take(sum(map(len, self.attempts.values()))))
+                    self.start(self.waiting.take(sum(map(len, self.attempts.values())), self.engine.next_place()))
                 self.listen(_POLL_SECONDS)
                 self.observer.beat()
                 self.renew()
+                self.look_elsewhere()
             self.listen(0.0)  # a trial that ended while we were asked to stop is finished work
         except StudyBusyError:
             self.attempts.clear()  # another driver has taken the study over, and runs its trials now
@@ -186,8 +193,8 @@ class _Driver:
             self.reuse(record)
 
     def start(self, pack: list[Waiting]) -> None:
-        """Hand trials to the engine as one job, but for those that another study of the store has trained meanwhile."""
-        begun = [waiting for waiting in pack if self.begin_trial(waiting.trial)]
+        """Hand trials to the engine as one job, but for those that another study of the store has, or had, trained."""
+        begun = [waiting for waiting in pack if self.begin_trial(waiting)]
         if not begun:
             return
         self.jobs += 1
@@ -203,13 +210,17 @@ class _Driver:
             members.append(JobMember(spec.model_dump_json(), trial.seed, weights))
         self.engine.submit(Job(self.jobs, tuple(members), begun[0].trial.variant.fingerprint))
 
-    def begin_trial(self, trial: Trial) -> bool:
-        """Write that a trial is running; if another study has settled it, take it as it is."""
-        if self.ledger.start(trial):
+    def begin_trial(self, waiting: Waiting) -> bool:
+        """Write that a trial is running, unless another study has settled it, or its driver runs it."""
+        if self.ledger.start(waiting.trial, waiting.attempt):
             return True
-        self.reuse(self.ledger.settled([trial])[trial.key])
-        self.observer.reused(trial)
-        self.propose()
+        settled = self.ledger.settled([waiting.trial])
+        if settled:
+            self.reuse(settled[waiting.trial.key])
+            self.observer.reused(waiting.trial)
+            self.propose()
+        else:
+            self.elsewhere.append(waiting)
         return False
 
     def listen(self, timeout: float) -> None:
@@ -222,30 +233,49 @@ class _Driver:
         """Take in one message about a job of which a member at least is still attempted."""
         attempts = list(self.attempts[message.number])
         match message:
-            case Happened(event=Tick() as tick):
+            case Began() | Again():
                 for attempt in attempts:
-                    self.observer.moved(attempt.trial, tick.step, tick.train_loss[attempt.member])
-            case Happened(event=Point() as point):
-                self.check_metric(point)
-                for attempt in attempts:
-                    self.ledger.add_point(attempt.trial, attempt.add(point))
-                    self.observer.measured(attempt.trial, point, attempt.member)
-                    if self.dialogue.unwanted(attempt):
-                        attempt.pruned_at = point.step
-                        self.engine.stop(message.number, attempt.member)
-                        self.end(message.number, attempt, attempt.outcome())
-            case Happened(number, event=Diverged() as diverged):
-                for attempt in attempts:
-                    if attempt.member == diverged.member:
-                        attempt.diverged = diverged
-                        self.end(number, attempt, attempt.outcome())
+                    self.place(attempt, message)
+            case Happened(number, event):
+                self.hear(number, attempts, event)
             case Done(number):
                 for attempt in attempts:
                     self.end(number, attempt, attempt.outcome())
-            case Happened(event=Remark() as remark):
-                self.observer.say(remark.text)
             case Broken():
                 self.break_(attempts, message)
+
+    def hear(self, number: int, attempts: list[Attempt], event: Event) -> None:
+        """Take in what training says of a job."""
+        match event:
+            case Tick(step, train_loss):
+                for attempt in attempts:
+                    self.observer.moved(attempt.trial, step, train_loss[attempt.member])
+            case Point():
+                self.check_metric(event)
+                for attempt in attempts:
+                    self.ledger.add_point(attempt.trial, attempt.add(event))
+                    self.observer.measured(attempt.trial, event, attempt.member)
+                    if self.dialogue.unwanted(attempt):
+                        attempt.pruned_at = event.step
+                        self.engine.stop(number, attempt.member)
+                        self.end(number, attempt, attempt.outcome())
+            case Diverged(member):
+                for attempt in attempts:
+                    if attempt.member == member:
+                        attempt.diverged = event
+                        self.end(number, attempt, attempt.outcome())
+            case Remark(text):
+                self.observer.say(text)
+
+    def place(self, attempt: Attempt, message: Began | Again) -> None:
+        """A trial has reached a worker, or lost it, and its engine brings it to another."""
+        if isinstance(message, Again):
+            attempt.begin_again()
+            self.observer.lost(attempt.trial, message.reason)
+            self.observer.started(attempt.trial)
+        else:
+            attempt.worker = message.worker
+        self.ledger.place(attempt.trial, attempt.worker, attempt.number)
 
     def break_(self, attempts: list[Attempt], broken: Broken) -> None:
         """A job broke.
@@ -283,18 +313,32 @@ class _Driver:
 
     def end(self, number: int, attempt: Attempt, outcome: TrialOutcome) -> None:
         """Store how a trial ended, tell it on, and take what the design asks for next."""
-        self.ledger.end(outcome)
+        self.ledger.end(outcome, attempt.worker)
         self.leave(number, attempt)
         self.counts["trained" if outcome.state is TrialState.FINISHED else outcome.state.value] += 1
         self.observer.ended(attempt.trial, outcome)
+        self.time(attempt.trial)
         self.dialogue.end(outcome, attempt.trial.variant.spec.training.steps, watched=True)
         self.propose()
 
     def reuse(self, record: TrialRecord) -> None:
         """Take a trial as the store has it."""
         self.counts["reused" if record.state is TrialState.FINISHED else record.state.value] += 1
-        steps = self.trials[record.key].variant.spec.training.steps
-        self.dialogue.end(record, steps, watched=False)
+        trial = self.trials[record.key]
+        self.time(trial)
+        self.dialogue.end(record, trial.variant.spec.training.steps, watched=False)
+
+    def time(self, trial: Trial) -> None:
+        """Let the planner know what a step of a trial took that was trained to measure just that."""
+        if trial.seed in TIMING_SEEDS and (seconds := self.ledger.seconds_of_step(trial)) is not None:
+            self.planner.budget.time(trial.variant.hash, trial.seed, seconds)
+
+    def look_elsewhere(self) -> None:
+        """Try trials again, now and then, that another study's driver ran: it may have ended them, or itself."""
+        if self.elsewhere and time.monotonic() - self.looked > _LOOK_SECONDS:
+            self.waiting.extend(self.elsewhere)
+            self.elsewhere.clear()
+            self.looked = time.monotonic()
 
     def renew(self) -> None:
         """Give a sign of life now and then, so that the study stays ours."""

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ablate.engine.cores import pin
+from ablate.store.records import WorkerRecord
 from ablate.training.events import Event
 
 
@@ -57,6 +58,25 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class Began:
+    """A job has reached a worker."""
+
+    number: int
+    worker: WorkerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A job lost its worker, and its engine has it begun again, or gone on from its last checkpoint.
+
+    All of its curve that counts is told again.
+    """
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Happened:
     """A training event of a job."""
 
@@ -88,7 +108,7 @@ class Broken:
     log: str = ""
 
 
-Message = Happened | Done | Broken
+Message = Began | Again | Happened | Done | Broken
 """What an engine passes on to the driver."""
 
 # glibc returns large blocks to the system at every free and asks for them again at the next step; kept, an eager run
@@ -115,18 +135,21 @@ def work(
     import torch
 
     from ablate.engine.carry import Carrier
+    from ablate.engine.environment import this_worker
     from ablate.plugins import load_plugin
 
     torch.set_num_threads(threads)
     for plugin in plugins:
         load_plugin(plugin)
     carrier = Carrier(Path(cache), torch.device(device))
+    here = this_worker(device)
     pipe.send(Ready())
     try:
         while True:
             job: Job | Stop = pipe.recv()
             if isinstance(job, Stop):
                 continue  # its job has ended meanwhile
+            pipe.send(Began(job.number, here))
             for message in carrier.carry_out(job, partial(_stopped, pipe, job.number)):
                 pipe.send(message)
     except (EOFError, BrokenPipeError, ConnectionResetError):

@@ -36,6 +36,7 @@ class VariantRecord:
         settings: Switch name to setting name.
         spec: The full spec as plain JSON: keys `model`, `task`, `training`.
         parameters: Trainable parameters of the model.
+        activation_bytes: What one sequence keeps for the backward pass; None if an older version wrote the variant.
     """
 
     name: str
@@ -43,6 +44,7 @@ class VariantRecord:
     settings: dict[str, str]
     spec: dict[str, Any]
     parameters: int
+    activation_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,21 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """A process that trains.
+
+    Attributes:
+        host: Name of its machine.
+        device: As in `Environment`.
+        pid: Its number there.
+    """
+
+    host: str
+    device: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
 class TrialOutcome:
     """What a driver writes when a trial ended.
 
@@ -187,7 +204,12 @@ class TrialOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A trial as the store holds it (its curve is read apart)."""
+    """A trial as the store holds it (its curve is read apart).
+
+    Attributes:
+        attempts: How often it was begun by the driver that wrote it.
+        worker: Where it trains or trained; None before it has reached a worker, or if that was not recorded.
+    """
 
     key: str
     variant_hash: str
@@ -204,3 +226,20 @@ class TrialRecord:
     started_at: datetime | None
     finished_at: datetime | None
     environment: Environment | None
+    attempts: int = 1
+    worker: WorkerRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What stands beside one study or trial.
+
+    Attributes:
+        starred: Whether it has a star.
+        tags: Short words to find it by, in the order of the alphabet.
+        note: Free text.
+    """
+
+    starred: bool = False
+    tags: tuple[str, ...] = ()
+    note: str = ""

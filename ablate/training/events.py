@@ -6,6 +6,7 @@ Lists run over all K members with which the pack began; for one that has left th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,4 +54,16 @@ class Remark:
     text: str
 
 
-Event = Tick | Point | Diverged | Remark
+State = dict[str, Any]
+"""Tensors, numbers, strings, and lists and mappings of them: `torch.load` reads it with `weights_only=True`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The pack after `step`; `state` shares memory with it, so it is to be written before training goes on."""
+
+    step: int
+    state: State
+
+
+Event = Tick | Point | Diverged | Remark | Checkpoint

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from ablate.tasks.base import Task
-from ablate.training.events import Event, Remark, Tick
+from ablate.training.checkpoint import restore, save
+from ablate.training.events import Checkpoint, Event, Remark, State, Tick
 from ablate.training.members import Member
 from ablate.training.pack import Pack
 
@@ -26,6 +27,9 @@ def train(
     device: torch.device,
     keep: Keep | None = None,
     stopped: Callable[[], Sequence[int]] | None = None,
+    *,
+    start: State | None = None,
+    save_every: int = 0,
 ) -> Iterator[Event]:
     """Train the members of a pack as one program.
 
@@ -39,17 +43,20 @@ def train(
         device: Where to train.
         keep: Is given what was trained, at the end.
         stopped: Asked after every step: the numbers of members that are to leave.
+        start: Of a `Checkpoint`: goes on from there, after telling again what was told before it.
+        save_every: Steps between checkpoints; 0: none.
 
     Yields:
         `Tick` now and then, `Diverged` once for each member whose loss is not finite, and `Point` at every evaluation.
         The `Point` after the last step holds the final metrics. If every member leaves, training ends early.
+        `Checkpoint` at the interval asked for, but not at the end.
     """
     with Pack(members, task, device) as pack:
-        yield pack.point()
+        yield from [pack.point()] if start is None else restore(pack, start)
         steps = members[0].variant.training.steps
         due = set(members[0].variant.training.evaluation_steps())
         last_tick, remark = time.monotonic(), ""
-        for step in range(1, steps + 1):
+        for step in range(pack.steps + 1, steps + 1):
             pack.step(step)
             if device.type == "cpu" or step in due or step % _CUDA_CHECK_STEPS == 0:
                 yield from pack.diverged()
@@ -70,6 +77,8 @@ def train(
                 yield Tick(step, pack.last_loss())
             if step < steps:
                 pack.compact()
+                if save_every and step % save_every == 0:
+                    yield Checkpoint(step, save(pack))
         if keep is not None:
             for member in sorted(pack.alive):
                 keep(pack.model, pack.places.index(member), member)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ablate.pack import Packed
 from ablate.spec.training import OptimizerSpec, ScheduleSpec, TrainingSpec
+from ablate.training.events import State
 
 
 class PackOptimizer:
@@ -95,6 +96,19 @@ class PackOptimizer:
         done = {part.index: other.adamw.state[part.view]["step"] for part in other._parts}
         for part in self._parts:
             self.adamw.state[part.view]["step"].copy_(done[part.index])
+
+    def state(self) -> State:
+        """Moments and counts of steps; shares memory with the optimiser."""
+        counts = [self.adamw.state[part.view]["step"] for part in self._parts]
+        return {"moments": [list(moments) for moments in self._moments], "counts": counts}
+
+    def restore(self, state: State) -> None:
+        """Go on where another optimiser of an equal model gave its state."""
+        for ours, theirs in zip(self._moments, state["moments"], strict=True):
+            for moment, source in zip(ours, theirs, strict=True):
+                moment.copy_(source)
+        for part, count in zip(self._parts, state["counts"], strict=True):
+            self.adamw.state[part.view]["step"].copy_(count)
 
     def _view(self, parameter: nn.Parameter, run: slice) -> nn.Parameter:
         """A parameter of some members; the model's own if these are all, so that its gradient need not be passed on."""

@@ -22,13 +22,16 @@ from ablate.pack.initial import stream
 from ablate.tasks.base import Task
 from ablate.training.assembly import assemble, compact
 from ablate.training.batches import Batches
-from ablate.training.events import Diverged, Point
+from ablate.training.events import Diverged, Point, State
 from ablate.training.members import Member
 from ablate.training.optimizer import PackOptimizer, optimizer_order
 from ablate.training.program import build_program
 
 if TYPE_CHECKING:
     from ablate.tasks.base import Batch
+
+_COUNTERS = ("steps", "seconds", "_losses")
+_BY_PLACE = ("_loss", "_loss_sum", "_stopped", "_stopped_loss")
 
 
 class Pack:
@@ -43,6 +46,7 @@ class Pack:
         model: The members' model.
         places: Number of the member at each place of the model, also of those that have left and are still there.
         alive: Numbers of the members that have not left.
+        told: Every point and divergence so far.
     """
 
     def __init__(self, members: Sequence[Member], task: Task, device: torch.device) -> None:
@@ -65,7 +69,7 @@ class Pack:
         self.batches = Batches(task, self.training.batch_size, self.training.steps, device)
         self.steps = 0
         self.seconds = 0.0
-        self._told: set[int] = set()
+        self.told: list[Point | Diverged] = []
         self._losses = 0
         self._loss = torch.zeros(count, device=device)
         self._loss_sum = torch.zeros(count, dtype=torch.float64, device=device)
@@ -111,7 +115,7 @@ class Pack:
         mean = (self._loss_sum / self._losses).tolist() if self._losses else nothing
         self._loss_sum.zero_()
         self._losses = 0
-        return Point(
+        point = Point(
             step=self.steps,
             seconds=self.seconds,
             tokens=self.steps * self.step_tokens,
@@ -119,6 +123,8 @@ class Pack:
             train_loss=self._by_member(mean),
             metrics={name: self._by_member(values) for name, values in metrics.items()},
         )
+        self.told.append(point)
+        return point
 
     def last_loss(self) -> list[float]:
         """The training loss of every member at the last step."""
@@ -130,7 +136,9 @@ class Pack:
             member = self.places[place]
             if step > 0 and member in self.alive:
                 self.leave(member)
-                yield Diverged(member, step, self._stopped_loss[place].item())
+                event = Diverged(member, step, self._stopped_loss[place].item())
+                self.told.append(event)
+                yield event
 
     def leave(self, member: int) -> None:
         """Heed a member no more."""
@@ -164,8 +172,45 @@ class Pack:
         before = self._optimizer
         self._prepare()
         self._optimizer.take_over(before, index)
-        for name in ("_loss", "_loss_sum", "_stopped", "_stopped_loss"):
+        for name in _BY_PLACE:
             setattr(self, name, getattr(self, name)[index])
+
+    def state(self) -> State:
+        """All that changes from step to step, but what was told; shares memory with the pack."""
+        return {
+            "places": list(self.places),
+            "alive": sorted(self.alive),
+            "model": self.model.state_dict(),
+            "optimizer": self._optimizer.state(),
+            "counters": {name: getattr(self, name) for name in _COUNTERS},
+            "by_place": {name: getattr(self, name) for name in _BY_PLACE},
+            "random": [drawn.get_state() for drawn in self._random()],
+        }
+
+    def restore(self, state: State) -> None:
+        """Become what another pack of these members was when it gave its state."""
+        kept = [self.places.index(member) for member in state["places"]]
+        if len(kept) < len(self.places):
+            self._keep(kept)
+        self.alive = set(state["alive"])
+        self.model.load_state_dict(state["model"])
+        self._optimizer.restore(state["optimizer"])
+        for name in _COUNTERS:
+            setattr(self, name, state["counters"][name])
+        for name in _BY_PLACE:
+            getattr(self, name).copy_(state["by_place"][name])
+        for drawn, saved in zip(self._random(), state["random"], strict=False):
+            if saved.shape == drawn.get_state().shape:  # else it goes on on another kind of device
+                drawn.set_state(saved.cpu())
+
+    def _random(self) -> list[torch.Generator]:
+        """The generators that dropout draws from."""
+        if self._streams is not None:
+            return self._streams
+        if self.device.type == "cuda":
+            index = torch.cuda.current_device() if self.device.index is None else self.device.index
+            return [torch.cuda.default_generators[index]]
+        return [torch.default_generator]
 
     def _placed(self) -> list[Member]:
         return [self.members[member] for member in self.places]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -12,9 +13,10 @@ import pytest
 from engine_samples import planner
 
 from ablate.engine.cores import available_cores
+from ablate.engine.environment import this_worker
 from ablate.engine.local import LocalEngine
 from ablate.engine.plan import Trial, make_plan
-from ablate.engine.worker import Broken, Done, Happened, Job, JobMember, Message
+from ablate.engine.worker import Began, Broken, Done, Happened, Job, JobMember, Message
 from ablate.errors import EngineError
 from ablate.training.events import Point
 
@@ -61,7 +63,9 @@ def test_a_worker_stays_warm_survives_what_a_trial_raises_and_is_replaced_when_i
         (first,) = workers()
 
         engine.submit(Job(2, (JobMember('{"no": "variant"}', 0),), "f"))
-        (broken,) = listen(engine, ended(2))
+        began, broken = listen(engine, ended(2))
+        assert isinstance(began, Began)
+        assert (began.number, began.worker) == (2, replace(this_worker("cpu"), pid=first.pid))
         assert isinstance(broken, Broken)
         assert broken.reason.startswith("ValidationError: ")
         assert "Traceback" in broken.trace

@@ -10,7 +10,8 @@ import pytest
 from fake_store import NOON, FakeStore, fake_store
 
 from ablate.report import read_study
-from ablate.report.as_json import studies_json, study_json, to_text
+from ablate.report.as_json import study_json, to_text
+from ablate.report.listing import studies_json
 from ablate.store.records import StudySummary, TrialState
 
 NUMBER = {"type": ["number", "null"]}

@@ -11,7 +11,8 @@ from fake_store import NOON, FakeStore, fake_store
 from rich.console import Console
 
 from ablate.report import read_study
-from ablate.report.table import print_study, studies_table, study_svg
+from ablate.report.listing import studies_table
+from ablate.report.table import print_study, study_svg
 from ablate.store.records import StudySummary, TrialState
 
 EFFECTS = {
