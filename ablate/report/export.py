@@ -55,9 +55,7 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
                 f"Optuna's storage holds another study {name!r}", where=url, remedy="Name another file with --optuna."
             )
         made = [
-            _trial(
-                study, variants[planned.variant], records[planned.key], curves[planned.key], distributions
-            )
+            _trial(study, variants[planned.variant], records[planned.key], curves[planned.key], distributions)
             for planned in study.planned
             if planned.key in records
             and records[planned.key].state is not TrialState.RUNNING
@@ -90,7 +88,9 @@ def _trial(
         TrialState.FINISHED: optuna.trial.TrialState.COMPLETE,
         TrialState.PRUNED: optuna.trial.TrialState.PRUNED,
     }
-    params = {name: _value(text) if name not in study.space["switches"] else text for name, text in variant.settings.items()}
+    params = {
+        name: _value(text) if name not in study.space["switches"] else text for name, text in variant.settings.items()
+    }
     trial = optuna.trial.create_trial(
         state=states.get(record.state, optuna.trial.TrialState.FAIL),
         value=record.metrics.get(study.objective["metric"]) if record.state is TrialState.FINISHED else None,
