@@ -17,6 +17,7 @@ from ablate.store.records import (
     TrialRecord,
     TrialState,
     VariantRecord,
+    WorkerRecord,
 )
 from ablate.store.summaries import list_studies
 
@@ -38,6 +39,7 @@ __all__ = [
     "TrialRecord",
     "TrialState",
     "VariantRecord",
+    "WorkerRecord",
     "list_studies",
     "open_store",
 ]

@@ -242,7 +242,7 @@ def _files(study: str, groups: dict[str, Group], wish: Wish) -> dict[str, Maker]
 
 
 def _printed(bands: dict[str, Band], colours: dict[str, str], wish: Wish, kind: str) -> bytes:
-    from ablate.report.band_figure import draw_bands
     from ablate.report.figures import save
+    from ablate.report.figures.bands import draw_bands
 
     return save(draw_bands(bands, colours, AXES[wish.axis], f"{LOSSES[wish.loss]} loss"), kind)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ablate.report.curves import Band, heights
-from ablate.report.figures import STYLE, WIDTH
+from ablate.report.figures.style import STYLE, WIDTH
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
