@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ablate.report.study import StudyReport, VariantRow
 from ablate.stats import Interval, PairedDifference, sign_flip
 from ablate.stats.bounds import LEAST_PAIRS
-from ablate.store.records import StudySummary
 
 if TYPE_CHECKING:
     from ablate.report.claims import ClaimVerdict
@@ -43,24 +42,6 @@ def claims_json(claims: Iterable[ClaimVerdict]) -> list[dict[str, Any]]:
             "evidence": claim.evidence,
         }
         for claim in claims
-    ]
-
-
-def studies_json(summaries: Iterable[StudySummary]) -> list[dict[str, Any]]:
-    """The studies of a store as plain JSON data; what `ablate list --json` prints."""
-    return [
-        {
-            "study": summary.name,
-            "question": summary.question,
-            "variants": summary.variants,
-            "planned": summary.planned,
-            "finished": summary.finished,
-            "diverged": summary.diverged,
-            "failed": summary.failed,
-            "running": summary.running,
-            "updated_at": summary.updated_at.isoformat(),
-        }
-        for summary in summaries
     ]
 
 

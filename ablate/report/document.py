@@ -43,8 +43,12 @@ def _table(report: StudyReport) -> Grid:
     return Grid(titles, rows, frozenset({0, titles.index("verdict")}))
 
 
+def _no_mean(row: VariantRow) -> str:
+    return "diverged" if row.diverged else "pruned" if row.pruned else MISSING
+
+
 def _cells(row: VariantRow, metric: str, decimals: int) -> tuple[str, ...]:
-    objective, difference = "diverged" if row.diverged else MISSING, MISSING
+    objective, difference = _no_mean(row), MISSING
     # As in the table of a terminal, the seeds that survived stand for no mean when others diverged.
     if not row.diverged and (found := row.metrics.get(metric)):
         objective = fixed(found.mean, decimals) + _half_width(found.low, found.high, decimals)
@@ -57,7 +61,7 @@ def _cells(row: VariantRow, metric: str, decimals: int) -> tuple[str, ...]:
         f"{len(row.finished)}/{len(row.planned)}",
         objective,
         difference,
-        row.verdict.sentence if row.verdict else "baseline",
+        row.verdict.sentence if row.verdict else MISSING if row.pruned else "baseline",
         steps_to_baseline(row),
         times(row.relative_speed),
     )

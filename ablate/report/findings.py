@@ -136,7 +136,9 @@ def read_findings(store: StudyReader, name: str) -> Findings:
     """
     report = read_study(store, name)
     runs = read_runs(store, report.record, report.metric)
-    ended = {variant: [*run.finished.values(), *run.diverged.values()] for variant, run in runs.items()}
+    ended = {
+        variant: [*run.finished.values(), *run.diverged.values(), *run.pruned.values()] for variant, run in runs.items()
+    }
     trials = [trial for found in ended.values() for trial in found]
     if not trials:
         raise NotFoundError(

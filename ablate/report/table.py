@@ -1,13 +1,11 @@
-"""The ablation table and the list of studies, drawn with rich: colour on a terminal, plain text in a pipe."""
+"""The ablation table, drawn with rich: colour on a terminal, plain text in a pipe."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from typing import Self
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,13 +13,11 @@ from rich.text import Text
 from ablate.report.claim_lines import print_claims
 from ablate.report.numbers import MISSING, count, decimals_for, fixed, percent, times
 from ablate.report.study import StudyReport, VariantRow
-from ablate.report.text import plain
-from ablate.store.records import StudySummary, TrialState
+from ablate.report.text import NARROW, counted, joined, plain, plain_table
+from ablate.store.records import TrialState
 
 WIDE = 120
 """Columns from which names, parameter counts and headings are written out."""
-NARROW = 90
-"""Columns below which intervals go on a line of their own."""
 LONG_NAME = 16
 """Characters beyond which a name is broken after its equals sign, unless the table is wide."""
 COLOURS = {"needed": "red", "not needed": "green", "undecided": "yellow", "diverged": "magenta"}
@@ -70,28 +66,6 @@ def study_table(report: StudyReport, console: Console) -> Table:
     return table
 
 
-def studies_table(summaries: Sequence[StudySummary], console: Console) -> Table:
-    """The studies of a store, one line each; what `ablate list` prints."""
-    table = plain_table(1 if console.width < NARROW else 2)
-    table.add_column(plain("study"), overflow="fold", min_width=12)
-    table.add_column(plain("question"), overflow="fold")
-    for title in ("variants", "finished"):
-        table.add_column(plain(title), justify="right", no_wrap=True)
-    table.add_column(plain("besides"), no_wrap=True)
-    table.add_column(plain("updated"), no_wrap=True)
-    for summary in summaries:
-        besides = _counted({"running": summary.running, "diverged": summary.diverged, "failed": summary.failed}.items())
-        table.add_row(
-            plain(summary.name, "bold"),
-            plain(summary.question),
-            plain(str(summary.variants)),
-            plain(f"{summary.finished}/{summary.planned}"),
-            _lines(map(plain, besides)),
-            plain(f"{summary.updated_at:%Y-%m-%d %H:%M}", "dim"),
-        )
-    return table
-
-
 @dataclass(frozen=True, slots=True)
 class _Layout:
     """How the cells of one table are written."""
@@ -113,7 +87,7 @@ class _Layout:
         lines = [plain(switch + equals), plain(setting)] if broken else [plain(row.name)]
         if any(state not in (TrialState.FINISHED, TrialState.DIVERGED) for state in row.states.values()):
             lines.append(plain(f"{len(row.finished)} of {len(row.planned)} seeds", "dim"))
-        return _lines(lines)
+        return joined(lines)
 
     def cells(self, row: VariantRow) -> list[Text]:
         return [
@@ -131,11 +105,13 @@ class _Layout:
         if row.parameter_change is None or change == "0%":
             return parameters
         changed = plain(change, "dim")
-        return Text(" ").join([parameters, changed]) if self.wide else _lines([parameters, changed])
+        return Text(" ").join([parameters, changed]) if self.wide else joined([parameters, changed])
 
     def _objective(self, row: VariantRow) -> Text:
         if row.diverged:  # the mean of the seeds that survived would flatter the variant
             return plain("diverged", COLOURS["diverged"])
+        if row.pruned:
+            return plain("pruned", "dim")
         interval = row.metrics.get(self.metric)
         if interval is None:
             return plain(MISSING)
@@ -154,27 +130,14 @@ class _Layout:
         return (Text("\n") if self.stacked else Text(" ")).join([plain(shown), interval])
 
 
-def _lines(lines: Iterable[Text]) -> Text:
-    return Text("\n").join(lines)
-
-
-def plain_table(gap: int) -> Table:
-    """An empty table with a rule below its headings and `gap` blanks between columns."""
-    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0), header_style="bold")
-
-
 def _plus_minus(console: Console) -> str:
     return "+/-" if console.options.ascii_only else "±"
 
 
 def _progress(report: StudyReport) -> str:
     ended = f"{report.progress[TrialState.FINISHED]} of {report.planned} trials finished"
-    others = _counted((state.value, n) for state, n in report.progress.items() if state is not TrialState.FINISHED)
+    others = counted((state.value, n) for state, n in report.progress.items() if state is not TrialState.FINISHED)
     return ", ".join([ended, *others])
-
-
-def _counted(counts: Iterable[tuple[str, int]]) -> list[str]:
-    return [f"{n} {what}" for what, n in counts if n]
 
 
 def legend(report: StudyReport, plus_minus: str) -> str:
@@ -220,6 +183,8 @@ def groups(report: StudyReport) -> list[list[VariantRow]]:
 
 
 def _verdict(row: VariantRow) -> Text:
+    if row.pruned:
+        return plain(MISSING)
     if row.verdict is None:
         return plain("baseline" if not row.diverged else f"{len(row.diverged)} diverged", "dim")
     sentence = plain(row.verdict.sentence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, fields
 
 BYTES = 4
@@ -29,10 +30,14 @@ class Cost:
     activations: int = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+        return Cost(*map(operator.add, self._counts, other._counts))
 
     def __mul__(self, times: int) -> Cost:
-        return Cost(*(getattr(self, f.name) * times for f in fields(self)))
+        return Cost(*(count * times for count in self._counts))
+
+    @property
+    def _counts(self) -> tuple[int, ...]:
+        return _counts(self)
 
     @property
     def flops(self) -> int:
@@ -43,6 +48,9 @@ class Cost:
     def activation_bytes(self) -> int:
         """Bytes kept for the backward pass, in single precision."""
         return BYTES * self.activations
+
+
+_counts = operator.attrgetter(*(field.name for field in fields(Cost)))
 
 
 def linear_cost(tokens: int, inputs: int, outputs: int, *, bias: bool = False) -> Cost:

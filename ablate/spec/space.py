@@ -24,6 +24,7 @@ from ablate.spec.design import BASELINE, DesignContext, DesignField, Point, Poin
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import expand_setting
 from ablate.spec.paths import PathError, assign, overlaps
+from ablate.spec.resources import ResourcesSpec
 from ablate.spec.sentences import Loc, describe, sentence, where
 from ablate.spec.task import TaskField
 from ablate.spec.training import TrainingSpec
@@ -86,6 +87,8 @@ class SpaceSpec(Spec):
     """What is compared."""
     claims: tuple[ClaimField, ...] = ()
     """What is believed; each claim gets a verdict."""
+    resources: ResourcesSpec = ResourcesSpec()
+    """What a trial gets on a cluster; it changes no result."""
 
     _text: str = PrivateAttr(default="")
 
@@ -205,7 +208,7 @@ class SpaceSpec(Spec):
 
     def _with(self, chosen: Mapping[str, str], values: Mapping[str, JsonValue] = {}) -> VariantSpec:
         """The variant that these settings and values alone give; switches left out set nothing."""
-        plain: dict[str, Any] = {root: getattr(self, root).editable() for root in ROOTS}
+        plain: dict[str, Any] = {root: getattr(self, root) for root in ROOTS}
         settings = [options[chosen[switch]] for switch, options in self.switches.items() if switch in chosen]
         for path, value in (item for assignments in (*settings, values) for item in assignments.items()):
             try:

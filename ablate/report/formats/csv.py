@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from ablate.report.as_json import study_json
 from ablate.report.findings import Findings
 from ablate.report.formats import Format, Place
+from ablate.store.records import TrialState
 
 Cell = str | int | float | None
 
@@ -42,6 +43,7 @@ def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
             "planned": len(row.planned),
             "finished": len(row.finished),
             "diverged": len(row.diverged),
+            "pruned": list(row.states.values()).count(TrialState.PRUNED),
             "metric": findings.report.metric,
             "margin": findings.report.margin,
             **{key: interval.get(key) for key in ("mean", "low", "high")},
