@@ -13,6 +13,7 @@ from ablate.stats.bounds import LEAST_PAIRS
 
 if TYPE_CHECKING:
     from ablate.report.claims import ClaimVerdict
+    from ablate.report.findings import Findings
 
 
 def study_json(report: StudyReport) -> dict[str, Any]:
@@ -102,3 +103,15 @@ def _sign_flip(difference: PairedDifference, report: StudyReport) -> dict[str, f
         return None
     flipped = sign_flip(difference.values, report.margin if report.direction == "minimize" else -report.margin)
     return {"p": flipped.p, "floor": flipped.floor}
+
+
+def designed_json(findings: Findings) -> dict[str, Any]:
+    """What only some designs give, as plain JSON data; null where a study has none of it."""
+    designed = {
+        "effects": findings.effects,
+        "importances": findings.importances,
+        "path": findings.path,
+        "front": findings.front,
+    }
+    plain = {name: None if found is None else asdict(found) for name, found in designed.items()}
+    return plain | {"slices": [asdict(found) for found in findings.slices]}

@@ -1,12 +1,13 @@
-"""A written report as titled sections of paragraphs, items, tables, listings and pictures, whatever the format."""
+"""What a written report says, section by section, whatever the format."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ablate.report import sections
+from ablate.report.blocks import Block, Document, Grid, Items, Listing, Paragraph, Picture, Section
 from ablate.report.fairness import fairness_lines
 from ablate.report.findings import Findings
 from ablate.report.numbers import MISSING, fixed, percent, times
@@ -23,85 +24,26 @@ from ablate.report.table import (
 from ablate.store.records import Environment, TrialState
 
 
-@dataclass(frozen=True, slots=True)
-class Paragraph:
-    """Sentences."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Items:
-    """Short texts, one below the other."""
-
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A table.
-
-    Attributes:
-        titles: One for each column.
-        groups: Rows of cells; groups are set apart from one another.
-        texts: Columns that hold text; all others hold numbers, which are set flush right.
-    """
-
-    titles: tuple[str, ...]
-    groups: tuple[tuple[tuple[str, ...], ...], ...]
-    texts: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Lines to be shown exactly as they are."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """The place of a figure of this name, with its caption."""
-
-    name: str
-    caption: str
-
-
-Block = Paragraph | Items | Grid | Listing | Picture
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of a report."""
-
-    title: str
-    blocks: tuple[Block, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A report as a person reads it from top to bottom."""
-
-    title: str
-    sections: tuple[Section, ...]
-
-
 def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
-    """The report of a study, with pictures after its table."""
+    """The report of a study; each picture stands in the section that it belongs to, the others after the table."""
     report = findings.report
-    sections = [
+    shown = {picture.name: picture for picture in pictures}
+    designed = [section for of in sections.OF_DESIGNS if (section := of(findings, shown)) is not None]
+    placed = {block for section in designed for block in section.blocks}
+    parts = [
         Section("Answer", (Paragraph(" ".join(report.answer)),)),
         Section("Ablation table", (_table(report), Paragraph(legend(report, "±")))),
         *_fairness(report),
     ]
-    if pictures:
-        sections.append(Section("Figures", tuple(pictures)))
+    if figures := tuple(picture for picture in pictures if picture not in placed):
+        parts.append(Section("Figures", figures))
+    parts += designed
     if report.claims:
-        sections.append(Section("Claims", (_claims(report),)))
-    sections.append(Section("Environment", (Items(tuple(_environments(findings))),)))
-    sections.append(Section("Cost", tuple(_cost(findings))))
-    sections.append(Section("How to reproduce", tuple(_reproduction(findings))))
-    return Document(report.record.question or report.record.name, tuple(sections))
+        parts.append(Section("Claims", (_claims(report),)))
+    parts.append(Section("Environment", (Items(tuple(_environments(findings))),)))
+    parts.append(Section("Cost", tuple(_cost(findings))))
+    parts.append(Section("How to reproduce", tuple(_reproduction(findings))))
+    return Document(report.record.question or report.record.name, tuple(parts))
 
 
 def _table(report: StudyReport) -> Grid:
@@ -112,8 +54,12 @@ def _table(report: StudyReport) -> Grid:
     return Grid(titles, rows, frozenset({0, titles.index("verdict")}))
 
 
+def _no_mean(row: VariantRow) -> str:
+    return "diverged" if row.diverged else "pruned" if row.pruned else MISSING
+
+
 def _cells(row: VariantRow, report: StudyReport, decimals: int) -> tuple[str, ...]:
-    objective, difference = "diverged" if row.diverged else MISSING, MISSING
+    objective, difference = _no_mean(row), MISSING
     # As in the table of a terminal, the seeds that survived stand for no mean when others diverged.
     if not row.diverged and (found := row.metrics.get(report.metric)):
         objective = fixed(found.mean, decimals) + _half_width(found.low, found.high, decimals)
@@ -127,7 +73,7 @@ def _cells(row: VariantRow, report: StudyReport, decimals: int) -> tuple[str, ..
         f"{len(row.finished)}/{len(row.planned)}",
         objective,
         difference,
-        row.verdict.sentence if row.verdict else "baseline",
+        row.verdict.sentence if row.verdict else MISSING if row.pruned else "baseline",
         steps_to_baseline(row),
         times(row.relative_speed),
     )
@@ -174,9 +120,11 @@ def _short(value: Any) -> str:
 
 
 def _environments(findings: Findings) -> Iterator[str]:
+    places: dict[str, None] = {}  # those that differ in the command alone are one
     for environment in findings.environments:
         versions = ", ".join(f"{package} {version}" for package, version in environment.versions.items())
-        yield f"{environment.device}; host {environment.host}; {versions}{_commit(environment)}"
+        places[f"{environment.device}; host {environment.host}; {versions}{_commit(environment)}"] = None
+    yield from places
     yield f"data: {', '.join(fingerprint or 'unknown' for fingerprint in findings.data)} (content hash)"
 
 
@@ -195,6 +143,12 @@ def _cost(findings: Findings) -> Iterator[Block]:
         f"tokens and {cost.flops:.3g} FLOP, evaluation left out. Trials that another study of the same store had "
         "trained before are counted too."
     )
+    if grid := findings.full_grid:
+        yield Paragraph(
+            f"The full grid of these switches has {grid.combinations:,} combinations, those that make no model among "
+            f"them. At as many seeds for each it would be {grid.trials:,} trials; at the mean cost of a trial here, "
+            f"about {grid.seconds:,.0f} s and {grid.flops:.3g} FLOP, {grid.times:.1f} times as much as this study."
+        )
     if scouting.trials:
         yield Paragraph(
             f"Besides, {scouting.trials} trials tuned or timed others: {scouting.seconds:,.0f} s of training, "

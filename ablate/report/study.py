@@ -67,8 +67,9 @@ class VariantRow:
         states: Planned seed to the state of its trial.
         metrics: Final metric to its mean over the finished seeds, with a 95 % interval.
         diverged: The trials that diverged.
-        difference: Objective of the variant minus that of the baseline, paired by seed; None for the baseline.
-        verdict: None for the baseline.
+        difference: Objective of the variant minus that of the baseline, paired by seed; None for the baseline, or if a
+            trial was pruned.
+        verdict: None for the baseline, or if a trial was pruned.
         steps_to_baseline: How soon the validation loss got where the baseline ended.
         spent_to_baseline: The same on the axis of what the study matches (`Matching.axis`), rather than in steps.
         relative_speed: Tokens a second over those of the baseline, mean over the paired seeds; None without a pair.
@@ -89,6 +90,14 @@ class VariantRow:
     steps_to_baseline: StepsToBaseline
     spent_to_baseline: StepsToBaseline
     relative_speed: float | None
+
+    @property
+    def pruned(self) -> bool:
+        """Whether a trial of it was ended early; then it has no mean, no difference and no verdict.
+
+        Its other seeds survived because they did better, so that their mean would flatter it.
+        """
+        return TrialState.PRUNED in self.states.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +208,7 @@ def _row(
     question: _Question,
 ) -> VariantRow:
     difference, verdict = None, None
-    if variant.name != baseline.name:
+    if variant.name != baseline.name and not runs.pruned:
         values, baseline_values = runs.values(question.metric), baseline_runs.values(question.metric)
         difference = paired_difference(values, baseline_values)
         verdict = judge(
@@ -221,7 +230,7 @@ def _row(
         planned=tuple(runs.states),
         finished=tuple(sorted(runs.finished)),
         states=runs.states,
-        metrics=_metrics(runs),
+        metrics={} if runs.pruned else _metrics(runs),
         diverged=tuple(
             Divergence(seed, runs.diverged[seed].stopped_at, runs.diverged[seed].reason)
             for seed in sorted(runs.diverged)

@@ -116,6 +116,8 @@ class _Layout:
     def _objective(self, row: VariantRow) -> Text:
         if row.diverged:  # the mean of the seeds that survived would flatter the variant
             return plain("diverged", COLOURS["diverged"])
+        if row.pruned:
+            return plain("pruned", "dim")
         interval = row.metrics.get(self.metric)
         if interval is None:
             return plain(MISSING)
@@ -210,6 +212,8 @@ def groups(report: StudyReport) -> list[list[VariantRow]]:
 
 
 def _verdict(row: VariantRow) -> Text:
+    if row.pruned:
+        return plain(MISSING)
     if row.verdict is None:
         return plain("baseline" if not row.diverged else f"{len(row.diverged)} diverged", "dim")
     sentence = plain(row.verdict.sentence)

@@ -111,7 +111,27 @@ class Design(ABC):
 
     @abstractmethod
     def tell(self, point: Point, seed: int, value: float | None) -> None:
-        """The objective of a trial; None if it diverged or failed."""
+        """The objective of a trial; None if it diverged, failed or was pruned."""
+
+    @property
+    def prunes(self) -> bool:
+        """Whether `watch` may end a trial early."""
+        return False
+
+    def watch(self, point: Point, seed: int, reached: float, loss: float) -> bool:
+        """Hear a validation loss of a trial that runs, or that ran before; whether it is to end now.
+
+        Args:
+            point: What is trained.
+            seed: Of the trial.
+            reached: Share of its steps that the trial has done, 0 to 1.
+            loss: Its validation loss there.
+        """
+        return False
+
+    def timed(self, point: Point, seed: int, tokens_per_second: float) -> None:
+        """Hear, before it is told, how fast a trial that finished was trained."""
+        return
 
 
 class SeedsSpec(Spec):

@@ -25,6 +25,7 @@ from ablate.spec.fairness import MatchSpec, TuneSpec, check_fairness, full_path
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import expand_setting
 from ablate.spec.paths import PathError, assign, overlaps
+from ablate.spec.resources import ResourcesSpec
 from ablate.spec.sentences import Loc, describe, sentence, where
 from ablate.spec.task import TaskField
 from ablate.spec.training import TrainingSpec
@@ -87,6 +88,8 @@ class SpaceSpec(Spec):
     """What is compared."""
     claims: tuple[ClaimField, ...] = ()
     """What is believed; each claim gets a verdict."""
+    resources: ResourcesSpec = ResourcesSpec()
+    """What a trial gets on a cluster; it changes no result."""
     tune: TuneSpec | None = Field(default=None, exclude_if=lambda tune: tune is None)
     """Values that each variant is tried with, and takes the best of, before it is compared; paths to lists of values,
     and `seeds`, how many choose."""
@@ -214,7 +217,7 @@ class SpaceSpec(Spec):
 
     def _with(self, chosen: Mapping[str, str], values: Mapping[str, JsonValue] = {}) -> VariantSpec:
         """The variant that these settings and values alone give; switches left out set nothing."""
-        plain: dict[str, Any] = {root: getattr(self, root).editable() for root in ROOTS}
+        plain: dict[str, Any] = {root: getattr(self, root) for root in ROOTS}
         settings = [options[chosen[switch]] for switch, options in self.switches.items() if switch in chosen]
         for path, value in (item for assignments in (*settings, values) for item in assignments.items()):
             try:

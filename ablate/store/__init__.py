@@ -16,6 +16,7 @@ from ablate.store.records import (
     TrialRecord,
     TrialState,
     VariantRecord,
+    WorkerRecord,
 )
 from ablate.store.summaries import list_studies
 
@@ -36,6 +37,7 @@ __all__ = [
     "TrialRecord",
     "TrialState",
     "VariantRecord",
+    "WorkerRecord",
     "list_studies",
     "open_store",
 ]

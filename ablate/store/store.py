@@ -10,12 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import ColumnElement, Connection, Insert, Row, bindparam, literal, select
 
 from ablate.errors import NotFoundError
 from ablate.store import queries
 from ablate.store.database import Database
-from ablate.store.leases import Lease
+from ablate.store.leases import Lease, drop_abandoned, free
 from ablate.store.records import (
     CurvePoint,
     Environment,
@@ -27,6 +27,7 @@ from ablate.store.records import (
     TrialRecord,
     TrialState,
     VariantRecord,
+    WorkerRecord,
 )
 from ablate.store.rows import (
     environment_row,
@@ -38,9 +39,11 @@ from ablate.store.rows import (
 )
 from ablate.store.tables import curves, environments, studies, study_trials, study_variants, trials, variants
 
-# States of a trial that is over for good, and of one that may be run again.
+# States of a trial that is over for good, of one that is to be run again, and of those that a new attempt may replace:
+# what one study has pruned another may train to its end.
 _SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)
 _UNSETTLED = (TrialState.RUNNING, TrialState.FAILED)
+_REPLACEABLE = (*_UNSETTLED, TrialState.PRUNED)
 # Databases limit the values in one statement, to 32,766 at least.
 _CHUNK = 5_000
 
@@ -71,7 +74,8 @@ class Store:
         self._database = database
         self._environment_ids: dict[str, int] = {}
         # Made once, as making them takes as long as running them.
-        self._put_trial_row = database.upsert(trials, where=trials.c.state.in_(_UNSETTLED))
+        self._put_start = database.upsert(trials, where=_replaceable(database))
+        self._put_outcome = database.upsert(trials, keep=["attempts", "worker"], where=_replaceable(database))
         self._put_state = study_trials.update().where(study_trials.c.trial_key == bindparam("ended"))
         self._put_points = database.upsert(curves)
         self._put_study_variants = database.upsert(study_variants, keep=["position"])
@@ -148,12 +152,28 @@ class Store:
             self._put_planned(connection, self._touch(connection, study), planned)
 
     def record_started(
-        self, key: str, variant_hash: str, seed: int, data_fingerprint: str, environment: Environment
+        self,
+        key: str,
+        variant_hash: str,
+        seed: int,
+        data_fingerprint: str,
+        environment: Environment,
+        driver: str = "",
+        attempts: int = 1,
     ) -> bool:
         """Store that a trial is running, with no points yet.
 
+        Args:
+            key: Of the trial.
+            variant_hash: Of its variant.
+            seed: Of the trial.
+            data_fingerprint: Of the data that it is to see.
+            environment: Of its driver.
+            driver: Token of the lease that its driver holds; the trial is held by it. Empty: by nobody.
+            attempts: How often this driver has begun it, with this time.
+
         Returns:
-            False if the trial has finished or diverged already; then nothing is changed.
+            False if the trial is settled already, or another living driver runs it; then nothing is changed.
         """
         row = {
             "key": key,
@@ -170,43 +190,68 @@ class Store:
             "data_fingerprint": data_fingerprint,
             "started_at": datetime.now(UTC),
             "finished_at": None,
+            "driver": driver,
+            "attempts": attempts,
+            "worker": None,
         }
-        return self._put_trial(row, (), environment)
+        if self._put_trial(self._put_start, row, (), environment):
+            return True
+        with self._database.writing() as connection:
+            freed = drop_abandoned(connection)
+        return freed > 0 and self._put_trial(self._put_start, row, (), environment)
 
-    def record_points(self, key: str, points: Sequence[CurvePoint]) -> None:
-        """Add points to the curve of a running trial; those of a trial that does not run are left out."""
+    def record_worker(self, key: str, worker: WorkerRecord | None, attempts: int, driver: str = "") -> None:
+        """Store where a running trial trains now, and how often it was begun."""
+        with self._database.writing() as connection:
+            running = (trials.c.key == key) & (trials.c.state == TrialState.RUNNING) & (trials.c.driver == driver)
+            values = {"worker": None if worker is None else asdict(worker), "attempts": attempts}
+            connection.execute(trials.update().where(running).values(values))
+
+    def record_points(self, key: str, points: Sequence[CurvePoint], driver: str = "") -> None:
+        """Add points to the curve of a running trial; those of a trial that this driver does not run are left out."""
         if not points:
             return
         with self._database.writing() as connection:
-            running = select(trials.c.key).where(trials.c.key == key, trials.c.state == TrialState.RUNNING)
+            ours = (trials.c.state == TrialState.RUNNING) & (trials.c.driver == driver)
+            running = select(trials.c.key).where(trials.c.key == key, ours)
             if connection.execute(running.with_for_update()).first() is None:
                 return
             connection.execute(self._put_points, point_rows(key, points))
 
-    def record_outcome(self, outcome: TrialOutcome, environment: Environment) -> bool:
+    def record_outcome(self, outcome: TrialOutcome, environment: Environment, driver: str = "") -> bool:
         """Store how a trial ended, with its complete curve in place of the points so far.
 
         Args:
             outcome: How it ended. Its metrics are finite numbers; a loss in its curve that is NaN is stored as None.
             environment: Where it ran.
+            driver: Token of the lease that its driver holds.
 
         Returns:
-            False if the trial had finished or diverged before; then nothing is changed.
+            False if the trial was settled before, or another living driver runs it; then nothing is changed.
         """
-        return self._put_trial(outcome_row(outcome), outcome.curve, environment)
+        row = outcome_row(outcome) | {"driver": driver}
+        return self._put_trial(self._put_outcome, row, outcome.curve, environment)
 
-    def forget_unfinished(self, keys: Sequence[str]) -> int:
-        """Remove those of the trials that run (their driver is dead) or failed, so that they are run again.
+    def forget_unfinished(self, keys: Sequence[str], driver: str = "") -> int:
+        """Remove those of the trials that run (their driver is dead, or this one) or failed, so that they run again.
+
+        Args:
+            keys: Of the trials.
+            driver: Token of the lease that the caller holds. What another living driver runs is left alone.
+
+        Pruned ones stay.
 
         Returns:
             How many were removed.
         """
         forgotten = 0
         with self._database.writing() as connection:
+            drop_abandoned(connection)
             for chunk in queries.chunks(keys):
-                unfinished = trials.c.key.in_(chunk) & trials.c.state.in_(_UNSETTLED)
+                unfinished = trials.c.key.in_(chunk) & trials.c.state.in_(_UNSETTLED) & free(literal(driver))
                 forgotten += connection.execute(trials.delete().where(unfinished)).rowcount
-                left = study_trials.c.trial_key.in_(chunk) & study_trials.c.state.in_(_UNSETTLED)
+                gone = ~select(trials.c.key).where(trials.c.key == study_trials.c.trial_key).exists()
+                left = study_trials.c.trial_key.in_(chunk) & study_trials.c.state.in_(_UNSETTLED) & gone
                 connection.execute(study_trials.update().where(left).values(state=TrialState.WAITING))
         return forgotten
 
@@ -345,11 +390,13 @@ class Store:
                 .values(state=known.scalar_subquery())
             )
 
-    def _put_trial(self, row: dict[str, Any], curve: Sequence[CurvePoint], environment: Environment) -> bool:
-        """Write a trial and its curve in place of an unsettled one; False, and nothing written, if it is settled."""
+    def _put_trial(
+        self, put: Insert, row: dict[str, Any], curve: Sequence[CurvePoint], environment: Environment
+    ) -> bool:
+        """Write a trial and its curve in place of a replaceable one; False, and nothing written, if it is none."""
         row = row | {"environment_id": self._environment_id(environment)}
         with self._database.writing() as connection:
-            if not connection.execute(self._put_trial_row, row).rowcount:
+            if not connection.execute(put, row).rowcount:
                 return False
             connection.execute(self._put_state, {"ended": row["key"], "state": row["state"]})
             connection.execute(curves.delete().where(curves.c.trial_key == row["key"]))
@@ -366,3 +413,8 @@ class Store:
                 query = select(environments.c.id).where(environments.c.hash == row["hash"])
                 self._environment_ids[row["hash"]] = connection.execute(query).scalar_one()
         return self._environment_ids[row["hash"]]
+
+
+def _replaceable(database: Database) -> ColumnElement[bool]:
+    """Of the row of a trial: that another may be put in its place, by a driver that the other row names."""
+    return trials.c.state.in_(_REPLACEABLE) & free(database.insert(trials).excluded.driver)

@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    text,
 )
 from sqlalchemy.engine import Dialect
 
@@ -108,6 +109,7 @@ variants = Table(
     Column("hash", String, primary_key=True),
     Column("spec", JSON, nullable=False),
     Column("parameters", BigInteger, nullable=False),
+    Column("activation_bytes", BigInteger),
 )
 
 study_variants = Table(
@@ -146,6 +148,10 @@ trials = Table(
     Column("started_at", UtcDateTime),
     Column("finished_at", UtcDateTime),
     Column("environment_id", ForeignKey("environments.id")),
+    # Token of the lease of the driver that has it run, which is the trial's lease too; empty: of none.
+    Column("driver", String, nullable=False, server_default=text("''")),
+    Column("attempts", Integer, nullable=False, server_default="1"),
+    Column("worker", JSON(none_as_null=True)),
 )
 
 # The trials a study planned. A trial that waits has no row in `trials`, so `trial_key` refers to none. `state` is that

@@ -137,7 +137,8 @@ class Display(Observer):
         self._left_flops -= trial.variant.flops
         if outcome.state is not TrialState.FINISHED:
             problem = f"{outcome.state.value}: {outcome.reason.splitlines()[0]}"
-            self._print(self._line(trial).append(problem, style="red"))
+            style = "dim" if outcome.state is TrialState.PRUNED else "red"
+            self._print(self._line(trial).append(problem, style=style))
         elif self._live is None:
             line = self._line(trial).append(f"{self._metric} {outcome.metrics[self._metric]:.4f}")
             line.append(f"  {duration(outcome.seconds):>11}{self._time_left(', ')}", style="dim")

@@ -14,6 +14,7 @@ from store_samples import HERE, as_record, begin, curve, digest, draft, outcome,
 
 from ablate.errors import NotFoundError
 from ablate.store import Store, TrialState, open_store
+from ablate.store.migrations import SCHEMA_VERSION
 from ablate.store.tables import curves, environments, metadata
 
 
@@ -21,7 +22,7 @@ def test_a_new_store_is_empty(store: Store) -> None:
     assert store.studies() == []
     assert store.trials([digest("x")]) == {}
     assert store.curves([digest("x")]) == {digest("x"): ()}
-    assert store.schema_version == "0002"
+    assert store.schema_version == SCHEMA_VERSION
 
 
 def test_a_study_comes_back_in_the_order_of_its_design(store: Store) -> None:
@@ -120,6 +121,21 @@ def test_a_failed_trial_can_be_run_again(store: Store) -> None:
     assert store.curves([failed.key]) == {failed.key: ()}
     assert store.record_outcome(outcome("baseline", 0), HERE)
     assert store.trial(failed.key).state is TrialState.FINISHED
+
+
+def test_a_pruned_trial_stays_until_it_is_trained_anew(store: Store) -> None:
+    begin(store)
+    pruned = outcome("baseline", 0, TrialState.PRUNED)
+    store.record_outcome(pruned, HERE)
+    assert store.forget_unfinished([pruned.key]) == 0
+    assert store.trial(pruned.key).state is TrialState.PRUNED
+    (summary,) = store.studies()
+    assert (summary.pruned, summary.finished, summary.diverged, summary.failed) == (1, 0, 0, 0)
+    start(store, "baseline", 0)
+    assert store.curves([pruned.key]) == {pruned.key: ()}
+    assert store.record_outcome(outcome("baseline", 0), HERE)
+    assert not store.record_outcome(pruned, HERE), "what has finished is not pruned"
+    assert store.trial(pruned.key).state is TrialState.FINISHED
 
 
 def test_unfinished_trials_are_forgotten_with_their_points(store: Store, location: str) -> None:
