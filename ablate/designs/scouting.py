@@ -73,6 +73,20 @@ class ScoutingDesign(Design):
         else:
             self._inner.tell(self._uninformed(point), seed, value)
 
+    @property
+    def prunes(self) -> bool:
+        """See `Design.prunes`; scouts are trained to their end."""
+        return self._inner.prunes
+
+    def watch(self, point: Point, seed: int, reached: float, loss: float) -> bool:
+        """See `Design.watch`."""
+        return point.name not in self._asked and self._inner.watch(self._uninformed(point), seed, reached, loss)
+
+    def timed(self, point: Point, seed: int, tokens_per_second: float) -> None:
+        """See `Design.timed`."""
+        if point.name not in self._asked:
+            self._inner.timed(self._uninformed(point), seed, tokens_per_second)
+
     def _uninformed(self, point: Point) -> Point:
         """The point as the design within knows it."""
         return point if point.scouts else replace(point, tuned={})

@@ -32,21 +32,22 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
     placed = {block for section in designed for block in section.blocks}
     parts = [
         Section("Answer", (Paragraph(" ".join(report.answer)),)),
-        Section("Ablation table", (_table(report), Paragraph(legend(report, "±")))),
+        Section("Ablation table", (ablation_table(report), Paragraph(legend(report, "±")))),
         *_fairness(report),
     ]
     if figures := tuple(picture for picture in pictures if picture not in placed):
         parts.append(Section("Figures", figures))
     parts += designed
     if report.claims:
-        parts.append(Section("Claims", (_claims(report),)))
+        parts.append(Section("Claims", (claims_table(report),)))
     parts.append(Section("Environment", (Items(tuple(_environments(findings))),)))
     parts.append(Section("Cost", tuple(_cost(findings))))
     parts.append(Section("How to reproduce", tuple(_reproduction(findings))))
     return Document(report.record.question or report.record.name, tuple(parts))
 
 
-def _table(report: StudyReport) -> Grid:
+def ablation_table(report: StudyReport) -> Grid:
+    """The table of a study, a row for each variant: baseline, then switch by switch, then the rest."""
     decimals = shared_decimals(report)
     tuned, metric, axis = tuned_titles(report), report.metric, axis_title(report)
     titles = ("variant", "parameters", "change", *tuned, "seeds", metric, "difference", "verdict", axis, "speed")
@@ -88,7 +89,8 @@ def _half_width(low: float | None, high: float | None, decimals: int) -> str:
     return "" if low is None or high is None else f" ± {fixed((high - low) / 2, decimals)}"
 
 
-def _claims(report: StudyReport) -> Grid:
+def claims_table(report: StudyReport) -> Grid:
+    """What became of the claims of a study, with their evidence."""
     rows = tuple(
         (
             claim.id,

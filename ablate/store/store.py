@@ -14,8 +14,10 @@ from sqlalchemy import ColumnElement, Connection, Insert, Row, bindparam, litera
 
 from ablate.errors import NotFoundError
 from ablate.store import queries
+from ablate.store.activity import Activity, activity
 from ablate.store.database import Database
 from ablate.store.leases import Lease, drop_abandoned, free
+from ablate.store.marks import Marks
 from ablate.store.records import (
     CurvePoint,
     Environment,
@@ -105,6 +107,11 @@ class Store:
     def lease(self, study: str) -> Lease:
         """The right to run a study, as a context manager. The study need not exist yet."""
         return Lease(self._database, study)
+
+    @property
+    def marks(self) -> Marks:
+        """The stars, tags and notes of people; also to be written where the store was opened to read."""
+        return Marks(self._database)
 
     # Writing: the driver only.
 
@@ -261,6 +268,11 @@ class Store:
         """All studies with how many of their trials are in which state, the latest first."""
         with self._database.reading() as connection:
             return queries.summaries(connection)
+
+    def activity(self) -> Activity:
+        """What goes on now: drivers, running trials, throughput."""
+        with self._database.reading() as connection:
+            return activity(connection)
 
     def study(self, name: str) -> StudyRecord:
         """One study with its variants and planned trials.
