@@ -14,7 +14,7 @@ PANELS = {
     "Studies": ("new", "plan", "study", "list"),
     "Answers": ("show", "report", "claims", "calibrate", "diff"),
     "Trials": ("reproduce", "generate", "translate"),
-    "Spaces and blocks": ("validate", "schema", "data", "kinds", "cost", "draw", "check"),
+    "Spaces and blocks": ("validate", "schema", "data", "kinds", "cost", "bench", "draw", "check"),
 }
 
 
