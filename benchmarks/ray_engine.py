@@ -11,6 +11,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 from ablate.engine.base import Engine
@@ -61,12 +62,11 @@ def main() -> None:
     ]
     print(f"{'':64} {'s/trial':>8} {'median':>8} {'9 of 10 within':>18}")
     for name, ends in rows:
-        gaps = sorted(later - earlier for earlier, later in zip(ends, ends[1:], strict=False))
+        gaps = sorted(later - earlier for earlier, later in pairwise(ends))
         low, high = gaps[len(gaps) // 20], gaps[-1 - len(gaps) // 20]
         print(f"{name:64} {mean(ends):8.3f} {statistics.median(gaps):8.3f} {low:8.3f} to {high:6.3f}")
-    print(
-        f"\\nThe Ray engine beyond training: {mean(ours) - mean(trained) / size:+.3f} s for each trial; at most 0.1 is asked."
-    )
+    beyond = mean(ours) - mean(trained) / size
+    print(f"\nThe Ray engine beyond training: {beyond:+.3f} s for each trial; at most 0.1 is asked.")
     print(f"Beyond Ray Tune's own floor: {mean(ours) - mean(floor):+.3f} s.")
 
 

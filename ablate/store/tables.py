@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    text,
 )
 from sqlalchemy.engine import Dialect
 
@@ -147,7 +148,7 @@ trials = Table(
     Column("finished_at", UtcDateTime),
     Column("environment_id", ForeignKey("environments.id")),
     # Token of the lease of the driver that has it run, which is the trial's lease too; empty: of none.
-    Column("driver", String, nullable=False, server_default=""),
+    Column("driver", String, nullable=False, server_default=text("''")),
     Column("attempts", Integer, nullable=False, server_default="1"),
     Column("worker", JSON(none_as_null=True)),
 )

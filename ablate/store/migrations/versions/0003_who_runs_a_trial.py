@@ -13,6 +13,6 @@ depends_on = None
 
 def upgrade() -> None:
     """Add the columns; what older versions left as running belongs to no driver."""
-    op.add_column("trials", sa.Column("driver", sa.String, nullable=False, server_default=""))
+    op.add_column("trials", sa.Column("driver", sa.String, nullable=False, server_default=sa.text("''")))
     op.add_column("trials", sa.Column("attempts", sa.Integer, nullable=False, server_default="1"))
     op.add_column("trials", sa.Column("worker", sa.JSON))
