@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "designs": {"errors", "spec", "stats"},
     "drawing": {"errors", "spec"},
     "training": {"spec", "pack", "model", "tasks"},
-    "report": {"errors", "late", "spec", "stats", "store"},
+    "report": {"errors", "late", "spec", "designs", "stats", "store"},
     "engine": ANYTHING - DRIVERS - {"report"},
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 
 PANELS = {
     "Studies": ("new", "plan", "study", "status", "list"),
-    "Answers": ("show", "report", "claims", "calibrate", "diff", "export"),
+    "Answers": ("show", "report", "claims", "calibrate", "diff", "export", "dashboard"),
     "Trials": ("reproduce", "generate", "translate"),
     "Spaces and blocks": ("validate", "schema", "data", "kinds", "cost", "draw", "check"),
 }

@@ -121,13 +121,16 @@ def _print_ending(result: StudyResult, store: str, console: Console) -> None:
     console.print()
     again = {command(*sys.argv[1:]): ""}
     if result.interrupted:
-        done = result.trained + result.reused + result.diverged
+        done = result.trained + result.reused + result.diverged + result.pruned
         print_next_steps(console, f"Stopped with {done} of {result.trials} trials done; they are stored. Go on:", again)
     elif result.failed:
         print_next_steps(console, f"{result.failed} of {result.trials} trials failed. Try them again:", again)
     else:
         steps = {
             command("show", result.study, *store_flag(store)): "this table again; --json for a program",
+            command("report", result.study, "--format", "html", "--out", "report", *store_flag(store)): (
+                "all that it found, with figures, in one page"
+            ),
             command("new", "my_question"): "a space of your own to start from",
         }
         print_next_steps(console, "Next:", steps)

@@ -24,6 +24,7 @@ class Attempt:
         curve: Its learning curve so far.
         metrics: Its validation metrics at the last point of the curve.
         diverged: Set as soon as its loss is not finite.
+        pruned_at: The step at which its design ended it; None if it did not.
         worker: Where it trains; None before it has reached a worker.
     """
 
@@ -35,6 +36,7 @@ class Attempt:
     curve: list[CurvePoint] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     diverged: Diverged | None = None
+    pruned_at: int | None = None
     worker: WorkerRecord | None = None
 
     def begin_again(self) -> None:
@@ -51,10 +53,12 @@ class Attempt:
         return taken
 
     def outcome(self, failure: str = "") -> TrialOutcome:
-        """How the trial ended: failed if a failure is given, else diverged or finished."""
+        """How the trial ended: failed if a failure is given, else diverged, pruned or finished."""
         reason, state = failure, TrialState.FAILED if failure else TrialState.FINISHED
         if self.diverged is not None and not failure:
             reason, state = f"the loss was {self.diverged.loss} at step {self.diverged.step}", TrialState.DIVERGED
+        elif self.pruned_at is not None and not failure:
+            reason, state = f"its design ended it at step {self.pruned_at}", TrialState.PRUNED
         last = self.curve[-1] if self.curve else CurvePoint(0, 0.0, 0, 0.0, None, None)
         return TrialOutcome(
             key=self.trial.key,
@@ -66,7 +70,7 @@ class Attempt:
             seconds=last.seconds,
             tokens=last.tokens,
             flops=last.flops,
-            stopped_at=self.diverged.step if self.diverged else None,
+            stopped_at=self.diverged.step if self.diverged else self.pruned_at,
             reason=reason,
             data_fingerprint=self.trial.variant.fingerprint,
             started_at=self.started_at,

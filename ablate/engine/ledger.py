@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ablate.engine.plan import Plan, Trial, Variant
@@ -38,6 +38,7 @@ class Ledger:
         self._study = lease.study
         self._driver = lease.token
         self._environment = environment
+        self._planned_before: frozenset[str] = frozenset()
 
     @property
     def where(self) -> str:
@@ -51,12 +52,16 @@ class Ledger:
             How many of its trials are settled that this study has not planned before: other studies trained them.
         """
         names = {study.name for study in self._store.studies()}
-        before = self._store.study(self._study).planned if self._study in names else ()
+        known = self._store.study(self._study) if self._study in names else None
+        before = (*known.planned, *known.scout_trials) if known is not None else ()
+        self._planned_before = frozenset(planned.key for planned in before)
         self._store.begin_study(
-            _draft(plan), [_variant(variant) for variant in plan.variants], [_planned(trial) for trial in plan.trials]
+            _draft(plan),
+            [_variant(variant) for variant in (*plan.variants, *plan.scouts)],
+            [_planned(trial) for trial in plan.trials],
         )
         self._store.forget_unfinished([trial.key for trial in plan.trials], self._driver)
-        return len(self.settled(plan.trials).keys() - {planned.key for planned in before})
+        return len(self.settled(plan.trials).keys() - self._planned_before)
 
     def extend(self, trials: Iterable[Trial]) -> None:
         """Write trials that the design has thought of since the study began."""
@@ -66,10 +71,23 @@ class Ledger:
             self._store.plan_trials(self._study, [_planned(trial) for trial in added])
             self._store.forget_unfinished([trial.key for trial in added], self._driver)
 
-    def settled(self, trials: Iterable[Trial]) -> dict[str, TrialRecord]:
-        """Those of the trials that need no training, by key, whoever trained them."""
+    def settled(self, trials: Iterable[Trial], *, pruned: bool = False) -> dict[str, TrialRecord]:
+        """Those of the trials that need no training, by key, whoever trained them.
+
+        Args:
+            trials: Of the plan.
+            pruned: Whether those count that this study has pruned in an earlier run.
+        """
         records = self._store.trials([trial.key for trial in trials])
-        return {key: record for key, record in records.items() if record.state in SETTLED}
+        return {
+            key: record
+            for key, record in records.items()
+            if record.state in SETTLED or (pruned and record.state is TrialState.PRUNED and key in self._planned_before)
+        }
+
+    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """The learning curves of trials, by key."""
+        return self._store.curves(keys)
 
     def start(self, trial: Trial, attempts: int) -> bool:
         """Write that a trial is running.
@@ -97,6 +115,14 @@ class Ledger:
             environment = replace(environment, host=worker.host, device=worker.device)
         self._store.record_outcome(outcome, environment, self._driver)
 
+    def seconds_of_step(self, trial: Trial) -> float | None:
+        """How long a step of an ended trial took in the second half of its curve; None if it did not get there."""
+        points = self._store.curves([trial.key])[trial.key]
+        middle = next((point for point in points if 2 * point.step >= trial.variant.spec.training.steps), None)
+        if middle is None or points[-1].step == middle.step:
+            return None
+        return (points[-1].seconds - middle.seconds) / (points[-1].step - middle.step)
+
     def forget(self, trials: Iterable[Trial]) -> None:
         """Take back that these trials are running."""
         self._store.forget_unfinished([trial.key for trial in trials], self._driver)
@@ -122,6 +148,7 @@ def _variant(variant: Variant) -> VariantRecord:
         settings=dict(variant.settings),
         spec=variant.spec.model_dump(mode="json"),
         parameters=variant.cost.parameters,
+        activation_bytes=variant.cost.activation_bytes,
     )
 
 

@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ablate.designs.base import Proposal
 from ablate.engine.attempt import Attempt
 from ablate.engine.base import Engine
+from ablate.engine.dialogue import Dialogue
 from ablate.engine.interrupt import StopRequest, stop_on_signal
 from ablate.engine.ledger import Ledger
 from ablate.engine.observer import Observer
@@ -24,6 +24,7 @@ from ablate.engine.plan import Plan, Planner, Trial, make_plan
 from ablate.engine.weights import weights_file
 from ablate.engine.worker import Again, Began, Broken, Done, Happened, Job, JobMember, Message
 from ablate.errors import SpaceError, StoreError, StudyBusyError
+from ablate.spec.seeds import TIMING_SEEDS
 from ablate.store import Store
 from ablate.store.leases import Lease
 from ablate.store.records import Environment, TrialOutcome, TrialRecord, TrialState
@@ -39,7 +40,7 @@ _ATTEMPTS = 2
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
-    """How a run of a study ended; `trials` is the sum of the five counts after it when the run was not interrupted.
+    """How a run of a study ended; `trials` is the sum of the six counts after it when the run was not interrupted.
 
     Attributes:
         study: Its name.
@@ -48,6 +49,7 @@ class StudyResult:
         reused: Were finished in the store already.
         failed: Raised, or lost their worker, in this run.
         diverged: Have a loss that is not finite, in this run or before.
+        pruned: Were ended early by the design, in this run or before.
         seconds: Wall time of this run.
         interrupted: Whether it was asked to stop and did before the end.
     """
@@ -58,6 +60,7 @@ class StudyResult:
     reused: int
     failed: int
     diverged: int
+    pruned: int
     seconds: float
     interrupted: bool
 
@@ -102,6 +105,7 @@ def run_study(
         reused=counts["reused"],
         failed=counts["failed"],
         diverged=counts["diverged"],
+        pruned=counts["pruned"],
         seconds=time.monotonic() - begin,
         interrupted=driver.busy,
     )
@@ -110,9 +114,8 @@ def run_study(
 class _Driver:
     """The state of one run of a study.
 
-    A trial is in one of four places: it waits, it is attempted, another study's driver runs it, or it is over and its
-    value known. Several points of a design can be the same variant, so that several proposals can ask for the same
-    trial.
+    A trial is in one of four places: it waits, it is attempted, another study's driver runs it, or it is over and the
+    design has been told.
     """
 
     def __init__(
@@ -124,12 +127,11 @@ class _Driver:
         self.observer = observer
         self.lease = lease
         self.design = planner.design()
+        self.dialogue = Dialogue(self.design, planner.space.objective.metric, ledger.curves)
         self.trials: dict[str, Trial] = {}
         self.waiting = Queue(packing, engine.size)
         self.attempts: dict[int, list[Attempt]] = {}
         self.elsewhere: list[Waiting] = []
-        self.values: dict[str, float | None] = {}
-        self.askers: dict[str, list[Proposal]] = {}
         self.counts: Counter[str] = Counter()
         self.jobs = 0
         self.renewed = time.monotonic()
@@ -144,7 +146,7 @@ class _Driver:
         """Write the study and its plan, and see what is done already."""
         elsewhere = self.ledger.begin(plan)
         self.trials = {trial.key: trial for trial in plan.trials}
-        settled = self.ledger.settled(plan.trials)
+        settled = self.ledger.settled(plan.trials, pruned=self.design.prunes)
         self.observer.planned(plan, settled.keys(), elsewhere, self.engine.size)
         for record in settled.values():
             self.reuse(record)
@@ -176,12 +178,7 @@ class _Driver:
             for proposal, trial in wanted:
                 if trial is None:
                     self.design.tell(proposal.point, proposal.seed, None)
-                elif trial.key in self.values:
-                    self.design.tell(proposal.point, proposal.seed, self.values[trial.key])
-                elif trial.key in self.askers:
-                    self.askers[trial.key].append(proposal)
-                else:
-                    self.askers[trial.key] = [proposal]
+                elif self.dialogue.ask(proposal, trial.key):
                     self.waiting.add(trial)
 
     def extend(self, trials: Iterable[Trial]) -> None:
@@ -189,7 +186,7 @@ class _Driver:
         new = {trial.key: trial for trial in trials}
         self.trials |= new
         self.ledger.extend(new.values())
-        settled = self.ledger.settled(new.values())
+        settled = self.ledger.settled(new.values(), pruned=self.design.prunes)
         if new:
             self.observer.extended(new.values(), settled.keys())
         for record in settled.values():
@@ -258,6 +255,10 @@ class _Driver:
                 for attempt in attempts:
                     self.ledger.add_point(attempt.trial, attempt.add(event))
                     self.observer.measured(attempt.trial, event, attempt.member)
+                    if self.dialogue.unwanted(attempt):
+                        attempt.pruned_at = event.step
+                        self.engine.stop(number, attempt.member)
+                        self.end(number, attempt, attempt.outcome())
             case Diverged(member):
                 for attempt in attempts:
                     if attempt.member == member:
@@ -316,19 +317,21 @@ class _Driver:
         self.leave(number, attempt)
         self.counts["trained" if outcome.state is TrialState.FINISHED else outcome.state.value] += 1
         self.observer.ended(attempt.trial, outcome)
-        self.settle(outcome.key, outcome.metrics)
+        self.time(attempt.trial)
+        self.dialogue.end(outcome, attempt.trial.variant.spec.training.steps, watched=True)
         self.propose()
 
     def reuse(self, record: TrialRecord) -> None:
         """Take a trial as the store has it."""
         self.counts["reused" if record.state is TrialState.FINISHED else record.state.value] += 1
-        self.settle(record.key, record.metrics)
+        trial = self.trials[record.key]
+        self.time(trial)
+        self.dialogue.end(record, trial.variant.spec.training.steps, watched=False)
 
-    def settle(self, key: str, metrics: dict[str, float]) -> None:
-        """A trial is over: keep its value, and tell every proposal that asked for it."""
-        self.values[key] = metrics.get(self.planner.space.objective.metric)
-        for proposal in self.askers.pop(key, ()):
-            self.design.tell(proposal.point, proposal.seed, self.values[key])
+    def time(self, trial: Trial) -> None:
+        """Let the planner know what a step of a trial took that was trained to measure just that."""
+        if trial.seed in TIMING_SEEDS and (seconds := self.ledger.seconds_of_step(trial)) is not None:
+            self.planner.budget.time(trial.variant.hash, trial.seed, seconds)
 
     def look_elsewhere(self) -> None:
         """Try trials again, now and then, that another study's driver ran: it may have ended them, or itself."""

@@ -80,7 +80,10 @@ def save_weights(path: Path, model: nn.Module, member: int, variant: VariantSpec
     writing = path.with_name(f".{path.name}.{os.getpid()}")
     metadata = {"variant": variant.model_dump_json(), "seed": str(seed), "fingerprint": fingerprint}
     try:
+        writing.touch(mode=0o644)
+        readable = writing.stat().st_mode  # as the umask has it; safetensors makes a file that only its owner may read
         save_file(tensors, writing, metadata)
+        writing.chmod(readable)
         with writing.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(writing, path)

@@ -24,7 +24,7 @@ def studies_table(summaries: Sequence[StudySummary], console: Console) -> Table:
     table.add_column(plain("besides"), no_wrap=True)
     table.add_column(plain("updated"), no_wrap=True)
     for summary in summaries:
-        besides = counted({"running": summary.running, "diverged": summary.diverged, "failed": summary.failed}.items())
+        besides = counted((what, getattr(summary, what)) for what in ("running", "diverged", "pruned", "failed"))
         table.add_row(
             plain(summary.name, "bold"),
             plain(summary.question),
@@ -46,6 +46,7 @@ def studies_json(summaries: Iterable[StudySummary]) -> list[dict[str, Any]]:
             "planned": summary.planned,
             "finished": summary.finished,
             "diverged": summary.diverged,
+            "pruned": summary.pruned,
             "failed": summary.failed,
             "running": summary.running,
             "updated_at": summary.updated_at.isoformat(),

@@ -224,10 +224,11 @@ class ModelSpec(Spec):
         So is `block`, but that it stays beside them where a decoder is made of it.
         """
         plain = super().canonical()
+        plain_block = plain["block"]
         runs: list[list[Any]] = []
         for _, same in itertools.groupby(self.blocks, key=id):  # layers without an exception share one spec
             block, *others = same
-            layer = block.canonical()
+            layer = plain_block if block is self.block else block.canonical()
             if runs and runs[-1][1] == layer:
                 runs[-1][0] += 1 + len(others)
             else:

@@ -124,9 +124,10 @@ def drop_abandoned(connection: Connection) -> int:
 
 
 def free(driver: ColumnElement[str]) -> ColumnElement[bool]:
-    """Of the row of a trial: that no living driver but this one runs it; a failed one is run by nobody."""
+    """Of the row of a trial: that no living driver but this one runs it; a failed or pruned one is run by nobody."""
     held = select(leases.c.token)
-    return (trials.c.state == TrialState.FAILED) | (trials.c.driver == driver) | trials.c.driver.not_in(held)
+    over = trials.c.state.in_((TrialState.FAILED, TrialState.PRUNED))
+    return over | (trials.c.driver == driver) | trials.c.driver.not_in(held)
 
 
 def clock(connection: Connection) -> datetime:

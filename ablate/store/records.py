@@ -10,6 +10,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+FIRST_SCOUT_SEED = 1000
+"""Trials of this seed and above only say how others shall be trained; as in `ablate.spec.seeds`."""
+
 
 class TrialState(StrEnum):
     """Where a trial stands.
@@ -36,6 +39,7 @@ class VariantRecord:
         settings: Switch name to setting name.
         spec: The full spec as plain JSON: keys `model`, `task`, `training`.
         parameters: Trainable parameters of the model.
+        activation_bytes: What one sequence keeps for the backward pass; None if an older version wrote the variant.
     """
 
     name: str
@@ -43,6 +47,7 @@ class VariantRecord:
     settings: dict[str, str]
     spec: dict[str, Any]
     parameters: int
+    activation_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,11 @@ class PlannedTrial:
     key: str
     variant: str
     seed: int
+
+    @property
+    def scouts(self) -> bool:
+        """Whether it only says how others shall be trained (`ablate.spec.seeds`), and is never compared."""
+        return self.seed >= FIRST_SCOUT_SEED
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,14 @@ class StudyDraft:
 
 @dataclass(frozen=True, slots=True)
 class StudyRecord:
-    """A study with its variants (in the order of the design) and the trials it planned."""
+    """A study with its variants (in the order of the design) and the trials it planned.
+
+    Attributes:
+        variants: What is compared.
+        planned: Its trials.
+        scout_variants: What is trained only to tune or time others.
+        scout_trials: The trials of those.
+    """
 
     id: int
     name: str
@@ -96,6 +113,8 @@ class StudyRecord:
     updated_at: datetime
     variants: tuple[VariantRecord, ...]
     planned: tuple[PlannedTrial, ...]
+    scout_variants: tuple[VariantRecord, ...] = ()
+    scout_trials: tuple[PlannedTrial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +127,7 @@ class StudySummary:
     planned: int
     finished: int
     diverged: int
+    pruned: int
     failed: int
     running: int
     updated_at: datetime
@@ -177,8 +197,8 @@ class TrialOutcome:
     Attributes:
         metrics: Final metrics by name (`val_loss` ...); empty unless finished.
         steps: Optimiser steps done.
-        stopped_at: For a diverged trial, the step whose loss was not finite.
-        reason: For a diverged or failed trial, one sentence (a failed one: the traceback follows).
+        stopped_at: For a diverged trial, the step whose loss was not finite; for a pruned one, that at which it ended.
+        reason: For a diverged, pruned or failed trial, one sentence (a failed one: the traceback follows).
         data_fingerprint: Content hash of the tokenised data that it saw.
     """
 
@@ -225,3 +245,18 @@ class TrialRecord:
     environment: Environment | None
     attempts: int = 1
     worker: WorkerRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What stands beside one study or trial.
+
+    Attributes:
+        starred: Whether it has a star.
+        tags: Short words to find it by, in the order of the alphabet.
+        note: Free text.
+    """
+
+    starred: bool = False
+    tags: tuple[str, ...] = ()
+    note: str = ""

@@ -31,7 +31,12 @@ _TRIAL = tuple(field.name for field in fields(TrialRecord) if field.name not in 
 
 def variant_row(variant: VariantRecord) -> dict[str, Any]:
     """The row of `variants`, which all studies share."""
-    return {"hash": variant.hash, "spec": variant.spec, "parameters": variant.parameters}
+    return {
+        "hash": variant.hash,
+        "spec": variant.spec,
+        "parameters": variant.parameters,
+        "activation_bytes": variant.activation_bytes,
+    }
 
 
 def study_variant_row(study: int, position: int, variant: VariantRecord) -> dict[str, Any]:

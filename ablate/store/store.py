@@ -17,6 +17,7 @@ from ablate.store import queries
 from ablate.store.activity import Activity, activity
 from ablate.store.database import Database
 from ablate.store.leases import Lease, drop_abandoned, free
+from ablate.store.marks import Marks
 from ablate.store.records import (
     CurvePoint,
     Environment,
@@ -40,9 +41,11 @@ from ablate.store.rows import (
 )
 from ablate.store.tables import curves, environments, studies, study_trials, study_variants, trials, variants
 
-# States of a trial that is over for good, and of one that may be run again.
+# States of a trial that is over for good, of one that is to be run again, and of those that a new attempt may replace:
+# what one study has pruned another may train to its end.
 _SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)
 _UNSETTLED = (TrialState.RUNNING, TrialState.FAILED)
+_REPLACEABLE = (*_UNSETTLED, TrialState.PRUNED)
 # Databases limit the values in one statement, to 32,766 at least.
 _CHUNK = 5_000
 
@@ -104,6 +107,11 @@ class Store:
     def lease(self, study: str) -> Lease:
         """The right to run a study, as a context manager. The study need not exist yet."""
         return Lease(self._database, study)
+
+    @property
+    def marks(self) -> Marks:
+        """The stars, tags and notes of people; also to be written where the store was opened to read."""
+        return Marks(self._database)
 
     # Writing: the driver only.
 
@@ -238,6 +246,8 @@ class Store:
             keys: Of the trials.
             driver: Token of the lease that the caller holds. What another living driver runs is left alone.
 
+        Pruned ones stay.
+
         Returns:
             How many were removed.
         """
@@ -318,7 +328,7 @@ class Store:
             select(variants, study_variants.c.name, study_variants.c.settings)
             .outerjoin(study_variants, study_variants.c.variant_hash == variants.c.hash)
             .where(variants.c.hash == digest)
-            .order_by(study_variants.c.study_id)
+            .order_by(study_variants.c.study_id, study_variants.c.position)
         )
         with self._database.reading() as connection:
             row = connection.execute(query).mappings().first()
@@ -419,4 +429,4 @@ class Store:
 
 def _replaceable(database: Database) -> ColumnElement[bool]:
     """Of the row of a trial: that another may be put in its place, by a driver that the other row names."""
-    return trials.c.state.in_(_UNSETTLED) & free(database.insert(trials).excluded.driver)
+    return trials.c.state.in_(_REPLACEABLE) & free(database.insert(trials).excluded.driver)

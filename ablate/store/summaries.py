@@ -20,6 +20,7 @@ SUMMARIES = """
         count(planned.state) AS planned,
         count(*) FILTER (WHERE planned.state = 'finished') AS finished,
         count(*) FILTER (WHERE planned.state = 'diverged') AS diverged,
+        count(*) FILTER (WHERE planned.state = 'pruned') AS pruned,
         count(*) FILTER (WHERE planned.state = 'failed') AS failed,
         count(*) FILTER (WHERE planned.state = 'running') AS running,
         studies.updated_at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -121,3 +122,25 @@ def test_as_many_workers_as_cores_and_threads_allow(folder: Path, monkeypatch: p
     assert LocalEngine(folder, threads=2).size == 3
     assert LocalEngine(folder, threads=9).size == 1
     assert LocalEngine(folder, workers=4, threads=9).size == 4
+
+
+def test_a_member_that_is_stopped_leaves_its_job(folder: Path) -> None:
+    training = {"steps": 4000, "batch_size": 2, "optimizer": {"lr": 1e-3}, "evaluations": 4000}
+    trials = make_plan(planner(folder, training=training)).trials[:1] * 2
+    members = tuple(JobMember(trial.variant.spec.model_dump_json(), seed) for seed, trial in enumerate(trials))
+    with LocalEngine(folder / "cache", workers=1) as engine:
+        engine.submit(Job(1, members, trials[0].variant.fingerprint))
+        listen(engine, lambda heard: len(heard) > 3)
+        engine.stop(7, 0)  # no such job
+        engine.stop(1, 0)
+
+        def alone(heard: list[Message]) -> bool:
+            points = [m.event for m in heard if isinstance(m, Happened) and isinstance(m.event, Point)]
+            return bool(points) and math.isnan(points[-1].train_loss[0])
+
+        heard = listen(engine, alone)
+        last = [m.event for m in heard if isinstance(m, Happened) and isinstance(m.event, Point)][-1]
+        assert math.isfinite(last.metrics["val_loss"][1])
+        engine.stop(1, 1)
+        assert listen(engine, ended(1))[-1] == Done(1)
+        assert engine.room() == 1

@@ -107,6 +107,13 @@ def test_the_weights_are_those_at_the_end_of_training(trained: Trained, space: S
     assert any(not torch.allclose(ends[0][name], ends[1][name], atol=0.01) for name in ends[0])
 
 
+def test_others_may_read_the_weights_as_the_umask_has_it(keys: list[str], folder: Path, tmp_path: Path) -> None:
+    kept = folder / "weights" / f"{keys[0]}.safetensors"
+    ordinary = tmp_path / "ordinary"
+    ordinary.touch(mode=0o644)
+    assert kept.stat().st_mode == ordinary.stat().st_mode
+
+
 def test_keeping_weights_renames_no_trial(space: SpaceSpec) -> None:
     variant = space.resolve({})
     without = variant.training.model_copy(update={"save_weights": False})

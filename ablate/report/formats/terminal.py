@@ -7,7 +7,8 @@ from functools import singledispatch
 from rich.console import Console
 from rich.text import Text
 
-from ablate.report.document import Grid, Items, Listing, Paragraph, Picture, document
+from ablate.report.blocks import Grid, Items, Listing, Paragraph, Picture
+from ablate.report.document import document
 from ablate.report.findings import Findings
 from ablate.report.formats import Format, Place
 from ablate.report.table import print_study
