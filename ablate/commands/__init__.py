@@ -12,7 +12,7 @@ from typing import Any
 
 PANELS = {
     "Studies": ("new", "plan", "study", "list"),
-    "Answers": ("show", "report", "claims", "calibrate", "diff"),
+    "Answers": ("show", "report", "claims", "calibrate", "diff", "dashboard"),
     "Trials": ("reproduce", "generate", "translate"),
     "Spaces and blocks": ("validate", "schema", "data", "kinds", "cost", "draw", "check"),
 }

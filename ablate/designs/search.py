@@ -283,6 +283,10 @@ class SearchSpec(DesignSpec):
             raise refusal(("sampler",), self.sampler, rule, "Add `ranges`, or choose `tpe`.")
         return self
 
+    def paths(self) -> tuple[str, ...]:
+        """See `DesignSpec.paths`."""
+        return tuple(self.ranges)
+
     def build(self, context: DesignContext) -> SearchDesign:
         """See `DesignSpec.build`.
 

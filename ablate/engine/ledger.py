@@ -55,7 +55,9 @@ class Ledger:
         before = self._store.study(self._study).planned if self._study in names else ()
         self._planned_before = frozenset(planned.key for planned in before)
         self._store.begin_study(
-            _draft(plan), [_variant(variant) for variant in plan.variants], [_planned(trial) for trial in plan.trials]
+            _draft(plan),
+            [_variant(variant) for variant in (*plan.variants, *plan.scouts)],
+            [_planned(trial) for trial in plan.trials],
         )
         self._store.forget_unfinished([trial.key for trial in plan.trials], self._driver)
         return len(self.settled(plan.trials).keys() - self._planned_before)
@@ -111,6 +113,14 @@ class Ledger:
         if worker is not None:
             environment = replace(environment, host=worker.host, device=worker.device)
         self._store.record_outcome(outcome, environment, self._driver)
+
+    def seconds_of_step(self, trial: Trial) -> float | None:
+        """How long a step of an ended trial took in the second half of its curve; None if it did not get there."""
+        points = self._store.curves([trial.key])[trial.key]
+        middle = next((point for point in points if 2 * point.step >= trial.variant.spec.training.steps), None)
+        if middle is None or points[-1].step == middle.step:
+            return None
+        return (points[-1].seconds - middle.seconds) / (points[-1].step - middle.step)
 
     def forget(self, trials: Iterable[Trial]) -> None:
         """Take back that these trials are running."""

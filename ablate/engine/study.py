@@ -24,6 +24,7 @@ from ablate.engine.plan import Plan, Planner, Trial, make_plan
 from ablate.engine.weights import weights_file
 from ablate.engine.worker import Again, Began, Broken, Done, Happened, Job, JobMember, Message
 from ablate.errors import SpaceError, StoreError, StudyBusyError
+from ablate.spec.seeds import TIMING_SEEDS
 from ablate.store import Store
 from ablate.store.leases import Lease
 from ablate.store.records import Environment, TrialOutcome, TrialRecord, TrialState
@@ -316,14 +317,21 @@ class _Driver:
         self.leave(number, attempt)
         self.counts["trained" if outcome.state is TrialState.FINISHED else outcome.state.value] += 1
         self.observer.ended(attempt.trial, outcome)
+        self.time(attempt.trial)
         self.dialogue.end(outcome, attempt.trial.variant.spec.training.steps, watched=True)
         self.propose()
 
     def reuse(self, record: TrialRecord) -> None:
         """Take a trial as the store has it."""
         self.counts["reused" if record.state is TrialState.FINISHED else record.state.value] += 1
-        steps = self.trials[record.key].variant.spec.training.steps
-        self.dialogue.end(record, steps, watched=False)
+        trial = self.trials[record.key]
+        self.time(trial)
+        self.dialogue.end(record, trial.variant.spec.training.steps, watched=False)
+
+    def time(self, trial: Trial) -> None:
+        """Let the planner know what a step of a trial took that was trained to measure just that."""
+        if trial.seed in TIMING_SEEDS and (seconds := self.ledger.seconds_of_step(trial)) is not None:
+            self.planner.budget.time(trial.variant.hash, trial.seed, seconds)
 
     def look_elsewhere(self) -> None:
         """Try trials again, now and then, that another study's driver ran: it may have ended them, or itself."""

@@ -27,6 +27,8 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         "variants": [_variant(row, report) for row in report.variants],
         "claims": claims_json(report.claims),
         "answer": list(report.answer),
+        "match": {"equal": report.matching.equal, "path": report.matching.path, "axis": report.matching.axis},
+        "tune": None if report.tuning is None else {"grid": report.tuning.grid, "seeds": list(report.tuning.seeds)},
     }
 
 
@@ -68,6 +70,9 @@ def _variant(row: VariantRow, report: StudyReport) -> dict[str, Any]:
             "of": row.steps_to_baseline.of,
         },
         "relative_speed": row.relative_speed,
+        "spent_to_baseline": asdict(row.spent_to_baseline),
+        "budget": asdict(report.matching.of[row.name]) if row.name in report.matching.of else None,
+        "tuned": asdict(report.tuning.of[row.name]) if report.tuning is not None else None,
     }
 
 

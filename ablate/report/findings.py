@@ -10,6 +10,7 @@ from typing import Self
 
 from ablate.errors import NotFoundError
 from ablate.report.effects import StudyEffects, effects_of
+from ablate.report.fairness import scouts_of
 from ablate.report.importances import StudyImportances, importances_of
 from ablate.report.pareto import Front, front_of
 from ablate.report.path import RemovalPath, path_of
@@ -73,7 +74,8 @@ class Findings:
     Attributes:
         report: The study, compared and judged.
         runs: Variant name to its trials by seed.
-        cost: Of all trials that ended.
+        cost: Of all trials that ended, those apart that only tuned or timed others.
+        scouting: Of those.
         cost_of: Variant name to the cost of its own.
         environments: Where the trials ran, each once, in the order of the design.
         data: Fingerprints of the data that the trials saw.
@@ -82,6 +84,7 @@ class Findings:
     report: StudyReport
     runs: Mapping[str, VariantRuns]
     cost: TrainingCost
+    scouting: TrainingCost
     cost_of: Mapping[str, TrainingCost]
     environments: tuple[Environment, ...]
     data: tuple[str, ...]
@@ -136,10 +139,8 @@ def read_findings(store: StudyReader, name: str) -> Findings:
     """
     report = read_study(store, name)
     runs = read_runs(store, report.record, report.metric)
-    ended = {
-        variant: [*run.finished.values(), *run.diverged.values(), *run.pruned.values()] for variant, run in runs.items()
-    }
-    trials = [trial for found in ended.values() for trial in found]
+    ended = {variant: _ended({variant: run}) for variant, run in runs.items()}
+    trials = _ended(runs)
     if not trials:
         raise NotFoundError(
             f"study {name!r} has no results to report yet",
@@ -155,7 +156,16 @@ def read_findings(store: StudyReader, name: str) -> Findings:
         report=report,
         runs=runs,
         cost=TrainingCost.of(trials),
+        scouting=TrainingCost.of(_ended(read_runs(store, scouts_of(store.study(name)), report.metric))),
         cost_of={variant: TrainingCost.of(found) for variant, found in ended.items()},
         environments=tuple(environments),
         data=tuple(sorted({trial.data_fingerprint for trial in trials})),
     )
+
+
+def _ended(runs: Mapping[str, VariantRuns]) -> list[TrialRecord]:
+    return [
+        trial
+        for run in runs.values()
+        for trial in (*run.finished.values(), *run.diverged.values(), *run.pruned.values())
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from io import StringIO
 from typing import Self
@@ -11,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.report.claim_lines import print_claims
+from ablate.report.fairness import fairness_lines
 from ablate.report.numbers import MISSING, count, decimals_for, fixed, percent, times
 from ablate.report.study import StudyReport, VariantRow
 from ablate.report.text import NARROW, counted, joined, plain, plain_table
@@ -31,6 +33,8 @@ def print_study(report: StudyReport, console: Console) -> None:
     console.print(study_table(report, console))
     console.print()
     console.print(plain(legend(report, _plus_minus(console)), "dim"))
+    for line in fairness_lines(report.tuning, report.matching, report.metric):
+        console.print(plain(line, "yellow" if line.startswith("*") else "dim"))
     console.print()
     for sentence in report.answer:
         console.print(plain(sentence, "bold"))
@@ -54,14 +58,15 @@ def study_table(report: StudyReport, console: Console) -> Table:
     table = plain_table(gap=1 if console.width < NARROW else 2)
     # Only the verdict shrinks when room is scarce: rich would cut numbers, or names in the middle of a word.
     table.add_column(plain("variant"), overflow="fold", width=min(longest, console.width // 4))
-    for title in ("parameters" if layout.wide else "params", report.metric, "difference"):
+    titles = ["parameters" if layout.wide else "params", *tuned_titles(report), report.metric, "difference"]
+    for title in titles:
         table.add_column(plain(title), justify="right", no_wrap=True)
     table.add_column(plain("verdict"), overflow="fold")
-    table.add_column(plain("steps"), justify="right", no_wrap=True)
+    table.add_column(plain(axis_title(report)), justify="right", no_wrap=True)
     table.add_column(plain("speed"), justify="right", no_wrap=True)
     for group in rows:
         for row, name in group:
-            table.add_row(name, *layout.cells(row))
+            table.add_row(name, *layout.cells(row, [plain(cell) for cell in tuned_cells(report, row)]))
         table.add_section()
     return table
 
@@ -89,9 +94,10 @@ class _Layout:
             lines.append(plain(f"{len(row.finished)} of {len(row.planned)} seeds", "dim"))
         return joined(lines)
 
-    def cells(self, row: VariantRow) -> list[Text]:
+    def cells(self, row: VariantRow, tuned: Iterable[Text]) -> list[Text]:
         return [
             self._parameters(row),
+            *tuned,
             self._objective(row),
             self._difference(row),
             _verdict(row),
@@ -144,12 +150,35 @@ def legend(report: StudyReport, plus_minus: str) -> str:
     """How to read the table, in a few sentences."""
     better = "lower" if report.direction == "minimize" else "higher"
     looks = f" (over all looks, from {report.schedule.start} to {report.schedule.max} seeds)" if report.schedule else ""
+    axis = axis_title(report)
+    reached = f"{axis[0].upper()}{axis[1:]}: until the baseline's final validation loss"
     return (
         f"{plus_minus} 95 % interval over seeds. Differences are paired by seed ({better} {report.metric} is better); "
-        f"verdicts use one-sided 95 % bounds{looks} and the margin {report.margin:g}. Steps: until the baseline's "
-        "final validation loss; `2 of 3` means that only 2 of 3 seeds got there. Speed: tokens/s relative to the "
-        "baseline."
+        f"verdicts use one-sided 95 % bounds{looks} and the margin {report.margin:g}. {reached}; `2 of 3` "
+        "means that only 2 of 3 seeds got there. Speed: tokens/s relative to the baseline."
     )
+
+
+def axis_title(report: StudyReport) -> str:
+    """What the column counts that says when a variant got where the baseline ended."""
+    return "FLOP" if report.matching.axis == "flops" else report.matching.axis
+
+
+def tuned_titles(report: StudyReport) -> list[str]:
+    """Titles of the columns of tuned values: the last part of their paths, or more where that is not enough."""
+    paths = list(report.tuning.grid) if report.tuning is not None else []
+    ends = [path.rpartition(".")[2] for path in paths]
+    return [end if ends.count(end) == 1 else path for path, end in zip(paths, ends, strict=True)]
+
+
+def tuned_cells(report: StudyReport, row: VariantRow) -> list[str]:
+    """The values that were chosen for a variant; those at an edge of their grid have an asterisk."""
+    if report.tuning is None:
+        return []
+    tuned = report.tuning.of[row.name]
+    if tuned.values is None:
+        return [MISSING] * len(report.tuning.grid)
+    return [f"{value}{'*' if path in tuned.edges else ''}" for path, value in tuned.values.items()]
 
 
 def shared_decimals(report: StudyReport) -> int:
@@ -193,10 +222,10 @@ def _verdict(row: VariantRow) -> Text:
 
 
 def steps_to_baseline(row: VariantRow) -> str:
-    """The cell that says after how many steps a variant got where the baseline ended."""
-    steps = row.steps_to_baseline
+    """The cell that says after how many steps (tokens, seconds, FLOP) a variant got where the baseline ended."""
+    steps = row.spent_to_baseline
     if not steps.of:
         return MISSING
     if steps.mean is not None:
-        return f"{steps.mean:.0f}"
+        return f"{steps.mean:.0f}" if 10 <= steps.mean < 1e6 else f"{steps.mean:.3g}"
     return f"{steps.reached} of {steps.of}" if steps.reached else "never"

@@ -28,11 +28,15 @@ class Point:
         name: Unique in the study.
         settings: A setting for every switch.
         values: Spec paths and the values that they get after the switches have applied; most designs set none.
+        tuned: The same, of what was tuned for this point.
+        scouts: Whether it is trained only to tune or to time a point of the design, with seeds of its own.
     """
 
     name: str
     settings: Mapping[str, str]
     values: Mapping[str, JsonValue] = field(default_factory=dict)
+    tuned: Mapping[str, JsonValue] = field(default_factory=dict)
+    scouts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,10 @@ class Design(ABC):
         """What a person should know of the design before it runs, a line each: for example aliased effects."""
         return ()
 
+    def waiting(self) -> list[Proposal]:
+        """Proposals that are known to follow once others have ended, for an estimate of what is to come."""
+        return []
+
     @abstractmethod
     def ask(self) -> list[Proposal]:
         """Trials that can start now, in order, each proposed once. Empty: wait for results, or the design is done."""
@@ -149,6 +157,10 @@ class DesignSpec(Kinded):
     seeds: Annotated[int, Field(ge=1, le=1000)] | SeedsSpec = 3
     """Trials of each variant, with the seeds 0, 1, 2 ...; or `{start: 3, max: 20}`, which gives further seeds to the
     comparisons that are still undecided."""
+
+    def paths(self) -> tuple[str, ...]:
+        """Spec paths that the points of this design set, besides those of the switches."""
+        return ()
 
     def fixed_seeds(self) -> int:
         """The number of seeds, for a design that gives every point the same.

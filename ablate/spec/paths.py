@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -64,6 +65,11 @@ def leaves(plain: Mapping[str, Any]) -> dict[str, Any]:
         else:
             found[key] = value
     return found
+
+
+def value_at(plain: Mapping[str, Any], path: str) -> Any:
+    """The value at a path of nested mappings, which must exist."""
+    return functools.reduce(lambda here, name: here[name], path.split("."), plain)
 
 
 def overlaps(left: str, right: str) -> bool:

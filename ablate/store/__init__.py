@@ -8,6 +8,7 @@ from ablate.late import late
 from ablate.store.records import (
     CurvePoint,
     Environment,
+    Mark,
     PlannedTrial,
     StudyDraft,
     StudyRecord,
@@ -28,6 +29,7 @@ __all__ = [
     "CurvePoint",
     "Environment",
     "Lease",
+    "Mark",
     "PlannedTrial",
     "Store",
     "StudyDraft",

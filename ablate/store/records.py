@@ -228,3 +228,18 @@ class TrialRecord:
     environment: Environment | None
     attempts: int = 1
     worker: WorkerRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What stands beside one study or trial.
+
+    Attributes:
+        starred: Whether it has a star.
+        tags: Short words to find it by, in the order of the alphabet.
+        note: Free text.
+    """
+
+    starred: bool = False
+    tags: tuple[str, ...] = ()
+    note: str = ""

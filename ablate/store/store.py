@@ -16,6 +16,7 @@ from ablate.errors import NotFoundError
 from ablate.store import queries
 from ablate.store.database import Database
 from ablate.store.leases import Lease, drop_abandoned, free
+from ablate.store.marks import Marks
 from ablate.store.records import (
     CurvePoint,
     Environment,
@@ -105,6 +106,11 @@ class Store:
     def lease(self, study: str) -> Lease:
         """The right to run a study, as a context manager. The study need not exist yet."""
         return Lease(self._database, study)
+
+    @property
+    def marks(self) -> Marks:
+        """The stars, tags and notes of people; also to be written where the store was opened to read."""
+        return Marks(self._database)
 
     # Writing: the driver only.
 
@@ -316,7 +322,7 @@ class Store:
             select(variants, study_variants.c.name, study_variants.c.settings)
             .outerjoin(study_variants, study_variants.c.variant_hash == variants.c.hash)
             .where(variants.c.hash == digest)
-            .order_by(study_variants.c.study_id)
+            .order_by(study_variants.c.study_id, study_variants.c.position)
         )
         with self._database.reading() as connection:
             row = connection.execute(query).mappings().first()

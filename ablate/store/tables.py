@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     Column,
     DateTime,
     Double,
@@ -195,4 +196,16 @@ leases = Table(
     Column("process_started", Double, nullable=False),
     Column("acquired_at", UtcDateTime, nullable=False),
     Column("heartbeat", UtcDateTime, nullable=False),
+)
+
+# What people write by hand: `kind` is study or trial, `name` a study's name or a trial's key; neither need exist.
+marks = Table(
+    "marks",
+    metadata,
+    Column("kind", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("starred", Boolean, nullable=False),
+    Column("tags", JSON, nullable=False),
+    Column("note", FreeText, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
 )

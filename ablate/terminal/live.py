@@ -75,13 +75,14 @@ class Display(Observer):
         """See `Observer.planned`."""
         left = [trial for trial in plan.trials if trial.key not in settled]
         self._metric = plan.space.objective.metric
-        self._name_width = max(len(variant.name) for variant in plan.variants)
+        self._name_width = max(len(variant.name) for variant in (*plan.variants, *plan.scouts))
         self._total = len(plan.trials)
         self._done = len(settled)
         self._left_flops = sum(trial.variant.flops for trial in left)
         self._begin = time.monotonic()
+        after = f" and {len(plan.later)} after them" if plan.later else ""
         self.say(
-            f"{plan.space.name}: {plural(len(plan.variants), 'variant')}, {plural(self._total, 'trial')}, "
+            f"{plan.space.name}: {plural(len(plan.variants), 'variant')}, {plural(self._total, 'trial')}{after}, "
             f"{scaled(plan.flops)}FLOP, {plural(workers, 'worker')}"
         )
         if plan.invalid:

@@ -15,6 +15,7 @@ from store_samples import HERE, as_record, begin, curve, digest, draft, outcome,
 from ablate.errors import NotFoundError
 from ablate.store import Store, TrialState, open_store
 from ablate.store.migrations import SCHEMA_VERSION
+from ablate.store.records import Mark
 from ablate.store.tables import curves, environments, metadata
 
 
@@ -308,3 +309,14 @@ def test_the_migrations_make_the_tables_that_the_code_expects(store: Store, loca
     with sql(location) as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, metadata) == []
+
+
+def test_marks_are_kept_beside_studies_and_trials(store: Store) -> None:
+    assert store.marks.of("study", "s") == Mark()
+    hostile = "<b>no</b> \0 \u202e ر 😀\nline"
+    store.marks.put("study", "s", Mark(starred=True, tags=("b", "a", "b"), note=hostile))
+    store.marks.put("trial", "s", Mark(note="of a trial"))
+    assert store.marks.of("study", "s") == Mark(True, ("a", "b"), hostile.replace("\0", "\ufffd"))
+    assert store.marks.of("trial", "s").note == "of a trial"
+    store.marks.put("study", "s", Mark(tags=("c",)))
+    assert store.marks.all("study") == {"s": Mark(False, ("c",), "")}

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ablate.report.blocks import Picture
+from ablate.report.deciding import deciding_bounds, worst_margin
 from ablate.report.figures.style import BLACK, GREY, LOOKS, WIDTH, verbatim, wrapped
 from ablate.report.findings import Findings
 from ablate.report.study import StudyReport, VariantRow
 from ablate.report.table import groups
-from ablate.stats import Bounds, PairedDifference, bounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,7 +91,7 @@ def _compare(axes: Axes, row: VariantRow, report: StudyReport, height: float) ->
         return
     if paired.low is not None and paired.high is not None:
         axes.plot([paired.low, paired.high], [height, height], color=colour, linewidth=1.0, solid_capstyle="butt")
-    if bound := _deciding(paired, report):
+    if bound := deciding_bounds(paired, report):
         axes.plot([bound.low, bound.high], [height, height], color=colour, linewidth=3.2, solid_capstyle="butt")
     seeds = [height + 0.28] * paired.n
     axes.plot(paired.values, seeds, marker=".", color=GREY, markersize=3.5, markeredgewidth=0, linestyle="none")
@@ -100,22 +100,8 @@ def _compare(axes: Axes, row: VariantRow, report: StudyReport, height: float) ->
     )
 
 
-def _deciding(paired: PairedDifference, report: StudyReport) -> Bounds | None:
-    """The bounds of the first look that decides, as the verdict takes them; of the last look if none does."""
-    margin, bound = _worst(report), None
-    for bound in bounds(paired.values, report.schedule):
-        if not bound.low <= margin <= bound.high:
-            break
-    return bound
-
-
-def _worst(report: StudyReport) -> float:
-    """The difference from which on a variant is worse by more than the margin."""
-    return report.margin if report.direction == "minimize" else -report.margin
-
-
 def _draw_margin(axes: Axes, report: StudyReport) -> None:
-    margin = _worst(report)
+    margin = worst_margin(report)
     low, high = axes.get_xlim()
     low, high = min(low, 1.5 * margin, 0.0), max(high, 1.5 * margin, 0.0)
     axes.set_xlim(low, high)

@@ -65,6 +65,8 @@ def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
             "seconds": cost.seconds,
             "tokens": cost.tokens,
             "flops": cost.flops,
+            **{f"tuned.{path}": value for path, value in ((variant["tuned"] or {}).get("values") or {}).items()},
+            "relative_budget": (variant["budget"] or {}).get("relative"),
         }
 
 

@@ -16,6 +16,7 @@ def render(findings: Findings, place: Place) -> str:
         **designed_json(findings),
         "cost": asdict(findings.cost)
         | {"variants": {name: asdict(of) for name, of in findings.cost_of.items()}}
+        | {"scouting": asdict(findings.scouting)}
         | {"full_grid": asdict(findings.full_grid) if findings.full_grid else None},
         "environments": [asdict(environment) for environment in findings.environments],
         "data": list(findings.data),
