@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ablate.report.factors import crosses, factors_of
+from ablate.report.fairness import compared
 from ablate.report.runs import StudyReader, VariantRuns, read_runs
 from ablate.stats import Direction, Effects, Observation, estimate_effects
 from ablate.store.records import StudyRecord
@@ -68,6 +69,7 @@ class StudyEffects:
         trials: How many trials the estimates rest on, diverged ones among them.
         diverged: How many of these diverged.
         counted_as: The value that diverged trials counted as; None if none did.
+        pruned: How many trials were stopped early; they have no final value and are left out.
         axes: Numeric axes along which the variants differ too; they are part of the noise.
         chosen: Whether the design chose variants by results, so that settings that did well stand in more of them.
     """
@@ -84,6 +86,7 @@ class StudyEffects:
     trials: int
     diverged: int
     counted_as: float | None
+    pruned: int
     axes: tuple[str, ...]
     chosen: bool
 
@@ -98,7 +101,7 @@ def read_effects(store: StudyReader, name: str) -> StudyEffects | None:
     Raises:
         NotFoundError: The store holds no such study.
     """
-    record = store.study(name)
+    record = compared(store.study(name))
     return effects_of(record, read_runs(store, record, record.objective["metric"]))
 
 
@@ -141,6 +144,7 @@ def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEff
         trials=len(observations),
         diverged=diverged,
         counted_as=worst if diverged else None,
+        pruned=sum(len(run.pruned) for run in runs.values()),
         axes=tuple(factors.axes),
         chosen=record.space.get("design", {}).get("kind") in CHOOSING,
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ablate.report.effects import counted_values, worst_value
 from ablate.report.factors import Factors, crosses, factors_of, is_logarithmic, place
+from ablate.report.fairness import compared
 from ablate.report.runs import StudyReader, VariantRuns, read_runs
 from ablate.stats import Configuration, Factor, Importance, importances
 from ablate.store.records import StudyRecord, VariantRecord
@@ -29,6 +30,7 @@ class StudyImportances:
         variants: How many variants they rest on.
         seeds: How many seeds.
         diverged: How many trials diverged and counted as the worst value.
+        pruned: How many trials were stopped early; they have no final value and are left out.
     """
 
     factors: tuple[Importance, ...]
@@ -36,6 +38,7 @@ class StudyImportances:
     variants: int
     seeds: int
     diverged: int
+    pruned: int
 
 
 def read_importances(store: StudyReader, name: str) -> StudyImportances | None:
@@ -46,7 +49,7 @@ def read_importances(store: StudyReader, name: str) -> StudyImportances | None:
     Raises:
         NotFoundError: The store holds no such study.
     """
-    record = store.study(name)
+    record = compared(store.study(name))
     return importances_of(record, read_runs(store, record, record.objective["metric"]))
 
 
@@ -81,6 +84,7 @@ def importances_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Stud
         variants=len(configurations),
         seeds=len({seed for one in configurations for seed in one.values}),
         diverged=diverged,
+        pruned=sum(len(run.pruned) for run in runs.values()),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.errors import AblateError
+from ablate.report.fairness import compared
 from ablate.report.quantities import direction_of, values_of
 from ablate.report.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.spec.quantities import COSTS, COUNTED
@@ -47,8 +48,9 @@ class Front:
     Attributes:
         quantities: Names of metrics or figures of cost (`ablate.spec.quantities`), in the order asked for.
         directions: Which way each is better.
-        points: The variants that have all quantities and of which no seed diverged, the best in the first one first.
-        left_out: Names of the variants that diverged, or lack a quantity.
+        points: The variants that have all quantities and of which no seed diverged or was stopped early, the best in
+            the first one first.
+        left_out: Names of the variants that diverged, were stopped early at a seed, or lack a quantity.
     """
 
     quantities: tuple[str, ...]
@@ -71,7 +73,7 @@ def read_front(store: StudyReader, name: str, quantities: Sequence[str] = ()) ->
         NotFoundError: The store holds no such study.
         AblateError: A quantity is unknown, or there are not two or three.
     """
-    record = store.study(name)
+    record = compared(store.study(name))
     return front_of(record, read_runs(store, record, record.objective["metric"]), quantities)
 
 
@@ -93,7 +95,7 @@ def front_of(record: StudyRecord, runs: Mapping[str, VariantRuns], quantities: S
     found = {
         variant.name: [values_of(quantity, variant, runs[variant.name]) for quantity in asked]
         for variant in record.variants
-        if not runs[variant.name].diverged
+        if not runs[variant.name].diverged and not runs[variant.name].pruned
     }
     found = {name: values for name, values in found.items() if all(values)}
     if len(found) < LEAST:
