@@ -52,7 +52,8 @@ class Ledger:
             How many of its trials are settled that this study has not planned before: other studies trained them.
         """
         names = {study.name for study in self._store.studies()}
-        before = self._store.study(self._study).planned if self._study in names else ()
+        known = self._store.study(self._study) if self._study in names else None
+        before = (*known.planned, *known.scout_trials) if known is not None else ()
         self._planned_before = frozenset(planned.key for planned in before)
         self._store.begin_study(
             _draft(plan),

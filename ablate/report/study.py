@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ablate.report.answer import answer_sentences
-from ablate.report.fairness import Matching, Tuning, compared, read_matching, read_tuning
+from ablate.report.fairness import Matching, Tuning, read_matching, read_tuning
 from ablate.report.runs import Curve, StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.stats import (
     Direction,
@@ -160,8 +160,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     Raises:
         NotFoundError: The store holds no such study.
     """
-    whole = store.study(name)
-    record = compared(whole)
+    record = store.study(name)
     metric, direction = record.objective["metric"], record.objective["direction"]
     margin = float(record.objective["margin"])
     runs = read_runs(store, record, metric)
@@ -197,7 +196,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         together=together,
         claims=_claims(record, runs),
         matching=matching,
-        tuning=read_tuning(store, whole),
+        tuning=read_tuning(store, record),
     )
 
 

@@ -45,10 +45,15 @@ def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
         .where(study_trials.c.study_id == row.id)
         .order_by(study_trials.c.position)
     )
+    found = [VariantRecord(**variant) for variant in variant_rows.mappings()]
+    trials = [PlannedTrial(*planned) for planned in planned_rows]
+    scouts = {planned.variant for planned in trials if planned.scouts}
     return StudyRecord(
         **row._mapping,
-        variants=tuple(VariantRecord(**variant) for variant in variant_rows.mappings()),
-        planned=tuple(PlannedTrial(*planned) for planned in planned_rows),
+        variants=tuple(variant for variant in found if variant.name not in scouts),
+        planned=tuple(planned for planned in trials if not planned.scouts),
+        scout_variants=tuple(variant for variant in found if variant.name in scouts),
+        scout_trials=tuple(planned for planned in trials if planned.scouts),
     )
 
 

@@ -10,6 +10,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+FIRST_SCOUT_SEED = 1000
+"""Trials of this seed and above only say how others shall be trained; as in `ablate.spec.seeds`."""
+
 
 class TrialState(StrEnum):
     """Where a trial stands.
@@ -61,6 +64,11 @@ class PlannedTrial:
     variant: str
     seed: int
 
+    @property
+    def scouts(self) -> bool:
+        """Whether it only says how others shall be trained (`ablate.spec.seeds`), and is never compared."""
+        return self.seed >= FIRST_SCOUT_SEED
+
 
 @dataclass(frozen=True, slots=True)
 class StudyDraft:
@@ -84,7 +92,14 @@ class StudyDraft:
 
 @dataclass(frozen=True, slots=True)
 class StudyRecord:
-    """A study with its variants (in the order of the design) and the trials it planned."""
+    """A study with its variants (in the order of the design) and the trials it planned.
+
+    Attributes:
+        variants: What is compared.
+        planned: Its trials.
+        scout_variants: What is trained only to tune or time others.
+        scout_trials: The trials of those.
+    """
 
     id: int
     name: str
@@ -98,6 +113,8 @@ class StudyRecord:
     updated_at: datetime
     variants: tuple[VariantRecord, ...]
     planned: tuple[PlannedTrial, ...]
+    scout_variants: tuple[VariantRecord, ...] = ()
+    scout_trials: tuple[PlannedTrial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,10 @@ from ablate.report.as_json import study_json, to_text
 from ablate.report.document import document
 from ablate.report.findings import read_findings
 from ablate.report.table import print_study
+from ablate.spec.seeds import TUNING_SEEDS
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
+from ablate.store.records import FIRST_SCOUT_SEED
 from ablate.terminal.plan import plan_json, print_plan
 from ablate.training.events import Point
 
@@ -112,6 +114,10 @@ def test_what_is_compared_has_other_seeds_than_what_chose(store: Store, folder: 
     report = read_study(store, "sample")
     assert {row.name for row in report.variants} == {"baseline", "values=identity", "norm=none"}
     assert all(row.planned == (0, 1) for row in report.variants)
+    record = store.study("sample")
+    assert {planned.seed for planned in record.scout_trials} == {1000, 1001}
+    assert len(record.scout_variants) == 9
+    assert FIRST_SCOUT_SEED == TUNING_SEEDS
 
 
 @pytest.mark.parametrize("match", ["steps", "seconds"])
@@ -133,6 +139,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_end(folder: Path, match: str) -
             assert len(again.jobs) <= len(whole.jobs) - limit + 2
             resumed = store.study("sample")
             assert {p.key for p in resumed.planned} == {p.key for p in expected.planned}
+            assert {p.key for p in resumed.scout_trials} == {p.key for p in expected.scout_trials}
             assert {v.name: v.hash for v in resumed.variants} == {v.name: v.hash for v in expected.variants}
             rest = ScriptedEngine(train)
             run(store, folder, rest, **changes)
