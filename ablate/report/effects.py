@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ablate.report.factors import crosses, factors_of
-from ablate.report.fairness import compared
 from ablate.report.runs import StudyReader, VariantRuns, read_runs
 from ablate.stats import Direction, Effects, Observation, estimate_effects
 from ablate.store.records import StudyRecord
@@ -101,7 +100,7 @@ def read_effects(store: StudyReader, name: str) -> StudyEffects | None:
     Raises:
         NotFoundError: The store holds no such study.
     """
-    record = compared(store.study(name))
+    record = store.study(name)
     return effects_of(record, read_runs(store, record, record.objective["metric"]))
 
 

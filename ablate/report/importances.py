@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from ablate.report.effects import counted_values, worst_value
 from ablate.report.factors import Factors, crosses, factors_of, is_logarithmic, place
-from ablate.report.fairness import compared
 from ablate.report.runs import StudyReader, VariantRuns, read_runs
 from ablate.stats import Configuration, Factor, Importance, importances
 from ablate.store.records import StudyRecord, VariantRecord
@@ -49,7 +48,7 @@ def read_importances(store: StudyReader, name: str) -> StudyImportances | None:
     Raises:
         NotFoundError: The store holds no such study.
     """
-    record = compared(store.study(name))
+    record = store.study(name)
     return importances_of(record, read_runs(store, record, record.objective["metric"]))
 
 

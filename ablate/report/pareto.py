@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.errors import AblateError
-from ablate.report.fairness import compared
 from ablate.report.quantities import direction_of, values_of
 from ablate.report.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.spec.quantities import COSTS, COUNTED
@@ -73,7 +72,7 @@ def read_front(store: StudyReader, name: str, quantities: Sequence[str] = ()) ->
         NotFoundError: The store holds no such study.
         AblateError: A quantity is unknown, or there are not two or three.
     """
-    record = compared(store.study(name))
+    record = store.study(name)
     return front_of(record, read_runs(store, record, record.objective["metric"]), quantities)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ablate.report.fairness import compared
 from ablate.report.quantities import values_of
 from ablate.report.runs import StudyReader, VariantRuns, read_runs
 from ablate.stats import Direction, Interval, PairedDifference, Verdict, mean_interval, paired_difference
@@ -100,7 +99,7 @@ def read_path(store: StudyReader, name: str) -> RemovalPath | None:
     Raises:
         NotFoundError: The store holds no such study.
     """
-    record = compared(store.study(name))
+    record = store.study(name)
     return path_of(record, read_runs(store, record, record.objective["metric"]))
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ablate.report.factors import Factors, factors_of, is_logarithmic, place
-from ablate.report.fairness import compared
 from ablate.report.runs import StudyReader, VariantRuns, read_runs
 from ablate.stats import Direction, Interval, PairedDifference, mean_interval, paired_difference
 from ablate.store.records import StudyRecord, VariantRecord
@@ -79,7 +78,7 @@ def read_slices(store: StudyReader, name: str) -> tuple[Slice, ...]:
     Raises:
         NotFoundError: The store holds no such study.
     """
-    record = compared(store.study(name))
+    record = store.study(name)
     return slices_of(record, read_runs(store, record, record.objective["metric"]))
 
 

@@ -11,8 +11,7 @@ from designed_study import on_off, run, runs_of
 
 from ablate.report.effects import StudyEffects, effects_of, read_effects
 from ablate.report.importances import read_importances
-from ablate.spec.seeds import TUNING_SEEDS
-from ablate.store.records import PlannedTrial, TrialState
+from ablate.store.records import TrialState
 
 ABC = on_off("a", "b", "c")
 
@@ -122,16 +121,6 @@ def test_what_was_stopped_early_is_left_out_and_counted() -> None:
     assert shares is not None
     assert (found.trials, found.pruned, found.diverged, shares.pruned) == (14, 2, 0, 2)
     assert estimates(found)["a=off"] == pytest.approx(0.7)
-
-
-def test_trials_that_only_tune_have_no_effect() -> None:
-    made = run({"kind": "grid", "seeds": 2}, ABC, landscape)
-    before = read_effects(made, "a_study")
-    scout = replace(made.record.variants[1], name="c=off, tuning", hash="another")
-    planned = PlannedTrial("scout", scout.name, TUNING_SEEDS)
-    made.record = replace(made.record, variants=(*made.record.variants, scout), planned=(*made.record.planned, planned))
-    made.trial_records["scout"] = replace(made.trial_records["baseline/0"], key="scout", metrics={"val_loss": 99.0})
-    assert read_effects(made, "a_study") == before
 
 
 def test_a_grid_that_is_still_running_has_the_effects_of_what_is_there() -> None:
