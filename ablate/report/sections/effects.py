@@ -67,6 +67,11 @@ def _rest(found: StudyEffects, shown: int) -> str:
     said = []
     if found.chosen:
         said.append("The design chose its variants by results, so settings that did well stand in more of them.")
+    if found.pruned:
+        said.append(
+            f"{found.pruned} trials that were stopped early have no final value and are left out, so what they show is "
+            "milder than the truth."
+        )
     if found.interactions_left_out:
         said.append(
             "The variants are too few to tell interactions from one another: they are not estimated, and where there "

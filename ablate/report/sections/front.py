@@ -38,7 +38,7 @@ def _blocks(front: Front, margin: float, pictures: Mapping[str, Picture]) -> Ite
     if any(quantity in TIMED for quantity in front.quantities):
         said += " Speeds hang on the machine and on what else it did meanwhile."
     if front.left_out:
-        said += f" Left out, as they diverged or lack a result: {', '.join(front.left_out)}."
+        said += f" Left out, as they diverged, were stopped early or lack a result: {', '.join(front.left_out)}."
     yield Paragraph(said)
     if "front" in pictures:
         yield pictures["front"]
