@@ -149,8 +149,9 @@ def _training(folder: Path) -> Iterator[Row]:
 
 def _reading(folder: Path) -> Iterator[Row]:
     from ablate.store import list_studies, open_store
+    from ablate.store.migrations import SCHEMA_VERSION
 
-    big = Path(tempfile.gettempdir()) / "ablate_big_store_100000x20.db"
+    big = Path(tempfile.gettempdir()) / f"ablate_big_store_{SCHEMA_VERSION}.db"
     if not big.exists():
         begin = time.perf_counter()
         make_big_store(folder / "big.db")

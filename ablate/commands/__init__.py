@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import Any
 
 PANELS = {
-    "Studies": ("new", "plan", "study", "list"),
-    "Answers": ("show", "report", "claims", "calibrate", "diff", "dashboard"),
+    "Studies": ("new", "plan", "study", "status", "list"),
+    "Answers": ("show", "report", "claims", "calibrate", "diff", "export", "dashboard"),
     "Trials": ("reproduce", "generate", "translate"),
     "Spaces and blocks": ("validate", "schema", "data", "kinds", "cost", "draw", "check"),
 }

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 from engine_samples import ENVIRONMENT, SPACE, Log, planner
+from ray.cluster_utils import Cluster
 
 from ablate.engine.base import Engine
 from ablate.engine.local import LocalEngine
 from ablate.engine.plan import Trial, make_plan
+from ablate.engine.ray.engine import RayEngine
 from ablate.engine.study import StudyResult, run_study
 from ablate.engine.worker import Again, Began, Broken, Done, Happened, Job, JobMember, Message
 from ablate.errors import EngineError
@@ -24,11 +26,6 @@ from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store, open_store
 from ablate.store.records import TrialOutcome, TrialState
 from ablate.training.events import Point
-
-pytest.importorskip("ray", reason="Ray is not installed")
-from ray.cluster_utils import Cluster
-
-from ablate.engine.ray.engine import RayEngine
 
 pytestmark = [
     pytest.mark.ray,
