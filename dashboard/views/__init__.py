@@ -31,4 +31,5 @@ PAGES: dict[str, tuple[Entry, ...]] = {
         Entry("trial", "Trial", ":material/science:"),
         Entry("cluster", "Cluster", ":material/dns:"),
     ),
+    "Begin": (Entry("design", "Design a space", ":material/design_services:"),),
 }
