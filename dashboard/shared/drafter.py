@@ -25,16 +25,15 @@ TEMPLATE = "the template"
 
 
 def schema() -> Plain:
-    """The schema of spaces with its defaults, that of every path a switch may set, and the names to start from."""
+    """The schema of spaces with its defaults, that of each path that a switch may set, and the names to start from."""
     from ablate.spec.named import block_names, shipped_spaces
     from ablate.spec.schema import space_schema
 
-    editors = space_schema()["$defs"]
+    paths = space_schema()["$defs"]["Setting"]["properties"]
     spaces = sorted(file.stem for file in shipped_spaces().glob("*.yaml"))
     return {
         "space": SpaceSpec.model_json_schema(),
-        "paths": editors["Setting"]["properties"],
-        "definitions": editors,
+        "paths": {path: node for path, node in paths.items() if not path.startswith("model.block")},
         "spaces": [TEMPLATE, *spaces],
         "blocks": list(block_names()),
     }

@@ -68,6 +68,9 @@ class Form:
         numbers = [option for option in options if option.get("type") in ("integer", "number")]
         nullable = any(option.get("type") == "null" for option in options)
         told = _help(node)
+        names = [option["enum"] for option in options if "enum" in option and not is_object(option)]
+        if names and objects and not isinstance(value, Mapping) and "kind" not in objects[0]["properties"]:
+            return self._choice(name, names[0], value, path, told, nullable)
         if objects and not (numbers and not isinstance(value, Mapping)):
             return self._object(name, node, objects, value, path, nullable, told)
         bare = [option for option in options if not is_object(option) and option.get("type") != "null"]

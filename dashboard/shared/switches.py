@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from shared.form import Form
-from shared.schema import NOTHING, Node
+from shared.schema import NOTHING, Node, lean
 from shared.text import escape
 
 Switches = dict[str, dict[str, dict[str, Any]]]
@@ -51,10 +51,7 @@ def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[s
 def _add(switches: Switches, schema: Node, prefix: str) -> None:
     st.markdown("**Add a setting**")
     names = st.columns(3)
-    switch = names[0].selectbox(
-        "Switch", list(switches), index=None, key=f"{prefix}switch", accept_new_options=True,
-        placeholder="choose, or type a new name",
-    )  # fmt: skip
+    switch = names[0].text_input("Switch", key=f"{prefix}switch", placeholder="a new name, or one above")
     setting = names[1].text_input("Setting", key=f"{prefix}setting", placeholder="removed")
     first = names[2].text_input(
         "Baseline's setting", key=f"{prefix}first", placeholder="kept", disabled=switch in switches
@@ -63,8 +60,8 @@ def _add(switches: Switches, schema: Node, prefix: str) -> None:
         "Path that it sets", list(schema["paths"]), index=None, key=f"{prefix}path", placeholder="block.skips.mixer"
     )
     if path is not None:
-        form = Form(schema["definitions"], f"{prefix}value.")
-        value = form.control("value", schema["paths"][path], NOTHING, path)
+        node, definitions = schema["paths"][path], schema["space"]["$defs"]
+        value = lean(node, Form(definitions, f"{prefix}value.").control("value", node, NOTHING, path), definitions)
     ready = bool(switch and setting and path)
     st.caption("A setting that exists gets this path too: taking a part away often needs another gain beside it.")
     if st.button("Add", key=f"{prefix}add", icon=":material/add:", type="primary", disabled=not ready):
