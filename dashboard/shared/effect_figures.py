@@ -12,6 +12,8 @@ from shared.text import for_plotly
 
 MOST_ROWS = 40
 """Effects that are drawn, the largest ones of each sort; the table has all."""
+NAME = 32
+"""Characters of a name beside the plot; hovering shows all of it."""
 MOST_CELLS = 40
 """Settings on each side of the heat map; of more none is drawn."""
 
@@ -32,7 +34,7 @@ def draw_effects(found: StudyEffects) -> go.Figure:
     """A row for each main effect, then for the interactions, the largest first; dashed the margin."""
     pairs = sorted(found.interactions, key=lambda row: -abs(row.estimate))
     rows = [*found.main[:MOST_ROWS], *pairs[:MOST_ROWS]]
-    made = figure(150 + 27 * len(rows))
+    made = figure(150 + (40 if any(row.aliases for row in rows) else 27) * len(rows))
     for at in (-found.margin, found.margin):
         made.add_vline(at, line={"color": ink(), "width": 1, "dash": "dash"})
     made.add_vline(0, line={"color": ink(), "width": 1})
@@ -58,16 +60,22 @@ def draw_effects(found: StudyEffects) -> go.Figure:
     if 0 < len(found.main) < len(rows):
         made.add_hline(min(len(found.main), MOST_ROWS) - 0.5, line={"color": faint(), "width": 2})
     made.update_yaxes(
-        tickvals=list(range(len(rows))), ticktext=[for_plotly(with_aliases(row), 56) for row in rows],
+        tickvals=list(range(len(rows))), ticktext=[_two_lines(row) for row in rows],
         range=[len(rows) - 0.4, -0.6], showgrid=False, zeroline=False, automargin=True,
     )  # fmt: skip
-    worse = "right" if found.direction == "minimize" else "left"
+    title = f"{found.metric}, worse →" if found.direction == "minimize" else f"← worse, {found.metric}"
     made.update_xaxes(
-        title=for_plotly(f"change of {found.metric} (further {worse} is worse)"),
+        title=for_plotly(title),
         range=_reach(rows, found),
         zeroline=False,
     )
     return made
+
+
+def _two_lines(row: EffectRow) -> str:
+    """The name of an effect above what it is aliased with, short enough for a telephone."""
+    name = for_plotly(row.name, NAME)
+    return name if not row.aliases else f"{name}<br>{for_plotly('≡ ' + ', '.join(row.aliases), NAME)}"
 
 
 def _reach(rows: list[EffectRow], found: StudyEffects) -> list[float]:
