@@ -67,10 +67,12 @@ def _is_draft(found: Any) -> bool:
     """Whether its parts are there and of the right sort; what is in them is for the validation to judge."""
     if not isinstance(found, dict) or not all(isinstance(found.get(part), dict) for part in PARTS):
         return False
+    variants = found.get("variants", {})
     settings = [one for one in found["switches"].values() if isinstance(one, dict)]
     return (
         isinstance(found["model"].get("block"), dict)
         and len(settings) == len(found["switches"])
         and all(isinstance(paths, dict) for one in settings for paths in one.values())
-        and all(isinstance(one, dict) for one in found.get("variants", {}).values())
+        and isinstance(variants, dict)
+        and all(isinstance(one, dict) for one in variants.values())
     )

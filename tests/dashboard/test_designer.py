@@ -189,3 +189,22 @@ def test_addresses_hold_drafts(model: dict[str, Any], rest: dict[str, Any], swit
 def test_other_addresses_hold_none(address: str) -> None:
     assert unpacked(address) is None
     assert unpacked(packed({"model": {"block": {}}})[:-3]) is None
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"model": {"block": {"mixer": {"kind": "nope"}, "mlp": [1], "gains": 2}, "depth": "x", "exceptions": [1]}},
+        {"task": {"kind": "zz"}, "name": 5, "question": None, "design": {"kind": "grid", "seeds": {"start": "a"}}},
+        {"switches": {"a": {"b": {"c": 1}}}, "claims": 5, "training": {"steps": 1e99}},
+    ],
+    ids=["model", "task", "switches"],
+)
+def test_a_broken_draft_in_the_address_is_told(broken: dict[str, Any]) -> None:
+    parts = {part: {} for part in ("task", "training", "switches", "design", "objective")}
+    app = AppTest.from_function(_page, default_timeout=90)
+    app.query_params["space"] = packed(parts | {"name": "x", "model": {"block": {}}} | broken)
+    app.run()
+    assert not app.exception
+    assert app.error
+    assert not app.success
