@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.model.mlp import MLP, mlp_cost
 from ablate.model.norm import build_norm, norm_cost
-from ablate.pack import Gain, Unpacked
+from ablate.pack import Gain, Unpacked, dropout
 from ablate.spec.block import BlockSpec, GainSpec
 from ablate.spec.cost import Cost
 from ablate.spec.mixer import MixerContext, MixerSpec
@@ -42,7 +41,7 @@ class _Block(nn.Module):
         self.mlp_skip = _gain(spec.gains.mlp_skip, context)
 
     def drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.spec.dropout, self.training) if self.spec.dropout > 0 else x
+        return dropout(x, self.spec.dropout, self.training)
 
 
 class SequentialBlock(_Block):
