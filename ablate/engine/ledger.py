@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ablate.engine.plan import Plan, Trial, Variant
 from ablate.store import Store
@@ -40,8 +40,12 @@ class Ledger:
         """The store, as a path or URL."""
         return self._store.where
 
-    def begin(self, plan: Plan) -> int:
+    def begin(self, plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> int:
         """Write the study and its plan, and clear what a dead driver left.
+
+        Args:
+            plan: What the design asks for at first.
+            trivial: What is reached without learning, by name.
 
         Returns:
             How many of its trials are settled that this study has not planned before: other studies trained them.
@@ -49,7 +53,9 @@ class Ledger:
         names = {study.name for study in self._store.studies()}
         before = self._store.study(self._study).planned if self._study in names else ()
         self._store.begin_study(
-            _draft(plan), [_variant(variant) for variant in plan.variants], [_planned(trial) for trial in plan.trials]
+            _draft(plan, trivial),
+            [_variant(variant) for variant in plan.variants],
+            [_planned(trial) for trial in plan.trials],
         )
         self._store.forget_unfinished([trial.key for trial in plan.trials])
         return len(self.settled(plan.trials).keys() - {planned.key for planned in before})
@@ -86,7 +92,7 @@ class Ledger:
         self._store.forget_unfinished([trial.key for trial in trials])
 
 
-def _draft(plan: Plan) -> StudyDraft:
+def _draft(plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> StudyDraft:
     space = plan.space
     return StudyDraft(
         name=space.name,
@@ -96,6 +102,7 @@ def _draft(plan: Plan) -> StudyDraft:
         text=space.text,
         objective=space.objective.model_dump(mode="json"),
         baseline=plan.variants[0].name,
+        trivial={name: dict(metrics) for name, metrics in trivial.items()},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -161,6 +162,27 @@ class Planner:
         if key not in self.tasks:
             self.tasks[key] = spec.task.open(self.cache, spec.task.prepare(self.cache, self.say))
         return self.tasks[key]
+
+    def trivial(self, variant: Variant) -> dict[str, dict[str, float]]:
+        """What is reached on a variant's data without learning: name to metrics, numbers that are not finite left out.
+
+        Raises:
+            DataError: Its data cannot be prepared.
+            PluginError: Its task cannot say.
+        """
+        task = self.prepare(variant.spec)
+        try:
+            found = task.baselines()
+        except Exception as error:  # a user's task may raise anything
+            raise PluginError(
+                f"working out its trivial baselines raised {type(error).__name__}: {error}",
+                where=f"task {variant.spec.task.kind_name()}",
+                remedy="If the task is your own, mend its `baselines`; `--debug` shows where it was raised.",
+            ) from error
+        return {
+            name: {metric: float(value) for metric, value in metrics.items() if math.isfinite(value)}
+            for name, metrics in found.items()
+        }
 
 
 def _cost(spec: VariantSpec, task: Task, point: Point) -> Cost:

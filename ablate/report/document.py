@@ -10,7 +10,7 @@ from typing import Any
 from ablate.report.findings import Findings
 from ablate.report.numbers import MISSING, fixed, percent, times
 from ablate.report.study import StudyReport, VariantRow
-from ablate.report.table import groups, legend, shared_decimals, steps_to_baseline
+from ablate.report.table import TRIVIAL, groups, legend, shared_decimals, steps_to_baseline
 from ablate.store.records import Environment, TrialState
 
 
@@ -98,6 +98,9 @@ def _table(report: StudyReport) -> Grid:
     decimals = shared_decimals(report)
     titles = ("variant", "parameters", "change", "seeds", report.metric, "difference", "verdict", "steps", "speed")
     rows = tuple(tuple(_cells(row, report.metric, decimals) for row in group) for group in groups(report))
+    if report.trivial:
+        without = {"variant": report.trivial.name, report.metric: fixed(report.trivial.value, decimals)}
+        rows += ((tuple({"verdict": TRIVIAL, **without}.get(title, MISSING) for title in titles),),)
     return Grid(titles, rows, frozenset({0, titles.index("verdict")}))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ablate.report.answer import answer_sentences
 from ablate.report.runs import Curve, StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.report.trivial import TrivialBaseline, best_trivial, warning
 from ablate.stats import (
     Direction,
     Interval,
@@ -103,6 +104,7 @@ class StudyReport:
         schedule: How the study adds seeds; None if their number is fixed.
         together: Names of the variants whose verdicts hold together (`ablate.stats.family`).
         claims: What became of the claims of its space, in their order.
+        trivial: The best trivial baseline of its task; None if there is none.
     """
 
     record: StudyRecord
@@ -115,6 +117,7 @@ class StudyReport:
     schedule: SeedSchedule | None
     together: frozenset[str]
     claims: tuple[ClaimVerdict, ...]
+    trivial: TrivialBaseline | None
 
     @property
     def baseline(self) -> VariantRow:
@@ -165,8 +168,20 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         complete=not any(progress[state] for state in (TrialState.WAITING, TrialState.RUNNING, TrialState.FAILED)),
         scheduled=question.schedule is not None,
     )
+    trivial = best_trivial(record.trivial, metric, direction)
+    reached = next(row for row in rows if row.name == baseline.name).metrics.get(metric)
     return StudyReport(
-        record, metric, direction, margin, rows, progress, answer, question.schedule, together, _claims(record, runs)
+        record=record,
+        metric=metric,
+        direction=direction,
+        margin=margin,
+        variants=rows,
+        progress=progress,
+        answer=answer + warning(trivial, reached.mean if reached else None, direction),
+        schedule=question.schedule,
+        together=together,
+        claims=_claims(record, runs),
+        trivial=trivial,
     )
 
 

@@ -24,6 +24,8 @@ NARROW = 90
 """Columns below which intervals go on a line of their own."""
 LONG_NAME = 16
 """Characters beyond which a name is broken after its equals sign, unless the table is wide."""
+TRIVIAL = "trivial baseline"
+"""What stands in place of a verdict for a rule that learns nothing."""
 COLOURS = {"needed": "red", "not needed": "green", "undecided": "yellow", "diverged": "magenta"}
 
 
@@ -54,7 +56,8 @@ def study_table(report: StudyReport, console: Console) -> Table:
     """The table of a study, laid out for the width of `console`: baseline, then switch by switch, then the rest."""
     layout = _Layout.of(report, console)
     rows = [[(row, layout.name(row)) for row in group] for group in groups(report)]
-    longest = max(len(line) for group in rows for _, name in group for line in name.plain.splitlines())
+    names = [*(name.plain for group in rows for _, name in group), report.trivial.name if report.trivial else ""]
+    longest = max(len(line) for name in names for line in name.splitlines())
     table = plain_table(gap=1 if console.width < NARROW else 2)
     # Only the verdict shrinks when room is scarce: rich would cut numbers, or names in the middle of a word.
     table.add_column(plain("variant"), overflow="fold", width=min(longest, console.width // 4))
@@ -67,6 +70,10 @@ def study_table(report: StudyReport, console: Console) -> Table:
         for row, name in group:
             table.add_row(name, *layout.cells(row))
         table.add_section()
+    if report.trivial:
+        value = fixed(report.trivial.value, layout.decimals)
+        cells = (report.trivial.name, MISSING, value, MISSING, TRIVIAL, MISSING, MISSING)
+        table.add_row(*(plain(cell, "dim") for cell in cells))
     return table
 
 

@@ -64,6 +64,7 @@ class StudyDraft:
         text: The space file as the user wrote it (empty if it came from Python).
         objective: Keys `metric`, `direction` (`minimize` or `maximize`), `margin` (in units of the metric).
         baseline: Name of the variant that all others are compared with.
+        trivial: What is reached without learning, on the data of the baseline: name to metrics, all finite numbers.
     """
 
     name: str
@@ -73,11 +74,12 @@ class StudyDraft:
     text: str
     objective: dict[str, Any]
     baseline: str
+    trivial: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class StudyRecord:
-    """A study with its variants (in the order of the design) and the trials it planned."""
+    """A study with its variants (in the order of the design) and the trials it planned; else as `StudyDraft`."""
 
     id: int
     name: str
@@ -91,6 +93,7 @@ class StudyRecord:
     updated_at: datetime
     variants: tuple[VariantRecord, ...]
     planned: tuple[PlannedTrial, ...]
+    trivial: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,7 @@ studies = Table(
     Column("text", FreeText, nullable=False),
     Column("objective", JSON, nullable=False),
     Column("baseline", String, nullable=False),
+    Column("trivial", JSON, nullable=False, server_default="{}"),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
 )

@@ -14,6 +14,7 @@ from store_samples import HERE, as_record, begin, curve, digest, draft, outcome,
 
 from ablate.errors import NotFoundError
 from ablate.store import Store, TrialState, open_store
+from ablate.store.migrations import SCHEMA_VERSION
 from ablate.store.tables import curves, environments, metadata
 
 
@@ -21,7 +22,7 @@ def test_a_new_store_is_empty(store: Store) -> None:
     assert store.studies() == []
     assert store.trials([digest("x")]) == {}
     assert store.curves([digest("x")]) == {digest("x"): ()}
-    assert store.schema_version == "0001"
+    assert store.schema_version == SCHEMA_VERSION
 
 
 def test_a_study_comes_back_in_the_order_of_its_design(store: Store) -> None:

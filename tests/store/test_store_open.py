@@ -124,7 +124,7 @@ def test_a_damaged_store(tmp_path: Path) -> None:
         store.studies()
 
 
-@pytest.mark.parametrize("version", ["0002", "0999", "1000"])
+@pytest.mark.parametrize("version", ["0099", "0999", "1000"])
 def test_a_newer_schema(location: str, version: str) -> None:
     with open_store(location) as store:
         begin(store)

@@ -25,7 +25,7 @@ def render(findings: Findings, place: Place) -> str:
 
 
 def _rows(findings: Findings) -> Iterator[dict[str, Cell]]:
-    plain = study_json(findings.report)
+    plain, trivial = study_json(findings.report), findings.report.trivial
     for row, variant in zip(findings.report.variants, plain["variants"], strict=True):
         versus = variant["versus_baseline"] or {}
         flip = versus.get("sign_flip") or {}
@@ -56,6 +56,8 @@ def _rows(findings: Findings) -> Iterator[dict[str, Cell]]:
             "holds_together": versus.get("holds_together"),
             "sign_flip_p": flip.get("p"),
             "sign_flip_floor": flip.get("floor"),
+            "trivial_baseline": trivial.name if trivial else None,
+            "trivial_value": trivial.value if trivial else None,
             "steps_to_baseline": row.steps_to_baseline.mean,
             "reached_baseline": row.steps_to_baseline.reached,
             "relative_speed": row.relative_speed,

@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 # The revision of the newest file in `versions`. Revisions are four digits that count up.
-SCHEMA_VERSION = "0001"
+SCHEMA_VERSION = "0002"
 
 
 def upgrade(connection: Connection) -> None:
