@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ablate.designs.base import BASELINE, Design, Point, PointCost, Proposal
 from ablate.errors import PluginError, SpaceError
-from ablate.model.build import model_cost
+from ablate.model.build import mean_flops, model_cost
 from ablate.spec.cost import Cost
 from ablate.spec.resolver import Resolver
 from ablate.spec.space import SpaceSpec
@@ -28,7 +28,7 @@ class Variant:
         settings: The settings of that point.
         spec: The full spec.
         hash: Its content hash.
-        cost: Forward pass over one sequence.
+        cost: Forward pass over one sequence of the longest.
         flops: Arithmetic of one whole trial.
         fingerprint: Content hash of its prepared data.
     """
@@ -76,8 +76,8 @@ class Planner:
     """By canonical JSON of the task."""
     specs: dict[str, VariantSpec | InvalidPoint] = field(default_factory=dict)
     """By name of the point: every point that was looked at, whether the design asks for it in the end or not."""
-    costs: dict[tuple[str, str], Cost] = field(default_factory=dict)
-    """By canonical JSON of the model and of the task."""
+    costs: dict[tuple[str, str], tuple[Cost, float]] = field(default_factory=dict)
+    """By canonical JSON of the model and of the task: of the longest input, and the arithmetic of a usual one."""
     resolver: Resolver = field(init=False)
 
     def __post_init__(self) -> None:
@@ -122,14 +122,14 @@ class Planner:
         read = self.resolver.text(spec.model), self.resolver.text(spec.task)
         if read not in self.costs:
             self.costs[read] = _cost(spec, task, point)
-        cost = self.costs[read]
+        cost, flops = self.costs[read]
         return Variant(
             name=point.name,
             settings={**point.settings, **{path: str(value) for path, value in point.values.items()}},
             spec=spec,
             hash=digest,
             cost=cost,
-            flops=3.0 * cost.flops * spec.training.batch_size * spec.training.steps,
+            flops=3.0 * flops * spec.training.batch_size * spec.training.steps,
             fingerprint=task.fingerprint,
         )
 
@@ -185,10 +185,10 @@ class Planner:
         }
 
 
-def _cost(spec: VariantSpec, task: Task, point: Point) -> Cost:
+def _cost(spec: VariantSpec, task: Task, point: Point) -> tuple[Cost, float]:
+    shape = {"vocabulary": task.shape.vocabulary, "context": task.shape.context, "classes": task.shape.classes}
     try:
-        shape = task.shape
-        return model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes)
+        return model_cost(spec.model, **shape), mean_flops(spec.model, task.input_lengths(), **shape)
     except Exception as error:  # a user's mixer may raise anything
         raise PluginError(
             f"working out its cost raised {type(error).__name__}: {error}",

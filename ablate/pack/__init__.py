@@ -14,6 +14,7 @@ from ablate.pack.projection import (
     ProjectionSpec,
     ReparametrisedSpec,
 )
+from ablate.pack.stepping import State, Stepping, step
 from ablate.pack.unpacked import Unpacked
 
 __all__ = [
@@ -29,11 +30,14 @@ __all__ = [
     "ProjectionSpec",
     "RMSNorm",
     "ReparametrisedSpec",
+    "State",
+    "Stepping",
     "Unpacked",
     "constant",
     "identity",
     "initialise",
     "normal",
     "orthogonal",
+    "step",
     "zeros",
 ]

@@ -96,19 +96,21 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
 
 def _table(report: StudyReport) -> Grid:
     decimals = shared_decimals(report)
-    titles = ("variant", "parameters", "change", "seeds", report.metric, "difference", "verdict", "steps", "speed")
-    rows = tuple(tuple(_cells(row, report.metric, decimals) for row in group) for group in groups(report))
+    metrics = (report.metric, *([report.test_metric] if report.test_metric else []))
+    titles = ("variant", "parameters", "change", "seeds", *metrics, "difference", "verdict", "steps", "speed")
+    rows = tuple(tuple(_cells(row, metrics, decimals) for row in group) for group in groups(report))
     if report.trivial:
         without = {"variant": report.trivial.name, report.metric: fixed(report.trivial.value, decimals)}
         rows += ((tuple({"verdict": TRIVIAL, **without}.get(title, MISSING) for title in titles),),)
     return Grid(titles, rows, frozenset({0, titles.index("verdict")}))
 
 
-def _cells(row: VariantRow, metric: str, decimals: int) -> tuple[str, ...]:
-    objective, difference = "diverged" if row.diverged else MISSING, MISSING
+def _cells(row: VariantRow, metrics: Sequence[str], decimals: int) -> tuple[str, ...]:
+    means, difference = ["diverged" if row.diverged else MISSING] * len(metrics), MISSING
     # As in the table of a terminal, the seeds that survived stand for no mean when others diverged.
-    if not row.diverged and (found := row.metrics.get(metric)):
-        objective = fixed(found.mean, decimals) + _half_width(found.low, found.high, decimals)
+    for place, metric in enumerate(metrics):
+        if not row.diverged and (found := row.metrics.get(metric)):
+            means[place] = fixed(found.mean, decimals) + _half_width(found.low, found.high, decimals)
     if not row.diverged and (paired := row.difference):
         difference = fixed(paired.difference, decimals, sign=True) + _half_width(paired.low, paired.high, decimals)
     return (
@@ -116,7 +118,7 @@ def _cells(row: VariantRow, metric: str, decimals: int) -> tuple[str, ...]:
         f"{row.parameters:,}",
         percent(row.parameter_change),
         f"{len(row.finished)}/{len(row.planned)}",
-        objective,
+        *means,
         difference,
         row.verdict.sentence if row.verdict else "baseline",
         steps_to_baseline(row),

@@ -120,6 +120,13 @@ class StudyReport:
     trivial: TrivialBaseline | None
 
     @property
+    def test_metric(self) -> str | None:
+        """The objective's metric on the test, which no verdict reads; None if nothing was tested."""
+        name = self.metric.replace("val_", "test_", 1)
+        tested = name != self.metric and any(name in row.metrics for row in self.variants)
+        return name if tested else None
+
+    @property
     def baseline(self) -> VariantRow:
         """The row that all others are compared with."""
         return next(row for row in self.variants if row.name == self.record.baseline)

@@ -61,7 +61,8 @@ def study_table(report: StudyReport, console: Console) -> Table:
     table = plain_table(gap=1 if console.width < NARROW else 2)
     # Only the verdict shrinks when room is scarce: rich would cut numbers, or names in the middle of a word.
     table.add_column(plain("variant"), overflow="fold", width=min(longest, console.width // 4))
-    for title in ("parameters" if layout.wide else "params", report.metric, "difference"):
+    tested = [report.test_metric] if report.test_metric else []
+    for title in ("parameters" if layout.wide else "params", report.metric, *tested, "difference"):
         table.add_column(plain(title), justify="right", no_wrap=True)
     table.add_column(plain("verdict"), overflow="fold")
     table.add_column(plain("steps"), justify="right", no_wrap=True)
@@ -72,7 +73,7 @@ def study_table(report: StudyReport, console: Console) -> Table:
         table.add_section()
     if report.trivial:
         value = fixed(report.trivial.value, layout.decimals)
-        cells = (report.trivial.name, MISSING, value, MISSING, TRIVIAL, MISSING, MISSING)
+        cells = (report.trivial.name, MISSING, value, *([MISSING] * len(tested)), MISSING, TRIVIAL, MISSING, MISSING)
         table.add_row(*(plain(cell, "dim") for cell in cells))
     return table
 
@@ -104,6 +105,7 @@ class _Layout:
     """How the cells of one table are written."""
 
     metric: str
+    test_metric: str | None
     decimals: int
     plus_minus: str
     wide: bool
@@ -112,7 +114,7 @@ class _Layout:
     @classmethod
     def of(cls, report: StudyReport, console: Console) -> Self:
         wide, stacked = console.width >= WIDE, console.width < NARROW
-        return cls(report.metric, shared_decimals(report), _plus_minus(console), wide, stacked)
+        return cls(report.metric, report.test_metric, shared_decimals(report), _plus_minus(console), wide, stacked)
 
     def name(self, row: VariantRow) -> Text:
         switch, equals, setting = row.name.partition("=")
@@ -125,7 +127,7 @@ class _Layout:
     def cells(self, row: VariantRow) -> list[Text]:
         return [
             self._parameters(row),
-            self._objective(row),
+            *(self._mean(row, name) for name in (self.metric, self.test_metric) if name),
             self._difference(row),
             _verdict(row),
             plain(steps_to_baseline(row)),
@@ -140,10 +142,10 @@ class _Layout:
         changed = plain(change, "dim")
         return Text(" ").join([parameters, changed]) if self.wide else _lines([parameters, changed])
 
-    def _objective(self, row: VariantRow) -> Text:
+    def _mean(self, row: VariantRow, metric: str) -> Text:
         if row.diverged:  # the mean of the seeds that survived would flatter the variant
             return plain("diverged", COLOURS["diverged"])
-        interval = row.metrics.get(self.metric)
+        interval = row.metrics.get(metric)
         if interval is None:
             return plain(MISSING)
         return self._with_interval(fixed(interval.mean, self.decimals), interval.low, interval.high)
@@ -187,12 +189,13 @@ def _counted(counts: Iterable[tuple[str, int]]) -> list[str]:
 def legend(report: StudyReport, plus_minus: str) -> str:
     """How to read the table, in a few sentences."""
     better = "lower" if report.direction == "minimize" else "higher"
+    tested = f"{report.test_metric} was measured once, at the end; no verdict reads it. " if report.test_metric else ""
     looks = f" (over all looks, from {report.schedule.start} to {report.schedule.max} seeds)" if report.schedule else ""
     return (
         f"{plus_minus} 95 % interval over seeds. Differences are paired by seed ({better} {report.metric} is better); "
-        f"verdicts use one-sided 95 % bounds{looks} and the margin {report.margin:g}. Steps: until the baseline's "
-        "final validation loss; `2 of 3` means that only 2 of 3 seeds got there. Speed: tokens/s relative to the "
-        "baseline."
+        f"verdicts use one-sided 95 % bounds{looks} and the margin {report.margin:g}. {tested}Steps: until the "
+        "baseline's final validation loss; `2 of 3` means that only 2 of 3 seeds got there. Speed: tokens/s relative to "
+        "the baseline."
     )
 
 

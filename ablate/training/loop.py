@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ablate.model.build import build_model, model_cost
+from ablate.model.build import build_model, mean_flops
 from ablate.pack.initial import stream
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
@@ -87,9 +87,13 @@ class _Run:
         self.optimizer = build_optimizer(self.model, self.training.optimizer)
         # Dropout is the one random number that is drawn while training.
         torch.manual_seed(stream(self.seeds[0], "dropout").initial_seed())
-        forward = model_cost(
-            variant.model, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes
-        ).flops
+        forward = mean_flops(
+            variant.model,
+            task.input_lengths(),
+            vocabulary=shape.vocabulary,
+            context=shape.context,
+            classes=shape.classes,
+        )
         self.step_flops = 3.0 * forward * self.training.batch_size  # backward is twice the forward
         self.step_tokens = task.tokens_per_batch(self.training.batch_size)
         self.steps = 0
@@ -130,8 +134,10 @@ class _Run:
             begin = time.perf_counter()
             torch.cuda.synchronize(self.device)
             self.seconds += time.perf_counter() - begin
-        metrics = self._evaluate()
+        metrics = self._evaluate(self.task.validation_batches(self.training.batch_size))
         if self.steps == self.training.steps:
+            tested = self._evaluate(self.task.test_batches(self.training.batch_size))
+            metrics |= {name.replace("val_", "test_", 1): values for name, values in tested.items()}
             metrics |= self.task.final_metrics(self.model, self.device)
         self._note(torch.tensor(metrics["val_loss"], device=self.device), self.steps)
         mean = (self._loss_sum / max(1, self._losses)).tolist() if self._losses else [math.nan] * len(self.seeds)
@@ -168,10 +174,11 @@ class _Run:
         return {name: torch.stack([member[name] for member in members]).to(self.device) for name in members[0]}
 
     @torch.no_grad()
-    def _evaluate(self) -> dict[str, list[float]]:
+    def _evaluate(self, batches: Iterator[Batch]) -> dict[str, list[float]]:
+        """The metrics over some batches, by their names in validation; none without a batch."""
         self.model.eval()
         sums: dict[str, Tensor] = {}
-        for batch in self.task.validation_batches(self.training.batch_size):
+        for batch in batches:
             packed = {
                 name: values.to(self.device).expand(len(self.seeds), *values.shape) for name, values in batch.items()
             }
@@ -180,7 +187,7 @@ class _Run:
             for name, total in self.task.measure(outputs.float(), packed).items():
                 sums[name] = sums[name] + total.double() if name in sums else total.double()
         self.model.train()
-        return self.task.metrics({name: total.tolist() for name, total in sums.items()})
+        return self.task.metrics({name: total.tolist() for name, total in sums.items()}) if sums else {}
 
     def _precision(self) -> AbstractContextManager[object]:
         if self.training.precision == "bf16":

@@ -13,7 +13,7 @@ import torch
 from ablate.api import run
 from ablate.cli import app
 from ablate.decoding.sampling import Sampling
-from ablate.engine.trained import Trained, generate, load_trained, next_logits, translate
+from ablate.engine.trained import Reading, Trained, generate, load_trained, next_logits, translate
 from ablate.engine.weights import load_weights, save_weights, weights_folder
 from ablate.errors import DataError, NotFoundError, SpaceError
 from ablate.spec.space import SpaceSpec
@@ -150,3 +150,10 @@ def test_the_command_prints_the_text(
     assert capsys.readouterr().out == "abcdefgh.abcdefgh.a\n"
     app(["generate", *common, "--tokens", "7", "--top-k", "1", "--json"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out)["text"] == "defgh.a"
+
+
+def test_reading_token_by_token_is_the_full_forward(trained: Trained) -> None:
+    ids = trained.task.codec().encode(CYCLE * 4).tolist()  # type: ignore[union-attr]
+    reading = Reading(trained)
+    for length in (1, 2, 7, 8, 23, 24, 25, 30):  # the context is 24
+        torch.testing.assert_close(reading.next_logits(ids[:length]), next_logits(trained, ids[:length]))

@@ -74,3 +74,24 @@ def test_without_one_nothing_is_told(trivial: dict[str, dict[str, float]]) -> No
     assert report.trivial is None
     assert study_json(report)["trivial_baselines"]["best"] is None
     assert not any("trivial" in sentence for sentence in report.answer)
+
+
+def test_what_was_tested_stands_beside_the_validation() -> None:
+    store = study("val_accuracy", "maximize", 0.8)
+    assert read_study(store, "a_study").test_metric is None
+    for seed in range(3):
+        for name in ("baseline", "skip=none"):
+            store.add(name, seed, {"val_accuracy": 0.8 + 0.01 * seed, "test_accuracy": 0.3125})
+    report = read_study(store, "a_study")
+    assert report.test_metric == "test_accuracy"
+    out = Console(file=StringIO(), width=120)
+    print_study(report, out)
+    text = out.file.getvalue()
+    assert "test_accuracy was measured once" in " ".join(text.split())
+    assert sum("0.31" in line for line in text.splitlines()) == 2
+    findings = read_findings(store, "a_study")
+    table = next(b for s in document(findings).sections for b in s.blocks if isinstance(b, Grid))
+    at = table.titles.index("test_accuracy")
+    assert [row[at].split()[0] for group in table.groups for row in group] == ["0.312", "0.312", "-"]
+    rows = list(csv.DictReader(io.StringIO(find_format("csv").render(findings, Place()))))
+    assert {float(row["test_mean"]) for row in rows} == {0.3125}

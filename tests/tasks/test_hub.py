@@ -82,6 +82,15 @@ def test_it_is_learnt_from(folder: Path, tmp_path: Path) -> None:
     assert task.describe().rows == {"train": 40, "validation": 6}
 
 
+@pytest.mark.parametrize("named", ["", "#train,validation,test"])
+def test_the_split_for_a_test_is_read_when_it_is_asked_for(folder: Path, named: str) -> None:
+    lines: list[str] = []
+    source = parse(f"hub:{folder}{named}", with_test=True)
+    rows = list(source.rows(("text",), BadRows(refuse=True), lines.append))
+    assert [row.split for row in rows] == ["train"] * 40 + ["validation"] * 6 + ["test"] * 3
+    assert lines == []
+
+
 def test_the_resolved_revision_counts_in_the_fingerprint(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,8 +103,14 @@ def test_the_resolved_revision_counts_in_the_fingerprint(
 
 
 def test_the_parts_of_an_address() -> None:
-    parts = Hub("stanfordnlp/imdb/plain@1f3a#train,test")._parts
-    assert parts == {"name": "stanfordnlp/imdb/plain", "revision": "1f3a", "train": "train", "validation": "test"}
+    parts = Hub("stanfordnlp/imdb/plain@1f3a#train,dev,test")._parts
+    assert parts == {
+        "name": "stanfordnlp/imdb/plain",
+        "revision": "1f3a",
+        "train": "train",
+        "validation": "dev",
+        "test": "test",
+    }
     with pytest.raises(DataError, match="this is no address of a data set"):
         _ = Hub("a@b@c")._parts
 

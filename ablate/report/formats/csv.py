@@ -30,6 +30,7 @@ def _rows(findings: Findings) -> Iterator[dict[str, Cell]]:
         versus = variant["versus_baseline"] or {}
         flip = versus.get("sign_flip") or {}
         interval = variant["metrics"].get(findings.report.metric, {})
+        tested = variant["metrics"].get(findings.report.test_metric, {})
         cost = findings.cost_of[row.name]
         yield {
             "study": plain["study"],
@@ -44,6 +45,7 @@ def _rows(findings: Findings) -> Iterator[dict[str, Cell]]:
             "metric": findings.report.metric,
             "margin": findings.report.margin,
             **{key: interval.get(key) for key in ("mean", "low", "high")},
+            **{f"test_{key}": tested.get(key) for key in ("mean", "low", "high")},
             "difference": versus.get("difference"),
             "difference_low": versus.get("low"),
             "difference_high": versus.get("high"),
