@@ -151,7 +151,8 @@ def recur_normalised(
     Returns:
         [..., 1, e], and what is to be kept: S with the sum of keys, and the largest logarithm so far.
     """
-    decay, kept = None, ()
+    decay: Tensor | None = None
+    kept: tuple[Tensor, ...] = ()
     if logarithmic:
         top = k.amax(-1, keepdim=True)
         if state:

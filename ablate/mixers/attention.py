@@ -382,8 +382,10 @@ class Attention(nn.Module):
             return (q * scale @ keys.mT) @ values
         length = keys.shape[-2]
         bias = alibi_bias(self.heads, length, q.device, q.dtype, length - 1) if self.positions == "alibi" else None
-        sides = (side.flatten(0, 1) for side in (q, keys, values))
-        return F.scaled_dot_product_attention(*sides, attn_mask=bias, scale=scale).view(q.shape)
+        y = F.scaled_dot_product_attention(
+            q.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1), attn_mask=bias, scale=scale
+        )
+        return y.view(q.shape)
 
     def matrix(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """The attention matrix after shaping, [K, B, H, T, T], from x [K, B, T, D]."""

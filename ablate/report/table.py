@@ -194,8 +194,8 @@ def legend(report: StudyReport, plus_minus: str) -> str:
     return (
         f"{plus_minus} 95 % interval over seeds. Differences are paired by seed ({better} {report.metric} is better); "
         f"verdicts use one-sided 95 % bounds{looks} and the margin {report.margin:g}. {tested}Steps: until the "
-        "baseline's final validation loss; `2 of 3` means that only 2 of 3 seeds got there. Speed: tokens/s relative to "
-        "the baseline."
+        "baseline's final validation loss; `2 of 3` means that only 2 of 3 seeds got there. Speed: tokens/s relative "
+        "to the baseline."
     )
 
 

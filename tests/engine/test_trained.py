@@ -157,3 +157,21 @@ def test_reading_token_by_token_is_the_full_forward(trained: Trained) -> None:
     reading = Reading(trained)
     for length in (1, 2, 7, 8, 23, 24, 25, 30):  # the context is 24
         torch.testing.assert_close(reading.next_logits(ids[:length]), next_logits(trained, ids[:length]))
+
+
+def test_show_lists_the_keys_that_generate_takes(
+    keys: list[str], folder: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = ["--store", str(folder / "store.db")]
+    app(["show", "cycle", "--trials", *store], standalone_mode=False)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:4] for line in lines[2:]] == [
+        [keys[0][:12], "baseline", "0", "finished"],
+        [keys[1][:12], "heads=one", "0", "finished"],
+    ]
+    app(["generate", lines[2][0], *store, "--cache", str(cache), "--tokens", "2", "--greedy"], standalone_mode=False)
+    capsys.readouterr()
+    app(["show", "cycle", "--trials", "--json", *store], standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    assert [trial["key"] for trial in found] == keys
+    assert float(lines[2][4]) == pytest.approx(found[0]["metrics"]["val_loss"], abs=1e-4)
