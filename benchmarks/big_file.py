@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import tempfile
+from itertools import count
 from pathlib import Path
 
 SMALL = 64
@@ -34,15 +35,15 @@ print(json.dumps({
 
 
 def write_text(path: Path, mebibytes: int) -> int:
-    """A file of random words in documents of some 100 KiB; returns its bytes."""
+    """A file of random words in documents of some 100 KiB, no two alike; returns its bytes."""
     generator = random.Random(0)
     words = ["".join(generator.choices("abcdefghij", k=generator.randint(2, 9))) for _ in range(5000)]
+    texts = [" ".join(generator.choices(words, k=16_000)) for _ in range(16)]
     with path.open("w", encoding="ascii") as file:
-        document = 0
-        while file.tell() < mebibytes << 20:
-            text = " ".join(generator.choices(words, k=16_000))
-            file.write(f"document {document}\n{text}\n<|endoftext|>\n")
-            document += 1
+        for document in count():
+            file.write(f"document {document}\n{texts[document % len(texts)]}\n<|endoftext|>\n")
+            if file.tell() >= mebibytes << 20:
+                break
     return path.stat().st_size
 
 

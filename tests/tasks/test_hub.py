@@ -132,3 +132,13 @@ def test_offline_without_a_copy_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_missing(tmp_path: Path) -> None:
     assert "there is no such folder" in str(parse(f"hub:{tmp_path}/nothing").missing())
+
+
+def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda *args, **more: pytest.fail("the hub was asked"))
+    with pytest.raises(DataError, match="there is no such folder"):
+        list(parse(f"hub:{tmp_path}/nothing").rows(("text",), BadRows(refuse=True), lambda line: None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -80,14 +81,21 @@ class Hub(Source):
         except ImportError:
             raise _needs_library(self.argument) from None
         name, config = self._parts["name"], None
+        if missing := self.missing():
+            raise DataError(missing, remedy="Check the path after `hub:`, or name other data.")
         if self._is_local:
             name = str(Path(name).expanduser())
         elif name.count("/") == 2:
             name, _, config = name.rpartition("/")
+        quiet = logging.getLogger("huggingface_hub")
+        before = quiet.level
+        quiet.setLevel(logging.CRITICAL)  # it tells of every attempt to reach the hub; we tell how it ended
         try:
             return datasets.load_dataset_builder(name, config, revision=self._parts["revision"])
         except Exception as error:  # whatever the library raises for what it cannot find
             raise self._not_found(error) from None
+        finally:
+            quiet.setLevel(before)
 
     @cached_property
     def _splits(self) -> dict[str, Any]:
