@@ -9,7 +9,8 @@ import torch
 
 from ablate.spec.reading import load_space
 from ablate.tasks.cache import default_cache
-from ablate.training.loop import _Run
+from ablate.training.members import Member
+from ablate.training.pack import Pack
 
 SPACES = ("simplify_block", "packages", "same_file", "masked_code", "recall", "number_words", "listops")
 STEPS = 12
@@ -22,7 +23,7 @@ def main() -> None:
     for name in SPACES:
         variant = load_space(name).resolve({})
         task = variant.task.open(default_cache(), variant.task.prepare(default_cache(), lambda line: None))
-        run = _Run(variant, [0], task, torch.device("cpu"))
+        run = Pack([Member(variant, 0)], task, torch.device("cpu"))
         run.step(1)
         batches, steps = [], []
         for step in range(2, 2 + STEPS):

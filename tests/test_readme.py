@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ablate.cli import app
+from ablate.commands import PANEL_OF
 from ablate.spec.design import DESIGNS
 from ablate.spec.reading import load_space
+from ablate.terminal.template import write_template
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
@@ -102,10 +103,27 @@ def test_the_claims_in_the_readme_go_with_its_space(tmp_path: Path) -> None:
     assert [claim.id for claim in load_space(file).claims] == ["skip-is-needed", "order", "size"]
 
 
+def test_the_fair_comparison_in_the_readme_goes_with_its_space(tmp_path: Path) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_text(block("yaml", "my_question") + block("yaml", "tune:"), encoding="utf-8")
+    space = load_space(file)
+    assert space.tune is not None
+    assert (len(list(space.tune.combinations())), space.match.equal) == (3, "flops")
+
+
+def test_what_the_template_suggests_is_valid(tmp_path: Path) -> None:
+    file = write_template("question", tmp_path)
+    text = file.read_text(encoding="utf-8").replace("# tune:", "tune:").replace("# match:", "match:")
+    file.write_text(text, encoding="utf-8")
+    space = load_space(file)
+    assert space.tune is not None
+    assert space.tune.seeds * len(list(space.tune.combinations())) == 3 * space.design.fixed_seeds()
+    assert space.match.equal == "flops"
+
+
 def test_the_table_of_commands_is_complete() -> None:
     named = set(re.findall(r"^\| `ablate (\w+)", README, re.MULTILINE))
-    existing = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    assert named == existing
+    assert named == set(PANEL_OF)
 
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(((?!https?:)[^)#]+)\)", README))))

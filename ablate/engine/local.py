@@ -19,7 +19,7 @@ from ablate.engine.base import Engine
 from ablate.engine.cores import available_cores
 from ablate.engine.memory import check_memory
 from ablate.engine.plan import Plan
-from ablate.engine.worker import Broken, Done, Job, Message, Ready, worker_environment
+from ablate.engine.worker import Broken, Done, Job, Message, Ready, Stop, worker_environment
 from ablate.errors import EngineError
 
 _CLOSE_SECONDS = 2.0
@@ -57,7 +57,7 @@ class LocalEngine(Engine):
         plugins: tuple[str, ...] = (),
     ) -> None:
         self._cache = cache
-        self._device = device
+        self.device = device
         self._threads = threads
         self._plugins = plugins
         devices = [device]
@@ -80,7 +80,7 @@ class LocalEngine(Engine):
 
     def admit(self, plan: Plan) -> None:
         """See `Engine.admit`; by the memory that the cost of the variants predicts."""
-        check_memory(plan, self.size, self._device)
+        check_memory(plan, self.size, self.device)
 
     def submit(self, job: Job) -> None:
         """See `Engine.submit`; a worker is started at the first job that needs it."""
@@ -89,6 +89,13 @@ class LocalEngine(Engine):
         worker.job = job
         with suppress(BrokenPipeError, ConnectionResetError):  # it died while idle: `poll` will find out
             worker.pipe.send(job)
+
+    def stop(self, number: int, member: int) -> None:
+        """See `Engine.stop`."""
+        for worker in self._workers:
+            if worker.job is not None and worker.job.number == number:
+                with suppress(BrokenPipeError, ConnectionResetError):  # it died: `poll` will find out
+                    worker.pipe.send(Stop(number, member))
 
     def poll(self, timeout: float) -> list[Message]:
         """See `Engine.poll`. A worker that died is a `Broken` job; the next job starts another."""

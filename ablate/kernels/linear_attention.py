@@ -19,6 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ablate.kernels.chunked import chunked, segments
+
 CHUNK = 32
 """Tokens in a chunk, a power of two."""
 
@@ -43,15 +45,15 @@ def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chu
     """
     length = q.shape[-2]
     chunk = _no_longer(chunk, length)
+    dtype = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)  # they differ under autocast
+    q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    if log_decay is None or (log_decay.shape[-1] == 1 and not log_decay.requires_grad):
+        return chunked(q, k, v, log_decay, chunk)
     pad = -length % chunk
     q, k, v = (_chunks(x, pad, chunk) for x in (q, k, v))
-    if log_decay is None:
-        y = q @ _before(k.mT @ v) + (q @ k.mT).tril() @ v
-    else:
-        # From the start of the chunk to each token, itself included; double, since weights are e^(small differences).
-        g = _chunks(log_decay, pad, chunk).double().cumsum(-2)
-        y = (_fading_by_head if g.shape[-1] == 1 else _fading_by_channel)(q, k, v, g)
-    return y.flatten(-3, -2)[..., :length, :]
+    # From the start of the chunk to each token, itself included; double, since weights are e^(small differences).
+    g = _chunks(log_decay, pad, chunk).double().cumsum(-2)
+    return _fading_by_channel(q, k, v, g).flatten(-3, -2)[..., :length, :]
 
 
 def kept(length: int, d: int, e: int, decay: Literal["none", "head", "channel"] = "none") -> int:
@@ -59,20 +61,13 @@ def kept(length: int, d: int, e: int, decay: Literal["none", "head", "channel"] 
 
     With decay `head` the decay is taken to have no gradient; with `channel`, to have one.
     """
+    if decay != "channel":
+        return length * (2 * d + e) + segments(length, _no_longer(CHUNK, length)) * d * e
     chunk = _no_longer(CHUNK, length)
-    tokens = padded(length)
+    tokens = length + -length % chunk
     inputs, states = tokens * (2 * d + e), tokens // chunk * d * e
-    if decay == "none":
-        return inputs + states + tokens * chunk
-    if decay == "head":
-        return inputs + states + tokens * (e + 2 * chunk + 2)
     scales = chunk.bit_length() - 1  # at each, half of q and k is faded, and its factors are kept too
     return inputs + 2 * states + tokens * (d * (2 + 2 * scales) + e + chunk // 2)
-
-
-def padded(length: int) -> int:
-    """Tokens when the last chunk is filled up."""
-    return length + -length % _no_longer(CHUNK, length)
 
 
 def normalised(
@@ -180,28 +175,14 @@ def _exp(log_weights: Tensor, like: Tensor) -> Tensor:
     return log_weights.to(torch.promote_types(like.dtype, torch.float32)).exp().to(like.dtype)
 
 
-def _before(added: Tensor) -> Tensor:
-    """The state before each chunk from what each adds, [..., n, d, e] both."""
-    return F.pad(added.cumsum(-3)[..., :-1, :, :], (0, 0, 0, 0, 1, 0))
-
-
 def _before_fading(added: Tensor, kept: Tensor) -> Tensor:
-    """The same when each chunk keeps a part of the state, [..., n, d or 1, 1]: a recurrence over chunks."""
+    """The state before each chunk [..., n, d, e], from what each adds and which part each keeps, [..., n, d, 1]."""
     state = torch.zeros_like(added[..., 0, :, :])
     before = []
     for index in range(added.shape[-3]):
         before.append(state)
         state = state * kept[..., index, :, :] + added[..., index, :, :]
     return torch.stack(before, -3)
-
-
-def _fading_by_head(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
-    """One decay for all channels: the values and the output take it, and the square of weights in a chunk is made."""
-    last = g[..., -1:, :]
-    before = _before_fading(k.mT @ (v * _exp(last - g, v)), _exp(last, v))
-    future = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool, device=q.device).triu(1)
-    weights = _exp((g - g.mT).masked_fill(future, -math.inf), q)
-    return (q @ before) * _exp(g, v) + ((q @ k.mT) * weights) @ v
 
 
 def _fading_by_channel(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:

@@ -22,7 +22,19 @@ from torch import Tensor, nn
 
 from ablate.kernels import linear_attention
 from ablate.kernels.relative_positions import alibi_bias, rotate
-from ablate.pack import DenseSpec, HeadGain, IdentitySpec, LayerNorm, Linear, Projection, RMSNorm, State, normal, zeros
+from ablate.pack import (
+    DenseSpec,
+    HeadGain,
+    IdentitySpec,
+    LayerNorm,
+    Linear,
+    Projection,
+    RMSNorm,
+    State,
+    dropout,
+    normal,
+    zeros,
+)
 from ablate.spec.base import ShortFor, Spec, refusal
 from ablate.spec.block import Gain, GainSpec
 from ablate.spec.cost import Cost, linear_cost
@@ -351,7 +363,7 @@ class Attention(nn.Module):
         k, v = self._for_each_query(k), self._for_each_query(v)
         if self.spec.dropout > 0 and self.training:
             # Dropout falls on the shaped matrix, so it has to be made.
-            y = F.dropout(self._matrix(q, k, seen), self.spec.dropout) @ v
+            y = dropout(self._matrix(q, k, seen), self.spec.dropout, self.training) @ v
         else:
             y = self._shape(self._mix(q, k, v, seen), v, seen)
         y = y.transpose(2, 3).flatten(3)  # [K, B, T, D]

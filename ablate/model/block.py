@@ -13,12 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.model.mlp import MLP, mlp_cost
 from ablate.model.norm import build_norm, norm_cost
-from ablate.pack import Gain, State, Unpacked, step
+from ablate.pack import Gain, State, Unpacked, dropout, step
 from ablate.spec.block import BlockSpec, GainSpec
 from ablate.spec.cost import Cost
 from ablate.spec.mixer import MixerContext, MixerSpec
@@ -63,7 +62,7 @@ class Block(nn.Module, ABC):
 
     def drop(self, x: Tensor) -> Tensor:
         """Dropout of a branch, in training."""
-        return F.dropout(x, self.spec.dropout, self.training) if self.spec.dropout > 0 else x
+        return dropout(x, self.spec.dropout, self.training)
 
 
 class SequentialBlock(Block):

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.model.block import block_cost, build_mixer
@@ -20,7 +19,7 @@ from ablate.model.decoder import States
 from ablate.model.mlp import MLP
 from ablate.model.norm import build_norm, norm_cost
 from ablate.model.stack import FINAL_EPS, TokenHead, stack_cost, token_head_cost
-from ablate.pack import State, step
+from ablate.pack import State, dropout, step
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
 from ablate.spec.mixer import MixerContext, MixerSpec
@@ -52,8 +51,7 @@ class EncoderDecoder(TokenHead):
     ) -> Tensor:
         """The encoder's output [K, B, S, D] and target ids [K, B, T] to logits [K, B, T, V]."""
         y = self.embed(target)
-        if self.spec.dropout > 0:
-            y = F.dropout(y, self.spec.dropout, self.training)
+        y = dropout(y, self.spec.dropout, self.training)
         for block in self.decoder_blocks:
             y = block(y, memory, target_padding, source_padding)
         return self.logits(self.decoder_norm(y))
@@ -107,7 +105,7 @@ class DecoderBlock(nn.Module):
 
     def _add(self, x: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
         pre = self.spec.norm.place == "pre"
-        y = F.dropout(part(norm(x) if pre else x), self.spec.dropout, self.training)
+        y = dropout(part(norm(x) if pre else x), self.spec.dropout, self.training)
         total: Tensor = x + y if pre else norm(x + y)
         return total
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import itertools
 import math
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.model.block import block_cost, build_block
 from ablate.model.norm import build_norm, norm_cost
 from ablate.model.positions import LearnedPositions, SinusoidalPositions
-from ablate.pack import Embedding, Linear, normal
+from ablate.pack import Embedding, Linear, dropout, normal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.mixer import MixerContext
 from ablate.spec.model import ModelSpec
@@ -54,8 +53,7 @@ class Stack(nn.Module):
 
     def mix(self, x: Tensor, padding: Tensor | None) -> Tensor:
         """[K, B, T, D] through dropout, blocks and norm."""
-        if self.spec.dropout > 0:
-            x = F.dropout(x, self.spec.dropout, self.training)
+        x = dropout(x, self.spec.dropout, self.training)
         for block in self.blocks:
             x = block(x, padding)
         y: Tensor = self.norm(x)

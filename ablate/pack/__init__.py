@@ -4,6 +4,7 @@ Every parameter is [K, ...] and every activation [K, B, T, D]; a single trial is
 written from these. Shapes: K pack, B batch, T tokens, D width.
 """
 
+from ablate.pack.dropout import dropout, member_streams
 from ablate.pack.initial import constant, identity, initialise, normal, orthogonal, zeros
 from ablate.pack.layers import Embedding, Gain, HeadGain, LayerNorm, Linear, RMSNorm
 from ablate.pack.packed import Packed
@@ -34,8 +35,10 @@ __all__ = [
     "Stepping",
     "Unpacked",
     "constant",
+    "dropout",
     "identity",
     "initialise",
+    "member_streams",
     "normal",
     "orthogonal",
     "step",

@@ -97,8 +97,6 @@ def feature_attention_cost(context: MixerContext, length: int, size: int, featur
         in_product = length * (2 * size + d_h + 1)
     else:
         in_product = linear_attention.kept(length, size, d_h + 1, "head" if logarithmic else "none")
-        if logarithmic and linear_attention.padded(length) != length:
-            in_product += 2 * length * size  # exponentials are kept before they are padded, too
     sums += Cost(activations=context.heads * in_product)
     maps = replace(linear_cost(length, d, d) * 4, activations=2 * length * d)  # their input is kept once
     return maps + feature * (2 * vectors) + sums

@@ -10,8 +10,7 @@ from rich.table import Table
 
 from ablate.report.numbers import MISSING
 from ablate.report.runs import StudyReader
-from ablate.report.table import plain_table
-from ablate.report.text import plain
+from ablate.report.text import plain, plain_table
 from ablate.store.records import TrialState
 
 SHORT = 12

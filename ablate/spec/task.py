@@ -90,6 +90,8 @@ class Task(ABC):
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
         """One training batch on the CPU, a pure function of (spec, fingerprint, seed, step, batch_size).
 
+        All seeds have the same shapes at one step, so that they can share a pack.
+
         Returns:
             Tensors with leading axis B, among them `inputs` [B, T] (int64).
         """

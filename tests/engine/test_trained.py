@@ -19,6 +19,7 @@ from ablate.errors import DataError, NotFoundError, SpaceError
 from ablate.spec.space import SpaceSpec
 from ablate.store import open_store
 from ablate.training.loop import train
+from ablate.training.members import Member
 
 CYCLE = "abcdefgh."
 GREEDY = Sampling(temperature=0)
@@ -92,17 +93,25 @@ def test_the_weights_are_those_at_the_end_of_training(trained: Trained, space: S
     kept = load_weights(folder / "weights", trained.key)
     assert kept.variant == variant
 
-    def keep(model: torch.nn.Module, member: int) -> None:
+    def keep(model: torch.nn.Module, place: int, member: int) -> None:
         path = folder / f"member{member}.safetensors"
-        save_weights(path, model, member, variant, (7, 0)[member], kept.fingerprint)
+        save_weights(path, model, place, variant, (7, 0)[member], kept.fingerprint)
         ends[member] = load_weights(folder, path.stem).tensors
 
-    list(train(variant, [7, 0], trained.task, torch.device("cpu"), keep))
+    members = [Member(variant, 7), Member(variant, 0)]
+    list(train(members, trained.task, torch.device("cpu"), keep))
     assert ends.keys() == {0, 1}
     assert ends[1].keys() == kept.tensors.keys()
     for name, value in kept.tensors.items():  # seed 0 ran alone in the study, and as the second of a pack here
         torch.testing.assert_close(ends[1][name], value, rtol=1e-2, atol=1e-3)
     assert any(not torch.allclose(ends[0][name], ends[1][name], atol=0.01) for name in ends[0])
+
+
+def test_others_may_read_the_weights_as_the_umask_has_it(keys: list[str], folder: Path, tmp_path: Path) -> None:
+    kept = folder / "weights" / f"{keys[0]}.safetensors"
+    ordinary = tmp_path / "ordinary"
+    ordinary.touch(mode=0o644)
+    assert kept.stat().st_mode == ordinary.stat().st_mode
 
 
 def test_keeping_weights_renames_no_trial(space: SpaceSpec) -> None:

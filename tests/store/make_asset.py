@@ -1,4 +1,4 @@
-"""Makes `assets/store_vN.db`, a store of the newest schema, through the public API. Run once for each schema.
+"""Makes `assets/store_vN.db`, a store of the newest schema N, through the public API. Run once for each schema.
 
 python tests/store/make_asset.py
 """

@@ -123,6 +123,7 @@ def test_points_of_a_running_trial(store: Store, written: TrialOutcome) -> None:
     settings_of=st.dictionaries(words, words, max_size=3),
     spec=objects,
     parameters=counts,
+    activation_bytes=st.none() | counts,
     seeds=st.lists(counts, unique=True, max_size=3),
 )
 def test_a_study(
@@ -132,10 +133,13 @@ def test_a_study(
     settings_of: dict[str, str],
     spec: dict[str, Any],
     parameters: int,
+    activation_bytes: int | None,
     seeds: list[int],
 ) -> None:
     drafts = replace(drafts, name=f"study {next(serial)}")
-    variants = tuple(VariantRecord(name, digest(next(serial)), settings_of, spec, parameters) for name in names)
+    variants = tuple(
+        VariantRecord(name, digest(next(serial)), settings_of, spec, parameters, activation_bytes) for name in names
+    )
     planned = tuple(PlannedTrial(digest((name, seed)), name, seed) for seed in seeds for name in names)
     store.begin_study(drafts, variants, planned)
     read = store.study(drafts.name)

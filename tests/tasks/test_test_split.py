@@ -15,6 +15,7 @@ from ablate.spec.task import Task, TaskSpec
 from ablate.spec.variant import VariantSpec
 from ablate.training.events import Point
 from ablate.training.loop import train
+from ablate.training.members import Member
 
 BYTES = {"tokenizer": "bytes", "context": 24}
 ENCODER = {"family": "encoder", "head": {"pooling": "mean"}}
@@ -82,7 +83,7 @@ def test_it_is_measured_once_at_the_end(kind: str, folder: Path, cache: Path) ->
         }
     )
     models: list[torch.nn.Module] = []
-    events = train(variant, [0], task, torch.device("cpu"), lambda model, member: models.append(model.eval()))
+    events = train([Member(variant, 0)], task, torch.device("cpu"), lambda model, *place: models.append(model.eval()))
     *before, last = (event.metrics for event in events if isinstance(event, Point))
     assert before
     assert not any(name.startswith("test_") for metrics in before for name in metrics)

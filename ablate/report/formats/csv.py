@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from ablate.report.as_json import study_json
 from ablate.report.findings import Findings
 from ablate.report.formats import Format, Place
+from ablate.store.records import TrialState
 
 Cell = str | int | float | None
 
@@ -16,7 +17,7 @@ Cell = str | int | float | None
 def render(findings: Findings, place: Place) -> str:
     """The table; an empty cell where there is no number."""
     text = io.StringIO()
-    rows = list(_rows(findings))
+    rows = list(table_rows(findings))
     titles = list(dict.fromkeys(title for row in rows for title in row))
     writer = csv.DictWriter(text, titles, restval="", lineterminator="\n")
     writer.writeheader()
@@ -24,7 +25,8 @@ def render(findings: Findings, place: Place) -> str:
     return text.getvalue()
 
 
-def _rows(findings: Findings) -> Iterator[dict[str, Cell]]:
+def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
+    """A line of the table for each variant: title of the column to value."""
     plain, trivial = study_json(findings.report), findings.report.trivial
     for row, variant in zip(findings.report.variants, plain["variants"], strict=True):
         versus = variant["versus_baseline"] or {}
@@ -42,6 +44,7 @@ def _rows(findings: Findings) -> Iterator[dict[str, Cell]]:
             "planned": len(row.planned),
             "finished": len(row.finished),
             "diverged": len(row.diverged),
+            "pruned": list(row.states.values()).count(TrialState.PRUNED),
             "metric": findings.report.metric,
             "margin": findings.report.margin,
             **{key: interval.get(key) for key in ("mean", "low", "high")},
@@ -66,6 +69,8 @@ def _rows(findings: Findings) -> Iterator[dict[str, Cell]]:
             "seconds": cost.seconds,
             "tokens": cost.tokens,
             "flops": cost.flops,
+            **{f"tuned.{path}": value for path, value in ((variant["tuned"] or {}).get("values") or {}).items()},
+            "relative_budget": (variant["budget"] or {}).get("relative"),
         }
 
 

@@ -6,7 +6,8 @@ import re
 from functools import singledispatch
 from html import escape
 
-from ablate.report.document import Grid, Items, Listing, Paragraph, Picture, document
+from ablate.report.blocks import Grid, Items, Listing, Paragraph, Picture
+from ablate.report.document import document
 from ablate.report.figures import draw, save
 from ablate.report.findings import Findings
 from ablate.report.formats import Format, Place

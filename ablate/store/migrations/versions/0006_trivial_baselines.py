@@ -5,12 +5,12 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0006"
+down_revision = "0005"
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
     """Add the column."""
-    op.add_column("studies", sa.Column("trivial", sa.JSON, nullable=False, server_default="{}"))
+    op.add_column("studies", sa.Column("trivial", sa.JSON))
