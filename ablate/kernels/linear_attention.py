@@ -19,10 +19,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ablate.kernels.choice import choose
 from ablate.kernels.chunked import chunked, segments
 
 CHUNK = 32
-"""Tokens in a chunk, a power of two."""
+"""Tokens in a chunk, a power of two, unless another was measured to be faster."""
+CHUNKS = {str(chunk): chunk for chunk in (16, 32, 64, 128)}
+"""Those that are measured."""
 
 
 def bidirectional(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -30,7 +33,7 @@ def bidirectional(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return q @ (k.mT @ v)
 
 
-def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chunk: int = CHUNK) -> Tensor:
+def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chunk: int | None = None) -> Tensor:
     """((QKᵀ) ∘ decay ∘ tril)·V in chunks: the state before each chunk, plus the masked square inside it.
 
     Args:
@@ -38,12 +41,14 @@ def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chu
         k: [..., T, d].
         v: [..., T, e].
         log_decay: g ≤ 0, [..., T, 1] (one for each head) or [..., T, d]; None for no decay.
-        chunk: Tokens in a chunk, a power of two; memory is linear in T for any.
+        chunk: Tokens in a chunk, a power of two; memory is linear in T for any. None for the fastest.
 
     Returns:
         [..., T, e].
     """
     length = q.shape[-2]
+    if chunk is None:
+        chunk = choose("causal", CHUNKS, str(CHUNK), q, length, q.shape[-1], v.shape[-1])
     chunk = _no_longer(chunk, length)
     dtype = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)  # they differ under autocast
     q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)

@@ -47,7 +47,8 @@ def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
     )
     found = [VariantRecord(**variant) for variant in variant_rows.mappings()]
     trials = [PlannedTrial(*planned) for planned in planned_rows]
-    scouts = {planned.variant for planned in trials if planned.scouts}
+    compared = {planned.variant for planned in trials if not planned.scouts}
+    scouts = {planned.variant for planned in trials if planned.scouts} - compared
     return StudyRecord(
         **row._mapping,
         variants=tuple(variant for variant in found if variant.name not in scouts),

@@ -25,7 +25,7 @@ from ablate.training.batches import Batches
 from ablate.training.events import Diverged, Point, State
 from ablate.training.members import Member
 from ablate.training.optimizer import PackOptimizer, optimizer_order
-from ablate.training.program import build_program
+from ablate.training.program import BuildProgram, build_program
 
 if TYPE_CHECKING:
     from ablate.tasks.base import Batch
@@ -41,6 +41,7 @@ class Pack:
         members: What to train.
         task: The opened task.
         device: Where to train.
+        program: How steps are run.
 
     Attributes:
         model: The members' model.
@@ -49,7 +50,9 @@ class Pack:
         told: Every point and divergence so far.
     """
 
-    def __init__(self, members: Sequence[Member], task: Task, device: torch.device) -> None:
+    def __init__(
+        self, members: Sequence[Member], task: Task, device: torch.device, program: BuildProgram = build_program
+    ) -> None:
         self.members = list(members)
         self.task = task
         self.device = device
@@ -59,6 +62,7 @@ class Pack:
         self.alive = set(range(count))
         self.model = assemble(self._placed(), task.shape).to(device)
         self._streams = self._dropout_streams()
+        self._build_program = program
         self._prepare()
         shape = task.shape
         forward = model_cost(
@@ -219,7 +223,7 @@ class Pack:
         """Optimiser and program of the model as it is."""
         settings = [member.variant.training for member in self._placed()]
         self._optimizer = PackOptimizer(self.model, settings, capturable=self.device.type == "cuda")
-        self._program = build_program(self._compute, self.device)
+        self._program = self._build_program(self._compute, self.device)
 
     def _dropout_streams(self) -> list[torch.Generator] | None:
         """Seed dropout, the one random number that is drawn while training; None: by torch's default generator."""
