@@ -43,17 +43,22 @@ def main() -> None:
     os.chdir(tempfile.mkdtemp())
     cache = Path("cache").absolute()
     plan = make_plan(Planner(SpaceSpec.model_validate(SPACE), cache, lambda line: None))
+    import ray
+
+    from ablate.engine.ray.connect import connect
     from ablate.engine.ray.engine import RayEngine
 
     with LocalEngine(cache, workers=1) as local:
         trained, losses = through(local, plan, TRIALS)
     resources = ResourcesSpec(memory=0.1)
-    with RayEngine(cache, "cpu", resources, address="local", workers=None) as ray_engine:
+    with RayEngine(cache, "cpu", resources, address="local") as ray_engine:
         size = ray_engine.size
         ours, same = through(ray_engine, plan, TRIALS)
-        assert same == losses, "the engines must train the same"
-        floor = bare(TRIALS, reuse=True, concurrent=size)
-        fresh = bare(FRESH, reuse=False, concurrent=size)
+    assert same == losses, "the engines must train the same"
+    connect("local", 1, ())
+    floor = bare(TRIALS, reuse=True, concurrent=size)
+    fresh = bare(FRESH, reuse=False, concurrent=size)
+    ray.shutdown()
     rows = [
         ("local engine, one worker", trained),
         (f"Ray engine, {size} actors", ours),
