@@ -36,7 +36,7 @@ def serve(store: str, port: int | None, host: str, plugins: tuple[str, ...]) -> 
         plugins: Files with kinds of the user's own.
 
     Raises:
-        AblateError: The extra is not installed, the store is none, a plugin is missing, or the address is not to be had.
+        AblateError: The extra is not installed, the store is none, a plugin is missing, or the address is taken.
     """
     _check_installed()
     _check_store(store)
