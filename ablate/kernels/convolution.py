@@ -10,12 +10,13 @@ Shapes: K pack, B batch, T tokens, D width, L lags (rows beyond T are not used),
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ablate.kernels.choice import choose
 from ablate.kernels.fourier import fast_length
 
 # Measured forward and backward on one thread of a Zen 5, widths 16 to 256: where the direct form stops being faster.
@@ -27,21 +28,22 @@ _GROUP = 1 << 17  # numbers in the spectra that are worked on at a time
 
 def depthwise(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} x_s ∘ w_{t-s}: x [K, B, T, D] and w [K, L, D], or [K, L, 1] for all channels, to [K, B, T, D]."""
-    if min(x.shape[2], w.shape[1]) <= _FEW_LAGS:
-        return depthwise_direct(x, w)
-    return depthwise_fourier(x, w) if x.shape[1] % 2 else depthwise_pairs(x, w)
+    lags = min(x.shape[2], w.shape[1])
+    ways = DEPTHWISE if x.shape[1] % 2 == 0 else {name: DEPTHWISE[name] for name in ("direct", "fourier")}
+    rule = "direct" if lags <= _FEW_LAGS else "fourier" if x.shape[1] % 2 else "pairs"
+    return choose("depthwise", ways, rule, x, x.shape[2], lags)(x, w)
 
 
 def shared(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} w_{t-s}·x_s: x [K, B, T, D] and w [K, L] to [K, B, T, D]."""
-    if x.shape[2] <= _FEW_SHARED:
-        return shared_direct(x, w)
-    return depthwise(x, w[..., None])
+    rule = "direct" if x.shape[2] <= _FEW_SHARED else "depthwise"
+    return choose("shared", SHARED, rule, x, x.shape[2])(x, w)
 
 
 def full(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} x_s·W_{t-s}: x [K, B, T, D] and w [K, L, D, E] to [K, B, T, E]."""
-    return full_direct(x, w) if x.shape[2] <= _FEW_TOKENS else full_fourier(x, w)
+    rule = "direct" if x.shape[2] <= _FEW_TOKENS else "fourier"
+    return choose("full", FULL, rule, x, x.shape[2], x.shape[3])(x, w)
 
 
 def depthwise_direct(x: Tensor, w: Tensor) -> Tensor:
@@ -93,6 +95,18 @@ def full_fourier(x: Tensor, w: Tensor) -> Tensor:
     """`full` as a matrix product for each frequency."""
     y: Tensor = _Full.apply(*_exact(x, w))  # type: ignore[no-untyped-call]
     return y.to(x.dtype)
+
+
+Convolution = Callable[[Tensor, Tensor], Tensor]
+
+DEPTHWISE: dict[str, Convolution] = {
+    "direct": depthwise_direct,
+    "fourier": depthwise_fourier,
+    "pairs": depthwise_pairs,
+}
+SHARED: dict[str, Convolution] = {"direct": shared_direct, "depthwise": lambda x, w: depthwise(x, w[..., None])}
+FULL: dict[str, Convolution] = {"direct": full_direct, "fourier": full_fourier}
+"""The ways of each sort, by name; where B is odd there are no pairs."""
 
 
 class _Depthwise(torch.autograd.Function):

@@ -187,7 +187,11 @@ def fairness_lines(tuning: Tuning | None, matching: Matching, metric: str) -> tu
     if matching.path is not None:
         how = "timed on the machine of this study, and another would give others" if matching.equal == "seconds" else ""
         near = matching.furthest
-        furthest = f" The furthest from the baseline: {near[0]}, {100 * (near[1] - 1):+.2f} %." if near else ""
+        furthest = ""
+        if all(spent.relative == 1 for spent in matching.of.values()):
+            furthest = " All have exactly what the baseline has."
+        elif near and near[1] != 1:
+            furthest = f" The furthest from the baseline: {near[0]}, {100 * (near[1] - 1):+.2f} %."
         far = "* " if near and abs(near[1] - 1) > NEAR else ""
         lines.append(
             f"{far}Matched: equal {matching.equal}, by `{matching.path}`{f' ({how})' if how else ''}: "

@@ -50,6 +50,10 @@ def store(folder: Path) -> Store:
         yield opened
 
 
+def spec_of(job: Job) -> VariantSpec:
+    return VariantSpec.model_validate_json(job.members[0].variant)
+
+
 def kind_of(spec: VariantSpec) -> str:
     block = spec.model.block
     return "none" if block.norm.kind == "none" else "identity" if block.mixer.value.kind == "identity" else "usual"
@@ -61,8 +65,8 @@ def truth(spec: VariantSpec, seed: int) -> float:
 
 
 def train(job: Job, attempt: int = 1) -> Sequence[Message]:
-    spec = VariantSpec.model_validate_json(job.variant)
-    steps, seed = spec.training.steps, job.seeds[0]
+    spec = spec_of(job)
+    steps, seed = spec.training.steps, job.members[0].seed
     each, end = STEP_SECONDS[kind_of(spec)], truth(spec, seed)
     points = []
     for step in (0, *spec.training.evaluation_steps()):
@@ -107,7 +111,7 @@ def test_one_rate_for_all_gives_the_wrong_verdict_and_a_tuned_one_the_right(stor
 def test_what_is_compared_has_other_seeds_than_what_chose(store: Store, folder: Path) -> None:
     engine = ScriptedEngine(train)
     run(store, folder, engine, tune=TUNE)
-    chose = [(VariantSpec.model_validate_json(job.variant), job.seeds[0]) for job in engine.jobs]
+    chose = [(spec_of(job), job.members[0].seed) for job in engine.jobs]
     assert {seed for _, seed in chose} == {0, 1, 1000, 1001}
     compared = [spec.training.optimizer.lr == BEST[kind_of(spec)] for spec, seed in chose if seed < 1000]
     assert compared == [True] * 6
@@ -152,8 +156,8 @@ def stop() -> Sequence[Message]:
 
 def test_a_rate_that_diverges_or_fails_loses(store: Store, folder: Path) -> None:
     def break_the_best(job: Job, attempt: int) -> Sequence[Message]:
-        spec = VariantSpec.model_validate_json(job.variant)
-        if spec.training.optimizer.lr == BEST[kind_of(spec)] and job.seeds[0] == 1001:
+        spec = spec_of(job)
+        if spec.training.optimizer.lr == BEST[kind_of(spec)] and job.members[0].seed == 1001:
             return [Broken(job.number, "ValueError: no", "Traceback")]
         return train(job)
 

@@ -162,6 +162,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_curve_is_that_of_an
     os.kill(worker.pid, signal.SIGKILL)
     after = listen(trainer, ended(101))
     assert after[-1] == Done(101)
+    assert [path.name for path in (folder / "storage").rglob("*.pt")] == [], "nobody needs the checkpoints any more"
     again = [isinstance(message, Again) for message in after].index(True)
     assert after[again] == Again(101, "its worker died")
     (second,) = [message.worker for message in after if isinstance(message, Began)]
