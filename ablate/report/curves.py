@@ -140,7 +140,10 @@ def _spread(values: Sequence[float], spread: Spread) -> tuple[float | None, floa
 
 
 def _height(other: Line, x: float) -> float | None:
-    for (left, low), (right, high) in pairwise(zip(other.x, other.y, strict=True)):
-        if left <= x <= right:
-            return low if left == right else low + (high - low) * (x - left) / (right - left)
-    return other.y[0] if other.x == (x,) else None
+    known = dict(zip(other.x, other.y, strict=True))
+    if x in known:
+        return known[x]
+    for (left, low), (right, high) in pairwise(known.items()):
+        if left < x < right:
+            return low + (high - low) * (x - left) / (right - left)
+    return None

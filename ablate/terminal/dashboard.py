@@ -9,7 +9,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from ablate.errors import AblateError, NotFoundError
+from ablate.errors import AblateError, NotFoundError, PluginError
 from ablate.terminal.console import make_console, say
 
 PACKAGES = ("streamlit", "plotly", "pandas", "pyarrow")
@@ -36,10 +36,13 @@ def serve(store: str, port: int | None, host: str, plugins: tuple[str, ...]) -> 
         plugins: Files with kinds of the user's own.
 
     Raises:
-        AblateError: The extra is not installed, the store is none, or the address cannot be listened on.
+        AblateError: The extra is not installed, the store is none, a plugin is missing, or the address is taken.
     """
     _check_installed()
     _check_store(store)
+    for plugin in plugins:
+        if not Path(plugin).is_file():
+            raise PluginError("there is no such file", where=plugin, remedy="Give --plugin the path of a Python file.")
     port = _free_port(host) if port is None else _checked(host, port)
     console = make_console()
     if host not in LOOPBACK:

@@ -11,7 +11,7 @@ import streamlit as st
 
 from ablate.report import StudyReport, read_study
 from ablate.report.findings import Findings, read_findings
-from ablate.store import CurvePoint, Store, StudySummary, TrialRecord, TrialState, open_store
+from ablate.store import CurvePoint, Store, StudyRecord, StudySummary, TrialRecord, TrialState, open_store
 from ablate.terminal.dashboard import OPTIONS
 
 _FRESH = 1.0
@@ -73,6 +73,20 @@ def stamp(study: str) -> tuple[datetime | int, ...]:
     if found is None:
         return ()
     return (found.updated_at, found.planned, found.finished, found.diverged, found.failed, found.running)
+
+
+@st.cache_resource(show_spinner=False, max_entries=32)
+def _record(location: str, study: str, at: tuple[datetime | int, ...]) -> StudyRecord:
+    return store().study(study)
+
+
+def record(study: str) -> StudyRecord:
+    """A study with its variants and planned trials; much sooner read than its report.
+
+    Raises:
+        NotFoundError: There is no such study.
+    """
+    return _record(str(options()["store"]), study, stamp(study))
 
 
 @st.cache_resource(show_spinner=False, max_entries=32)

@@ -19,7 +19,8 @@ from shared.colours import Look, look, variant_looks
 from shared.exports import export, table_files
 from shared.frame import STUDY, chosen_study, link
 from shared.pictures import block_picture
-from shared.store import every, report, settled_curves, stamp, store
+from shared.store import every, settled_curves, stamp, store
+from shared.store import record as read_record
 from shared.text import escape, one_line
 
 LEAST, MOST = 2, 6
@@ -28,7 +29,7 @@ LEAST, MOST = 2, 6
 def show() -> None:
     """Draw the page."""
     study = chosen_study()
-    record = report(study).record
+    record = read_record(study)
     st.header("Compare", anchor=False)
     names = [variant.name for variant in record.variants]
     first = [record.baseline, *(name for name in names if name != record.baseline)][:LEAST]
@@ -51,7 +52,7 @@ def _live(study: str, sides: list[str]) -> None:
         st.error(escape(str(error)))
         return
     labels = _labels(found, study)
-    looks = _looks(found, report(study).record)
+    looks = _looks(found, read_record(study))
     spec = _fields(found.spec, labels)
     st.subheader("What differs in the spec", anchor=False)
     _show_fields(spec, "spec", "Nothing: these are one and the same variant.")

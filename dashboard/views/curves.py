@@ -16,7 +16,8 @@ from shared.charts import chart, figure
 from shared.colours import Look, look, on_paper, variant_looks
 from shared.exports import Maker, export, table_files
 from shared.frame import chosen_study, link
-from shared.store import every, moves, report, settled_curves, store
+from shared.store import every, moves, settled_curves, store
+from shared.store import record as read_record
 from shared.text import escape, for_plotly
 
 AXES: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOP"}
@@ -57,7 +58,7 @@ class Group:
 def show() -> None:
     """Draw the page."""
     study = chosen_study()
-    record = report(study).record
+    record = read_record(study)
     st.header("Curves", anchor=False)
     st.caption(escape(record.question))
     wish = _controls(record)
@@ -96,7 +97,7 @@ def _controls(record: StudyRecord) -> Wish:
 
 
 def _live(study: str, wish: Wish) -> None:
-    record = report(study).record
+    record = read_record(study)
     wanted = {*wish.variants, record.baseline} if wish.align == "baseline" else {*wish.variants}
     planned = [trial for trial in record.planned if trial.variant in wanted]
     trials = store().trials([trial.key for trial in planned])

@@ -15,7 +15,7 @@ from shared.numbers import arithmetic, duration, parameters
 from shared.store import LIVE, complete, stamp, store, studies
 from shared.text import escape
 
-PAGE = 25
+PAGE = 15
 """Rows at a time: what they show is read study by study."""
 STATES = ("all", "running", "complete", "incomplete", "with failures")
 

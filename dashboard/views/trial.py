@@ -18,7 +18,8 @@ from shared.frame import chosen_study, link
 from shared.marks import edit_mark
 from shared.numbers import arithmetic, duration
 from shared.pictures import block_picture
-from shared.store import LIVE, moves, options, report, store
+from shared.store import LIVE, moves, options, store
+from shared.store import record as read_record
 from shared.text import escape
 from shared.yaml import to_yaml
 
@@ -35,7 +36,7 @@ DEFAULT_STORE = "studies/ablate.db"
 def show() -> None:
     """Draw the page."""
     study = chosen_study()
-    record = report(study).record
+    record = read_record(study)
     st.header("Trial", anchor=False)
     key = _choose(record)
     if key is None:
