@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor
 
-from ablate.model.build import model_cost
+from ablate.model.build import mean_flops
 from ablate.pack import member_streams
 from ablate.pack.initial import stream
 from ablate.tasks.base import Task
@@ -65,9 +65,13 @@ class Pack:
         self._build_program = program
         self._prepare()
         shape = task.shape
-        forward = model_cost(
-            members[0].variant.model, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes
-        ).flops
+        forward = mean_flops(
+            members[0].variant.model,
+            task.input_lengths(),
+            vocabulary=shape.vocabulary,
+            context=shape.context,
+            classes=shape.classes,
+        )
         self.step_flops = 3.0 * forward * self.training.batch_size  # backward is twice the forward
         self.step_tokens = task.tokens_per_batch(self.training.batch_size)
         self.batches = Batches(task, self.training.batch_size, self.training.steps, device)
@@ -111,8 +115,10 @@ class Pack:
             begin = time.perf_counter()
             torch.cuda.synchronize(self.device)
             self._spend(begin)
-        metrics = self._evaluate()
+        metrics = self._evaluate(self.task.validation_batches(self.training.batch_size))
         if self.steps == self.training.steps:
+            tested = self._evaluate(self.task.test_batches(self.training.batch_size))
+            metrics |= {name.replace("val_", "test_", 1): values for name, values in tested.items()}
             metrics |= self.task.final_metrics(self.model, self.device)
         self._note(torch.tensor(metrics["val_loss"], device=self.device), self.steps)
         nothing = [math.nan] * len(self.places)
@@ -259,18 +265,19 @@ class Pack:
         self._stopped_loss = torch.where(bad, loss, self._stopped_loss)
 
     @torch.no_grad()
-    def _evaluate(self) -> dict[str, list[float]]:
+    def _evaluate(self, batches: Iterator[Batch]) -> dict[str, list[float]]:
+        """The metrics over some batches, by their names in validation; none without a batch."""
         self.model.eval()
         sums: dict[str, Tensor] = {}
         count = len(self.places)
-        for batch in self.task.validation_batches(self.training.batch_size):
+        for batch in batches:
             packed = {name: values.to(self.device).expand(count, *values.shape) for name, values in batch.items()}
             with self._precision():
                 outputs = self.task.outputs(self.model, packed)
             for name, total in self.task.measure(outputs.float(), packed).items():
                 sums[name] = sums[name] + total.double() if name in sums else total.double()
         self.model.train()
-        return self.task.metrics({name: total.tolist() for name, total in sums.items()})
+        return self.task.metrics({name: total.tolist() for name, total in sums.items()}) if sums else {}
 
     def _precision(self) -> AbstractContextManager[object]:
         if self.training.precision == "bf16":
