@@ -17,7 +17,7 @@ from ablate.engine.interrupt import heed_early_interrupts
 from ablate.errors import AblateError
 from ablate.terminal.console import make_console
 
-_GARBAGE = 50_000
+GARBAGE = 50_000
 """Objects made between two searches for garbage. What is imported or read is none, and each search takes its time."""
 
 _HABITS: dict[str, Any] = {
@@ -60,7 +60,7 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 def main() -> None:
     """Run a command; a user's mistake is one paragraph on stderr and exit code 2."""
     heed_early_interrupts()
-    gc.set_threshold(_GARBAGE)
+    gc.set_threshold(GARBAGE)
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     group = typer.main.get_command(app)

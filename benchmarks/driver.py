@@ -61,18 +61,27 @@ class InstantEngine(Engine):
 
 
 class _Milestones(Observer):
-    """Looks at the clock and the memory when 1, 1,000, 10,000 ... trials have ended."""
+    """Prints a row, with rate and memory, when 1,000, 10,000 ... trials have ended; measured from the first one on."""
 
     def __init__(self) -> None:
-        self.ended_so_far = 0
-        self.seen: list[tuple[int, float, float]] = []
+        self._ended = 0
+        self._begun = 0.0
+        self._start = 0.0
 
     def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
-        """Look, now and then."""
-        self.ended_so_far += 1
-        if self.ended_so_far in (1, 1_000, 10_000, 100_000):
-            megabytes = psutil.Process().memory_info().rss / 2**20
-            self.seen.append((self.ended_so_far, time.perf_counter(), megabytes))
+        """Look at the clock and the memory, now and then."""
+        self._ended += 1
+        if self._ended == 1:
+            self._begun, self._start = time.perf_counter(), _megabytes()
+            print(f"{self._start:.0f} MB hold Python, torch and the plan before the first trial ends\n")
+            print(f"{'trials':>8} {'trials/s':>9} {'MB':>7} {'MB grown':>9}", flush=True)
+        elif self._ended in (1_000, 10_000, 20_000, 50_000, 100_000):
+            rate, megabytes = self._ended / (time.perf_counter() - self._begun), _megabytes()
+            print(f"{self._ended:>8,} {rate:>9.0f} {megabytes:>7.0f} {megabytes - self._start:>9.1f}", flush=True)
+
+
+def _megabytes() -> float:
+    return float(psutil.Process().memory_info().rss) / 2**20
 
 
 def grid_space(texts: Path, seeds: int = 1, sides: tuple[int, ...] = (10, 10, 10, 10)) -> SpaceSpec:
@@ -107,28 +116,20 @@ def grid_space(texts: Path, seeds: int = 1, sides: tuple[int, ...] = (10, 10, 10
     )
 
 
-def drive(trials: int) -> list[tuple[int, float, float]]:
-    """Drive a grid of so many trials; (trials ended, seconds, megabytes) at 1, 1,000, 10,000 ..."""
+def drive(trials: int) -> None:
+    """Drive a grid of so many trials."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         seeds = max(1, trials // 10_000)
         sides = (10, 10, 10, max(2, trials // (1_000 * seeds)))
         space = grid_space(folder / "texts", seeds, sides)
-        watch = _Milestones()
         with open_store(folder / "store.db") as store, InstantEngine() as engine:
-            run_study(Planner(space, folder / "cache", lambda line: None), store, engine, _HERE, watch)
-    return watch.seen
+            run_study(Planner(space, folder / "cache", lambda line: None), store, engine, _HERE, _Milestones())
 
 
 def main() -> None:
-    """Print a row for each milestone."""
-    trials = int(os.environ.get("TRIALS", "100000"))
-    seen = drive(trials)
-    _, begun, start = seen[0]
-    print(f"{'trials':>8} {'trials/s':>9} {'MB':>7} {'MB grown':>9}")
-    for count, moment, megabytes in seen[1:]:
-        print(f"{count:>8,} {count / (moment - begun):>9.0f} {megabytes:>7.0f} {megabytes - start:>9.1f}", flush=True)
-    print(f"\n{start:.0f} MB hold Python, torch and the plan of {trials:,} trials before the first of them ends.")
+    """Drive 100,000 trials (TRIALS of them, if the environment says so) and print a row at each milestone."""
+    drive(int(os.environ.get("TRIALS", "100000")))
 
 
 if __name__ == "__main__":

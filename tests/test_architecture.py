@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": {"spec", "pack"},
     "designs": {"errors", "spec", "stats"},
     "drawing": {"errors", "spec"},
+    "timing": {"errors", "spec", "kernels", "pack", "model"},
     "training": {"spec", "pack", "model", "tasks"},
     "report": {"errors", "late", "spec", "designs", "stats", "store"},
     "engine": ANYTHING - DRIVERS - {"report"},

@@ -11,10 +11,10 @@ from importlib import import_module
 from typing import Any
 
 PANELS = {
-    "Studies": ("new", "plan", "study", "list"),
-    "Answers": ("show", "report", "claims", "calibrate", "diff", "dashboard"),
+    "Studies": ("new", "plan", "study", "status", "list"),
+    "Answers": ("show", "report", "claims", "calibrate", "diff", "export", "dashboard"),
     "Trials": ("reproduce", "generate", "translate"),
-    "Spaces and blocks": ("validate", "schema", "data", "kinds", "cost", "draw", "check"),
+    "Spaces and blocks": ("validate", "schema", "data", "kinds", "cost", "bench", "draw", "check"),
 }
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 """Every command, in the order in which the help shows them."""

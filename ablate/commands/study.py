@@ -128,6 +128,9 @@ def _print_ending(result: StudyResult, store: str, console: Console) -> None:
     else:
         steps = {
             command("show", result.study, *store_flag(store)): "this table again; --json for a program",
+            command("report", result.study, "--format", "html", "--out", "report", *store_flag(store)): (
+                "all that it found, with figures, in one page"
+            ),
             command("new", "my_question"): "a space of your own to start from",
         }
         print_next_steps(console, "Next:", steps)

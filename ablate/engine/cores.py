@@ -22,6 +22,18 @@ def pin(places: Sequence[int]) -> None:
             os.sched_setaffinity(0, [cores[place] for place in places])
 
 
+def places_for(worker: int, workers: int, threads: int) -> list[int]:
+    """The cores that one of so many workers is pinned to: its own, if the workers need all cores that there are.
+
+    Fewer workers are left to the system, which knows what else runs; so are those in a container with a share of cores.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return []
+    if not workers * threads == len(os.sched_getaffinity(0)) == available_cores():
+        return []
+    return list(range(worker * threads, (worker + 1) * threads))
+
+
 def available_cores(quota: Path = _QUOTA) -> int:
     """Cores that this process may use: those that it may run on, or fewer if a container limits its share of them."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

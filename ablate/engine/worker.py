@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from ablate.engine.cores import pin
 from ablate.store.records import WorkerRecord
 from ablate.training.events import Event
 
@@ -124,8 +126,11 @@ def worker_environment(threads: int) -> dict[str, str]:
     }
 
 
-def work(pipe: Connection, cache: str, device: str, threads: int, plugins: tuple[str, ...]) -> None:
-    """Run jobs until the pipe closes. The entry point of a worker process."""
+def work(
+    pipe: Connection, cache: str, device: str, threads: int, cores: Sequence[int], plugins: tuple[str, ...]
+) -> None:
+    """Run jobs until the pipe closes, on these cores or (none given) on all. The entry point of a worker process."""
+    pin(cores)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
     import torch
 
@@ -162,8 +167,10 @@ def _stopped(pipe: Connection, number: int) -> list[int]:
 
 
 if __name__ == "__main__":
-    descriptor, cache_folder, device_name, thread_count, *plugin_files = sys.argv[1:]
+    descriptor, cache_folder, device_name, thread_count, places, *plugin_files = sys.argv[1:]
     # Run as `-m`, this file is `__main__`; messages must be those of the imported module, or they cannot be unpickled.
     from ablate.engine import worker
 
-    worker.work(Connection(int(descriptor)), cache_folder, device_name, int(thread_count), tuple(plugin_files))
+    own_cores = [int(place) for place in places.split(",") if place]
+    end = Connection(int(descriptor))
+    worker.work(end, cache_folder, device_name, int(thread_count), own_cores, tuple(plugin_files))

@@ -19,10 +19,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ablate.kernels.choice import choose
 from ablate.kernels.chunked import chunked, segments
 
 CHUNK = 32
-"""Tokens in a chunk, a power of two."""
+"""Tokens in a chunk, a power of two, unless another was measured to be faster."""
+CHUNKS = {str(chunk): chunk for chunk in (16, 32, 64, 128)}
+"""Those that are measured."""
 
 
 def bidirectional(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -30,7 +33,7 @@ def bidirectional(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return q @ (k.mT @ v)
 
 
-def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chunk: int = CHUNK) -> Tensor:
+def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chunk: int | None = None) -> Tensor:
     """((QKᵀ) ∘ decay ∘ tril)·V in chunks: the state before each chunk, plus the masked square inside it.
 
     Args:
@@ -38,12 +41,14 @@ def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chu
         k: [..., T, d].
         v: [..., T, e].
         log_decay: g ≤ 0, [..., T, 1] (one for each head) or [..., T, d]; None for no decay.
-        chunk: Tokens in a chunk, a power of two; memory is linear in T for any.
+        chunk: Tokens in a chunk, a power of two; memory is linear in T for any. None for the fastest.
 
     Returns:
         [..., T, e].
     """
     length = q.shape[-2]
+    if chunk is None:
+        chunk = choose("causal", CHUNKS, str(CHUNK), q, length, q.shape[-1], v.shape[-1])
     chunk = _no_longer(chunk, length)
     dtype = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)  # they differ under autocast
     q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
@@ -115,6 +120,49 @@ def normalised_from_logs(
         # Before the first real token the state is 0, and no factor matters.
         log_decay = torch.nan_to_num(top.diff(dim=-2, prepend=top[..., :1, :]).neg(), nan=0.0, neginf=0.0)
     return normalised(log_q.exp(), k, v, is_causal=is_causal, log_decay=log_decay)
+
+
+def recur(
+    q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, log_decay: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """One more token of `causal`: y = q·S with S = e^g ∘ S + kᵀ·v.
+
+    Args:
+        q: [..., 1, d].
+        k: [..., 1, d].
+        v: [..., 1, e].
+        state: S after the tokens before, [..., d, e]; None if there are none.
+        log_decay: g, [..., 1, 1] or [..., 1, d]; None for no decay.
+
+    Returns:
+        [..., 1, e], and S.
+    """
+    added = k.mT @ v
+    if state is not None:
+        added = added + (state if log_decay is None else state * log_decay.exp().mT)
+    return q @ added, added
+
+
+def recur_normalised(
+    q: Tensor, k: Tensor, v: Tensor, state: tuple[Tensor, ...], *, logarithmic: bool
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """One more token of causal `normalised`, or of `normalised_from_logs` if q and k are logarithms.
+
+    Returns:
+        [..., 1, e], and what is to be kept: S with the sum of keys, and the largest logarithm so far.
+    """
+    decay: Tensor | None = None
+    kept: tuple[Tensor, ...] = ()
+    if logarithmic:
+        top = k.amax(-1, keepdim=True)
+        if state:
+            top = torch.maximum(top, state[1])
+            decay = state[1] - top
+        q, k, kept = (q - q.amax(-1, keepdim=True)).exp(), (k - top).exp(), (top,)
+    v = torch.cat([v, v.new_ones(1).expand(*v.shape[:-1], 1)], -1)
+    y, summed = recur(q, k, v, state[0] if state else None, decay)
+    total = y[..., -1:]
+    return y[..., :-1] / total.masked_fill(total == 0, 1.0), (summed, *kept)
 
 
 def _no_longer(chunk: int, length: int) -> int:

@@ -68,6 +68,7 @@ class StudyEffects:
         trials: How many trials the estimates rest on, diverged ones among them.
         diverged: How many of these diverged.
         counted_as: The value that diverged trials counted as; None if none did.
+        pruned: How many trials were stopped early; they have no final value and are left out.
         axes: Numeric axes along which the variants differ too; they are part of the noise.
         chosen: Whether the design chose variants by results, so that settings that did well stand in more of them.
     """
@@ -84,6 +85,7 @@ class StudyEffects:
     trials: int
     diverged: int
     counted_as: float | None
+    pruned: int
     axes: tuple[str, ...]
     chosen: bool
 
@@ -141,6 +143,7 @@ def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEff
         trials=len(observations),
         diverged=diverged,
         counted_as=worst if diverged else None,
+        pruned=sum(len(run.pruned) for run in runs.values()),
         axes=tuple(factors.axes),
         chosen=record.space.get("design", {}).get("kind") in CHOOSING,
     )

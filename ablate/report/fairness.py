@@ -9,7 +9,7 @@ from typing import Any
 
 from ablate.report.runs import StudyReader, VariantRuns, read_runs
 from ablate.spec.paths import value_at
-from ablate.spec.seeds import TIMING_SEEDS, is_scout
+from ablate.spec.seeds import TIMING_SEEDS
 from ablate.store.records import StudyRecord, TrialState, VariantRecord
 
 COUNTED = ("tokens", "seconds", "flops")
@@ -122,50 +122,33 @@ class Matching:
         return max(known, key=lambda one: abs(one[1] - 1), default=None)
 
 
-def compared(record: StudyRecord) -> StudyRecord:
-    """A study without the trials and variants that only tune or time others."""
-    scouts = {planned.variant for planned in record.planned if is_scout(planned.seed)}
-    if not scouts:
-        return record
-    return replace(
-        record,
-        variants=tuple(variant for variant in record.variants if variant.name not in scouts),
-        planned=tuple(planned for planned in record.planned if not is_scout(planned.seed)),
-    )
-
-
 def scouts_of(record: StudyRecord) -> StudyRecord:
-    """A study with nothing but the trials and variants that tune or time others."""
-    scouts = {planned.variant for planned in record.planned if is_scout(planned.seed)}
-    return replace(
-        record,
-        variants=tuple(variant for variant in record.variants if variant.name in scouts),
-        planned=tuple(planned for planned in record.planned if is_scout(planned.seed)),
-    )
+    """A study with the trials and variants that tune or time others in place of those that are compared."""
+    return replace(record, variants=record.scout_variants, planned=record.scout_trials)
 
 
-def read_tuning(store: StudyReader, whole: StudyRecord) -> Tuning | None:
+def read_tuning(store: StudyReader, record: StudyRecord) -> Tuning | None:
     """What a study tuned; None if its space tunes nothing."""
-    tune = whole.space.get("tune")
+    tune = record.space.get("tune")
     if not tune:
         return None
-    record, metric = scouts_of(whole), whole.objective["metric"]
-    record = replace(record, planned=tuple(p for p in record.planned if p.seed < TIMING_SEEDS.start))
-    runs = {name: run for name, run in read_runs(store, record, metric).items() if run.states}
-    tried = [variant for variant in record.variants if variant.name in runs]
-    ready = {planned.variant for planned in compared(whole).planned}
+    metric = record.objective["metric"]
+    planned = tuple(one for one in record.scout_trials if one.seed not in TIMING_SEEDS)
+    runs = read_runs(store, replace(scouts_of(record), planned=planned), metric)
+    tried = [variant for variant in record.scout_variants if runs[variant.name].states]
+    ready = {one.variant for one in record.planned}
     grid = {path: list(values) for path, values in tune["grid"].items()}
     of = {}
-    for row in compared(whole).variants:
+    for row in record.variants:
         mine = [variant for variant in tried if variant.settings == row.settings]
         values = _values(row, grid) if row.name in ready else None
         edges = tuple(path for path, value in (values or {}).items() if _at_edge(value, grid[path]))
         of[row.name] = Tuned(values, edges, tuple(_tried(one, runs[one.name], grid, metric) for one in mine))
-    return Tuning(grid, tuple(sorted({planned.seed for planned in record.planned})), of)
+    return Tuning(grid, tuple(sorted({one.seed for one in planned})), of)
 
 
 def read_matching(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Matching:
-    """The budget of a study, of which `record` holds what is compared."""
+    """The budget of a study."""
     match = record.space.get("match") or {}
     equal = match.get("equal", "steps")
     if equal == "steps":
@@ -204,7 +187,11 @@ def fairness_lines(tuning: Tuning | None, matching: Matching, metric: str) -> tu
     if matching.path is not None:
         how = "timed on the machine of this study, and another would give others" if matching.equal == "seconds" else ""
         near = matching.furthest
-        furthest = f" The furthest from the baseline: {near[0]}, {100 * (near[1] - 1):+.2f} %." if near else ""
+        furthest = ""
+        if all(spent.relative == 1 for spent in matching.of.values()):
+            furthest = " All have exactly what the baseline has."
+        elif near and near[1] != 1:
+            furthest = f" The furthest from the baseline: {near[0]}, {100 * (near[1] - 1):+.2f} %."
         far = "* " if near and abs(near[1] - 1) > NEAR else ""
         lines.append(
             f"{far}Matched: equal {matching.equal}, by `{matching.path}`{f' ({how})' if how else ''}: "

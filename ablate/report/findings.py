@@ -156,7 +156,7 @@ def read_findings(store: StudyReader, name: str) -> Findings:
         report=report,
         runs=runs,
         cost=TrainingCost.of(trials),
-        scouting=TrainingCost.of(_ended(read_runs(store, scouts_of(store.study(name)), report.metric))),
+        scouting=TrainingCost.of(_ended(read_runs(store, scouts_of(report.record), report.metric))),
         cost_of={variant: TrainingCost.of(found) for variant, found in ended.items()},
         environments=tuple(environments),
         data=tuple(sorted({trial.data_fingerprint for trial in trials})),

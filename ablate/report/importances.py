@@ -29,6 +29,7 @@ class StudyImportances:
         variants: How many variants they rest on.
         seeds: How many seeds.
         diverged: How many trials diverged and counted as the worst value.
+        pruned: How many trials were stopped early; they have no final value and are left out.
     """
 
     factors: tuple[Importance, ...]
@@ -36,6 +37,7 @@ class StudyImportances:
     variants: int
     seeds: int
     diverged: int
+    pruned: int
 
 
 def read_importances(store: StudyReader, name: str) -> StudyImportances | None:
@@ -81,6 +83,7 @@ def importances_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Stud
         variants=len(configurations),
         seeds=len({seed for one in configurations for seed in one.values}),
         diverged=diverged,
+        pruned=sum(len(run.pruned) for run in runs.values()),
     )
 
 

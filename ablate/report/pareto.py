@@ -47,8 +47,9 @@ class Front:
     Attributes:
         quantities: Names of metrics or figures of cost (`ablate.spec.quantities`), in the order asked for.
         directions: Which way each is better.
-        points: The variants that have all quantities and of which no seed diverged, the best in the first one first.
-        left_out: Names of the variants that diverged, or lack a quantity.
+        points: The variants that have all quantities and of which no seed diverged or was stopped early, the best in
+            the first one first.
+        left_out: Names of the variants that diverged, were stopped early at a seed, or lack a quantity.
     """
 
     quantities: tuple[str, ...]
@@ -93,7 +94,7 @@ def front_of(record: StudyRecord, runs: Mapping[str, VariantRuns], quantities: S
     found = {
         variant.name: [values_of(quantity, variant, runs[variant.name]) for quantity in asked]
         for variant in record.variants
-        if not runs[variant.name].diverged
+        if not runs[variant.name].diverged and not runs[variant.name].pruned
     }
     found = {name: values for name, values in found.items() if all(values)}
     if len(found) < LEAST:

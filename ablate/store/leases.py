@@ -63,7 +63,7 @@ class Lease:
             renewed = connection.execute(
                 leases.update()
                 .where(leases.c.study == self.study, leases.c.token == self.token)
-                .values(heartbeat=_now(connection))
+                .values(heartbeat=clock(connection))
             )
             if not renewed.rowcount:
                 raise self._busy(connection)
@@ -71,7 +71,7 @@ class Lease:
     def _take(self, connection: Connection) -> bool:
         """Put our row where there is none, or in the place of a dead driver's."""
         process = psutil.Process()
-        now = _now(connection)
+        now = clock(connection)
         ours = {
             "study": self.study,
             "token": self.token,
@@ -85,7 +85,7 @@ class Lease:
         if fresh.rowcount:
             return True
         holder = self._holder(connection)
-        if holder is None or not _abandoned(holder, now):
+        if holder is None or not abandoned(holder, now):
             return False
         # Only if it is still the same dead driver's: of several that got here, one succeeds.
         taken = connection.execute(
@@ -116,8 +116,8 @@ def drop_abandoned(connection: Connection) -> int:
     Returns:
         How many there were.
     """
-    now = _now(connection)
-    dead = [row.token for row in connection.execute(select(leases)) if _abandoned(row, now)]
+    now = clock(connection)
+    dead = [row.token for row in connection.execute(select(leases)) if abandoned(row, now)]
     if dead:
         connection.execute(leases.delete().where(leases.c.token.in_(dead)))
     return len(dead)
@@ -130,14 +130,15 @@ def free(driver: ColumnElement[str]) -> ColumnElement[bool]:
     return over | (trials.c.driver == driver) | trials.c.driver.not_in(held)
 
 
-def _now(connection: Connection) -> datetime:
+def clock(connection: Connection) -> datetime:
     """The database's clock: those of several machines need not agree."""
     now = connection.execute(select(type_coerce(func.now(), UtcDateTime))).scalar_one()
     assert now.tzinfo is UTC
     return now
 
 
-def _abandoned(holder: Row[Any], now: datetime) -> bool:
+def abandoned(holder: Row[Any], now: datetime) -> bool:
+    """Whether the driver of a row of `leases` is dead, or has given no sign of life for too long."""
     if now - holder.heartbeat > PATIENCE:
         return True
     if holder.host != platform.node():

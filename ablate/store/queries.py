@@ -45,10 +45,16 @@ def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
         .where(study_trials.c.study_id == row.id)
         .order_by(study_trials.c.position)
     )
+    found = [VariantRecord(**variant) for variant in variant_rows.mappings()]
+    trials = [PlannedTrial(*planned) for planned in planned_rows]
+    compared = {planned.variant for planned in trials if not planned.scouts}
+    scouts = {planned.variant for planned in trials if planned.scouts} - compared
     return StudyRecord(
-        **row._mapping,
-        variants=tuple(VariantRecord(**variant) for variant in variant_rows.mappings()),
-        planned=tuple(PlannedTrial(*planned) for planned in planned_rows),
+        **{**row._mapping, "trivial": row.trivial or {}},  # an older ablate stored none
+        variants=tuple(variant for variant in found if variant.name not in scouts),
+        planned=tuple(planned for planned in trials if not planned.scouts),
+        scout_variants=tuple(variant for variant in found if variant.name in scouts),
+        scout_trials=tuple(planned for planned in trials if planned.scouts),
     )
 
 

@@ -10,6 +10,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+FIRST_SCOUT_SEED = 1000
+"""Trials of this seed and above only say how others shall be trained; as in `ablate.spec.seeds`."""
+
 
 class TrialState(StrEnum):
     """Where a trial stands.
@@ -61,6 +64,11 @@ class PlannedTrial:
     variant: str
     seed: int
 
+    @property
+    def scouts(self) -> bool:
+        """Whether it only says how others shall be trained (`ablate.spec.seeds`), and is never compared."""
+        return self.seed >= FIRST_SCOUT_SEED
+
 
 @dataclass(frozen=True, slots=True)
 class StudyDraft:
@@ -71,6 +79,7 @@ class StudyDraft:
         text: The space file as the user wrote it (empty if it came from Python).
         objective: Keys `metric`, `direction` (`minimize` or `maximize`), `margin` (in units of the metric).
         baseline: Name of the variant that all others are compared with.
+        trivial: What is reached without learning, on the data of the baseline: name to metrics, all finite numbers.
     """
 
     name: str
@@ -80,11 +89,19 @@ class StudyDraft:
     text: str
     objective: dict[str, Any]
     baseline: str
+    trivial: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class StudyRecord:
-    """A study with its variants (in the order of the design) and the trials it planned."""
+    """A study with its variants (in the order of the design) and the trials it planned.
+
+    Attributes:
+        variants: What is compared.
+        planned: Its trials.
+        scout_variants: What is trained only to tune or time others.
+        scout_trials: The trials of those.
+    """
 
     id: int
     name: str
@@ -98,6 +115,9 @@ class StudyRecord:
     updated_at: datetime
     variants: tuple[VariantRecord, ...]
     planned: tuple[PlannedTrial, ...]
+    trivial: dict[str, dict[str, float]] = field(default_factory=dict)
+    scout_variants: tuple[VariantRecord, ...] = ()
+    scout_trials: tuple[PlannedTrial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

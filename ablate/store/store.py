@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Insert, Row, bindparam, litera
 
 from ablate.errors import NotFoundError
 from ablate.store import queries
+from ablate.store.activity import Activity, activity
 from ablate.store.database import Database
 from ablate.store.leases import Lease, drop_abandoned, free
 from ablate.store.marks import Marks
@@ -267,6 +268,11 @@ class Store:
         """All studies with how many of their trials are in which state, the latest first."""
         with self._database.reading() as connection:
             return queries.summaries(connection)
+
+    def activity(self) -> Activity:
+        """What goes on now: drivers, running trials, throughput."""
+        with self._database.reading() as connection:
+            return activity(connection)
 
     def study(self, name: str) -> StudyRecord:
         """One study with its variants and planned trials.

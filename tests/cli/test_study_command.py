@@ -76,7 +76,7 @@ def test_a_study_prints_its_progress_its_table_and_two_commands_that_work(done: 
         line = next(line for line in finished.out.splitlines() if line.startswith(f"{trial}/9  "))
         assert re.fullmatch(r"\d/9  (baseline|values=identity|norm=none) +seed [012]  val_loss \d\.\d{4} .* s.*", line)
     assert "Does a tiny model need its maps?" in finished.out
-    title, *commands = finished.out.splitlines()[-3:]
+    title, *commands = finished.out.splitlines()[-4:]
     assert title == "Next:"
     assert len({command.index("#") for command in commands}) == 1
     place.folder.joinpath("my_question.yaml").unlink(missing_ok=True)

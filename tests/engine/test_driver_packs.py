@@ -14,6 +14,7 @@ from ablate.engine.packing import Packing, Queue, Waiting
 from ablate.engine.plan import Planner, Trial, make_plan
 from ablate.engine.study import StudyResult, run_study
 from ablate.engine.worker import Broken, Done, Happened, Job, Message
+from ablate.spec.seeds import TIMING_SEEDS
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.store.records import TrialState
@@ -222,3 +223,12 @@ def test_who_lost_its_worker_alone_is_tried_alone(trials: Any) -> None:
     queue.put_back([Waiting(made[0], 2)], 1)
     assert [waiting.trial for waiting in queue.take()] == [made[0]]
     assert len(queue.take()) == 7
+
+
+def test_what_times_a_step_is_trained_alone(run: Run, store: Store) -> None:
+    """Its share of the seconds of a pack would depend on what else is in the pack."""
+    engine = ScriptedEngine(size=1)
+    run(engine, match="seconds")
+    timing = [job for job in engine.jobs if job.members[0].seed in TIMING_SEEDS]
+    assert [len(job.members) for job in timing] == [1] * 12
+    assert max(sizes(engine)) == 4

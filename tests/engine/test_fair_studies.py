@@ -24,8 +24,10 @@ from ablate.report.as_json import study_json, to_text
 from ablate.report.document import document
 from ablate.report.findings import read_findings
 from ablate.report.table import print_study
+from ablate.spec.seeds import TUNING_SEEDS
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
+from ablate.store.records import FIRST_SCOUT_SEED
 from ablate.terminal.plan import plan_json, print_plan
 from ablate.training.events import Point
 
@@ -48,6 +50,10 @@ def store(folder: Path) -> Store:
         yield opened
 
 
+def spec_of(job: Job) -> VariantSpec:
+    return VariantSpec.model_validate_json(job.members[0].variant)
+
+
 def kind_of(spec: VariantSpec) -> str:
     block = spec.model.block
     return "none" if block.norm.kind == "none" else "identity" if block.mixer.value.kind == "identity" else "usual"
@@ -59,8 +65,8 @@ def truth(spec: VariantSpec, seed: int) -> float:
 
 
 def train(job: Job, attempt: int = 1) -> Sequence[Message]:
-    spec = VariantSpec.model_validate_json(job.variant)
-    steps, seed = spec.training.steps, job.seeds[0]
+    spec = spec_of(job)
+    steps, seed = spec.training.steps, job.members[0].seed
     each, end = STEP_SECONDS[kind_of(spec)], truth(spec, seed)
     points = []
     for step in (0, *spec.training.evaluation_steps()):
@@ -105,13 +111,17 @@ def test_one_rate_for_all_gives_the_wrong_verdict_and_a_tuned_one_the_right(stor
 def test_what_is_compared_has_other_seeds_than_what_chose(store: Store, folder: Path) -> None:
     engine = ScriptedEngine(train)
     run(store, folder, engine, tune=TUNE)
-    chose = [(VariantSpec.model_validate_json(job.variant), job.seeds[0]) for job in engine.jobs]
+    chose = [(spec_of(job), job.members[0].seed) for job in engine.jobs]
     assert {seed for _, seed in chose} == {0, 1, 1000, 1001}
     compared = [spec.training.optimizer.lr == BEST[kind_of(spec)] for spec, seed in chose if seed < 1000]
     assert compared == [True] * 6
     report = read_study(store, "sample")
     assert {row.name for row in report.variants} == {"baseline", "values=identity", "norm=none"}
     assert all(row.planned == (0, 1) for row in report.variants)
+    record = store.study("sample")
+    assert {planned.seed for planned in record.scout_trials} == {1000, 1001}
+    assert len(record.scout_variants) == 9
+    assert FIRST_SCOUT_SEED == TUNING_SEEDS
 
 
 @pytest.mark.parametrize("match", ["steps", "seconds"])
@@ -133,6 +143,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_end(folder: Path, match: str) -
             assert len(again.jobs) <= len(whole.jobs) - limit + 2
             resumed = store.study("sample")
             assert {p.key for p in resumed.planned} == {p.key for p in expected.planned}
+            assert {p.key for p in resumed.scout_trials} == {p.key for p in expected.scout_trials}
             assert {v.name: v.hash for v in resumed.variants} == {v.name: v.hash for v in expected.variants}
             rest = ScriptedEngine(train)
             run(store, folder, rest, **changes)
@@ -145,8 +156,8 @@ def stop() -> Sequence[Message]:
 
 def test_a_rate_that_diverges_or_fails_loses(store: Store, folder: Path) -> None:
     def break_the_best(job: Job, attempt: int) -> Sequence[Message]:
-        spec = VariantSpec.model_validate_json(job.variant)
-        if spec.training.optimizer.lr == BEST[kind_of(spec)] and job.seeds[0] == 1001:
+        spec = spec_of(job)
+        if spec.training.optimizer.lr == BEST[kind_of(spec)] and job.members[0].seed == 1001:
             return [Broken(job.number, "ValueError: no", "Traceback")]
         return train(job)
 

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 from engine_samples import ENVIRONMENT, SPACE, Log, planner
+from ray.cluster_utils import Cluster
 
 from ablate.engine.base import Engine
 from ablate.engine.local import LocalEngine
 from ablate.engine.plan import Trial, make_plan
+from ablate.engine.ray.engine import RayEngine
 from ablate.engine.study import StudyResult, run_study
 from ablate.engine.worker import Again, Began, Broken, Done, Happened, Job, JobMember, Message
 from ablate.errors import EngineError
@@ -24,11 +26,6 @@ from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store, open_store
 from ablate.store.records import TrialOutcome, TrialState
 from ablate.training.events import Point
-
-pytest.importorskip("ray", reason="Ray is not installed")
-from ray.cluster_utils import Cluster
-
-from ablate.engine.ray.engine import RayEngine
 
 pytestmark = [
     pytest.mark.ray,
@@ -165,6 +162,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_curve_is_that_of_an
     os.kill(worker.pid, signal.SIGKILL)
     after = listen(trainer, ended(101))
     assert after[-1] == Done(101)
+    assert [path.name for path in (folder / "storage").rglob("*.pt")] == [], "nobody needs the checkpoints any more"
     again = [isinstance(message, Again) for message in after].index(True)
     assert after[again] == Again(101, "its worker died")
     (second,) = [message.worker for message in after if isinstance(message, Began)]

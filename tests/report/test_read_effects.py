@@ -112,6 +112,17 @@ def test_what_diverged_counts_as_the_worst_value_that_finished(direction: str, w
     assert sign * estimates(found)["c=off"] > sign * flattered["c=off"]
 
 
+def test_what_was_stopped_early_is_left_out_and_counted() -> None:
+    made = run({"kind": "grid", "seeds": 2}, ABC, landscape)
+    for key in ("c=off/0", "c=off/1"):
+        made.trial_records[key] = replace(made.trial_records[key], state=TrialState.PRUNED, metrics={})
+    found, shares = read_effects(made, "a_study"), read_importances(made, "a_study")
+    assert found is not None
+    assert shares is not None
+    assert (found.trials, found.pruned, found.diverged, shares.pruned) == (14, 2, 0, 2)
+    assert estimates(found)["a=off"] == pytest.approx(0.7)
+
+
 def test_a_grid_that_is_still_running_has_the_effects_of_what_is_there() -> None:
     made = run({"kind": "grid", "seeds": 3}, ABC, landscape, most=15)
     found = effects_of(made.record, runs_of(made))

@@ -95,6 +95,7 @@ def test_no_results_at_all_is_still_strict_json() -> None:
         "running": 0,
         "finished": 0,
         "diverged": 0,
+        "pruned": 0,
         "failed": 0,
     }
 

@@ -55,9 +55,8 @@ def connect(address: str | None, threads: int, plugins: tuple[str, ...]) -> bool
     if address == LOCAL:
         options |= {"num_cpus": available_cores(), "include_dashboard": False}
     else:
-        import ablate
-
-        runtime["py_modules"] = [str(Path(ablate.__file__).parent), *(str(Path(file).resolve()) for file in plugins)]
+        package = Path(__file__).parents[2]
+        runtime["py_modules"] = [str(package), *(str(Path(file).resolve()) for file in plugins)]
         runtime["excludes"] = ["__pycache__"]
         del options["include_dashboard"]
     try:

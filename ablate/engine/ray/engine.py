@@ -70,8 +70,8 @@ class RayEngine(Engine):
         self._placed: dict[int, Seat] = {}
         self._needed = 0
         self._looked = 0.0
-        self._scratch = tempfile.TemporaryDirectory(prefix="ablate-ray-", ignore_cleanup_errors=True)
         self._connected = connect(address, max(1, int(resources.cpus)), self._plugins)
+        self._scratch = tempfile.TemporaryDirectory(prefix="ablate-ray-", ignore_cleanup_errors=True)
         self._gpu_bytes = gpu_bytes()
         self._seats: dict[Seat, int] = {}
 

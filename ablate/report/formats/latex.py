@@ -40,7 +40,7 @@ _COMMANDS = {
     "…": r"\ldots{}",
 } | {special: f"\\{special}" for special in "&%$#_{}"}
 _LIGATURE = re.compile(r"([-,])(?=\1)")
-_BREAKS = re.compile(r"(?<=[=/])(?=\w)|(?<=\w_)(?=\w)|(?<=[a-z]\.)(?=[a-z])")
+_BREAKS = re.compile(r"(?<=[=/@])(?=\w)|(?<=,)(?=[A-Za-z])|(?<=\w_)(?=\w)|(?<=[a-z]\.)(?=[a-z])")
 _LETTERS = "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝßàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿŁłŃńŘřŚśŠšŽžČčĆćĚěŐőŰűŞşĞğİı"
 """What pdfLaTeX sets as it is; any other character beyond ASCII is written as its number, so that it compiles."""
 

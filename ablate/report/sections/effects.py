@@ -47,6 +47,11 @@ def _how_to_read(found: StudyEffects) -> str:
         f"when the second is there too. Changes {worse} 0 are for the worse; the study's margin is {found.margin:g}. "
         f"Least squares over {found.trials} trials with seeds as blocks; each 95 % interval holds by itself."
     )
+    if any(row.aliases for row in (*found.main, *found.interactions)):
+        said += (
+            " Effects in the last column cannot be told from the one before them: the change is what all of them do "
+            "together, and a design of higher resolution would part them."
+        )
     if found.diverged:
         trials = "trial that" if found.diverged == 1 else "trials that"
         said += (
@@ -67,6 +72,11 @@ def _rest(found: StudyEffects, shown: int) -> str:
     said = []
     if found.chosen:
         said.append("The design chose its variants by results, so settings that did well stand in more of them.")
+    if found.pruned:
+        said.append(
+            f"{found.pruned} trials that were stopped early have no final value and are left out, so what they show is "
+            "milder than the truth."
+        )
     if found.interactions_left_out:
         said.append(
             "The variants are too few to tell interactions from one another: they are not estimated, and where there "

@@ -20,11 +20,12 @@ def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | No
 
 def _blocks(found: StudyImportances, metric: str, pictures: Mapping[str, Picture]) -> Iterator[Block]:
     diverged = f" {found.diverged} diverged trials count as the worst that finished." if found.diverged else ""
+    pruned = f" {found.pruned} trials that were stopped early are left out." if found.pruned else ""
     yield Paragraph(
         f"How much of the variance of {metric} over the whole space each switch or axis explains by itself (fANOVA: a "
         f"random forest over {found.variants} variants). The rest is what they do together, and noise. The range is "
         f"that of 95 % of studies whose {found.seeds} seeds are drawn again from these; few seeds make it too "
-        f"narrow.{diverged}"
+        f"narrow.{diverged}{pruned}"
     )
     if "importances" in pictures:
         yield pictures["importances"]
