@@ -53,7 +53,7 @@ def hostile_store(path: Path) -> None:
         store.marks.put("trial", planned[0].key, Mark(True, (SCRIPT,), HOSTILE))
 
 
-def simple_store(path: Path) -> None:
+def simple_store(location: str) -> None:
     """Write the studies `done`, `half` (half of its trials wait) and `broken` (one failed), each of two variants."""
     where = Environment({"python": "3"}, "cpu", "here", None, None, "ablate study")
     objective = {"metric": "val_loss", "direction": "minimize", "margin": 0.5}
@@ -63,7 +63,7 @@ def simple_store(path: Path) -> None:
         "half": [TrialState.FINISHED] * 2,
         "broken": [TrialState.FINISHED] * 3 + [TrialState.FAILED],
     }
-    with open_store(path) as store:
+    with open_store(location) as store:
         for number, (study, ended) in enumerate(states.items()):
             hashes = {name: f"{2 * number + n:064x}" for n, name in enumerate(sizes)}
             variants = [VariantRecord(name, hashes[name], {}, {"model": {}}, size) for name, size in sizes.items()]
