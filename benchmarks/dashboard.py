@@ -23,7 +23,7 @@ from benchmarks.big_store import make_big_store
 
 PORT = 8599
 FIRST, LATER = 2.0, 0.5
-REPEATS = 2
+REPEATS = 3
 IDLE = """
 () => document.querySelector('[data-testid="stApp"][data-test-script-state="notRunning"]')
     && document.querySelector('[data-testid="stMain"] [data-testid="stHeading"]')
