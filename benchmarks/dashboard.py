@@ -73,8 +73,8 @@ def _first(browser: Any, address: str) -> float:
 
 
 def _clicks(browser: Any, address: str, page: str) -> list[float]:
-    """Seconds of some clicks in one tab, after its first view."""
-    with browser.new_context(viewport={"width": 1440, "height": 1000}) as context:
+    """Seconds of some clicks in one tab, after its first view; in a high window, since scrolling closes a list."""
+    with browser.new_context(viewport={"width": 1440, "height": 4500}) as context:
         tab = context.new_page()
         tab.goto(address)
         tab.wait_for_function(IDLE)

@@ -28,7 +28,7 @@ def show() -> None:
     """Draw the page."""
     study = chosen_study()
     st.fragment(_live, run_every=every(study))(study)
-    _before_and_after(report(study))
+    st.fragment(_before_and_after)(report(study))
 
 
 def _live(study: str) -> None:
