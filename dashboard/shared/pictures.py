@@ -20,10 +20,10 @@ Model = Mapping[str, Any]
 
 
 class Painter:
-    """The process that draws, started when it is first needed, and again if it has died."""
+    """The process that draws, or runs another script beside this one; started when needed, again if it has died."""
 
-    def __init__(self, plugins: list[str]) -> None:
-        self._command = [sys.executable, "-P", str(Path(__file__).with_name("painter.py")), *plugins]
+    def __init__(self, plugins: list[str], script: str = "painter.py") -> None:
+        self._command = [sys.executable, "-P", str(Path(__file__).with_name(script)), *plugins]
         self._lock = Lock()
         self._process: subprocess.Popen[str] | None = None
 

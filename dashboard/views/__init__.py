@@ -22,9 +22,14 @@ PAGES: dict[str, tuple[Entry, ...]] = {
         Entry("studies", "Studies", ":material/list:"),
         Entry("answer", "Answer", ":material/gavel:"),
         Entry("curves", "Curves", ":material/show_chart:"),
+        Entry("effects", "Effects", ":material/tune:"),
+        Entry("path", "Path", ":material/stairs:"),
+        Entry("tradeoffs", "Trade-offs", ":material/balance:"),
     ),
     "Look closer": (
         Entry("compare", "Compare", ":material/compare_arrows:"),
         Entry("trial", "Trial", ":material/science:"),
+        Entry("cluster", "Cluster", ":material/dns:"),
     ),
+    "Begin": (Entry("design", "Design a space", ":material/design_services:"),),
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ablate.report.blocks import Picture
-from ablate.report.figures.style import BLUE, GREY, VERMILLION, WIDTH, verbatim
+from ablate.report.figures.style import BLUE, GREY, STYLE, VERMILLION, WIDTH, verbatim
 from ablate.report.findings import Findings
 from ablate.report.pareto import Front, FrontPoint
 from ablate.report.quantities import UNITS, words_for
@@ -31,13 +31,22 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
 
 
 def front(findings: Findings) -> Figure:
+    """The front that a report shows."""
+    assert findings.front is not None
+    return draw_front(findings.front)
+
+
+def draw_front(found: Front) -> Figure:
     """A panel for each quantity but the first."""
+    import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    found = findings.front
-    assert found is not None
+    with mpl.rc_context(STYLE):
+        return _panels(Figure(figsize=(WIDTH, 3.4), layout="constrained"), found)
+
+
+def _panels(figure: Figure, found: Front) -> Figure:
     across = found.quantities[1:]
-    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     panels: Any = figure.subplots(1, len(across), sharey=True, squeeze=False)
     for panel, quantity in zip(panels.flat, across, strict=True):
         _panel(panel, found, quantity)

@@ -22,7 +22,7 @@ def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | No
 
 
 def _blocks(found: StudyEffects, pictures: Mapping[str, Picture]) -> Iterator[Block]:
-    yield Paragraph(_how_to_read(found))
+    yield Paragraph(how_to_read(found))
     yield from (pictures[name] for name in ("effects", "interactions") if name in pictures)
     rows = (*found.main, *found.interactions)
     decimals = decimals_for(
@@ -35,11 +35,12 @@ def _blocks(found: StudyEffects, pictures: Mapping[str, Picture]) -> Iterator[Bl
         tuple(_cells(row, decimals)[: len(titles)] for row in group) for group in (found.main, largest) if group
     )
     yield Grid(titles, groups, frozenset({0, 3}) & frozenset(range(len(titles))))
-    if rest := _rest(found, len(largest)):
+    if rest := what_is_left(found, len(largest)):
         yield Paragraph(rest)
 
 
-def _how_to_read(found: StudyEffects) -> str:
+def how_to_read(found: StudyEffects) -> str:
+    """What the numbers are, in sentences."""
     worse = "above" if found.direction == "minimize" else "below"
     said = (
         f"A main effect is how much {found.metric} changes from a switch's first setting to the one named, averaged "
@@ -68,7 +69,13 @@ def _cells(row: EffectRow, decimals: int) -> tuple[str, ...]:
     return row.name, fixed(row.estimate, decimals, sign=True), interval, ", ".join(row.aliases) or MISSING
 
 
-def _rest(found: StudyEffects, shown: int) -> str:
+def what_is_left(found: StudyEffects, shown: int) -> str:
+    """What the estimates leave out, in sentences; empty if nothing.
+
+    Args:
+        found: The effects.
+        shown: How many interactions are shown beside it.
+    """
     said = []
     if found.chosen:
         said.append("The design chose its variants by results, so settings that did well stand in more of them.")

@@ -23,7 +23,8 @@ def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | No
     return Section("Trade-offs", tuple(_blocks(findings.front, findings.report.margin, pictures)))
 
 
-def _blocks(front: Front, margin: float, pictures: Mapping[str, Picture]) -> Iterator[Block]:
+def what_it_says(front: Front) -> str:
+    """How many variants stand on the front, how many are surely beaten, and what is left out, in sentences."""
     on_front = [point for point in front.points if point.on_front]
     others = [point for point in front.points if not point.on_front]
     sure = sum(point.surely for point in others)
@@ -37,7 +38,13 @@ def _blocks(front: Front, margin: float, pictures: Mapping[str, Picture]) -> Ite
         said += " Speeds hang on the machine and on what else it did meanwhile."
     if front.left_out:
         said += f" Left out, as they diverged, were stopped early or lack a result: {', '.join(front.left_out)}."
-    yield Paragraph(said)
+    return said
+
+
+def _blocks(front: Front, margin: float, pictures: Mapping[str, Picture]) -> Iterator[Block]:
+    on_front = [point for point in front.points if point.on_front]
+    others = [point for point in front.points if not point.on_front]
+    yield Paragraph(what_it_says(front))
     if "front" in pictures:
         yield pictures["front"]
     titles = ("number", "variant", *front.quantities, "beaten by")

@@ -19,19 +19,24 @@ def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | No
 
 
 def _blocks(found: StudyImportances, metric: str, pictures: Mapping[str, Picture]) -> Iterator[Block]:
-    diverged = f" {found.diverged} diverged trials count as the worst that finished." if found.diverged else ""
-    pruned = f" {found.pruned} trials that were stopped early are left out." if found.pruned else ""
-    yield Paragraph(
-        f"How much of the variance of {metric} over the whole space each switch or axis explains by itself (fANOVA: a "
-        f"random forest over {found.variants} variants). The rest is what they do together, and noise. The range is "
-        f"that of 95 % of studies whose {found.seeds} seeds are drawn again from these; few seeds make it too "
-        f"narrow.{diverged}{pruned}"
-    )
+    yield Paragraph(how_to_read(found, metric))
     if "importances" in pictures:
         yield pictures["importances"]
     rows = tuple((one.factor, _percent(one.share), _range(one)) for one in found.factors)
     rest = (("interactions and noise", _percent(found.rest), MISSING),)
     yield Grid(("switch or axis", "share", "range"), (rows, rest), frozenset({0}))
+
+
+def how_to_read(found: StudyImportances, metric: str) -> str:
+    """What the shares are, in sentences."""
+    diverged = f" {found.diverged} diverged trials count as the worst that finished." if found.diverged else ""
+    pruned = f" {found.pruned} trials that were stopped early are left out." if found.pruned else ""
+    return (
+        f"How much of the variance of {metric} over the whole space each switch or axis explains by itself (fANOVA: a "
+        f"random forest over {found.variants} variants). The rest is what they do together, and noise. The range is "
+        f"that of 95 % of studies whose {found.seeds} seeds are drawn again from these; few seeds make it too "
+        f"narrow.{diverged}{pruned}"
+    )
 
 
 def _percent(share: float) -> str:

@@ -20,7 +20,7 @@ def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | No
 
 
 def _blocks(path: RemovalPath, pictures: Mapping[str, Picture]) -> Iterator[Block]:
-    yield Paragraph(_outcome(path))
+    yield Paragraph(outcome(path))
     if "path" in pictures:
         yield pictures["path"]
     yield Paragraph(
@@ -38,7 +38,8 @@ def _blocks(path: RemovalPath, pictures: Mapping[str, Picture]) -> Iterator[Bloc
         yield Paragraph(f"Round {len(path.rounds) + 1} is not over: results of {', '.join(path.trying)} are missing.")
 
 
-def _outcome(path: RemovalPath) -> str:
+def outcome(path: RemovalPath) -> str:
+    """What could go, and what that saved, in sentences."""
     open_ = " so far" if path.trying else ""
     if not path.steps:
         return f"Nothing could go{open_}: of no removal is it sure that {path.metric} is at most {path.margin:g} worse."
