@@ -26,19 +26,21 @@ from ablate.store.records import Environment, TrialState
 
 
 def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
-    """The report of a study; each picture stands in the section that it belongs to, the others after the table."""
+    """The report of a study: what answers its question first, what is looked up last; each picture in its section."""
     report = findings.report
     shown = {picture.name: picture for picture in pictures}
     designed = [section for of in sections.OF_DESIGNS if (section := of(findings, shown)) is not None]
-    placed = {block for section in designed for block in section.blocks}
+    placed = {block for section in designed for block in section.blocks} | {shown.get("forest")}
     parts = [
         Section("Answer", (Paragraph(" ".join(report.answer)),)),
         Section("Ablation table", (ablation_table(report), Paragraph(legend(report, "±")))),
         *_fairness(report),
     ]
-    if figures := tuple(picture for picture in pictures if picture not in placed):
-        parts.append(Section("Figures", figures))
+    if "forest" in shown:
+        parts.append(Section("Differences from the baseline", (shown["forest"],)))
     parts += designed
+    if curves := tuple(picture for picture in pictures if picture not in placed):
+        parts.append(Section("Learning curves", curves))
     if report.claims:
         parts.append(Section("Claims", (claims_table(report),)))
     parts.append(Section("Environment", (Items(tuple(_environments(findings))),)))
