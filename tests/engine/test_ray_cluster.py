@@ -232,16 +232,20 @@ def test_a_node_killed_in_the_middle_loses_no_finished_trial_and_trains_none_twi
     assert sum(record.attempts - 1 for record in records) == sum(what == "lost" for what, _, _ in log.told)
 
 
-def test_fractions_of_resources_and_resources_of_ones_own_are_respected(cluster: Cluster, folder: Path) -> None:
+def test_fractions_and_resources_of_ones_own_are_respected_and_plugins_travel(cluster: Cluster, folder: Path) -> None:
+    plugin, mark = folder / "travels_along.py", folder / "loaded"
+    plugin.write_text(f"from pathlib import Path\nPath({str(mark)!r}).write_text(__file__)\n")
     cluster.add_node(**node(1, resources={"slice": 4}))
     cluster.wait_for_nodes()
     resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"slice": 1})
-    with RayEngine(folder / "cache", "cpu", resources, address=cluster.address) as shared:
+    with RayEngine(folder / "cache", "cpu", resources, address=cluster.address, plugins=(str(plugin),)) as shared:
+        plugin.unlink()  # as on a machine that does not see the driver's files
         assert shared.size == 2
         for number in (1, 2, 3):
             shared.submit(job(number, trial(folder, steps=10**6)))
         heard = listen(shared, lambda heard: sum(isinstance(message, Began) for message in heard) == 2)
         assert len({message.worker.pid for message in heard if isinstance(message, Began)}) == 2
+        assert Path(mark.read_text()).name == "travels_along.py"
         more = shared.poll(0.0) + shared.poll(2.0)
         assert not any(isinstance(message, Began) for message in more), "a third would take what is not there"
     wanted = ResourcesSpec(custom={"slice": 5}, memory=0.1)
