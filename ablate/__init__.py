@@ -5,7 +5,9 @@ The words of the command line, for notebooks: `load_space`, `plan`, `run`, `buil
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ablate.late import late
 
 if TYPE_CHECKING:
     from ablate.api import build, plan, run
@@ -14,19 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["build", "load_space", "open_store", "plan", "run"]
 
-_HOMES = {
-    "build": "ablate.api",
-    "plan": "ablate.api",
-    "run": "ablate.api",
-    "load_space": "ablate.spec.reading",
-    "open_store": "ablate.store",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Looked up late, so that what only reads the store never imports torch.
-    if name not in _HOMES:
-        raise AttributeError(f"module 'ablate' has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(_HOMES[name]), name)
+# Looked up late, so that what only reads the store never imports torch.
+__getattr__ = late(
+    __name__,
+    {
+        "build": "ablate.api",
+        "plan": "ablate.api",
+        "run": "ablate.api",
+        "load_space": "ablate.spec.reading",
+        "open_store": "ablate.store.store",
+    },
+)

@@ -8,13 +8,15 @@ from pathlib import Path
 
 from torch import nn
 
-from ablate.engine.environment import choose_device, describe_environment
-from ablate.engine.local import LocalEngine
+from ablate.engine.choose import EngineOptions, make_engine
+from ablate.engine.environment import describe_environment
 from ablate.engine.observer import Observer
+from ablate.engine.packing import Packing
 from ablate.engine.plan import Plan, Planner, make_plan
 from ablate.engine.study import StudyResult, run_study
 from ablate.model.build import build_model
 from ablate.spec.model import ModelSpec
+from ablate.spec.resources import ResourcesSpec
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
@@ -42,6 +44,10 @@ def run(
     cache: Path | None = None,
     plugins: tuple[str, ...] = (),
     observer: Observer | None = None,
+    engine: str = "local",
+    address: str | None = None,
+    resources: ResourcesSpec | None = None,
+    pack: int | None = None,
 ) -> StudyResult:
     """Run a space to its end, or go on with it; finished trials of the store are not trained again.
 
@@ -54,18 +60,25 @@ def run(
         cache: Folder of prepared data; None: the user's cache folder.
         plugins: Files that define further kinds, for the workers.
         observer: Is told what happens.
+        engine: `local`, or `ray` for a cluster.
+        address: Of the cluster: `auto`, HOST:PORT or `local`; None: $RAY_ADDRESS if it is set, else `local`.
+        resources: What each job gets on a cluster, in place of the space's `resources`.
+        pack: The most trials of one structure that are trained together as one program; None: as many as pay.
 
     Raises:
-        AblateError: The space, its data, the device or the store cannot be used.
+        AblateError: The space, its data, the device, the engine or the store cannot be used.
     """
-    device = choose_device(device)
     folder = cache or default_cache()
     observer = observer or Observer()
     with nullcontext(store) if isinstance(store, Store) else open_store(store) as opened:
         observer.say(f"store: {opened.where}")
-        with LocalEngine(folder, device, workers, threads, plugins) as engine:
+        options = EngineOptions(
+            folder, device, workers, threads, plugins, address, resources or space.resources, space.name, pack
+        )
+        with make_engine(engine, options) as trainer:
             planner = Planner(space, folder, observer.say)
-            return run_study(planner, opened, engine, describe_environment(device), observer)
+            environment, packing = describe_environment(trainer.device), Packing(pack, trainer.device)
+            return run_study(planner, opened, trainer, environment, observer, packing)
 
 
 def build(

@@ -2,25 +2,56 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from ablate.commands import commands
+from ablate.commands import PANEL_OF, function_of
 from ablate.commands.exits import INTERRUPTED
 from ablate.engine.interrupt import heed_early_interrupts
 from ablate.errors import AblateError
 from ablate.terminal.console import make_console
 
-app = typer.Typer(
-    name="ablate",
-    add_completion=False,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+GARBAGE = 50_000
+"""Objects made between two searches for garbage. What is imported or read is none, and each search takes its time."""
+
+_HABITS: dict[str, Any] = {
+    "add_completion": False,
+    "rich_markup_mode": "markdown",
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
+class _Commands(Mapping[str, Any]):
+    """Every command by name, imported and parsed into parameters only when it is looked up."""
+
+    def __getitem__(self, name: str) -> Any:
+        alone = typer.Typer(**_HABITS)
+        alone.command(name, rich_help_panel=PANEL_OF[name])(function_of(name))
+        return typer.main.get_command(alone)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(PANEL_OF)
+
+    def __len__(self) -> int:
+        return len(PANEL_OF)
+
+
+class _Group(TyperGroup):
+    """The group of all commands, of which a call needs one."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands()  # type: ignore[assignment]  # only ever read
+
+
+app = typer.Typer(name="ablate", cls=_Group, **_HABITS)
 
 # typer brings its own copy of click, older versions use click itself; both tell a wrong command line with this.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -29,6 +60,7 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 def main() -> None:
     """Run a command; a user's mistake is one paragraph on stderr and exit code 2."""
     heed_early_interrupts()
+    gc.set_threshold(GARBAGE)
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     group = typer.main.get_command(app)
@@ -64,10 +96,6 @@ def options(
     """
     if context.invoked_subcommand is None:
         print(context.get_help())
-
-
-for _panel, _name, _function in commands():
-    app.command(_name, rich_help_panel=_panel)(_function)
 
 
 def _paragraph(error: AblateError) -> Any:

@@ -20,11 +20,12 @@ DRIVERS = {"cli", "commands", "terminal", "api", "contracts", "__init__"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "late": set(),
     "kernels": {"spec"},
     "stats": set(),
     "plugins": {"errors", "spec"},
     "spec": {"errors"},
-    "store": {"errors"},
+    "store": {"errors", "late"},
     "pack": {"spec", "kernels"},
     "decoding": set(),
     "tasks": {"errors", "spec", "decoding"},
@@ -32,8 +33,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": {"spec", "pack"},
     "designs": {"errors", "spec", "stats"},
     "drawing": {"errors", "spec"},
+    "timing": {"errors", "spec", "kernels", "pack", "model"},
     "training": {"spec", "pack", "model", "tasks"},
-    "report": {"errors", "spec", "stats", "store"},
+    "report": {"errors", "late", "spec", "designs", "stats", "store"},
     "engine": ANYTHING - DRIVERS - {"report"},
 }
 

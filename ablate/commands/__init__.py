@@ -6,21 +6,22 @@ owns the name); `PANELS` says under which heading of `ablate --help` it stands. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 PANELS = {
-    "Studies": ("new", "plan", "study", "list"),
-    "Answers": ("show", "report", "claims", "calibrate", "diff"),
+    "Studies": ("new", "plan", "study", "status", "list"),
+    "Answers": ("show", "report", "claims", "calibrate", "diff", "export", "dashboard"),
     "Trials": ("reproduce", "generate", "translate"),
-    "Spaces and blocks": ("validate", "schema", "data", "kinds", "cost", "draw", "check"),
+    "Spaces and blocks": ("validate", "schema", "data", "kinds", "cost", "bench", "draw", "check"),
 }
+PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
+"""Every command, in the order in which the help shows them."""
 
 
-def commands() -> Iterator[tuple[str, str, Callable[..., Any]]]:
-    """Each command as (panel, name, function), in the order in which the help shows them."""
-    for panel, names in PANELS.items():
-        for name in names:
-            module = import_module(f"ablate.commands.{name}")
-            yield panel, name, getattr(module, name, None) or getattr(module, f"{name}_")
+def function_of(name: str) -> Callable[..., Any]:
+    """The function of a command."""
+    module = import_module(f"ablate.commands.{name}")
+    function: Callable[..., Any] = getattr(module, name, None) or getattr(module, f"{name}_")
+    return function

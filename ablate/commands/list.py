@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from ablate.commands.options import DEFAULT_STORE, JsonOption, StoreOption, store_flag
 from ablate.engine.command_line import command
 from ablate.terminal.console import make_console, say
@@ -9,15 +11,13 @@ from ablate.terminal.console import make_console, say
 
 def list_(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> None:
     """List the studies of the store."""
-    from ablate.report.as_json import studies_json, to_text
-    from ablate.report.table import studies_table
-    from ablate.store import open_store
+    from ablate.report.listing import studies_json, studies_table
+    from ablate.store import list_studies
 
-    with open_store(store, create=False) as opened:
-        studies = opened.studies()
+    studies = list_studies(store)
     console = make_console()
     if json_:
-        print(to_text(studies_json(studies)))
+        print(json.dumps(studies_json(studies), indent=2, ensure_ascii=False))
     elif studies:
         console.print(studies_table(studies, console))
     else:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ablate.errors import EngineError
+
 DEFAULT_STORE = "studies/ablate.db"
 
 SpaceArgument = Annotated[
@@ -33,10 +35,29 @@ WorkersOption = Annotated[
     typer.Option("--workers", min=1, help="Processes that train.", show_default="one for each core, or each GPU"),
 ]
 ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Threads of each process.")]
+PackOption = Annotated[
+    str,
+    typer.Option("--pack", metavar="N|auto", help="Most trials trained as one program; auto: as many as pay and fit."),
+]
 DataOption = Annotated[
     str | None,
     typer.Option("--data", metavar="SOURCE", help="Data in place of the space's: file:PATH, hub:NAME or builtin:NAME."),
 ]
+
+
+def pack_size(text: str) -> int | None:
+    """The most trials of a pack; None for `auto`.
+
+    Raises:
+        AblateError: It is neither `auto` nor a number from 1.
+    """
+    if text == "auto":
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise EngineError(
+            "this is no size of a pack", where="--pack", expected="auto, or a number of trials from 1", got=repr(text)
+        )
+    return int(text)
 
 
 def store_flag(store: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ablate.commands.options import DEFAULT_STORE, StoreOption, StudyArgument
+from ablate.errors import AblateError
 from ablate.terminal.console import make_console, say
 
 
@@ -16,7 +17,7 @@ def report(
     study: StudyArgument,
     store: StoreOption = DEFAULT_STORE,
     format_: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="terminal, md, html, latex, csv or json.")
+        str, typer.Option("--format", metavar="FORMAT", help="terminal, md, html, latex, csv, parquet or json.")
     ] = "terminal",
     out: Annotated[
         Path | None,
@@ -33,7 +34,20 @@ def report(
     with open_store(store, create=False) as opened:
         findings = read_findings(opened, study)
     if out is None:
-        sys.stdout.write(render_report(findings, format_))
+        _print(render_report(findings, format_))
         return
     for path in write_report(findings, format_, out):
         say(make_console(), str(path))
+
+
+def _print(rendered: str | bytes) -> None:
+    if isinstance(rendered, str):
+        sys.stdout.write(rendered)
+        return
+    if sys.stdout.isatty():
+        raise AblateError(
+            "this format is binary, and a terminal would show gibberish",
+            where="--format",
+            remedy="Give `--out DIR`, or send the output into a file.",
+        )
+    sys.stdout.buffer.write(rendered)

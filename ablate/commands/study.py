@@ -7,6 +7,18 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from ablate.commands.cluster_options import (
+    AddressOption,
+    CheckpointOption,
+    CpusOption,
+    EngineOption,
+    GpusOption,
+    LabelOption,
+    MemoryOption,
+    ResourceOption,
+    StorageOption,
+    with_options,
+)
 from ablate.commands.exits import FAILED, INTERRUPTED
 from ablate.commands.loading import load_space, read
 from ablate.commands.options import (
@@ -15,11 +27,13 @@ from ablate.commands.options import (
     DataOption,
     DeviceOption,
     JsonOption,
+    PackOption,
     PluginOption,
     SpaceArgument,
     StoreOption,
     ThreadsOption,
     WorkersOption,
+    pack_size,
     store_flag,
 )
 from ablate.engine.command_line import command
@@ -38,9 +52,19 @@ def study(
     device: DeviceOption = "auto",
     workers: WorkersOption = None,
     threads: ThreadsOption = 1,
+    pack: PackOption = "auto",
     cache: CacheOption = None,
     plugin: PluginOption = None,
     json_: JsonOption = False,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    cpus: CpusOption = None,
+    gpus: GpusOption = None,
+    memory: MemoryOption = None,
+    resource: ResourceOption = None,
+    label: LabelOption = None,
+    checkpoint_every: CheckpointOption = None,
+    storage: StorageOption = None,
 ) -> int:
     """Train what a space asks for and answer its question.
 
@@ -52,7 +76,18 @@ def study(
     from ablate.report.table import print_study
     from ablate.terminal.live import Display
 
+    most = pack_size(pack)
     space = load_space(file, plugin, data)
+    resources = with_options(
+        space.resources,
+        resource,
+        label,
+        cpus=cpus,
+        gpus=gpus,
+        memory=memory,
+        checkpoint_every=checkpoint_every,
+        storage=storage,
+    )
     console = make_console(stderr=json_)
     with Display(console) as display:
         result = run(
@@ -64,6 +99,10 @@ def study(
             cache=cache,
             plugins=tuple(plugin or ()),
             observer=display,
+            engine=engine,
+            address=address,
+            resources=resources,
+            pack=most,
         )
     if json_:
         counts = {key: value for key, value in asdict(result).items() if key != "interrupted"}
@@ -82,13 +121,16 @@ def _print_ending(result: StudyResult, store: str, console: Console) -> None:
     console.print()
     again = {command(*sys.argv[1:]): ""}
     if result.interrupted:
-        done = result.trained + result.reused + result.diverged
+        done = result.trained + result.reused + result.diverged + result.pruned
         print_next_steps(console, f"Stopped with {done} of {result.trials} trials done; they are stored. Go on:", again)
     elif result.failed:
         print_next_steps(console, f"{result.failed} of {result.trials} trials failed. Try them again:", again)
     else:
         steps = {
             command("show", result.study, *store_flag(store)): "this table again; --json for a program",
+            command("report", result.study, "--format", "html", "--out", "report", *store_flag(store)): (
+                "all that it found, with figures, in one page"
+            ),
             command("new", "my_question"): "a space of your own to start from",
         }
         print_next_steps(console, "Next:", steps)

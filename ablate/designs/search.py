@@ -2,7 +2,8 @@
 
 The Optuna study lives in memory and is rebuilt by telling results again. Points are drawn in batches, and a batch is
 told to Optuna in the order in which it was drawn, once all its results are there: so the order in which trials end
-changes nothing. A point of which a seed diverged counts as badly as the worst point that finished.
+changes nothing. A point of which a seed diverged counts as badly as the worst point that finished; so does one of which
+a seed was pruned. What is pruned depends on which trials were further on at the time, and so on the machine.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import importlib.util
 import statistics
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
@@ -27,6 +28,7 @@ from ablate.designs.base import (
     setting_name,
     settings_key,
 )
+from ablate.designs.pruners import Pruner
 from ablate.errors import SpaceError
 from ablate.spec.base import Spec, refusal
 
@@ -35,9 +37,16 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
 
-SamplerName = Literal["tpe", "gp", "nsga2", "nsga3", "cmaes", "random"]
-Aim = Literal["objective", "parameters", "flops"]
+    from ablate.designs.bridges.optuna_pruning import Pruning
 
+SamplerName = Literal["tpe", "gp", "nsga2", "nsga3", "cmaes", "random"]
+Aim = Literal["objective", "parameters", "flops", "tokens_per_second"]
+
+_DIRECTIONS: dict[Aim, Literal["minimize", "maximize"]] = {
+    "parameters": "minimize",
+    "flops": "minimize",
+    "tokens_per_second": "maximize",
+}
 _TRIES = 10
 """Draws of the sampler for one point that is new and makes a model; then chance draws."""
 _CHANCES = 1000
@@ -93,7 +102,7 @@ class SearchDesign(Design):
         self._context = context
         self._sampler = sampler
         self._chance = chance
-        directions = [context.direction if aim == "objective" else "minimize" for aim in spec.objectives]
+        directions = [context.direction if aim == "objective" else _DIRECTIONS[aim] for aim in spec.objectives]
         self._worse = [max if direction == "minimize" else min for direction in directions]
         self.study = optuna.create_study(directions=directions, sampler=sampler)
         self._switches = {} if spec.sampler == "cmaes" else context.switches
@@ -102,9 +111,16 @@ class SearchDesign(Design):
             for switch, settings in self._switches.items()
         }
         self._distributions |= {path: values.distribution() for path, values in spec.ranges.items()}
+        self._named_points = {point.name for point in self.points()}
         self._seen: set[object] = set()
         self._batch: list[_Drawn] = []
         self._results: dict[str, dict[int, float | None]] = {}
+        self._speeds: dict[str, dict[int, float]] = {}
+        self._pruning: Pruning | None = None
+        if spec.pruning is not None:
+            from ablate.designs.bridges.optuna_pruning import Pruning
+
+            self._pruning = Pruning(spec.pruning)
         self._worst: list[float] | None = None
         self._begun = False
 
@@ -125,10 +141,41 @@ class SearchDesign(Design):
             if drawn is None:
                 break
             self._batch.append(drawn)
-        return [Proposal(drawn.point, seed) for seed in range(self._seeds) for drawn in self._batch]
+        proposals = [Proposal(drawn.point, seed) for seed in range(self._seeds) for drawn in self._batch]
+        if self._pruning is not None:
+            for proposal in proposals:
+                self._pruning.expect(proposal)
+        return proposals
+
+    def remarks(self) -> Sequence[str]:
+        """See `Design.remarks`."""
+        said = []
+        if self._pruning is not None:
+            said.append("pruned trials are no results: the table compares only variants that were trained to the end")
+        if "tokens_per_second" in self._spec.objectives:
+            said.append(
+                "tokens_per_second is noisy, and differs with the machine, what else runs on it, and the size of packs"
+            )
+        return said
+
+    @property
+    def prunes(self) -> bool:
+        """See `Design.prunes`."""
+        return self._pruning is not None
+
+    def watch(self, point: Point, seed: int, reached: float, loss: float) -> bool:
+        """See `Design.watch`."""
+        ends = self._pruning is not None and self._pruning.watch(point.name, seed, reached, loss)
+        return ends and point.name not in self._named_points  # others are compared with these
+
+    def timed(self, point: Point, seed: int, tokens_per_second: float) -> None:
+        """See `Design.timed`."""
+        self._speeds.setdefault(point.name, {})[seed] = tokens_per_second
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:
         """See `Design.tell`."""
+        if self._pruning is not None:
+            self._pruning.end(point.name, seed, finished=value is not None)
         self._results.setdefault(point.name, {})[seed] = value
 
     def _named(self, point: Point) -> _Drawn:
@@ -190,14 +237,16 @@ class SearchDesign(Design):
                 self.study.tell(drawn.trial, counted)
 
     def _values(self, point: Point) -> list[float] | None:
-        """The objectives of a point; None if any seed diverged or failed."""
+        """The objectives of a point; None if any seed diverged, failed or was pruned."""
         results = list(self._results[point.name].values())
         finished = [value for value in results if value is not None]
         if len(finished) < len(results):
             return None
         cost = self._context.cost(point)
-        mean = statistics.fmean(finished)
-        return [mean if aim == "objective" else getattr(cost, aim) for aim in self._spec.objectives]
+        values = {"objective": statistics.fmean(finished), "parameters": cost.parameters, "flops": cost.flops}
+        if speeds := self._speeds.get(point.name):
+            values["tokens_per_second"] = statistics.fmean(speeds.values())
+        return [values[aim] for aim in self._spec.objectives]
 
 
 class SearchSpec(DesignSpec):
@@ -214,7 +263,11 @@ class SearchSpec(DesignSpec):
     ranges: dict[str, RangeSpec] = Field(default_factory=dict)
     """Numeric spec paths to search beside the switches."""
     objectives: tuple[Aim, ...] = ("objective",)
-    """What is optimised: `objective` (the space's), `parameters` and `flops` (the fewer the better)."""
+    """What is optimised: `objective` (the space's), `parameters` and `flops` (the fewer the better), and
+    `tokens_per_second` of training (the more the better; noisy, and another on every machine)."""
+    pruning: Pruner | None = None
+    """By which rule trials are ended early; unless set, all are trained to the end, as the baseline and the named
+    variants always are."""
     at_most: dict[Literal["parameters", "flops"], float] = Field(default_factory=dict)
     """Limits that a variant must keep; `flops` is the arithmetic of a whole trial."""
     draws: int = Field(default=0, ge=0)
@@ -229,6 +282,10 @@ class SearchSpec(DesignSpec):
             rule = "CMA-ES needs at least two numeric ranges"
             raise refusal(("sampler",), self.sampler, rule, "Add `ranges`, or choose `tpe`.")
         return self
+
+    def paths(self) -> tuple[str, ...]:
+        """See `DesignSpec.paths`."""
+        return tuple(self.ranges)
 
     def build(self, context: DesignContext) -> SearchDesign:
         """See `DesignSpec.build`.

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ablate.designs.base import Design, DesignContext, Point, Proposal
 from ablate.designs.fixed import FixedDesign
 from ablate.spec.design import SeedsSpec
-from ablate.stats import SeedSchedule, need_more_seeds
+
+if TYPE_CHECKING:
+    from ablate.stats import SeedSchedule
 
 
 def over_seeds(points: Sequence[Point], seeds: int | SeedsSpec, context: DesignContext) -> Design:
     """The design that gives these points their seeds; the first point is the baseline."""
     if isinstance(seeds, SeedsSpec):
+        from ablate.stats import SeedSchedule  # brings scipy, which takes long to import
+
         return SequentialDesign(points, SeedSchedule(seeds.start, seeds.max), context)
     return FixedDesign(points, range(seeds), context.refusal)
 
@@ -55,6 +60,8 @@ class SequentialDesign(FixedDesign):
         if self._open or self._next >= self._schedule.max:
             return []
         baseline, *others = (point for point in self._points if self._refusal(point) is None)
+        from ablate.stats import need_more_seeds
+
         wanted = need_more_seeds(
             {point.name: self._values[point.name] for point in others},
             self._values[baseline.name],

@@ -33,6 +33,10 @@ class SweepSpec(DesignSpec):
             raise refusal(("values",), list(self.values), f"{twice[0]} is there twice", "List each value once.")
         return self
 
+    def paths(self) -> tuple[str, ...]:
+        """See `DesignSpec.paths`."""
+        return (self.path,)
+
     def build(self, context: DesignContext) -> Design:
         """See `DesignSpec.build`.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ablate.engine.plan import Trial
-from ablate.store.records import CurvePoint, TrialOutcome, TrialState
+from ablate.store.records import CurvePoint, TrialOutcome, TrialState, WorkerRecord
 from ablate.training.events import Diverged, Point
 
 
@@ -18,31 +18,47 @@ class Attempt:
     Attributes:
         trial: What is trained.
         number: 1 for the first attempt.
+        member: Its place in its job.
+        together: How many trials its job began with.
         started_at: When it was handed to the engine.
         curve: Its learning curve so far.
         metrics: Its validation metrics at the last point of the curve.
         diverged: Set as soon as its loss is not finite.
+        pruned_at: The step at which its design ended it; None if it did not.
+        worker: Where it trains; None before it has reached a worker.
     """
 
     trial: Trial
     number: int
+    member: int
+    together: int
     started_at: datetime
     curve: list[CurvePoint] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     diverged: Diverged | None = None
+    pruned_at: int | None = None
+    worker: WorkerRecord | None = None
+
+    def begin_again(self) -> None:
+        """Its engine has it begun once more; what it has told so far is told again."""
+        self.number += 1
+        self.curve.clear()
+        self.worker = None
 
     def add(self, point: Point) -> CurvePoint:
-        """Lengthen the curve by a point of training; its first member is this trial."""
-        taken = curve_point(point)
+        """Lengthen the curve by a point of training."""
+        taken = curve_point(point, self.member)
         self.curve.append(taken)
-        self.metrics = {name: values[0] for name, values in point.metrics.items()}
+        self.metrics = {name: values[self.member] for name, values in point.metrics.items()}
         return taken
 
     def outcome(self, failure: str = "") -> TrialOutcome:
-        """How the trial ended: failed if a failure is given, else diverged or finished."""
+        """How the trial ended: failed if a failure is given, else diverged, pruned or finished."""
         reason, state = failure, TrialState.FAILED if failure else TrialState.FINISHED
         if self.diverged is not None and not failure:
             reason, state = f"the loss was {self.diverged.loss} at step {self.diverged.step}", TrialState.DIVERGED
+        elif self.pruned_at is not None and not failure:
+            reason, state = f"its design ended it at step {self.pruned_at}", TrialState.PRUNED
         last = self.curve[-1] if self.curve else CurvePoint(0, 0.0, 0, 0.0, None, None)
         return TrialOutcome(
             key=self.trial.key,
@@ -54,7 +70,7 @@ class Attempt:
             seconds=last.seconds,
             tokens=last.tokens,
             flops=last.flops,
-            stopped_at=self.diverged.step if self.diverged else None,
+            stopped_at=self.diverged.step if self.diverged else self.pruned_at,
             reason=reason,
             data_fingerprint=self.trial.variant.fingerprint,
             started_at=self.started_at,
@@ -63,15 +79,15 @@ class Attempt:
         )
 
 
-def curve_point(point: Point) -> CurvePoint:
-    """A point of training as the store keeps it, of the first member of its pack."""
+def curve_point(point: Point, member: int) -> CurvePoint:
+    """A point of training as the store keeps it, of one member of its pack."""
     return CurvePoint(
         step=point.step,
         seconds=point.seconds,
         tokens=point.tokens,
         flops=point.flops,
-        train_loss=_number(point.train_loss[0]),
-        val_loss=_number(point.metrics["val_loss"][0]),
+        train_loss=_number(point.train_loss[member]),
+        val_loss=_number(point.metrics["val_loss"][member]),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -10,8 +11,27 @@ from ablate.engine.plan import Plan
 from ablate.engine.worker import Job, Message
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job is to run.
+
+    Attributes:
+        device: `cpu` or `cuda`.
+        memory: Bytes that it may take there.
+    """
+
+    device: str
+    memory: float
+
+
 class Engine(ABC):
-    """Runs jobs somewhere. Used as a context; leaving it ends everything that still runs."""
+    """Runs jobs somewhere. Used as a context; leaving it ends everything that still runs.
+
+    Attributes:
+        device: What trials train on unless their worker says otherwise: `cpu` or `cuda`.
+    """
+
+    device: str = "cpu"
 
     @property
     @abstractmethod
@@ -30,9 +50,20 @@ class Engine(ABC):
             EngineError: A trial needs more than there is.
         """
 
+    def next_place(self) -> Place | None:
+        """Where the next job will run, if the engine offers different places; None: where all others do."""
+        return None
+
     @abstractmethod
     def submit(self, job: Job) -> None:
         """Start a job; call only while there is room."""
+
+    @abstractmethod
+    def stop(self, number: int, member: int) -> None:
+        """Ask that a member of a job leave it soon; nothing is done if the job has ended.
+
+        The driver heeds nothing more of that member. A job whose members have all left ends with `Done`.
+        """
 
     @abstractmethod
     def poll(self, timeout: float) -> list[Message]:

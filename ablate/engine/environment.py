@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import shlex
 import subprocess
@@ -14,7 +15,7 @@ import torch
 
 from ablate.engine.command_line import hide_passwords
 from ablate.errors import EngineError
-from ablate.store.records import Environment
+from ablate.store.records import Environment, WorkerRecord
 
 _PACKAGES = ("ablate-blocks", "torch", "numpy", "pydantic", "tokenizers", "optuna", "sqlalchemy", "scipy")
 
@@ -54,6 +55,11 @@ def describe_environment(device: str) -> Environment:
         git_clean=None if commit is None else _git("status", "--porcelain") == "",
         command=hide_passwords(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
     )
+
+
+def this_worker(device: str) -> WorkerRecord:
+    """Where this process trains."""
+    return WorkerRecord(platform.node(), _describe_device(device.partition(":")[0]), os.getpid())
 
 
 def _describe_device(device: str) -> str:

@@ -40,7 +40,7 @@ class Forecast:
 
     def total(self, plan: Plan) -> float:
         """Wall time of all that is not done yet."""
-        left = [self.seconds(trial) for trial in plan.trials if trial.key not in self.done]
+        left = [self.seconds(trial) for trial in (*plan.trials, *plan.later) if trial.key not in self.done]
         return max(sum(left) / self.workers, max(left, default=0.0))
 
 

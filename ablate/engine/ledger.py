@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ablate.engine.plan import Plan, Trial, Variant
 from ablate.store import Store
+from ablate.store.leases import Lease
 from ablate.store.records import (
     CurvePoint,
     Environment,
@@ -15,6 +17,7 @@ from ablate.store.records import (
     TrialRecord,
     TrialState,
     VariantRecord,
+    WorkerRecord,
 )
 
 SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)
@@ -26,33 +29,43 @@ class Ledger:
 
     Args:
         store: Where they are.
-        study: Name of the study.
-        environment: Where its trials run.
+        lease: Of the study; the trials that it runs are held by it.
+        environment: Of its driver; trials may run elsewhere.
     """
 
-    def __init__(self, store: Store, study: str, environment: Environment) -> None:
+    def __init__(self, store: Store, lease: Lease, environment: Environment) -> None:
         self._store = store
-        self._study = study
+        self._study = lease.study
+        self._driver = lease.token
         self._environment = environment
+        self._planned_before: frozenset[str] = frozenset()
 
     @property
     def where(self) -> str:
         """The store, as a path or URL."""
         return self._store.where
 
-    def begin(self, plan: Plan) -> int:
+    def begin(self, plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> int:
         """Write the study and its plan, and clear what a dead driver left.
+
+        Args:
+            plan: What the design asks for at first.
+            trivial: What is reached without learning, by name.
 
         Returns:
             How many of its trials are settled that this study has not planned before: other studies trained them.
         """
         names = {study.name for study in self._store.studies()}
-        before = self._store.study(self._study).planned if self._study in names else ()
+        known = self._store.study(self._study) if self._study in names else None
+        before = (*known.planned, *known.scout_trials) if known is not None else ()
+        self._planned_before = frozenset(planned.key for planned in before)
         self._store.begin_study(
-            _draft(plan), [_variant(variant) for variant in plan.variants], [_planned(trial) for trial in plan.trials]
+            _draft(plan, trivial),
+            [_variant(variant) for variant in (*plan.variants, *plan.scouts)],
+            [_planned(trial) for trial in plan.trials],
         )
-        self._store.forget_unfinished([trial.key for trial in plan.trials])
-        return len(self.settled(plan.trials).keys() - {planned.key for planned in before})
+        self._store.forget_unfinished([trial.key for trial in plan.trials], self._driver)
+        return len(self.settled(plan.trials).keys() - self._planned_before)
 
     def extend(self, trials: Iterable[Trial]) -> None:
         """Write trials that the design has thought of since the study began."""
@@ -60,33 +73,66 @@ class Ledger:
         if added:
             self._store.add_variants(self._study, [_variant(trial.variant) for trial in added])
             self._store.plan_trials(self._study, [_planned(trial) for trial in added])
-            self._store.forget_unfinished([trial.key for trial in added])
+            self._store.forget_unfinished([trial.key for trial in added], self._driver)
 
-    def settled(self, trials: Iterable[Trial]) -> dict[str, TrialRecord]:
-        """Those of the trials that need no training, by key, whoever trained them."""
+    def settled(self, trials: Iterable[Trial], *, pruned: bool = False) -> dict[str, TrialRecord]:
+        """Those of the trials that need no training, by key, whoever trained them.
+
+        Args:
+            trials: Of the plan.
+            pruned: Whether those count that this study has pruned in an earlier run.
+        """
         records = self._store.trials([trial.key for trial in trials])
-        return {key: record for key, record in records.items() if record.state in SETTLED}
+        return {
+            key: record
+            for key, record in records.items()
+            if record.state in SETTLED or (pruned and record.state is TrialState.PRUNED and key in self._planned_before)
+        }
 
-    def start(self, trial: Trial) -> bool:
-        """Write that a trial is running; False, and nothing is written, if another study has settled it meanwhile."""
+    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """The learning curves of trials, by key."""
+        return self._store.curves(keys)
+
+    def start(self, trial: Trial, attempts: int) -> bool:
+        """Write that a trial is running.
+
+        Returns:
+            False, and nothing is written, if it is settled, or if the driver of another study runs it.
+        """
+        variant = trial.variant
         return self._store.record_started(
-            trial.key, trial.variant.hash, trial.seed, trial.variant.fingerprint, self._environment
+            trial.key, variant.hash, trial.seed, variant.fingerprint, self._environment, self._driver, attempts
         )
+
+    def place(self, trial: Trial, worker: WorkerRecord | None, attempts: int) -> None:
+        """Write where a running trial trains now, or that it is nowhere at present, and how often it was begun."""
+        self._store.record_worker(trial.key, worker, attempts, self._driver)
 
     def add_point(self, trial: Trial, point: CurvePoint) -> None:
         """Write a point of the curve of a running trial."""
-        self._store.record_points(trial.key, [point])
+        self._store.record_points(trial.key, [point], self._driver)
 
-    def end(self, outcome: TrialOutcome) -> None:
-        """Write how a trial ended."""
-        self._store.record_outcome(outcome, self._environment)
+    def end(self, outcome: TrialOutcome, worker: WorkerRecord | None) -> None:
+        """Write how a trial ended, and where it ran."""
+        environment = self._environment
+        if worker is not None:
+            environment = replace(environment, host=worker.host, device=worker.device)
+        self._store.record_outcome(outcome, environment, self._driver)
+
+    def seconds_of_step(self, trial: Trial) -> float | None:
+        """How long a step of an ended trial took in the second half of its curve; None if it did not get there."""
+        points = self._store.curves([trial.key])[trial.key]
+        middle = next((point for point in points if 2 * point.step >= trial.variant.spec.training.steps), None)
+        if middle is None or points[-1].step == middle.step:
+            return None
+        return (points[-1].seconds - middle.seconds) / (points[-1].step - middle.step)
 
     def forget(self, trials: Iterable[Trial]) -> None:
         """Take back that these trials are running."""
-        self._store.forget_unfinished([trial.key for trial in trials])
+        self._store.forget_unfinished([trial.key for trial in trials], self._driver)
 
 
-def _draft(plan: Plan) -> StudyDraft:
+def _draft(plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> StudyDraft:
     space = plan.space
     return StudyDraft(
         name=space.name,
@@ -96,6 +142,7 @@ def _draft(plan: Plan) -> StudyDraft:
         text=space.text,
         objective=space.objective.model_dump(mode="json"),
         baseline=plan.variants[0].name,
+        trivial={name: dict(metrics) for name, metrics in trivial.items()},
     )
 
 
@@ -106,6 +153,7 @@ def _variant(variant: Variant) -> VariantRecord:
         settings=dict(variant.settings),
         spec=variant.spec.model_dump(mode="json"),
         parameters=variant.cost.parameters,
+        activation_bytes=variant.cost.activation_bytes,
     )
 
 

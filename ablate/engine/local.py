@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import IO
 
 from ablate.engine.base import Engine
-from ablate.engine.cores import available_cores
+from ablate.engine.cores import available_cores, places_for
 from ablate.engine.memory import check_memory
 from ablate.engine.plan import Plan
-from ablate.engine.worker import Broken, Done, Job, Message, Ready, worker_environment
+from ablate.engine.worker import Broken, Done, Job, Message, Ready, Stop, worker_environment
 from ablate.errors import EngineError
 
 _CLOSE_SECONDS = 2.0
@@ -32,6 +32,7 @@ class _Worker:
     process: subprocess.Popen[bytes]
     pipe: Connection
     device: str
+    slot: int
     log: IO[bytes]
     ready: bool = False
     job: Job | None = None
@@ -46,6 +47,7 @@ class LocalEngine(Engine):
         workers: Number of processes; None: one for each core (divided by `threads`), or one for each GPU.
         threads: Threads of each worker.
         plugins: Files that every worker imports.
+        pinned: Whether workers on a CPU that need all of its cores keep to their own.
     """
 
     def __init__(
@@ -55,11 +57,13 @@ class LocalEngine(Engine):
         workers: int | None = None,
         threads: int = 1,
         plugins: tuple[str, ...] = (),
+        pinned: bool = True,
     ) -> None:
         self._cache = cache
-        self._device = device
+        self.device = device
         self._threads = threads
         self._plugins = plugins
+        self._pinned = pinned and device == "cpu"
         devices = [device]
         if device == "cuda":
             import torch
@@ -80,7 +84,7 @@ class LocalEngine(Engine):
 
     def admit(self, plan: Plan) -> None:
         """See `Engine.admit`; by the memory that the cost of the variants predicts."""
-        check_memory(plan, self.size, self._device)
+        check_memory(plan, self.size, self.device)
 
     def submit(self, job: Job) -> None:
         """See `Engine.submit`; a worker is started at the first job that needs it."""
@@ -89,6 +93,13 @@ class LocalEngine(Engine):
         worker.job = job
         with suppress(BrokenPipeError, ConnectionResetError):  # it died while idle: `poll` will find out
             worker.pipe.send(job)
+
+    def stop(self, number: int, member: int) -> None:
+        """See `Engine.stop`."""
+        for worker in self._workers:
+            if worker.job is not None and worker.job.number == number:
+                with suppress(BrokenPipeError, ConnectionResetError):  # it died: `poll` will find out
+                    worker.pipe.send(Stop(number, member))
 
     def poll(self, timeout: float) -> list[Message]:
         """See `Engine.poll`. A worker that died is a `Broken` job; the next job starts another."""
@@ -126,12 +137,15 @@ class LocalEngine(Engine):
     def _start(self) -> _Worker:
         used = [worker.device for worker in self._workers]
         device = min(self._devices, key=lambda name: used.count(name) / self._devices.count(name))
+        slot = min(set(range(self.size)) - {worker.slot for worker in self._workers})
+        cores = places_for(slot, self.size, self._threads) if self._pinned else []
         ours, theirs = Pipe()
         log = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the worker is
         process = subprocess.Popen(
             [
                 sys.executable,
                 *("-m", "ablate.engine.worker", str(theirs.fileno()), str(self._cache), device, str(self._threads)),
+                ",".join(map(str, cores)),
                 *self._plugins,
             ],
             pass_fds=[theirs.fileno()],
@@ -141,7 +155,7 @@ class LocalEngine(Engine):
             env={**os.environ, **worker_environment(self._threads)},
         )
         theirs.close()
-        worker = _Worker(process, ours, device, log)
+        worker = _Worker(process, ours, device, slot, log)
         self._workers.append(worker)
         return worker
 

@@ -18,6 +18,16 @@ def trial_bytes(variant: Variant) -> int:
     return _BYTES * (_COPIES * variant.cost.parameters + batch * variant.cost.activations)
 
 
+def free_bytes(device: str) -> int:
+    """Memory that is free: of this machine on `cpu`, of the fullest GPU on `cuda`."""
+    if device == "cuda":
+        import torch
+
+        return min(torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count()))
+    available: int = psutil.virtual_memory().available
+    return available
+
+
 def check_memory(plan: Plan, workers: int, device: str) -> None:
     """Refuse a plan of which `workers` trials at once cannot fit.
 
@@ -33,12 +43,9 @@ def check_memory(plan: Plan, workers: int, device: str) -> None:
         return
     largest = max((trial.variant for trial in plan.trials), key=trial_bytes)
     needed = trial_bytes(largest)
-    if device == "cuda":
-        import torch
-
-        there = min(torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count()))
-    else:
-        needed, there = needed * workers, psutil.virtual_memory().available
+    there = free_bytes(device)
+    if device != "cuda":
+        needed *= workers
     if needed > there:
         raise EngineError(
             "its trials do not fit into memory",

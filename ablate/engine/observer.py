@@ -34,7 +34,7 @@ class Observer:
         """A trial's validation metrics were measured."""
 
     def lost(self, trial: Trial, reason: str) -> None:
-        """A trial lost its worker and is trained again."""
+        """A trial lost its worker, or the pack that it was in, and is trained again."""
 
     def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
         """A trial ended."""

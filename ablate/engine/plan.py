@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from ablate.designs.base import BASELINE, Design, Point, PointCost, Proposal
+from ablate.designs.timed import TimedDesign
+from ablate.designs.tuned import TunedDesign
+from ablate.engine.budget import Budget
+from ablate.engine.match import BACKWARD, UnmatchedError
 from ablate.errors import PluginError, SpaceError
-from ablate.model.build import model_cost
+from ablate.model.build import mean_flops, model_cost
 from ablate.spec.cost import Cost
 from ablate.spec.resolver import Resolver
 from ablate.spec.space import SpaceSpec
@@ -27,7 +33,7 @@ class Variant:
         settings: The settings of that point.
         spec: The full spec.
         hash: Its content hash.
-        cost: Forward pass over one sequence.
+        cost: Forward pass over one sequence of the longest.
         flops: Arithmetic of one whole trial.
         fingerprint: Content hash of its prepared data.
     """
@@ -71,16 +77,23 @@ class Planner:
     """Name of a point to the content hash of its variant."""
     invalid: dict[str, InvalidPoint] = field(default_factory=dict)
     """By name of the point."""
+    scouts: dict[str, Variant] = field(default_factory=dict)
+    """By content hash: variants that are trained to tune or time others."""
+    unmatched: dict[str, str] = field(default_factory=dict)
+    """Name of a point that cannot have the baseline's budget to why not."""
     tasks: dict[str, Task] = field(default_factory=dict)
     """By canonical JSON of the task."""
-    specs: dict[str, VariantSpec | InvalidPoint] = field(default_factory=dict)
-    """By name of the point: every point that was looked at, whether the design asks for it in the end or not."""
-    costs: dict[tuple[str, str], Cost] = field(default_factory=dict)
-    """By canonical JSON of the model and of the task."""
+    specs: dict[tuple[str, str], VariantSpec | InvalidPoint] = field(default_factory=dict)
+    """By name of the point (and what was tuned): every point that was looked at, whether it is asked for or not."""
+    costs: dict[tuple[str, str], tuple[Cost, float]] = field(default_factory=dict)
+    """By canonical JSON of the model and of the task: of the longest input, and the arithmetic of a usual one."""
     resolver: Resolver = field(init=False)
+    budget: Budget = field(init=False)
+    """What every variant has as much of as the baseline."""
 
     def __post_init__(self) -> None:
         self.resolver = Resolver(self.space)
+        self.budget = Budget(self.space, self.resolver, self._spec_of, self._measured)
 
     def design(self) -> Design:
         """A fresh design of the space, asked nothing yet.
@@ -89,7 +102,12 @@ class Planner:
             SpaceError: The space cannot answer what its design asks.
         """
         context = self.space.design_context(self._refusal, self._cost)
-        return self.space.design.build(context)
+        design = self.space.design.build(context)
+        if self.space.tune is not None:
+            design = TunedDesign(design, self.space.tune, context.direction)
+        if self.space.match.equal == "seconds":
+            design = TimedDesign(design, self.budget.baseline, self.budget.written)
+        return design
 
     def resolve(self, point: Point) -> Variant | None:
         """The variant of a point; None, and a line in `invalid`, if its settings make no model.
@@ -99,37 +117,54 @@ class Planner:
             PluginError: Its mixer does not know its own cost.
         """
         spec = self._spec(point)
+        if isinstance(spec, VariantSpec):
+            try:
+                spec = self.budget.matched(point, spec)
+            except UnmatchedError as error:
+                self.unmatched[point.name] = str(error)
+                spec = InvalidPoint(point, str(error))
         if isinstance(spec, InvalidPoint):
             self.invalid[point.name] = spec
             return None
-        if point.name not in self.names:
-            self.names[point.name] = digest = self.resolver.content_hash(spec)
-            if digest not in self.variants:
-                self.variants[digest] = self._variant(point, spec, digest)
-        return self.variants[self.names[point.name]]
+        digest = self.resolver.content_hash(spec)
+        if not point.scouts:
+            self.names[point.name] = digest
+        known = self.scouts if point.scouts else self.variants
+        if digest not in known:
+            known[digest] = self._variant(point, spec, digest)
+        return known[digest]
 
     def _spec(self, point: Point) -> VariantSpec | InvalidPoint:
-        if point.name not in self.specs:
+        key = point.name, repr(point.tuned) if point.tuned else ""
+        if key not in self.specs:
             try:
-                self.specs[point.name] = self.resolver.resolve(point.settings, point.values)
+                self.specs[key] = self.resolver.resolve(point.settings, {**point.values, **point.tuned})
             except ValidationError as error:
-                self.specs[point.name] = InvalidPoint(point, self.resolver.reason(point.settings, error))
-        return self.specs[point.name]
+                self.specs[key] = InvalidPoint(point, self.resolver.reason(point.settings, error))
+        return self.specs[key]
 
-    def _variant(self, point: Point, spec: VariantSpec, digest: str) -> Variant:
+    def _spec_of(self, point: Point) -> VariantSpec | None:
+        spec = self._spec(point)
+        return spec if isinstance(spec, VariantSpec) else None
+
+    def _measured(self, spec: VariantSpec, point: Point) -> tuple[Cost, float, int]:
+        """The cost of a variant, the arithmetic of a usual forward pass, and the tokens of one of its batches."""
         task = self.prepare(spec)
         read = self.resolver.text(spec.model), self.resolver.text(spec.task)
         if read not in self.costs:
             self.costs[read] = _cost(spec, task, point)
-        cost = self.costs[read]
+        return *self.costs[read], task.tokens_per_batch(spec.training.batch_size)
+
+    def _variant(self, point: Point, spec: VariantSpec, digest: str) -> Variant:
+        cost, forward, _ = self._measured(spec, point)
         return Variant(
             name=point.name,
             settings={**point.settings, **{path: str(value) for path, value in point.values.items()}},
             spec=spec,
             hash=digest,
             cost=cost,
-            flops=3.0 * cost.flops * spec.training.batch_size * spec.training.steps,
-            fingerprint=task.fingerprint,
+            flops=BACKWARD * forward * spec.training.batch_size * spec.training.steps,
+            fingerprint=self.prepare(spec).fingerprint,
         )
 
     def _refusal(self, point: Point) -> str | None:
@@ -139,7 +174,9 @@ class Planner:
     def _cost(self, point: Point) -> PointCost:
         spec = self._spec(point)
         assert isinstance(spec, VariantSpec), f"{point.name} makes no model"
-        digest = self.resolver.content_hash(spec)
+        with suppress(UnmatchedError):  # then nothing is trained of it, and it costs what is written
+            spec = self.budget.matched(point, spec)
+        digest = self.names.get(point.name, self.resolver.content_hash(spec))  # as it was tuned, once it was
         # Not kept among `variants`: a design may ask what a point costs and never ask for it to be trained.
         variant = self.variants.get(digest) or self._variant(point, spec, digest)
         return PointCost(variant.cost.parameters, variant.flops)
@@ -162,11 +199,32 @@ class Planner:
             self.tasks[key] = spec.task.open(self.cache, spec.task.prepare(self.cache, self.say))
         return self.tasks[key]
 
+    def trivial(self, variant: Variant) -> dict[str, dict[str, float]]:
+        """What is reached on a variant's data without learning: name to metrics, numbers that are not finite left out.
 
-def _cost(spec: VariantSpec, task: Task, point: Point) -> Cost:
+        Raises:
+            DataError: Its data cannot be prepared.
+            PluginError: Its task cannot say.
+        """
+        task = self.prepare(variant.spec)
+        try:
+            found = task.baselines()
+        except Exception as error:  # a user's task may raise anything
+            raise PluginError(
+                f"working out its trivial baselines raised {type(error).__name__}: {error}",
+                where=f"task {variant.spec.task.kind_name()}",
+                remedy="If the task is your own, mend its `baselines`; `--debug` shows where it was raised.",
+            ) from error
+        return {
+            name: {metric: float(value) for metric, value in metrics.items() if math.isfinite(value)}
+            for name, metrics in found.items()
+        }
+
+
+def _cost(spec: VariantSpec, task: Task, point: Point) -> tuple[Cost, float]:
+    shape = {"vocabulary": task.shape.vocabulary, "context": task.shape.context, "classes": task.shape.classes}
     try:
-        shape = task.shape
-        return model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes)
+        return model_cost(spec.model, **shape), mean_flops(spec.model, task.input_lengths(), **shape)
     except Exception as error:  # a user's mixer may raise anything
         raise PluginError(
             f"working out its cost raised {type(error).__name__}: {error}",
@@ -187,11 +245,16 @@ class Plan:
     """Point to the name of the variant that it is the same as."""
     remarks: tuple[str, ...]
     """What the design says of itself, a line each."""
+    scouts: tuple[Variant, ...] = ()
+    """Variants that are trained only to tune or time others."""
+    later: tuple[Trial, ...] = ()
+    """Trials that follow when those before them have said how to train them. What they cost is an estimate, and their
+    keys are not final."""
 
     @property
     def flops(self) -> float:
         """Arithmetic of all trials."""
-        return sum(trial.variant.flops for trial in self.trials)
+        return sum(trial.variant.flops for trial in (*self.trials, *self.later))
 
 
 def make_plan(planner: Planner) -> Plan:
@@ -203,6 +266,7 @@ def make_plan(planner: Planner) -> Plan:
     design = planner.design()
     for point in design.points():
         planner.resolve(point)
+    _refuse_unmatched(planner)
     if BASELINE in planner.invalid:
         raise SpaceError(
             f"the baseline makes no model: {planner.invalid[BASELINE].reason}",
@@ -214,6 +278,8 @@ def make_plan(planner: Planner) -> Plan:
         trial = planner.trial(proposal)
         if trial is not None:
             trials.setdefault(trial.key, trial)
+    trained = {trial.variant.hash for trial in trials.values()}
+    later = [planner.trial(proposal) for proposal in design.waiting()]
     aliases = {
         name: planner.variants[digest].name
         for name, digest in planner.names.items()
@@ -225,5 +291,18 @@ def make_plan(planner: Planner) -> Plan:
         trials=tuple(trials.values()),
         invalid=tuple(planner.invalid.values()),
         aliases=aliases,
-        remarks=tuple(design.remarks()),
+        remarks=(*design.remarks(), *planner.budget.remarks()),
+        scouts=tuple(variant for digest, variant in planner.scouts.items() if digest in trained),
+        later=tuple({trial.key: trial for trial in later if trial is not None}.values()),
     )
+
+
+def _refuse_unmatched(planner: Planner) -> None:
+    """Refuse a space of which some variant cannot have the baseline's budget."""
+    for name, reason in planner.unmatched.items():
+        others = f" (and {len(planner.unmatched) - 1} more)" if len(planner.unmatched) > 1 else ""
+        raise SpaceError(
+            f"it cannot have the {planner.space.match.equal} of the baseline{others}: {reason}",
+            where=f"variant {name}, `match`",
+            remedy="Or match another quantity: steps, tokens, seconds, flops or parameters.",
+        )

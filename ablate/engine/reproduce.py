@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ablate.engine.attempt import curve_point
 from ablate.engine.base import Engine
-from ablate.engine.worker import Broken, Done, Happened, Job
+from ablate.engine.worker import Broken, Done, Happened, Job, JobMember
 from ablate.errors import DataError, EngineError, SpaceError
 from ablate.spec.sentences import describe
 from ablate.spec.task import TaskSpec
@@ -123,7 +123,7 @@ def reproduce(
         ) from None
     _find_data(variant.task, cache, trial.data_fingerprint, name, say)
     stored = store.curves([trial.key])[trial.key]
-    job = Job(1, variant.model_dump_json(), (trial.seed,), trial.data_fingerprint)
+    job = Job(1, (JobMember(variant.model_dump_json(), trial.seed),), trial.data_fingerprint)
     again, diverged = _train(job, engine, name, lambda step: moved(step, variant.training.steps))
     return Reproduction(trial, record.name, stored, again, diverged, environment)
 
@@ -156,7 +156,7 @@ def _train(
                 case Happened(event=Tick() as tick):
                     moved(tick.step)
                 case Happened(event=Point() as point):
-                    curve.append(curve_point(point))
+                    curve.append(curve_point(point, 0))
                     moved(point.step)
                 case Happened(event=Diverged() as event):
                     diverged = event

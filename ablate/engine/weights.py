@@ -6,7 +6,7 @@ A file says in its metadata what is needed to build the model again: variant, se
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from torch import nn
 from ablate.errors import DataError, NotFoundError
 from ablate.pack import Packed
 from ablate.spec.variant import VariantSpec
+from ablate.training.members import Member
 
 if TYPE_CHECKING:
     from ablate.engine.worker import Job
@@ -51,17 +52,18 @@ def weights_folder(store: str) -> Path:
     return Path("studies/weights").absolute() if "://" in store else Path(store).absolute().parent / "weights"
 
 
-def weights_files(variant: VariantSpec, store: str, *keys: str) -> tuple[str, ...]:
-    """Where the weights of trials are to be written; nowhere unless their variant asks for it."""
-    folder = weights_folder(store)
-    return tuple(str(folder / f"{key}{SUFFIX}") for key in keys if variant.training.save_weights)
+def weights_file(variant: VariantSpec, store: str, key: str) -> str:
+    """Where the weights of a trial are to be written; empty unless its variant asks for it."""
+    return str(weights_folder(store) / f"{key}{SUFFIX}") if variant.training.save_weights else ""
 
 
-def keeper(job: Job, variant: VariantSpec) -> Callable[[nn.Module, int], None]:
-    """What training is to do with its model at the end: save each member in the file of its trial."""
+def keeper(job: Job, members: Sequence[Member]) -> Callable[[nn.Module, int, int], None]:
+    """What training is to do with its model at the end: save a member, at its place in the model, for its trial."""
 
-    def keep(model: nn.Module, member: int) -> None:
-        save_weights(Path(job.weights[member]), model, member, variant, job.seeds[member], job.fingerprint)
+    def keep(model: nn.Module, place: int, member: int) -> None:
+        if path := job.members[member].weights:
+            wanted = members[member]
+            save_weights(Path(path), model, place, wanted.variant, wanted.seed, job.fingerprint)
 
     return keep
 
@@ -78,7 +80,10 @@ def save_weights(path: Path, model: nn.Module, member: int, variant: VariantSpec
     writing = path.with_name(f".{path.name}.{os.getpid()}")
     metadata = {"variant": variant.model_dump_json(), "seed": str(seed), "fingerprint": fingerprint}
     try:
+        writing.touch(mode=0o644)
+        readable = writing.stat().st_mode  # as the umask has it; safetensors makes a file that only its owner may read
         save_file(tensors, writing, metadata)
+        writing.chmod(readable)
         with writing.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(writing, path)

@@ -9,32 +9,71 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from ablate.engine.cores import pin
+from ablate.store.records import WorkerRecord
 from ablate.training.events import Event
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A pack to train: one variant (as JSON, so that any process can read it) with some seeds.
+class JobMember:
+    """One trial of a job.
 
     Attributes:
-        weights: Files for the final weights, one for each seed; none if they are not kept.
+        variant: As JSON, so that any process can read it.
+        seed: Of its initial values and batches.
+        weights: File for the final weights; empty if they are not kept.
     """
 
-    number: int
     variant: str
-    seeds: tuple[int, ...]
+    seed: int
+    weights: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A pack to train: trials of one structure, on the same data. What is said of them counts them from 0."""
+
+    number: int
+    members: tuple[JobMember, ...]
     fingerprint: str
-    weights: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The driver wants no more of a member: it is to leave its job."""
+
+    number: int
+    member: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """The worker has imported what it needs and waits for its first job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A job has reached a worker."""
+
+    number: int
+    worker: WorkerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A job lost its worker, and its engine has it begun again, or gone on from its last checkpoint.
+
+    All of its curve that counts is told again.
+    """
+
+    number: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +108,7 @@ class Broken:
     log: str = ""
 
 
-Message = Happened | Done | Broken
+Message = Began | Again | Happened | Done | Broken
 """What an engine passes on to the driver."""
 
 # glibc returns large blocks to the system at every free and asks for them again at the next step; kept, an eager run
@@ -87,45 +126,51 @@ def worker_environment(threads: int) -> dict[str, str]:
     }
 
 
-def work(pipe: Connection, cache: str, device: str, threads: int, plugins: tuple[str, ...]) -> None:
-    """Run jobs until the pipe closes. The entry point of a worker process."""
+def work(
+    pipe: Connection, cache: str, device: str, threads: int, cores: Sequence[int], plugins: tuple[str, ...]
+) -> None:
+    """Run jobs until the pipe closes, on these cores or (none given) on all. The entry point of a worker process."""
+    pin(cores)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
     import torch
 
-    from ablate.engine.weights import keeper
+    from ablate.engine.carry import Carrier
+    from ablate.engine.environment import this_worker
     from ablate.plugins import load_plugin
-    from ablate.spec.variant import VariantSpec
-    from ablate.training.loop import train
 
     torch.set_num_threads(threads)
     for plugin in plugins:
         load_plugin(plugin)
-    tasks = {}
+    carrier = Carrier(Path(cache), torch.device(device))
+    here = this_worker(device)
     pipe.send(Ready())
     try:
         while True:
-            job: Job = pipe.recv()
-            try:
-                variant = VariantSpec.model_validate_json(job.variant)
-                key = (variant.task.canonical_json(), job.fingerprint)
-                if key not in tasks:
-                    tasks[key] = variant.task.open(Path(cache), job.fingerprint)
-                keep = keeper(job, variant) if job.weights else None
-                for event in train(variant, job.seeds, tasks[key], torch.device(device), keep):
-                    pipe.send(Happened(job.number, event))
-                pipe.send(Done(job.number))
-            except (BrokenPipeError, ConnectionResetError):
-                raise
-            except Exception as error:  # whatever a trial raises is that trial's failure, not the worker's
-                sentence = str(error).strip().splitlines() or [""]
-                pipe.send(Broken(job.number, f"{type(error).__name__}: {sentence[0]}", traceback.format_exc()))
+            job: Job | Stop = pipe.recv()
+            if isinstance(job, Stop):
+                continue  # its job has ended meanwhile
+            pipe.send(Began(job.number, here))
+            for message in carrier.carry_out(job, partial(_stopped, pipe, job.number)):
+                pipe.send(message)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         os._exit(0)
 
 
+def _stopped(pipe: Connection, number: int) -> list[int]:
+    """Members of a job that the driver wants no more of. While a job runs, nothing else comes in."""
+    found: list[int] = []
+    while pipe.poll():
+        stop: Stop = pipe.recv()
+        if stop.number == number:
+            found.append(stop.member)
+    return found
+
+
 if __name__ == "__main__":
-    descriptor, cache_folder, device_name, thread_count, *plugin_files = sys.argv[1:]
+    descriptor, cache_folder, device_name, thread_count, places, *plugin_files = sys.argv[1:]
     # Run as `-m`, this file is `__main__`; messages must be those of the imported module, or they cannot be unpickled.
     from ablate.engine import worker
 
-    worker.work(Connection(int(descriptor)), cache_folder, device_name, int(thread_count), tuple(plugin_files))
+    own_cores = [int(place) for place in places.split(",") if place]
+    end = Connection(int(descriptor))
+    worker.work(end, cache_folder, device_name, int(thread_count), own_cores, tuple(plugin_files))

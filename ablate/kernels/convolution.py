@@ -3,40 +3,47 @@
 Three sorts of w: `depthwise`, a vector for each lag (x_s ∘ w_{t-s}); `shared`, a scalar for each lag; `full`, a matrix
 for each lag (x_s·W_{t-s}). Each is computed directly or by Fourier transform, whichever was measured to be faster on a
 CPU. The transforms are padded with zeros, so that nothing wraps round, and are taken in float32 at least; for the
-backward pass x and w alone are kept, and their transforms are made again.
+backward pass x and w are kept, and the transforms of x made again.
 
 Shapes: K pack, B batch, T tokens, D width, L lags (rows beyond T are not used), n points of a transform, F = n/2 + 1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ablate.kernels.choice import choose
 from ablate.kernels.fourier import fast_length
 
 # Measured forward and backward on one thread of a Zen 5, widths 16 to 256: where the direct form stops being faster.
 _FEW_LAGS = 8  # depthwise: each lag is a pass over x
 _FEW_TOKENS = 8  # full: the direct form copies x once for each token
 _FEW_SHARED = 256  # shared: one T x T product for all channels
+_GROUP = 1 << 17  # numbers in the spectra that are worked on at a time
 
 
 def depthwise(x: Tensor, w: Tensor) -> Tensor:
-    """y_t = Σ_{s≤t} x_s ∘ w_{t-s}: x [K, B, T, D] and w [K, L, D] to [K, B, T, D]."""
-    return depthwise_direct(x, w) if min(x.shape[2], w.shape[1]) <= _FEW_LAGS else depthwise_fourier(x, w)
+    """y_t = Σ_{s≤t} x_s ∘ w_{t-s}: x [K, B, T, D] and w [K, L, D], or [K, L, 1] for all channels, to [K, B, T, D]."""
+    lags = min(x.shape[2], w.shape[1])
+    ways = DEPTHWISE if x.shape[1] % 2 == 0 else {name: DEPTHWISE[name] for name in ("direct", "fourier")}
+    rule = "direct" if lags <= _FEW_LAGS else "fourier" if x.shape[1] % 2 else "pairs"
+    return choose("depthwise", ways, rule, x, x.shape[2], lags)(x, w)
 
 
 def shared(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} w_{t-s}·x_s: x [K, B, T, D] and w [K, L] to [K, B, T, D]."""
-    if x.shape[2] <= _FEW_SHARED:
-        return shared_direct(x, w)
-    return depthwise_fourier(x, w[..., None].expand(-1, -1, x.shape[-1]))
+    rule = "direct" if x.shape[2] <= _FEW_SHARED else "depthwise"
+    return choose("shared", SHARED, rule, x, x.shape[2])(x, w)
 
 
 def full(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} x_s·W_{t-s}: x [K, B, T, D] and w [K, L, D, E] to [K, B, T, E]."""
-    return full_direct(x, w) if x.shape[2] <= _FEW_TOKENS else full_fourier(x, w)
+    rule = "direct" if x.shape[2] <= _FEW_TOKENS else "fourier"
+    return choose("full", FULL, rule, x, x.shape[2], x.shape[3])(x, w)
 
 
 def depthwise_direct(x: Tensor, w: Tensor) -> Tensor:
@@ -78,14 +85,32 @@ def depthwise_fourier(x: Tensor, w: Tensor) -> Tensor:
     return y.to(x.dtype)
 
 
+def depthwise_pairs(x: Tensor, w: Tensor) -> Tensor:
+    """`depthwise` of an even batch, two texts together as one of complex numbers: a real w keeps them apart."""
+    y: Tensor = _Pairs.apply(*_exact(x, w))  # type: ignore[no-untyped-call]
+    return y.to(x.dtype)
+
+
 def full_fourier(x: Tensor, w: Tensor) -> Tensor:
     """`full` as a matrix product for each frequency."""
     y: Tensor = _Full.apply(*_exact(x, w))  # type: ignore[no-untyped-call]
     return y.to(x.dtype)
 
 
+Convolution = Callable[[Tensor, Tensor], Tensor]
+
+DEPTHWISE: dict[str, Convolution] = {
+    "direct": depthwise_direct,
+    "fourier": depthwise_fourier,
+    "pairs": depthwise_pairs,
+}
+SHARED: dict[str, Convolution] = {"direct": shared_direct, "depthwise": lambda x, w: depthwise(x, w[..., None])}
+FULL: dict[str, Convolution] = {"direct": full_direct, "fourier": full_fourier}
+"""The ways of each sort, by name; where B is odd there are no pairs."""
+
+
 class _Depthwise(torch.autograd.Function):
-    """x [K, B, T, D], w [K, L, D], L ≤ T."""
+    """x [K, B, T, D], w [K, L, D] or [K, L, 1], L ≤ T."""
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, w: Tensor) -> Tensor:
@@ -97,7 +122,7 @@ class _Depthwise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
         (g,) = gradients
-        x, w = ctx.saved_tensors  # type: ignore[attr-defined]
+        x, w, *_ = ctx.saved_tensors  # type: ignore[attr-defined]
         for_x, for_w = ctx.needs_input_grad  # type: ignore[attr-defined]
         points = _points(x, w)
         spectrum = _transform(g, points)
@@ -106,9 +131,80 @@ class _Depthwise(torch.autograd.Function):
             by_x = spectrum * _transform(w, points).conj().unsqueeze(1)
             grad_x = _back(by_x, points, x.shape[2])
         if for_w:
-            by_w = (spectrum * _transform(x, points).conj()).sum(1)
+            by_w = _for_weights((spectrum * _transform(x, points).conj()).sum(1), w)
             grad_w = _back(by_w, points, w.shape[1])
         return grad_x, grad_w
+
+
+def _for_weights(channels: Tensor, w: Tensor) -> Tensor:
+    """What belongs to the weights, from what belongs to each channel [..., D, *]."""
+    return channels if w.shape[-1] == channels.shape[-2] else channels.sum(-2, keepdim=True)
+
+
+class _Pairs(torch.autograd.Function):
+    """As `_Depthwise`, B even. Z = X_0 + i·X_1 gives Z·W = Y_0 + i·Y_1; and the real part of what Z̄·G stands for is
+    the sum of what X̄_0·G_0 and X̄_1·G_1 stand for. Spectra are [D, pairs, n]; a few pairs at a time stay in the cache.
+    """
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, w: Tensor) -> Tensor:
+        points, length = _points(x, w), x.shape[2]
+        spectra = torch.fft.fft(w.mT.contiguous(), points).unsqueeze(2)  # [K, D or 1, 1, n]
+        y = torch.empty_like(x, memory_format=torch.contiguous_format)
+        for member, rows, padded in _groups(x, spectra):
+            z = torch.fft.fft(_paired(x[member, rows], padded)).mul_(spectra[member])
+            _part(y[member, rows], torch.fft.ifft(z)[..., :length])
+        ctx.save_for_backward(x, w, spectra)
+        return y
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        if torch.is_grad_enabled():  # for the gradient of a gradient: made of operations that have one
+            both: tuple[Tensor | None, Tensor | None] = _Depthwise.backward(ctx, *gradients)
+            return both
+        (g,) = gradients
+        x, w, spectra = ctx.saved_tensors  # type: ignore[attr-defined]
+        for_x, for_w = ctx.needs_input_grad  # type: ignore[attr-defined]
+        length = x.shape[2]
+        turned = spectra.conj().resolve_conj()
+        grad_x = torch.empty_like(x, memory_format=torch.contiguous_format) if for_x else None
+        by_w = spectra.new_zeros(x.shape[0], x.shape[-1], spectra.shape[-1]) if for_w else None
+        for member, rows, padded in _groups(x, spectra):
+            spectrum = torch.fft.fft(_paired(g[member, rows], padded))
+            if by_w is not None:  # Z̄ is the inverse transform of z̄, but for the factor
+                z = torch.fft.ifft(_paired(x[member, rows], padded, turned=True), norm="forward")
+                by_w[member] += z.mul_(spectrum).sum(1)
+            if grad_x is not None:
+                _part(grad_x[member, rows], torch.fft.ifft(spectrum.mul_(turned[member]))[..., :length])
+        if by_w is None:
+            return grad_x, None
+        grad_w = torch.fft.ifft(_for_weights(by_w, w)).real[..., : w.shape[1]].mT.contiguous()
+        return grad_x, grad_w
+
+
+def _groups(x: Tensor, spectra: Tensor) -> Iterator[tuple[int, slice, Tensor]]:
+    """Members, of each a few pairs of texts after the other, and zeros [D, pairs, n] to work in."""
+    channels, points = x.shape[-1], spectra.shape[-1]
+    texts = min(x.shape[1], 2 * max(1, _GROUP // (channels * points)))
+    zeros = spectra.new_zeros(channels, texts // 2, points)
+    for member in range(x.shape[0]):
+        for start in range(0, x.shape[1], texts):
+            count = min(texts, x.shape[1] - start)
+            yield member, slice(start, start + count), zeros[:, : count // 2]
+
+
+def _paired(x: Tensor, padded: Tensor, *, turned: bool = False) -> Tensor:
+    """x [2·pairs, T, D] as complex numbers, or as their conjugates, in the first T of `padded` [D, pairs, n]."""
+    z = torch.complex(x[0::2], x[1::2].neg() if turned else x[1::2])
+    channels = z.flatten(0, 1).t().contiguous()  # torch is fast at turning matrices
+    padded[..., : x.shape[1]] = channels.view(len(channels), *z.shape[:2])
+    return padded
+
+
+def _part(y: Tensor, z: Tensor) -> None:
+    """Write complex z [D, pairs, T] to y [2·pairs, T, D]."""
+    texts = z.flatten(1).t().contiguous().view(*z.shape[1:], z.shape[0])
+    y[0::2], y[1::2] = texts.real, texts.imag
 
 
 class _Full(torch.autograd.Function):

@@ -19,8 +19,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ablate.kernels.choice import choose
+from ablate.kernels.chunked import chunked, segments
+
 CHUNK = 32
-"""Tokens in a chunk, a power of two."""
+"""Tokens in a chunk, a power of two, unless another was measured to be faster."""
+CHUNKS = {str(chunk): chunk for chunk in (16, 32, 64, 128)}
+"""Those that are measured."""
 
 
 def bidirectional(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -28,7 +33,7 @@ def bidirectional(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return q @ (k.mT @ v)
 
 
-def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chunk: int = CHUNK) -> Tensor:
+def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chunk: int | None = None) -> Tensor:
     """((QKᵀ) ∘ decay ∘ tril)·V in chunks: the state before each chunk, plus the masked square inside it.
 
     Args:
@@ -36,22 +41,24 @@ def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chu
         k: [..., T, d].
         v: [..., T, e].
         log_decay: g ≤ 0, [..., T, 1] (one for each head) or [..., T, d]; None for no decay.
-        chunk: Tokens in a chunk, a power of two; memory is linear in T for any.
+        chunk: Tokens in a chunk, a power of two; memory is linear in T for any. None for the fastest.
 
     Returns:
         [..., T, e].
     """
     length = q.shape[-2]
+    if chunk is None:
+        chunk = choose("causal", CHUNKS, str(CHUNK), q, length, q.shape[-1], v.shape[-1])
     chunk = _no_longer(chunk, length)
+    dtype = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)  # they differ under autocast
+    q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    if log_decay is None or (log_decay.shape[-1] == 1 and not log_decay.requires_grad):
+        return chunked(q, k, v, log_decay, chunk)
     pad = -length % chunk
     q, k, v = (_chunks(x, pad, chunk) for x in (q, k, v))
-    if log_decay is None:
-        y = q @ _before(k.mT @ v) + (q @ k.mT).tril() @ v
-    else:
-        # From the start of the chunk to each token, itself included; double, since weights are e^(small differences).
-        g = _chunks(log_decay, pad, chunk).double().cumsum(-2)
-        y = (_fading_by_head if g.shape[-1] == 1 else _fading_by_channel)(q, k, v, g)
-    return y.flatten(-3, -2)[..., :length, :]
+    # From the start of the chunk to each token, itself included; double, since weights are e^(small differences).
+    g = _chunks(log_decay, pad, chunk).double().cumsum(-2)
+    return _fading_by_channel(q, k, v, g).flatten(-3, -2)[..., :length, :]
 
 
 def kept(length: int, d: int, e: int, decay: Literal["none", "head", "channel"] = "none") -> int:
@@ -59,20 +66,13 @@ def kept(length: int, d: int, e: int, decay: Literal["none", "head", "channel"] 
 
     With decay `head` the decay is taken to have no gradient; with `channel`, to have one.
     """
+    if decay != "channel":
+        return length * (2 * d + e) + segments(length, _no_longer(CHUNK, length)) * d * e
     chunk = _no_longer(CHUNK, length)
-    tokens = padded(length)
+    tokens = length + -length % chunk
     inputs, states = tokens * (2 * d + e), tokens // chunk * d * e
-    if decay == "none":
-        return inputs + states + tokens * chunk
-    if decay == "head":
-        return inputs + states + tokens * (e + 2 * chunk + 2)
     scales = chunk.bit_length() - 1  # at each, half of q and k is faded, and its factors are kept too
     return inputs + 2 * states + tokens * (d * (2 + 2 * scales) + e + chunk // 2)
-
-
-def padded(length: int) -> int:
-    """Tokens when the last chunk is filled up."""
-    return length + -length % _no_longer(CHUNK, length)
 
 
 def normalised(
@@ -122,6 +122,49 @@ def normalised_from_logs(
     return normalised(log_q.exp(), k, v, is_causal=is_causal, log_decay=log_decay)
 
 
+def recur(
+    q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, log_decay: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """One more token of `causal`: y = q·S with S = e^g ∘ S + kᵀ·v.
+
+    Args:
+        q: [..., 1, d].
+        k: [..., 1, d].
+        v: [..., 1, e].
+        state: S after the tokens before, [..., d, e]; None if there are none.
+        log_decay: g, [..., 1, 1] or [..., 1, d]; None for no decay.
+
+    Returns:
+        [..., 1, e], and S.
+    """
+    added = k.mT @ v
+    if state is not None:
+        added = added + (state if log_decay is None else state * log_decay.exp().mT)
+    return q @ added, added
+
+
+def recur_normalised(
+    q: Tensor, k: Tensor, v: Tensor, state: tuple[Tensor, ...], *, logarithmic: bool
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """One more token of causal `normalised`, or of `normalised_from_logs` if q and k are logarithms.
+
+    Returns:
+        [..., 1, e], and what is to be kept: S with the sum of keys, and the largest logarithm so far.
+    """
+    decay: Tensor | None = None
+    kept: tuple[Tensor, ...] = ()
+    if logarithmic:
+        top = k.amax(-1, keepdim=True)
+        if state:
+            top = torch.maximum(top, state[1])
+            decay = state[1] - top
+        q, k, kept = (q - q.amax(-1, keepdim=True)).exp(), (k - top).exp(), (top,)
+    v = torch.cat([v, v.new_ones(1).expand(*v.shape[:-1], 1)], -1)
+    y, summed = recur(q, k, v, state[0] if state else None, decay)
+    total = y[..., -1:]
+    return y[..., :-1] / total.masked_fill(total == 0, 1.0), (summed, *kept)
+
+
 def _no_longer(chunk: int, length: int) -> int:
     """The chunk, or the smallest power of two that holds all tokens."""
     return min(chunk, 1 << (length - 1).bit_length())
@@ -137,28 +180,14 @@ def _exp(log_weights: Tensor, like: Tensor) -> Tensor:
     return log_weights.to(torch.promote_types(like.dtype, torch.float32)).exp().to(like.dtype)
 
 
-def _before(added: Tensor) -> Tensor:
-    """The state before each chunk from what each adds, [..., n, d, e] both."""
-    return F.pad(added.cumsum(-3)[..., :-1, :, :], (0, 0, 0, 0, 1, 0))
-
-
 def _before_fading(added: Tensor, kept: Tensor) -> Tensor:
-    """The same when each chunk keeps a part of the state, [..., n, d or 1, 1]: a recurrence over chunks."""
+    """The state before each chunk [..., n, d, e], from what each adds and which part each keeps, [..., n, d, 1]."""
     state = torch.zeros_like(added[..., 0, :, :])
     before = []
     for index in range(added.shape[-3]):
         before.append(state)
         state = state * kept[..., index, :, :] + added[..., index, :, :]
     return torch.stack(before, -3)
-
-
-def _fading_by_head(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
-    """One decay for all channels: the values and the output take it, and the square of weights in a chunk is made."""
-    last = g[..., -1:, :]
-    before = _before_fading(k.mT @ (v * _exp(last - g, v)), _exp(last, v))
-    future = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool, device=q.device).triu(1)
-    weights = _exp((g - g.mT).masked_fill(future, -math.inf), q)
-    return (q @ before) * _exp(g, v) + ((q @ k.mT) * weights) @ v
 
 
 def _fading_by_channel(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:

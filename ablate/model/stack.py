@@ -8,13 +8,12 @@ from __future__ import annotations
 import itertools
 import math
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.model.block import block_cost, build_block
 from ablate.model.norm import build_norm, norm_cost
 from ablate.model.positions import LearnedPositions, SinusoidalPositions
-from ablate.pack import Embedding, Linear, normal
+from ablate.pack import Embedding, Linear, dropout, normal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.mixer import MixerContext
 from ablate.spec.model import ModelSpec
@@ -45,17 +44,16 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(build_block(block, mixer_context) for block in spec.blocks)
         self.norm = build_norm(spec.final_norm, pack, spec.width, FINAL_EPS)
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        """Token ids [K, B, T] to [K, B, T, D], positions added."""
+    def embed(self, tokens: Tensor, first: int = 0) -> Tensor:
+        """Token ids [K, B, T], from place `first` on, to [K, B, T, D], positions added."""
         x: Tensor = self.embedding(tokens)
         if self.spec.embedding_scale == "sqrt_width":
             x = x * math.sqrt(self.spec.width)
-        return x if self.positions is None else self.positions(x)
+        return x if self.positions is None else self.positions(x, first)
 
     def mix(self, x: Tensor, padding: Tensor | None) -> Tensor:
         """[K, B, T, D] through dropout, blocks and norm."""
-        if self.spec.dropout > 0:
-            x = F.dropout(x, self.spec.dropout, self.training)
+        x = dropout(x, self.spec.dropout, self.training)
         for block in self.blocks:
             x = block(x, padding)
         y: Tensor = self.norm(x)

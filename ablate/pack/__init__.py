@@ -4,6 +4,7 @@ Every parameter is [K, ...] and every activation [K, B, T, D]; a single trial is
 written from these. Shapes: K pack, B batch, T tokens, D width.
 """
 
+from ablate.pack.dropout import dropout, member_streams
 from ablate.pack.initial import constant, identity, initialise, normal, orthogonal, zeros
 from ablate.pack.layers import Embedding, Gain, HeadGain, LayerNorm, Linear, RMSNorm
 from ablate.pack.packed import Packed
@@ -14,6 +15,7 @@ from ablate.pack.projection import (
     ProjectionSpec,
     ReparametrisedSpec,
 )
+from ablate.pack.stepping import State, Stepping, step
 from ablate.pack.unpacked import Unpacked
 
 __all__ = [
@@ -29,11 +31,16 @@ __all__ = [
     "ProjectionSpec",
     "RMSNorm",
     "ReparametrisedSpec",
+    "State",
+    "Stepping",
     "Unpacked",
     "constant",
+    "dropout",
     "identity",
     "initialise",
+    "member_streams",
     "normal",
     "orthogonal",
+    "step",
     "zeros",
 ]

@@ -40,6 +40,8 @@ class ProjectionSpec(Kinded):
 class DenseSpec(ProjectionSpec):
     """y = x·W + b, W trainable."""
 
+    value_fields = frozenset({"init"})
+
     kind: Literal["dense"] = "dense"
     init: Literal["normal", "orthogonal"] = "normal"
     """How W starts; `orthogonal` is what skipless blocks need."""
@@ -82,6 +84,8 @@ class IdentitySpec(ProjectionSpec):
 
 class ReparametrisedSpec(ProjectionSpec):
     """y = x·(α·W_init + β·ΔW): W_init fixed, ΔW trainable from 0."""
+
+    value_fields = frozenset({"init"})
 
     kind: Literal["reparametrised"] = "reparametrised"
     init: Literal["orthogonal", "identity"] = "orthogonal"

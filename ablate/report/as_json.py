@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ablate.report.study import StudyReport, VariantRow
 from ablate.stats import Interval, PairedDifference, sign_flip
 from ablate.stats.bounds import LEAST_PAIRS
-from ablate.store.records import StudySummary
 
 if TYPE_CHECKING:
     from ablate.report.claims import ClaimVerdict
+    from ablate.report.findings import Findings
 
 
 def study_json(report: StudyReport) -> dict[str, Any]:
@@ -22,10 +23,16 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         "question": report.record.question,
         "objective": {"metric": report.metric, "direction": report.direction, "margin": report.margin},
         "baseline": report.record.baseline,
+        "trivial_baselines": {
+            "best": report.trivial.name if report.trivial else None,
+            "metrics": report.record.trivial,
+        },
         "progress": {"planned": report.planned} | {state.value: count for state, count in report.progress.items()},
         "variants": [_variant(row, report) for row in report.variants],
         "claims": claims_json(report.claims),
         "answer": list(report.answer),
+        "match": {"equal": report.matching.equal, "path": report.matching.path, "axis": report.matching.axis},
+        "tune": None if report.tuning is None else {"grid": report.tuning.grid, "seeds": list(report.tuning.seeds)},
     }
 
 
@@ -41,24 +48,6 @@ def claims_json(claims: Iterable[ClaimVerdict]) -> list[dict[str, Any]]:
             "evidence": claim.evidence,
         }
         for claim in claims
-    ]
-
-
-def studies_json(summaries: Iterable[StudySummary]) -> list[dict[str, Any]]:
-    """The studies of a store as plain JSON data; what `ablate list --json` prints."""
-    return [
-        {
-            "study": summary.name,
-            "question": summary.question,
-            "variants": summary.variants,
-            "planned": summary.planned,
-            "finished": summary.finished,
-            "diverged": summary.diverged,
-            "failed": summary.failed,
-            "running": summary.running,
-            "updated_at": summary.updated_at.isoformat(),
-        }
-        for summary in summaries
     ]
 
 
@@ -85,6 +74,9 @@ def _variant(row: VariantRow, report: StudyReport) -> dict[str, Any]:
             "of": row.steps_to_baseline.of,
         },
         "relative_speed": row.relative_speed,
+        "spent_to_baseline": asdict(row.spent_to_baseline),
+        "budget": asdict(report.matching.of[row.name]) if row.name in report.matching.of else None,
+        "tuned": asdict(report.tuning.of[row.name]) if report.tuning is not None else None,
     }
 
 
@@ -115,3 +107,15 @@ def _sign_flip(difference: PairedDifference, report: StudyReport) -> dict[str, f
         return None
     flipped = sign_flip(difference.values, report.margin if report.direction == "minimize" else -report.margin)
     return {"p": flipped.p, "floor": flipped.floor}
+
+
+def designed_json(findings: Findings) -> dict[str, Any]:
+    """What only some designs give, as plain JSON data; null where a study has none of it."""
+    designed = {
+        "effects": findings.effects,
+        "importances": findings.importances,
+        "path": findings.path,
+        "front": findings.front,
+    }
+    plain = {name: None if found is None else asdict(found) for name, found in designed.items()}
+    return plain | {"slices": [asdict(found) for found in findings.slices]}

@@ -13,8 +13,7 @@ from ablate.errors import NotFoundError
 from ablate.report.numbers import decimals_for, fixed
 from ablate.report.runs import StudyReader, seed_schedule
 from ablate.report.study import read_study
-from ablate.report.table import plain_table
-from ablate.report.text import plain
+from ablate.report.text import plain, plain_table
 from ablate.stats import SeedSchedule
 from ablate.stats.calibrate import SIMULATED, Noise, Power, calibrate, pooled_noise
 from ablate.stats.simulate import Rate

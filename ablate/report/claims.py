@@ -19,8 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ablate.report.results import Results
 from ablate.report.runs import VariantRuns, seed_schedule
 from ablate.spec.claims import ClaimSpec, ComparisonClaim, NumberClaim, OrderClaim, TrendClaim, position
+from ablate.spec.quantities import COSTS, COUNTED
 from ablate.stats import Bounds, Direction, PairedDifference, SeedSchedule, bounds, sign_flip, summarise
 from ablate.stats.schedule import ERROR
 from ablate.stats.trend import slopes
@@ -85,44 +87,6 @@ _EXPECTATIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Results:
-    """What a study's trials say about its variants, to hold claims against."""
-
-    record: StudyRecord
-    runs: Mapping[str, VariantRuns]
-    schedule: SeedSchedule | None
-
-    def direction(self, claimed: Direction | None) -> Direction:
-        direction: Direction = claimed or self.record.objective["direction"]
-        return direction
-
-    def metric(self, claimed: str | None) -> str:
-        return claimed or str(self.record.objective["metric"])
-
-    def known_metrics(self) -> list[str]:
-        trials = [trial for run in self.runs.values() for trial in run.finished.values()]
-        return sorted({name for trial in trials for name in trial.metrics})
-
-    def values(self, name: str, metric: str) -> dict[int, float]:
-        """Seed to the metric of a variant's trials that finished with a number; empty for an unknown variant."""
-        found = self.runs[name].values(metric) if name in self.runs else {}
-        return {seed: value for seed, value in found.items() if math.isfinite(value)}
-
-    def diverged(self, name: str, metric: str) -> set[int]:
-        """Seeds at which a variant diverged, or finished with a metric that is no number."""
-        if name not in self.runs:
-            return set()
-        overflowed = {s for s, value in self.runs[name].values(metric).items() if not math.isfinite(value)}
-        return overflowed | set(self.runs[name].diverged)
-
-    def advantage(self, left: str, right: str, metric: str, direction: Direction) -> dict[int, float]:
-        """Seed to how much better the left variant is than the right one, over their common seeds."""
-        ours, theirs = self.values(left, metric), self.values(right, metric)
-        sign = 1.0 if direction == "maximize" else -1.0
-        return {seed: sign * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())}
-
-
 def judge_claims(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[ClaimVerdict, ...]:
     """The verdicts on the claims of a study's space, in their order.
 
@@ -130,7 +94,7 @@ def judge_claims(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[
         record: The study, its space among it.
         runs: Variant name to its trials.
     """
-    results = _Results(record, runs, seed_schedule(record))
+    results = Results(record, runs, seed_schedule(record))
     verdicts = []
     for plain in record.space.get("claims", ()):
         claim = ClaimSpec.parse(plain)
@@ -141,24 +105,26 @@ def judge_claims(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[
 
 
 @functools.singledispatch
-def _settle(claim: ClaimSpec, results: _Results) -> _Finding:
+def _settle(claim: ClaimSpec, results: Results) -> _Finding:
     raise NotImplementedError(type(claim))
 
 
 @_settle.register
-def _comparison(claim: ComparisonClaim, results: _Results) -> _Finding:
-    metric, direction = results.metric(claim.metric), results.direction(claim.direction)
+def _comparison(claim: ComparisonClaim, results: Results) -> _Finding:
+    metric = results.metric(claim.metric)
+    direction = results.direction(claim.direction, metric)
     expectation = _EXPECTATIONS[claim.expect]
     return _compare(claim.left, claim.right, metric, direction, claim.margin, expectation, results)
 
 
 @_settle.register
-def _order(claim: OrderClaim, results: _Results) -> _Finding:
+def _order(claim: OrderClaim, results: Results) -> _Finding:
     # All pairs must be supported, each at the full error rate; one that is refuted refutes, so these share it.
     pairs = list(zip(claim.order, claim.order[1:], strict=False))
     better = _EXPECTATIONS["better"]
     expectation = _Expectation(better.supported, better.refuted, better.edges, parts=len(pairs))
-    metric, direction = results.metric(claim.metric), results.direction(claim.direction)
+    metric = results.metric(claim.metric)
+    direction = results.direction(claim.direction, metric)
     found = [_compare(left, right, metric, direction, claim.margin, expectation, results) for left, right in pairs]
     evidence = {"metric": metric, "margin": claim.margin, "pairs": [finding.evidence for finding in found]}
     unsupported: tuple[ClaimWord, ...] = ("refuted", "undecided")
@@ -174,8 +140,9 @@ def _order(claim: OrderClaim, results: _Results) -> _Finding:
 
 
 @_settle.register
-def _trend(claim: TrendClaim, results: _Results) -> _Finding:
-    metric, direction = results.metric(claim.metric), results.direction(claim.direction)
+def _trend(claim: TrendClaim, results: Results) -> _Finding:
+    metric = results.metric(claim.metric)
+    direction = results.direction(claim.direction, metric)
     found = claim.sides({variant.name: variant.settings for variant in results.record.variants})
     sides = {at: names for setting, names in found.items() if (at := position(setting)) is not None}
     evidence: dict[str, Any] = {"metric": metric, "margin": claim.margin, "along": claim.along}
@@ -197,15 +164,14 @@ def _trend(claim: TrendClaim, results: _Results) -> _Finding:
 
 
 @_settle.register
-def _number(claim: NumberClaim, results: _Results) -> _Finding:
+def _number(claim: NumberClaim, results: Results) -> _Finding:
     name, quantity = claim.subject.variant, claim.subject.quantity
     evidence: dict[str, Any] = {"variant": name, "quantity": quantity, "expected": claim.expect}
     evidence |= {"tolerance": claim.tolerance}
-    counted = _counts(results, name)
-    if quantity in counted:
-        value = counted[quantity]
+    if quantity in COUNTED:
+        value = results.count(name, quantity)
         if value is None:
-            return _Finding("undecided", f"no trial of {name} has said its {quantity} yet", evidence)
+            return _Finding("undecided", results.unknown(quantity, [name]), evidence)
         off = value - claim.expect
         verdict: ClaimWord = "supported" if abs(off) <= claim.tolerance else "refuted"
         apart = "" if off == 0 else f", {abs(off):,.12g} {'more' if off > 0 else 'fewer'} than {claim.expect:,.12g}"
@@ -223,13 +189,6 @@ def _number(claim: NumberClaim, results: _Results) -> _Finding:
     return _found(off_by_seed, claim.tolerance, _EXPECTATIONS["equal"], results, quantity, words, evidence)
 
 
-def _counts(results: _Results, name: str) -> dict[str, float | None]:
-    """The counted quantities of a variant; None for those that no trial has told yet."""
-    parameters = [variant.parameters for variant in results.record.variants if variant.name == name]
-    flops = [trial.flops for trial in results.runs[name].finished.values()] if name in results.runs else []
-    return {"parameters": next(iter(parameters), None), "flops": next(iter(flops), None)}
-
-
 def _compare(
     left: str,
     right: str,
@@ -237,11 +196,13 @@ def _compare(
     direction: Direction,
     margin: float,
     expectation: _Expectation,
-    results: _Results,
+    results: Results,
 ) -> _Finding:
     evidence: dict[str, Any] = {"metric": metric, "margin": margin, "left": left, "right": right}
     if missing := [name for name in (left, right) if name not in results.runs]:
         return _Finding("undecided", f"the study has no variant {' and no '.join(missing)}", evidence)
+    if metric in COUNTED:
+        return _count(left, right, metric, direction, margin, expectation, results, evidence)
     worst = _by_divergence(left, right, metric, results)
     if worst is not None:
         bound, reason = worst
@@ -261,7 +222,29 @@ def _compare(
     return _found(advantage, margin, expectation, results, metric, words, evidence)
 
 
-def _by_divergence(left: str, right: str, metric: str, results: _Results) -> tuple[Bounds | None, str] | None:
+def _count(
+    left: str,
+    right: str,
+    metric: str,
+    direction: Direction,
+    margin: float,
+    expectation: _Expectation,
+    results: Results,
+    evidence: dict[str, Any],
+) -> _Finding:
+    """Compare what is counted: no seed has a say in it, so it is settled as soon as it is known."""
+    ours, theirs = results.count(left, metric), results.count(right, metric)
+    if ours is None or theirs is None:
+        missing = [name for name, found in ((left, ours), (right, theirs)) if found is None]
+        return _Finding("undecided", results.unknown(metric, missing), evidence)
+    advantage = theirs - ours if direction == "minimize" else ours - theirs
+    exact = Bounds(advantage, advantage, advantage, 1)
+    verdict: ClaimWord = "supported" if expectation.supported(exact, margin) else "refuted"
+    reason = f"{left} has {ours:,.12g} {metric}, {right} {theirs:,.12g} (margin {margin:g})"
+    return _Finding(verdict, reason, {**evidence, "found": {left: ours, right: theirs}})
+
+
+def _by_divergence(left: str, right: str, metric: str, results: Results) -> tuple[Bounds | None, str] | None:
     """What divergence says about a pair: bounds of the advantage and a reason; None if neither diverged.
 
     The bounds are None where it says nothing.
@@ -283,14 +266,14 @@ def _found(
     by_seed: Mapping[int, float],
     margin: float,
     expectation: _Expectation,
-    results: _Results,
+    results: Results,
     metric: str,
     words: Callable[[Bounds, bool], str],
     evidence: dict[str, Any],
 ) -> _Finding:
     """Hold an advantage, seed by seed, against an expectation. `words` writes bounds out, by the lower one or not."""
     values, schedule = list(by_seed.values()), results.schedule
-    if (known := results.known_metrics()) and metric not in known:
+    if (known := results.known_metrics()) and metric not in {*known, *COSTS}:
         return _Finding("undecided", f"no trial has a metric `{metric}`; there are: {', '.join(known)}", evidence)
     summary = summarise(values)
     evidence = evidence | _numbers(summary, list(by_seed))

@@ -186,9 +186,12 @@ def _is_file(name: str) -> bool:
     return name.endswith(_SPACE_SUFFIXES) or Path(name).is_file()
 
 
-def _side(name: str, store: Store) -> Side:
-    if _is_file(name):
-        return _space(name)
+def stored_side(name: str, store: Store) -> Side:
+    """What a store holds under `STUDY/VARIANT`, or under the beginning of a trial's key.
+
+    Raises:
+        NotFoundError: Nothing, or more than one thing; the message names the nearest.
+    """
     study, slash, variant = name.partition("/")
     if slash:
         return _variant(name, study, variant, store)
@@ -196,6 +199,10 @@ def _side(name: str, store: Store) -> Side:
     if name not in studies and re.fullmatch(r"[0-9a-f]+", name):
         return _trial(name, store)
     raise _unknown(name, studies, store)
+
+
+def _side(name: str, store: Store) -> Side:
+    return _space(name) if _is_file(name) else stored_side(name, store)
 
 
 def _space(name: str) -> Side:

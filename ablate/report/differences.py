@@ -39,10 +39,11 @@ def environment_differences(left: Iterable[Environment], right: Iterable[Environ
 
     A side whose own places differ has all its values in a list.
     """
-    return differences(_merged(left), _merged(right))
+    return differences(merged(left), merged(right))
 
 
-def _merged(environments: Iterable[Environment]) -> dict[str, Any]:
+def merged(environments: Iterable[Environment]) -> dict[str, Any]:
+    """Path to value of some places, the command left out; to a list of values where they differ."""
     values: dict[str, list[Any]] = {}
     for environment in environments:
         for path, value in leaves(asdict(environment)).items():

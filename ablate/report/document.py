@@ -1,131 +1,104 @@
-"""A written report as titled sections of paragraphs, items, tables, listings and pictures, whatever the format."""
+"""What a written report says, section by section, whatever the format."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ablate.report import sections
+from ablate.report.blocks import Block, Document, Grid, Items, Listing, Paragraph, Picture, Section
+from ablate.report.fairness import fairness_lines
 from ablate.report.findings import Findings
 from ablate.report.numbers import MISSING, fixed, percent, times
 from ablate.report.study import StudyReport, VariantRow
-from ablate.report.table import groups, legend, shared_decimals, steps_to_baseline
+from ablate.report.table import (
+    TRIVIAL,
+    axis_title,
+    groups,
+    legend,
+    shared_decimals,
+    steps_to_baseline,
+    tuned_cells,
+    tuned_titles,
+)
 from ablate.store.records import Environment, TrialState
 
 
-@dataclass(frozen=True, slots=True)
-class Paragraph:
-    """Sentences."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Items:
-    """Short texts, one below the other."""
-
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A table.
-
-    Attributes:
-        titles: One for each column.
-        groups: Rows of cells; groups are set apart from one another.
-        texts: Columns that hold text; all others hold numbers, which are set flush right.
-    """
-
-    titles: tuple[str, ...]
-    groups: tuple[tuple[tuple[str, ...], ...], ...]
-    texts: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Lines to be shown exactly as they are."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """The place of a figure of this name, with its caption."""
-
-    name: str
-    caption: str
-
-
-Block = Paragraph | Items | Grid | Listing | Picture
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of a report."""
-
-    title: str
-    blocks: tuple[Block, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A report as a person reads it from top to bottom."""
-
-    title: str
-    sections: tuple[Section, ...]
-
-
 def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
-    """The report of a study, with pictures after its table."""
+    """The report of a study: what answers its question first, what is looked up last; each picture in its section."""
     report = findings.report
-    sections = [
+    shown = {picture.name: picture for picture in pictures}
+    designed = [section for of in sections.OF_DESIGNS if (section := of(findings, shown)) is not None]
+    placed = {block for section in designed for block in section.blocks} | {shown.get("forest")}
+    parts = [
         Section("Answer", (Paragraph(" ".join(report.answer)),)),
-        Section("Ablation table", (_table(report), Paragraph(legend(report, "±")))),
+        Section("Ablation table", (ablation_table(report), Paragraph(legend(report, "±")))),
+        *_fairness(report),
     ]
-    if pictures:
-        sections.append(Section("Figures", tuple(pictures)))
+    if "forest" in shown:
+        parts.append(Section("Differences from the baseline", (shown["forest"],)))
+    parts += designed
+    if curves := tuple(picture for picture in pictures if picture not in placed):
+        parts.append(Section("Learning curves", curves))
     if report.claims:
-        sections.append(Section("Claims", (_claims(report),)))
-    sections.append(Section("Environment", (Items(tuple(_environments(findings))),)))
-    sections.append(Section("Cost", tuple(_cost(findings))))
-    sections.append(Section("How to reproduce", tuple(_reproduction(findings))))
-    return Document(report.record.question or report.record.name, tuple(sections))
+        parts.append(Section("Claims", (claims_table(report),)))
+    parts.append(Section("Environment", (Items(tuple(_environments(findings))),)))
+    parts.append(Section("Cost", tuple(_cost(findings))))
+    parts.append(Section("How to reproduce", tuple(_reproduction(findings))))
+    return Document(report.record.question or report.record.name, tuple(parts))
 
 
-def _table(report: StudyReport) -> Grid:
+def ablation_table(report: StudyReport) -> Grid:
+    """The table of a study, a row for each variant: baseline, then switch by switch, then the rest."""
     decimals = shared_decimals(report)
-    titles = ("variant", "parameters", "change", "seeds", report.metric, "difference", "verdict", "steps", "speed")
-    rows = tuple(tuple(_cells(row, report.metric, decimals) for row in group) for group in groups(report))
+    metrics = (report.metric, *([report.test_metric] if report.test_metric else []))
+    tuned, axis = tuned_titles(report), axis_title(report)
+    titles = ("variant", "parameters", "change", *tuned, "seeds", *metrics, "difference", "verdict", axis, "speed")
+    rows = tuple(tuple(_cells(row, report, metrics, decimals) for row in group) for group in groups(report))
+    if report.trivial:
+        without = {"variant": report.trivial.name, report.metric: fixed(report.trivial.value, decimals)}
+        rows += ((tuple({"verdict": TRIVIAL, **without}.get(title, MISSING) for title in titles),),)
     return Grid(titles, rows, frozenset({0, titles.index("verdict")}))
 
 
-def _cells(row: VariantRow, metric: str, decimals: int) -> tuple[str, ...]:
-    objective, difference = "diverged" if row.diverged else MISSING, MISSING
+def _no_mean(row: VariantRow) -> str:
+    return "diverged" if row.diverged else "pruned" if row.pruned else MISSING
+
+
+def _cells(row: VariantRow, report: StudyReport, metrics: Sequence[str], decimals: int) -> tuple[str, ...]:
+    means, difference = [_no_mean(row)] * len(metrics), MISSING
     # As in the table of a terminal, the seeds that survived stand for no mean when others diverged.
-    if not row.diverged and (found := row.metrics.get(metric)):
-        objective = fixed(found.mean, decimals) + _half_width(found.low, found.high, decimals)
+    for place, metric in enumerate(metrics):
+        if not row.diverged and (found := row.metrics.get(metric)):
+            means[place] = fixed(found.mean, decimals) + _half_width(found.low, found.high, decimals)
     if not row.diverged and (paired := row.difference):
         difference = fixed(paired.difference, decimals, sign=True) + _half_width(paired.low, paired.high, decimals)
     return (
         row.name,
         f"{row.parameters:,}",
         percent(row.parameter_change),
+        *tuned_cells(report, row),
         f"{len(row.finished)}/{len(row.planned)}",
-        objective,
+        *means,
         difference,
-        row.verdict.sentence if row.verdict else "baseline",
+        row.verdict.sentence if row.verdict else MISSING if row.pruned else "baseline",
         steps_to_baseline(row),
         times(row.relative_speed),
     )
+
+
+def _fairness(report: StudyReport) -> Iterator[Section]:
+    if lines := fairness_lines(report.tuning, report.matching, report.metric):
+        yield Section("Fair comparison", (Items(lines),))
 
 
 def _half_width(low: float | None, high: float | None, decimals: int) -> str:
     return "" if low is None or high is None else f" ± {fixed((high - low) / 2, decimals)}"
 
 
-def _claims(report: StudyReport) -> Grid:
+def claims_table(report: StudyReport) -> Grid:
+    """What became of the claims of a study, with their evidence."""
     rows = tuple(
         (
             claim.id,
@@ -157,9 +130,11 @@ def _short(value: Any) -> str:
 
 
 def _environments(findings: Findings) -> Iterator[str]:
+    places: dict[str, None] = {}  # those that differ in the command alone are one
     for environment in findings.environments:
         versions = ", ".join(f"{package} {version}" for package, version in environment.versions.items())
-        yield f"{environment.device}; host {environment.host}; {versions}{_commit(environment)}"
+        places[f"{environment.device}; host {environment.host}; {versions}{_commit(environment)}"] = None
+    yield from places
     yield f"data: {', '.join(fingerprint or 'unknown' for fingerprint in findings.data)} (content hash)"
 
 
@@ -170,7 +145,7 @@ def _commit(environment: Environment) -> str:
 
 
 def _cost(findings: Findings) -> Iterator[Block]:
-    cost, report = findings.cost, findings.report
+    cost, scouting, report = findings.cost, findings.scouting, findings.report
     others = [f"{n} {state.value}" for state, n in report.progress.items() if n and state is not TrialState.FINISHED]
     ended = ", ".join([f"{report.progress[TrialState.FINISHED]} of {report.planned} trials finished", *others])
     yield Paragraph(
@@ -178,6 +153,17 @@ def _cost(findings: Findings) -> Iterator[Block]:
         f"tokens and {cost.flops:.3g} FLOP, evaluation left out. Trials that another study of the same store had "
         "trained before are counted too."
     )
+    if grid := findings.full_grid:
+        yield Paragraph(
+            f"The full grid of these switches has {grid.combinations:,} combinations, those that make no model among "
+            f"them. At as many seeds for each it would be {grid.trials:,} trials; at the mean cost of a trial here, "
+            f"about {grid.seconds:,.0f} s and {grid.flops:.3g} FLOP, {grid.times:.1f} times as much as this study."
+        )
+    if scouting.trials:
+        yield Paragraph(
+            f"Besides, {scouting.trials} trials tuned or timed others: {scouting.seconds:,.0f} s of training, "
+            f"{scouting.tokens:.3g} tokens and {scouting.flops:.3g} FLOP."
+        )
     rows = tuple(
         (name, str(of.trials), f"{of.seconds:,.1f}", f"{of.tokens:.3g}", f"{of.flops:.3g}")
         for name, of in findings.cost_of.items()

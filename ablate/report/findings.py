@@ -5,10 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 from ablate.errors import NotFoundError
+from ablate.report.effects import StudyEffects, effects_of
+from ablate.report.fairness import scouts_of
+from ablate.report.importances import StudyImportances, importances_of
+from ablate.report.pareto import Front, front_of
+from ablate.report.path import RemovalPath, path_of
 from ablate.report.runs import StudyReader, VariantRuns, read_runs
+from ablate.report.slices import Slice, slices_of
 from ablate.report.study import StudyReport, read_study
 from ablate.store.records import Environment, TrialRecord
 
@@ -42,13 +49,33 @@ class TrainingCost:
 
 
 @dataclass(frozen=True, slots=True)
+class FullGrid:
+    """What training every combination of a study's switches would have taken.
+
+    Attributes:
+        combinations: Of settings, those that make no model among them.
+        trials: At as many seeds for each as the study's variants have on average.
+        seconds: At the mean cost of a trial that ended.
+        flops: Likewise.
+        times: Trials of the grid over trials of the study.
+    """
+
+    combinations: int
+    trials: int
+    seconds: float
+    flops: float
+    times: float
+
+
+@dataclass(frozen=True)
 class Findings:
-    """A study with its trials.
+    """A study with its trials; what only some designs give is worked out when it is asked for.
 
     Attributes:
         report: The study, compared and judged.
         runs: Variant name to its trials by seed.
-        cost: Of all trials that ended.
+        cost: Of all trials that ended, those apart that only tuned or timed others.
+        scouting: Of those.
         cost_of: Variant name to the cost of its own.
         environments: Where the trials ran, each once, in the order of the design.
         data: Fingerprints of the data that the trials saw.
@@ -57,9 +84,51 @@ class Findings:
     report: StudyReport
     runs: Mapping[str, VariantRuns]
     cost: TrainingCost
+    scouting: TrainingCost
     cost_of: Mapping[str, TrainingCost]
     environments: tuple[Environment, ...]
     data: tuple[str, ...]
+
+    @cached_property
+    def effects(self) -> StudyEffects | None:
+        """Main effects and interactions, where the switches are crossed."""
+        return effects_of(self.report.record, self.runs)
+
+    @cached_property
+    def importances(self) -> StudyImportances | None:
+        """How much each switch and axis explains, where they are crossed. Takes seconds."""
+        return importances_of(self.report.record, self.runs)
+
+    @cached_property
+    def path(self) -> RemovalPath | None:
+        """The path of `simplify`."""
+        return path_of(self.report.record, self.runs)
+
+    @cached_property
+    def front(self) -> Front | None:
+        """The objective against what it costs, where variants differ in cost."""
+        return front_of(self.report.record, self.runs)
+
+    @cached_property
+    def slices(self) -> tuple[Slice, ...]:
+        """The objective along each numeric axis."""
+        return slices_of(self.report.record, self.runs)
+
+    @property
+    def full_grid(self) -> FullGrid | None:
+        """What the full grid would have taken; None if the study is that, or turns a single switch."""
+        switches = self.report.record.space.get("switches", {})
+        combinations = math.prod(len(settings) for settings in switches.values())
+        if len(switches) < 2 or combinations <= len(self.report.variants):
+            return None
+        trials = round(combinations * self.report.planned / len(self.report.variants))
+        return FullGrid(
+            combinations=combinations,
+            trials=trials,
+            seconds=trials * self.cost.seconds / self.cost.trials,
+            flops=trials * self.cost.flops / self.cost.trials,
+            times=trials / self.report.planned,
+        )
 
 
 def read_findings(store: StudyReader, name: str) -> Findings:
@@ -70,8 +139,8 @@ def read_findings(store: StudyReader, name: str) -> Findings:
     """
     report = read_study(store, name)
     runs = read_runs(store, report.record, report.metric)
-    ended = {variant: [*run.finished.values(), *run.diverged.values()] for variant, run in runs.items()}
-    trials = [trial for found in ended.values() for trial in found]
+    ended = {variant: _ended({variant: run}) for variant, run in runs.items()}
+    trials = _ended(runs)
     if not trials:
         raise NotFoundError(
             f"study {name!r} has no results to report yet",
@@ -87,7 +156,16 @@ def read_findings(store: StudyReader, name: str) -> Findings:
         report=report,
         runs=runs,
         cost=TrainingCost.of(trials),
+        scouting=TrainingCost.of(_ended(read_runs(store, scouts_of(report.record), report.metric))),
         cost_of={variant: TrainingCost.of(found) for variant, found in ended.items()},
         environments=tuple(environments),
         data=tuple(sorted({trial.data_fingerprint for trial in trials})),
     )
+
+
+def _ended(runs: Mapping[str, VariantRuns]) -> list[TrialRecord]:
+    return [
+        trial
+        for run in runs.values()
+        for trial in (*run.finished.values(), *run.diverged.values(), *run.pruned.values())
+    ]

@@ -38,12 +38,14 @@ class VariantRuns:
         states: Planned seed to the state of its trial.
         finished: Trials that finished with a finite objective.
         diverged: Trials that diverged, or finished with an objective that is no number.
+        pruned: Trials that their design ended early: no results.
         curves: Planned seed to its curve, empty without one.
     """
 
     states: dict[int, TrialState]
     finished: dict[int, TrialRecord]
     diverged: dict[int, TrialRecord]
+    pruned: dict[int, TrialRecord]
     curves: dict[int, Curve]
 
     def values(self, metric: str) -> dict[int, float]:
@@ -55,7 +57,7 @@ def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str,
     """Variant name to its trials; `metric` is the objective's."""
     keys = [planned.key for planned in record.planned]
     trials, curves = store.trials(keys), store.curves(keys)
-    runs = {variant.name: VariantRuns({}, {}, {}, {}) for variant in record.variants}
+    runs = {variant.name: VariantRuns({}, {}, {}, {}, {}) for variant in record.variants}
     for planned in record.planned:
         run, trial = runs[planned.variant], trials.get(planned.key)
         state = TrialState.WAITING if trial is None else trial.state
@@ -67,6 +69,8 @@ def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str,
             run.finished[planned.seed] = trial
         if trial is not None and state is TrialState.DIVERGED:
             run.diverged[planned.seed] = trial
+        if trial is not None and state is TrialState.PRUNED:
+            run.pruned[planned.seed] = trial
         run.curves[planned.seed] = curves.get(planned.key, ())
     return runs
 

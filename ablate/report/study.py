@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ablate.report.answer import answer_sentences
+from ablate.report.fairness import Matching, Tuning, read_matching, read_tuning
 from ablate.report.runs import Curve, StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.report.trivial import TrivialBaseline, best_trivial, warning
 from ablate.stats import (
     Direction,
     Interval,
@@ -37,7 +39,7 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class StepsToBaseline:
-    """Steps until a variant's validation loss reached the final one of the baseline, seed by seed.
+    """Steps (or tokens, seconds, FLOP) until a validation loss reached the final one of the baseline, seed by seed.
 
     Attributes:
         mean: Mean over the seeds; None unless every seed reached it, since leaving out the slow ones would flatter.
@@ -66,9 +68,11 @@ class VariantRow:
         states: Planned seed to the state of its trial.
         metrics: Final metric to its mean over the finished seeds, with a 95 % interval.
         diverged: The trials that diverged.
-        difference: Objective of the variant minus that of the baseline, paired by seed; None for the baseline.
-        verdict: None for the baseline.
+        difference: Objective of the variant minus that of the baseline, paired by seed; None for the baseline, or if a
+            trial was pruned.
+        verdict: None for the baseline, or if a trial was pruned.
         steps_to_baseline: How soon the validation loss got where the baseline ended.
+        spent_to_baseline: The same on the axis of what the study matches (`Matching.axis`), rather than in steps.
         relative_speed: Tokens a second over those of the baseline, mean over the paired seeds; None without a pair.
     """
 
@@ -85,7 +89,16 @@ class VariantRow:
     difference: PairedDifference | None
     verdict: Verdict | None
     steps_to_baseline: StepsToBaseline
+    spent_to_baseline: StepsToBaseline
     relative_speed: float | None
+
+    @property
+    def pruned(self) -> bool:
+        """Whether a trial of it was ended early; then it has no mean, no difference and no verdict.
+
+        Its other seeds survived because they did better, so that their mean would flatter it.
+        """
+        return TrialState.PRUNED in self.states.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +116,9 @@ class StudyReport:
         schedule: How the study adds seeds; None if their number is fixed.
         together: Names of the variants whose verdicts hold together (`ablate.stats.family`).
         claims: What became of the claims of its space, in their order.
+        matching: What all variants have as much of.
+        tuning: What was tuned for each variant; None if nothing was.
+        trivial: The best trivial baseline of its task; None if there is none.
     """
 
     record: StudyRecord
@@ -115,6 +131,16 @@ class StudyReport:
     schedule: SeedSchedule | None
     together: frozenset[str]
     claims: tuple[ClaimVerdict, ...]
+    matching: Matching
+    tuning: Tuning | None
+    trivial: TrivialBaseline | None
+
+    @property
+    def test_metric(self) -> str | None:
+        """The objective's metric on the test, which no verdict reads; None if nothing was tested."""
+        name = self.metric.replace("val_", "test_", 1)
+        tested = name != self.metric and any(name in row.metrics for row in self.variants)
+        return name if tested else None
 
     @property
     def baseline(self) -> VariantRow:
@@ -135,6 +161,7 @@ class _Question:
     direction: Direction
     margin: float
     schedule: SeedSchedule | None
+    axis: str
 
 
 def read_study(store: StudyReader, name: str) -> StudyReport:
@@ -148,7 +175,8 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     margin = float(record.objective["margin"])
     runs = read_runs(store, record, metric)
     baseline = next(variant for variant in record.variants if variant.name == record.baseline)
-    question = _Question(metric, direction, margin, seed_schedule(record))
+    matching = read_matching(record, runs)
+    question = _Question(metric, direction, margin, seed_schedule(record), matching.axis)
     rows = tuple(
         _row(variant, baseline, runs[variant.name], runs[baseline.name], question) for variant in record.variants
     )
@@ -162,11 +190,26 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         together,
         metric,
         margin,
-        complete=not any(progress[state] for state in (TrialState.WAITING, TrialState.RUNNING, TrialState.FAILED)),
+        complete=all(run.states for run in runs.values())
+        and not any(progress[state] for state in (TrialState.WAITING, TrialState.RUNNING, TrialState.FAILED)),
         scheduled=question.schedule is not None,
     )
+    trivial = best_trivial(record.trivial, metric, direction)
+    reached = next(row for row in rows if row.name == baseline.name).metrics.get(metric)
     return StudyReport(
-        record, metric, direction, margin, rows, progress, answer, question.schedule, together, _claims(record, runs)
+        record=record,
+        metric=metric,
+        direction=direction,
+        margin=margin,
+        variants=rows,
+        progress=progress,
+        answer=answer + warning(trivial, reached.mean if reached else None, direction),
+        schedule=question.schedule,
+        together=together,
+        claims=_claims(record, runs),
+        matching=matching,
+        tuning=read_tuning(store, record),
+        trivial=trivial,
     )
 
 
@@ -178,7 +221,7 @@ def _row(
     question: _Question,
 ) -> VariantRow:
     difference, verdict = None, None
-    if variant.name != baseline.name:
+    if variant.name != baseline.name and not runs.pruned:
         values, baseline_values = runs.values(question.metric), baseline_runs.values(question.metric)
         difference = paired_difference(values, baseline_values)
         verdict = judge(
@@ -200,14 +243,15 @@ def _row(
         planned=tuple(runs.states),
         finished=tuple(sorted(runs.finished)),
         states=runs.states,
-        metrics=_metrics(runs),
+        metrics={} if runs.pruned else _metrics(runs),
         diverged=tuple(
             Divergence(seed, runs.diverged[seed].stopped_at, runs.diverged[seed].reason)
             for seed in sorted(runs.diverged)
         ),
         difference=difference,
         verdict=verdict,
-        steps_to_baseline=_steps_to_baseline(runs, baseline_runs),
+        steps_to_baseline=_to_baseline(runs, baseline_runs, "step"),
+        spent_to_baseline=_to_baseline(runs, baseline_runs, "step" if question.axis == "steps" else question.axis),
         relative_speed=_relative_speed(runs.finished, baseline_runs.finished),
     )
 
@@ -231,30 +275,35 @@ def _interval(values: list[float]) -> Interval:
     return Interval(None, None, None, len(values))  # a side metric may overflow; the objective's is never here then
 
 
-def _steps_to_baseline(runs: VariantRuns, baseline_runs: VariantRuns) -> StepsToBaseline:
+def _to_baseline(runs: VariantRuns, baseline_runs: VariantRuns, axis: str) -> StepsToBaseline:
     reached = []
     compared = 0
     for seed in baseline_runs.finished:
         # The target is read off the curve, not the final metrics, so that like is compared with like.
-        evaluated = _evaluated(baseline_runs.curves[seed])
+        evaluated = _evaluated(baseline_runs.curves[seed], axis)
         if not evaluated or seed not in runs.finished.keys() | runs.diverged.keys():
             continue
         compared += 1
-        step = first_step_at(runs.curves[seed], evaluated[-1][1])
-        if step is not None and seed in runs.finished:
-            reached.append(step)
+        where = first_step_at(runs.curves[seed], evaluated[-1][1], axis)
+        if where is not None and seed in runs.finished:
+            reached.append(where)
     mean = math.fsum(reached) / compared if reached and len(reached) == compared else None
     return StepsToBaseline(mean, len(reached), compared)
 
 
-def first_step_at(curve: Curve, target: float) -> float | None:
+def first_step_at(curve: Curve, target: float, axis: str = "step") -> float | None:
     """The first step at which the validation loss is at or below `target`, on straight lines between its points.
+
+    Args:
+        curve: A learning curve.
+        target: A validation loss.
+        axis: `step`, or `tokens`, `seconds` or `flops` in its place.
 
     Returns:
         A step, in general not whole; None if the curve stays above the target.
     """
-    before: tuple[int, float] | None = None
-    for step, loss in _evaluated(curve):
+    before: tuple[float, float] | None = None
+    for step, loss in _evaluated(curve, axis):
         if loss <= target:
             if before is None:
                 return float(step)
@@ -264,10 +313,12 @@ def first_step_at(curve: Curve, target: float) -> float | None:
     return None
 
 
-def _evaluated(curve: Curve) -> list[tuple[int, float]]:
-    """Step and validation loss of the points that have a finite one."""
+def _evaluated(curve: Curve, axis: str) -> list[tuple[float, float]]:
+    """Place on the axis and validation loss of the points that have a finite one."""
     return [
-        (point.step, point.val_loss) for point in curve if point.val_loss is not None and math.isfinite(point.val_loss)
+        (getattr(point, axis), point.val_loss)
+        for point in curve
+        if point.val_loss is not None and math.isfinite(point.val_loss)
     ]
 
 

@@ -1,29 +1,29 @@
-"""The ablation table and the list of studies, drawn with rich: colour on a terminal, plain text in a pipe."""
+"""The ablation table, drawn with rich: colour on a terminal, plain text in a pipe."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from io import StringIO
 from typing import Self
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ablate.report.claim_lines import print_claims
+from ablate.report.fairness import fairness_lines
 from ablate.report.numbers import MISSING, count, decimals_for, fixed, percent, times
 from ablate.report.study import StudyReport, VariantRow
-from ablate.report.text import plain
-from ablate.store.records import StudySummary, TrialState
+from ablate.report.text import NARROW, counted, joined, plain, plain_table
+from ablate.store.records import TrialState
 
 WIDE = 120
 """Columns from which names, parameter counts and headings are written out."""
-NARROW = 90
-"""Columns below which intervals go on a line of their own."""
 LONG_NAME = 16
 """Characters beyond which a name is broken after its equals sign, unless the table is wide."""
+TRIVIAL = "trivial baseline"
+"""What stands in place of a verdict for a rule that learns nothing."""
 COLOURS = {"needed": "red", "not needed": "green", "undecided": "yellow", "diverged": "magenta"}
 
 
@@ -35,6 +35,8 @@ def print_study(report: StudyReport, console: Console) -> None:
     console.print(study_table(report, console))
     console.print()
     console.print(plain(legend(report, _plus_minus(console)), "dim"))
+    for line in fairness_lines(report.tuning, report.matching, report.metric):
+        console.print(plain(line, "yellow" if line.startswith("*") else "dim"))
     console.print()
     for sentence in report.answer:
         console.print(plain(sentence, "bold"))
@@ -54,41 +56,28 @@ def study_table(report: StudyReport, console: Console) -> Table:
     """The table of a study, laid out for the width of `console`: baseline, then switch by switch, then the rest."""
     layout = _Layout.of(report, console)
     rows = [[(row, layout.name(row)) for row in group] for group in groups(report)]
-    longest = max(len(line) for group in rows for _, name in group for line in name.plain.splitlines())
+    names = [*(name.plain for group in rows for _, name in group), report.trivial.name if report.trivial else ""]
+    longest = max(len(line) for name in names for line in name.splitlines())
     table = plain_table(gap=1 if console.width < NARROW else 2)
     # Only the verdict shrinks when room is scarce: rich would cut numbers, or names in the middle of a word.
     table.add_column(plain("variant"), overflow="fold", width=min(longest, console.width // 4))
-    for title in ("parameters" if layout.wide else "params", report.metric, "difference"):
+    tested = [report.test_metric] if report.test_metric else []
+    tuned = tuned_titles(report)
+    titles = ["parameters" if layout.wide else "params", *tuned, report.metric, *tested, "difference"]
+    for title in titles:
         table.add_column(plain(title), justify="right", no_wrap=True)
     table.add_column(plain("verdict"), overflow="fold")
-    table.add_column(plain("steps"), justify="right", no_wrap=True)
+    table.add_column(plain(axis_title(report)), justify="right", no_wrap=True)
     table.add_column(plain("speed"), justify="right", no_wrap=True)
     for group in rows:
         for row, name in group:
-            table.add_row(name, *layout.cells(row))
+            table.add_row(name, *layout.cells(row, [plain(cell) for cell in tuned_cells(report, row)]))
         table.add_section()
-    return table
-
-
-def studies_table(summaries: Sequence[StudySummary], console: Console) -> Table:
-    """The studies of a store, one line each; what `ablate list` prints."""
-    table = plain_table(1 if console.width < NARROW else 2)
-    table.add_column(plain("study"), overflow="fold", min_width=12)
-    table.add_column(plain("question"), overflow="fold")
-    for title in ("variants", "finished"):
-        table.add_column(plain(title), justify="right", no_wrap=True)
-    table.add_column(plain("besides"), no_wrap=True)
-    table.add_column(plain("updated"), no_wrap=True)
-    for summary in summaries:
-        besides = _counted({"running": summary.running, "diverged": summary.diverged, "failed": summary.failed}.items())
-        table.add_row(
-            plain(summary.name, "bold"),
-            plain(summary.question),
-            plain(str(summary.variants)),
-            plain(f"{summary.finished}/{summary.planned}"),
-            _lines(map(plain, besides)),
-            plain(f"{summary.updated_at:%Y-%m-%d %H:%M}", "dim"),
-        )
+    if report.trivial:
+        value = fixed(report.trivial.value, layout.decimals)
+        before, after = [MISSING] * (1 + len(tuned)), [MISSING] * (len(tested) + 1)
+        cells = (report.trivial.name, *before, value, *after, TRIVIAL, MISSING, MISSING)
+        table.add_row(*(plain(cell, "dim") for cell in cells))
     return table
 
 
@@ -97,6 +86,7 @@ class _Layout:
     """How the cells of one table are written."""
 
     metric: str
+    test_metric: str | None
     decimals: int
     plus_minus: str
     wide: bool
@@ -105,7 +95,7 @@ class _Layout:
     @classmethod
     def of(cls, report: StudyReport, console: Console) -> Self:
         wide, stacked = console.width >= WIDE, console.width < NARROW
-        return cls(report.metric, shared_decimals(report), _plus_minus(console), wide, stacked)
+        return cls(report.metric, report.test_metric, shared_decimals(report), _plus_minus(console), wide, stacked)
 
     def name(self, row: VariantRow) -> Text:
         switch, equals, setting = row.name.partition("=")
@@ -113,12 +103,13 @@ class _Layout:
         lines = [plain(switch + equals), plain(setting)] if broken else [plain(row.name)]
         if any(state not in (TrialState.FINISHED, TrialState.DIVERGED) for state in row.states.values()):
             lines.append(plain(f"{len(row.finished)} of {len(row.planned)} seeds", "dim"))
-        return _lines(lines)
+        return joined(lines)
 
-    def cells(self, row: VariantRow) -> list[Text]:
+    def cells(self, row: VariantRow, tuned: Iterable[Text]) -> list[Text]:
         return [
             self._parameters(row),
-            self._objective(row),
+            *tuned,
+            *(self._mean(row, name) for name in (self.metric, self.test_metric) if name),
             self._difference(row),
             _verdict(row),
             plain(steps_to_baseline(row)),
@@ -131,12 +122,14 @@ class _Layout:
         if row.parameter_change is None or change == "0%":
             return parameters
         changed = plain(change, "dim")
-        return Text(" ").join([parameters, changed]) if self.wide else _lines([parameters, changed])
+        return Text(" ").join([parameters, changed]) if self.wide else joined([parameters, changed])
 
-    def _objective(self, row: VariantRow) -> Text:
+    def _mean(self, row: VariantRow, metric: str) -> Text:
         if row.diverged:  # the mean of the seeds that survived would flatter the variant
             return plain("diverged", COLOURS["diverged"])
-        interval = row.metrics.get(self.metric)
+        if row.pruned:
+            return plain("pruned", "dim")
+        interval = row.metrics.get(metric)
         if interval is None:
             return plain(MISSING)
         return self._with_interval(fixed(interval.mean, self.decimals), interval.low, interval.high)
@@ -154,39 +147,50 @@ class _Layout:
         return (Text("\n") if self.stacked else Text(" ")).join([plain(shown), interval])
 
 
-def _lines(lines: Iterable[Text]) -> Text:
-    return Text("\n").join(lines)
-
-
-def plain_table(gap: int) -> Table:
-    """An empty table with a rule below its headings and `gap` blanks between columns."""
-    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0), header_style="bold")
-
-
 def _plus_minus(console: Console) -> str:
     return "+/-" if console.options.ascii_only else "±"
 
 
 def _progress(report: StudyReport) -> str:
     ended = f"{report.progress[TrialState.FINISHED]} of {report.planned} trials finished"
-    others = _counted((state.value, n) for state, n in report.progress.items() if state is not TrialState.FINISHED)
+    others = counted((state.value, n) for state, n in report.progress.items() if state is not TrialState.FINISHED)
     return ", ".join([ended, *others])
-
-
-def _counted(counts: Iterable[tuple[str, int]]) -> list[str]:
-    return [f"{n} {what}" for what, n in counts if n]
 
 
 def legend(report: StudyReport, plus_minus: str) -> str:
     """How to read the table, in a few sentences."""
     better = "lower" if report.direction == "minimize" else "higher"
+    tested = f"{report.test_metric} was measured once, at the end; no verdict reads it. " if report.test_metric else ""
     looks = f" (over all looks, from {report.schedule.start} to {report.schedule.max} seeds)" if report.schedule else ""
+    axis = axis_title(report)
+    reached = f"{axis[0].upper()}{axis[1:]}: until the baseline's final validation loss"
     return (
         f"{plus_minus} 95 % interval over seeds. Differences are paired by seed ({better} {report.metric} is better); "
-        f"verdicts use one-sided 95 % bounds{looks} and the margin {report.margin:g}. Steps: until the baseline's "
-        "final validation loss; `2 of 3` means that only 2 of 3 seeds got there. Speed: tokens/s relative to the "
-        "baseline."
+        f"verdicts use one-sided 95 % bounds{looks} and the margin {report.margin:g}. {tested}{reached}; `2 of 3` "
+        "means that only 2 of 3 seeds got there. Speed: tokens/s relative to the baseline."
     )
+
+
+def axis_title(report: StudyReport) -> str:
+    """What the column counts that says when a variant got where the baseline ended."""
+    return "FLOP" if report.matching.axis == "flops" else report.matching.axis
+
+
+def tuned_titles(report: StudyReport) -> list[str]:
+    """Titles of the columns of tuned values: the last part of their paths, or more where that is not enough."""
+    paths = list(report.tuning.grid) if report.tuning is not None else []
+    ends = [path.rpartition(".")[2] for path in paths]
+    return [end if ends.count(end) == 1 else path for path, end in zip(paths, ends, strict=True)]
+
+
+def tuned_cells(report: StudyReport, row: VariantRow) -> list[str]:
+    """The values that were chosen for a variant; those at an edge of their grid have an asterisk."""
+    if report.tuning is None:
+        return []
+    tuned = report.tuning.of[row.name]
+    if tuned.values is None:
+        return [MISSING] * len(report.tuning.grid)
+    return [f"{value}{'*' if path in tuned.edges else ''}" for path, value in tuned.values.items()]
 
 
 def shared_decimals(report: StudyReport) -> int:
@@ -220,6 +224,8 @@ def groups(report: StudyReport) -> list[list[VariantRow]]:
 
 
 def _verdict(row: VariantRow) -> Text:
+    if row.pruned:
+        return plain(MISSING)
     if row.verdict is None:
         return plain("baseline" if not row.diverged else f"{len(row.diverged)} diverged", "dim")
     sentence = plain(row.verdict.sentence)
@@ -228,10 +234,10 @@ def _verdict(row: VariantRow) -> Text:
 
 
 def steps_to_baseline(row: VariantRow) -> str:
-    """The cell that says after how many steps a variant got where the baseline ended."""
-    steps = row.steps_to_baseline
+    """The cell that says after how many steps (tokens, seconds, FLOP) a variant got where the baseline ended."""
+    steps = row.spent_to_baseline
     if not steps.of:
         return MISSING
     if steps.mean is not None:
-        return f"{steps.mean:.0f}"
+        return f"{steps.mean:.0f}" if 10 <= steps.mean < 1e6 else f"{steps.mean:.3g}"
     return f"{steps.reached} of {steps.of}" if steps.reached else "never"

@@ -9,8 +9,8 @@ from ablate.report.findings import Findings
 from ablate.report.formats import Place, find_format
 
 
-def render_report(findings: Findings, format_name: str) -> str:
-    """A report as text, with its figures only if the format holds them itself.
+def render_report(findings: Findings, format_name: str) -> str | bytes:
+    """A report as text, or bytes if its format is binary; with its figures only if the format holds them itself.
 
     Raises:
         AblateError: There is no such format.
@@ -45,7 +45,8 @@ def write_report(findings: Findings, format_name: str, folder: Path) -> list[Pat
             for kind in format_.figures:
                 written[folder / f"{study}_{picture.name}.{kind}"] = save(figure, kind)
     report = folder / f"{study}.{format_.suffix}"
-    written = {report: format_.render(findings, place).encode()} | written
+    rendered = format_.render(findings, place)
+    written = {report: rendered.encode() if isinstance(rendered, str) else rendered} | written
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, content in written.items():

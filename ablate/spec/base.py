@@ -40,7 +40,12 @@ _EXACT = 2**53  # below it every integral float is one integer
 class Spec(BaseModel):
     """A frozen value that refuses unknown keys; every field has a description."""
 
+    __slots__ = ("_form",)  # the canonical form, once it was asked for from above: specs share the specs below them
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    value_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields that decide values alone, initial ones or those of the optimiser, and nothing of the graph."""
 
     @model_validator(mode="before")
     @classmethod
@@ -53,21 +58,25 @@ class Spec(BaseModel):
 
     def canonical(self) -> Any:
         """Plain JSON that two equal specs share: defaults left out, `kind` kept."""
-        return {name: _plain(value, lambda spec: spec.canonical()) for name, value in self._written()}
+        return {name: _plain(value, _canonical_below) for name, value in self._written()}
+
+    def structure(self) -> Any:
+        """Plain JSON that two specs share whose graphs differ in values alone: all but the fields in `value_fields`."""
+        names = (name for name in type(self).model_fields if name not in self.value_fields)
+        return {name: _plain(getattr(self, name), lambda spec: spec.structure()) for name in names}
 
     def editable(self) -> dict[str, Any]:
-        """Plain JSON to set paths in, which can be validated again.
+        """Plain JSON to set paths in, which can be validated again; specs below stay as they are.
 
-        As `canonical`, but a member of a family is written even where it is the default, so that a path into it finds
-        its `kind`.
+        As `canonical`, but a member of a family is kept even where it is the default, so that a path into it finds its
+        `kind`. `assign` opens, in the same way, the specs that its path leads into.
         """
-        return {name: _plain(value, lambda spec: spec.editable()) for name, value in self._written(keep=Kinded)}
+        return {name: _plain(value, lambda spec: spec) for name, value in self._written(keep=Kinded)}
 
     def _written(self, keep: type[Spec] | tuple[()] = ()) -> Iterator[tuple[str, Any]]:
-        defaults = _defaults(type(self))
-        for name in type(self).model_fields:
+        for name, optional, default in _fields(type(self)):
             value = getattr(self, name)
-            at_default = name in defaults and value == defaults[name]
+            at_default = optional and value == default
             if name == "kind" or not at_default or isinstance(value, keep):
                 yield name, value
 
@@ -81,18 +90,19 @@ class Spec(BaseModel):
 
 
 @functools.cache
-def _defaults(spec: type[Spec]) -> dict[str, Any]:
+def _fields(spec: type[Spec]) -> list[tuple[str, bool, Any]]:
+    """Each field with whether it may be left out, and what it then is."""
     # Pydantic would copy every default at every call, and every hash asks for all of them.
-    return {
-        name: field.get_default(call_default_factory=True)
+    return [
+        (name, not field.is_required(), None if field.is_required() else field.get_default(call_default_factory=True))
         for name, field in spec.model_fields.items()
-        if not field.is_required()
-    }
+    ]
 
 
 def _unknown_keys(spec: type[Spec], value: Mapping[Any, Any]) -> Iterator[InitErrorDetails]:
     # Pydantic would refuse unknown keys too, but without the nearest known one.
-    for key in (str(key) for key in value if key not in spec.model_fields):
+    known = spec.model_fields
+    for key in (str(key) for key in value if key not in known):
         near = difflib.get_close_matches(key, spec.model_fields, n=1)
         remedy = f"Did you mean `{near[0]}`?" if near else f"Known keys: {', '.join(spec.model_fields)}."
         error = PydanticCustomError("unknown_key", "there is no key `{key}` here", {"key": key, "remedy": remedy})
@@ -101,10 +111,10 @@ def _unknown_keys(spec: type[Spec], value: Mapping[Any, Any]) -> Iterator[InitEr
 
 def _booleans_for_numbers(spec: type[Spec], value: Mapping[Any, Any]) -> Iterator[InitErrorDetails]:
     # Pydantic, like Python, takes true for 1.
-    for name, field in spec.model_fields.items():
-        if isinstance(value.get(name), bool) and _is_number(field.annotation):
+    for name, item in value.items():
+        if isinstance(item, bool) and name in spec.model_fields and _is_number(spec.model_fields[name].annotation):
             error = PydanticCustomError("boolean", "a number is expected here")
-            yield InitErrorDetails(type=error, loc=(name,), input=value[name])
+            yield InitErrorDetails(type=error, loc=(name,), input=item)
 
 
 def _is_number(annotation: Any) -> bool:
@@ -131,6 +141,15 @@ def _plain(value: Any, form: Callable[[Spec], Any]) -> Any:
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
         return int(value)
     return value
+
+
+def _canonical_below(spec: Spec) -> Any:
+    try:
+        return spec._form  # type: ignore[attr-defined]
+    except AttributeError:
+        form = spec.canonical()
+        object.__setattr__(spec, "_form", form)
+        return form
 
 
 def refusal(

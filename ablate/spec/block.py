@@ -6,7 +6,7 @@ Symbols of "Simplifying Transformer Blocks" (arXiv:2311.01906): alpha are gains 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -23,6 +23,10 @@ class GainSpec(Spec):
     """Whether the optimiser moves it (without weight decay)."""
     depth_scaling: Literal["none", "inverse_sqrt"] = "none"
     """`inverse_sqrt`: the initial value is divided by √depth, the rule of arXiv:2311.01906 for β_FF."""
+
+    def structure(self) -> Any:
+        """As any spec; where a trainable gain starts is a value, a fixed one is part of the graph."""
+        return {"trainable": True} if self.trainable else super().structure()
 
     def initial(self, depth: int) -> float:
         """The value at the start of training, in a model of `depth` blocks."""

@@ -17,13 +17,10 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from ablate.spec.base import Spec, Spelling, below, refusal
+from ablate.spec.quantities import COSTS, COUNTED
 
 Points = Mapping[str, Mapping[str, str]]
 """Name of a variant that the design trains to its settings."""
-
-EXACT = ("parameters", "flops")
-"""Quantities that are counted: the same for every seed, known without an interval."""
-
 
 _MOST_LISTED = 20
 
@@ -106,9 +103,10 @@ class _MarginClaim(ClaimSpec):
     """A claim about a metric, with the margin that makes it one that can be settled."""
 
     metric: str | None = None
-    """Name of a metric of the task; the objective's unless given."""
+    """Name of a metric of the task, or a figure of cost: `parameters`, `flops`, `activation_bytes`, `seconds`,
+    `tokens_per_second`; the objective's metric unless given."""
     direction: Literal["minimize", "maximize"] | None = None
-    """Which way the metric is better; the objective's unless given."""
+    """Which way the metric is better; the objective's unless given. Of a figure of cost it is known."""
     margin: float
     """How large a difference matters, above 0."""
 
@@ -129,9 +127,10 @@ class _MarginClaim(ClaimSpec):
     def check(self, metric: str, metrics: Set[str]) -> None:
         """See `ClaimSpec.check`."""
         super().check(metric, metrics)
-        if self.metric is not None and self.metric not in metrics:
-            raise _unknown(("metric",), self.metric, "the task gives no metric of this name", metrics)
-        if self.metric not in (None, metric) and self.direction is None:
+        if self.metric is not None and self.metric not in {*metrics, *COSTS}:
+            rule = "the task gives no metric of this name"
+            raise _unknown(("metric",), self.metric, rule, {*metrics, *COSTS})
+        if self.metric not in {None, metric, *COSTS} and self.direction is None:
             raise refusal(
                 ("metric",),
                 self.metric,
@@ -259,7 +258,8 @@ class SubjectSpec(Spec):
     variant: str
     """Name of a variant."""
     quantity: str
-    """`parameters` (trainable), `flops` (arithmetic of training one trial), or a metric of the task."""
+    """`parameters` (trainable), `flops` (arithmetic of training one trial), `activation_bytes` (what one sequence keeps
+    for the backward pass), `seconds` or `tokens_per_second` (of training), or a metric of the task."""
 
 
 class NumberClaim(ClaimSpec):
@@ -284,16 +284,16 @@ class NumberClaim(ClaimSpec):
     def check(self, metric: str, metrics: Set[str]) -> None:
         """See `ClaimSpec.check`."""
         super().check(metric, metrics)
-        known = {*EXACT, *metrics}
+        known = {*COSTS, *metrics}
         if self.subject.quantity not in known:
-            rule = "this is no quantity that is counted, and no metric of the task"
+            rule = "this is no figure of cost, and no metric of the task"
             raise _unknown(("subject", "quantity"), self.subject.quantity, rule, known)
-        if self.subject.quantity not in EXACT and self.tolerance == 0:
+        if self.subject.quantity not in COUNTED and self.tolerance == 0:
             raise refusal(
                 ("tolerance",),
                 self.tolerance,
                 f"`{self.subject.quantity}` is measured, and no measurement can show a number exactly",
-                f"Write a `tolerance` above 0, or a quantity that is counted ({', '.join(EXACT)}).",
+                f"Write a `tolerance` above 0, or a quantity that is counted ({', '.join(COUNTED)}).",
             )
 
 

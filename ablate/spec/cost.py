@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, fields
+
+BYTES = 4
+"""Of a number in single precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +30,27 @@ class Cost:
     activations: int = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+        return Cost(*map(operator.add, self._counts, other._counts))
 
     def __mul__(self, times: int) -> Cost:
-        return Cost(*(getattr(self, f.name) * times for f in fields(self)))
+        return Cost(*(count * times for count in self._counts))
+
+    @property
+    def _counts(self) -> tuple[int, ...]:
+        return _counts(self)
 
     @property
     def flops(self) -> int:
         """All arithmetic of the forward pass, every operation counted as one."""
         return self.multiplications + self.additions + self.divisions + self.exponentiations
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes kept for the backward pass, in single precision."""
+        return BYTES * self.activations
+
+
+_counts = operator.attrgetter(*(field.name for field in fields(Cost)))
 
 
 def linear_cost(tokens: int, inputs: int, outputs: int, *, bias: bool = False) -> Cost:

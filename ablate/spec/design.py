@@ -28,11 +28,15 @@ class Point:
         name: Unique in the study.
         settings: A setting for every switch.
         values: Spec paths and the values that they get after the switches have applied; most designs set none.
+        tuned: The same, of what was tuned for this point.
+        scouts: Whether it is trained only to tune or to time a point of the design, with seeds of its own.
     """
 
     name: str
     settings: Mapping[str, str]
     values: Mapping[str, JsonValue] = field(default_factory=dict)
+    tuned: Mapping[str, JsonValue] = field(default_factory=dict)
+    scouts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +101,37 @@ class Design(ABC):
         """What a person should know of the design before it runs, a line each: for example aliased effects."""
         return ()
 
+    def waiting(self) -> list[Proposal]:
+        """Proposals that are known to follow once others have ended, for an estimate of what is to come."""
+        return []
+
     @abstractmethod
     def ask(self) -> list[Proposal]:
         """Trials that can start now, in order, each proposed once. Empty: wait for results, or the design is done."""
 
     @abstractmethod
     def tell(self, point: Point, seed: int, value: float | None) -> None:
-        """The objective of a trial; None if it diverged or failed."""
+        """The objective of a trial; None if it diverged, failed or was pruned."""
+
+    @property
+    def prunes(self) -> bool:
+        """Whether `watch` may end a trial early."""
+        return False
+
+    def watch(self, point: Point, seed: int, reached: float, loss: float) -> bool:
+        """Hear a validation loss of a trial that runs, or that ran before; whether it is to end now.
+
+        Args:
+            point: What is trained.
+            seed: Of the trial.
+            reached: Share of its steps that the trial has done, 0 to 1.
+            loss: Its validation loss there.
+        """
+        return False
+
+    def timed(self, point: Point, seed: int, tokens_per_second: float) -> None:
+        """Hear, before it is told, how fast a trial that finished was trained."""
+        return
 
 
 class SeedsSpec(Spec):
@@ -129,6 +157,10 @@ class DesignSpec(Kinded):
     seeds: Annotated[int, Field(ge=1, le=1000)] | SeedsSpec = 3
     """Trials of each variant, with the seeds 0, 1, 2 ...; or `{start: 3, max: 20}`, which gives further seeds to the
     comparisons that are still undecided."""
+
+    def paths(self) -> tuple[str, ...]:
+        """Spec paths that the points of this design set, besides those of the switches."""
+        return ()
 
     def fixed_seeds(self) -> int:
         """The number of seeds, for a design that gives every point the same.

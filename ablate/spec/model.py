@@ -224,10 +224,11 @@ class ModelSpec(Spec):
         So is `block`, but that it stays beside them where a decoder is made of it.
         """
         plain = super().canonical()
+        plain_block = plain["block"]
         runs: list[list[Any]] = []
         for _, same in itertools.groupby(self.blocks, key=id):  # layers without an exception share one spec
             block, *others = same
-            layer = block.canonical()
+            layer = plain_block if block is self.block else block.canonical()
             if runs and runs[-1][1] == layer:
                 runs[-1][0] += 1 + len(others)
             else:
@@ -236,6 +237,19 @@ class ModelSpec(Spec):
             plain.pop(name, None)
         plain["layers"] = runs
         return plain
+
+    def structure(self) -> Any:
+        """As any spec, layer by layer."""
+        plain = super().structure()
+        for name in ("depth", "exceptions", "pattern", *(() if self.decoder is not None else ("block",))):
+            del plain[name]
+        plain["layers"] = [block.structure() for block in self.blocks]
+        return plain
+
+    @property
+    def fusable(self) -> bool:
+        """Whether trials of this model can be members of one pack: every mixer keeps the pack axis apart."""
+        return all(mixer.pack_aware for _, mixer, _, _ in self._mixers())
 
     @property
     def _a_family(self) -> str:

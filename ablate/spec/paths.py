@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Mapping
 from typing import Any
+
+from ablate.spec.base import Spec
 
 
 class PathError(ValueError):
@@ -18,7 +21,8 @@ class PathError(ValueError):
 def assign(plain: dict[str, Any], path: str, value: Any) -> None:
     """Set `path` in nested mappings to `value`, in place; nothing is merged, mappings on the way are made.
 
-    A bare kind name on the way (`value: identity`) counts as `{kind: identity}`.
+    A spec on the way is opened into a mapping, and those beside it stay: they need no second validation. A bare kind
+    name on the way (`value: identity`) counts as `{kind: identity}`.
 
     Raises:
         PathError: The path is empty or leads through a value that is no mapping.
@@ -33,6 +37,8 @@ def assign(plain: dict[str, Any], path: str, value: Any) -> None:
             below = here[name] = {}
         elif isinstance(below, str):
             below = here[name] = {"kind": below}
+        elif isinstance(below, Spec):
+            below = here[name] = below.editable()
         elif not isinstance(below, dict):
             reached = ".".join(parents[: depth + 1])
             raise PathError(f"`{reached}` is {below!r} and has no fields", f"Set `{reached}` as a whole.")
@@ -59,6 +65,11 @@ def leaves(plain: Mapping[str, Any]) -> dict[str, Any]:
         else:
             found[key] = value
     return found
+
+
+def value_at(plain: Mapping[str, Any], path: str) -> Any:
+    """The value at a path of nested mappings, which must exist."""
+    return functools.reduce(lambda here, name: here[name], path.split("."), plain)
 
 
 def overlaps(left: str, right: str) -> bool:

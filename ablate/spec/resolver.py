@@ -53,9 +53,10 @@ class Resolver:
             if all(line["loc"][:1] in (("model",), ("task",)) for line in error.errors(include_url=False)):
                 self._errors[model_and_task] = error  # whatever the training
             raise
-        return VariantSpec.model_validate(
-            {root: self._roots.setdefault(key, getattr(spec, root)) for root, key in keys.items()}
-        )
+        shared = {root: self._roots.setdefault(key, getattr(spec, root)) for root, key in keys.items()}
+        if all(shared[root] is getattr(spec, root) for root in ROOTS):
+            return spec
+        return VariantSpec.model_validate(shared)
 
     def reason(self, settings: Mapping[str, str], error: ValidationError) -> str:
         """Why `resolve` refused settings; as `SpaceSpec.reason`, asked once for settings that are to blame together."""

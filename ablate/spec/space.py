@@ -18,12 +18,14 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from ablate.spec.base import Spec, Spelling, below, refusal
+from ablate.spec.base import ShortFor, Spec, Spelling, below, refusal
 from ablate.spec.claims import ClaimField, check_claims
 from ablate.spec.design import BASELINE, DesignContext, DesignField, Point, PointCost
+from ablate.spec.fairness import MatchSpec, TuneSpec, check_fairness, full_path
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import expand_setting
 from ablate.spec.paths import PathError, assign, overlaps
+from ablate.spec.resources import ResourcesSpec
 from ablate.spec.sentences import Loc, describe, sentence, where
 from ablate.spec.task import TaskField
 from ablate.spec.training import TrainingSpec
@@ -86,6 +88,15 @@ class SpaceSpec(Spec):
     """What is compared."""
     claims: tuple[ClaimField, ...] = ()
     """What is believed; each claim gets a verdict."""
+    resources: ResourcesSpec = ResourcesSpec()
+    """What a trial gets on a cluster; it changes no result."""
+    tune: TuneSpec | None = Field(default=None, exclude_if=lambda tune: tune is None)
+    """Values that each variant is tried with, and takes the best of, before it is compared; paths to lists of values,
+    and `seeds`, how many choose."""
+    match: Annotated[MatchSpec, ShortFor("equal")] = Field(
+        default=MatchSpec(), exclude_if=lambda match: match == MatchSpec()
+    )
+    """What all variants have as much of as the baseline: `steps`, `tokens`, `seconds`, `flops` or `parameters`."""
 
     _text: str = PrivateAttr(default="")
 
@@ -107,7 +118,7 @@ class SpaceSpec(Spec):
                 )
             for setting, paths in settings.items():
                 for path in paths:
-                    root = _full_path(path).split(".")[0]
+                    root = full_path(path).split(".")[0]
                     if root not in ROOTS:
                         near = difflib.get_close_matches(root, (*ROOTS, "block"), n=1)
                         raise refusal(
@@ -123,12 +134,20 @@ class SpaceSpec(Spec):
         for name, settings in self.variants.items():
             self._check_variant(name, settings)
         self._check_baseline()
+        if self.objective.metric.startswith("test_"):
+            raise refusal(
+                ("objective", "metric"),
+                self.objective.metric,
+                "a test is read once, at the end: what is chosen by looking at it is no longer tested by it",
+                f"Name `val_{self.objective.metric.removeprefix('test_')}`; the test is shown beside it.",
+            )
         if self.objective.metric not in self.task.metric_names:
             known = dict.fromkeys(sorted(self.task.metric_names))
             rule = f"the task {self.task.kind_name()} gives no metric of this name"
             raise _unknown(("objective", "metric"), rule, self.objective.metric, known)
         for switch, setting in self.single_settings():
             self._check_setting(switch, setting)
+        check_fairness(self.tune, self.match, self._taken(), self._error_with)
         self._check_claims()
         return self
 
@@ -165,7 +184,7 @@ class SpaceSpec(Spec):
         for switch, options in self.switches.items():
             if switch in settings:
                 for written in options[settings[switch]]:
-                    if overlaps(_full_path(written), path):
+                    if overlaps(full_path(written), path):
                         found = (switch, settings[switch], written)
         return found
 
@@ -174,7 +193,7 @@ class SpaceSpec(Spec):
         return tuple(
             switch
             for switch, options in self.switches.items()
-            if any(overlaps(_full_path(path), root) for setting in options.values() for path in setting)
+            if any(overlaps(full_path(path), root) for setting in options.values() for path in setting)
         )
 
     def culprits(self, settings: Mapping[str, str]) -> dict[str, str]:
@@ -205,13 +224,13 @@ class SpaceSpec(Spec):
 
     def _with(self, chosen: Mapping[str, str], values: Mapping[str, JsonValue] = {}) -> VariantSpec:
         """The variant that these settings and values alone give; switches left out set nothing."""
-        plain: dict[str, Any] = {root: getattr(self, root).editable() for root in ROOTS}
+        plain: dict[str, Any] = {root: getattr(self, root) for root in ROOTS}
         settings = [options[chosen[switch]] for switch, options in self.switches.items() if switch in chosen]
         for path, value in (item for assignments in (*settings, values) for item in assignments.items()):
             try:
-                assign(plain, _full_path(path), value)
+                assign(plain, full_path(path), value)
             except PathError as error:
-                loc = tuple(_full_path(path).split("."))
+                loc = tuple(full_path(path).split("."))
                 raise refusal(loc, {}, str(error), error.remedy, kind="no_path") from None
         return VariantSpec.model_validate(plain)
 
@@ -261,6 +280,22 @@ class SpaceSpec(Spec):
             cost=cost,
         )
 
+    def _taken(self) -> Iterator[tuple[str, str]]:
+        """Every path that a switch or the design sets, with who does."""
+        for switch, options in self.switches.items():
+            for path in (path for setting in options.values() for path in setting):
+                yield path, f"the switch `{switch}`"
+        for path in self.design.paths():
+            yield path, f"the {self.design.kind_name()} design"
+
+    def _error_with(self, values: Mapping[str, JsonValue]) -> ValidationError | None:
+        """Why the baseline makes no model with these values; None if it makes one."""
+        try:
+            self.resolve({}, values)
+        except ValidationError as error:
+            return error
+        return None
+
     def _check_claims(self) -> None:
         if not self.claims:
             return
@@ -297,18 +332,14 @@ class SpaceSpec(Spec):
             path, problem = ".".join(str(part) for part in where(line)), sentence(line)
             switch, setting, written = self.setter_of(settings, path) or (*turned, "")
             loc: Loc = ("switches", switch, setting, *([written] if written else ()))
-            if written and f"{path}.".startswith(f"{_full_path(written)}."):
-                loc += where(line)[len(_full_path(written).split(".")) :]
+            if written and f"{path}.".startswith(f"{full_path(written)}."):
+                loc += where(line)[len(full_path(written).split(".")) :]
             else:
                 problem = f"`{path}`: {problem}"
             details.append(
                 InitErrorDetails(type=PydanticCustomError("told", "{text}", {"text": problem}), loc=loc, input={})
             )
         return ValidationError.from_exception_data("spec", details)
-
-
-def _full_path(path: str) -> str:
-    return f"model.{path}" if path == "block" or path.startswith("block.") else path
 
 
 def _unknown(loc: tuple[str, ...], rule: str, name: str, known: Mapping[str, Any]) -> ValidationError:

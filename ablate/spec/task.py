@@ -90,6 +90,8 @@ class Task(ABC):
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
         """One training batch on the CPU, a pure function of (spec, fingerprint, seed, step, batch_size).
 
+        All seeds have the same shapes at one step, so that they can share a pack.
+
         Returns:
             Tensors with leading axis B, among them `inputs` [B, T] (int64).
         """
@@ -97,6 +99,13 @@ class Task(ABC):
     @abstractmethod
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """The validation batches, the same for every trial: the tensors of `train_batch`, and what `measure` needs."""
+
+    def test_batches(self, batch_size: int) -> Iterator[Batch]:
+        """The batches of a test that is read once, after the last step: as `validation_batches`; none without one.
+
+        Its metrics are called `test_...`. No decision reads them: objectives, designs and seeds see validation alone.
+        """
+        return iter(())
 
     def outputs(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
         """What the model gives for a batch with leading axes [K, B]; a task of several inputs says how they go in."""
@@ -119,8 +128,18 @@ class Task(ABC):
     def tokens_per_batch(self, batch_size: int) -> int:
         """Training tokens in a batch, for the token axis of curves."""
 
+    def input_lengths(self) -> tuple[int, ...]:
+        """Tokens in an input of a training batch with its padding, each length as frequent as any other.
+
+        The arithmetic of training is counted over these. The context, unless a task sorts its inputs by length.
+        """
+        return (self.shape.context,)
+
     def final_metrics(self, model: torch.nn.Module, device: torch.device) -> dict[str, list[float]]:
-        """Metrics that are too dear for every evaluation: measured once, after the last step, of every member."""
+        """Metrics that are too dear for every evaluation: measured once, after the last step, of every member.
+
+        Their names begin with `val_`, or with `test_` where they are of the test.
+        """
         return {}
 
     def codec(self) -> Codec | None:

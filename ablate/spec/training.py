@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -52,6 +52,8 @@ class ScheduleSpec(Spec):
 
 class TrainingSpec(Spec):
     """Steps, batches, optimiser, schedule, precision and how often the validation loss is measured."""
+
+    value_fields: ClassVar[frozenset[str]] = frozenset({"optimizer", "schedule", "save_weights"})
 
     steps: int = Field(ge=1)
     """Optimiser steps."""

@@ -1,9 +1,14 @@
 """The store: studies, variants, trials and curves in SQLite or PostgreSQL. The only place that opens a database."""
 
-from ablate.store.leases import Lease
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ablate.late import late
 from ablate.store.records import (
     CurvePoint,
     Environment,
+    Mark,
     PlannedTrial,
     StudyDraft,
     StudyRecord,
@@ -12,13 +17,19 @@ from ablate.store.records import (
     TrialRecord,
     TrialState,
     VariantRecord,
+    WorkerRecord,
 )
-from ablate.store.store import Store, open_store
+from ablate.store.summaries import list_studies
+
+if TYPE_CHECKING:
+    from ablate.store.leases import Lease
+    from ablate.store.store import Store, open_store
 
 __all__ = [
     "CurvePoint",
     "Environment",
     "Lease",
+    "Mark",
     "PlannedTrial",
     "Store",
     "StudyDraft",
@@ -28,5 +39,13 @@ __all__ = [
     "TrialRecord",
     "TrialState",
     "VariantRecord",
+    "WorkerRecord",
+    "list_studies",
     "open_store",
 ]
+
+# Looked up late: SQLAlchemy takes longer to import than a list of studies takes to read.
+__getattr__ = late(
+    __name__,
+    {"Lease": "ablate.store.leases", "Store": "ablate.store.store", "open_store": "ablate.store.store"},
+)

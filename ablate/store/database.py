@@ -83,8 +83,11 @@ class Database:
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self, alone: Table | None = None) -> Iterator[Connection]:
         """A transaction that happens whole or not at all.
+
+        Args:
+            alone: A table that nobody else may write meanwhile. (SQLite has one writer at a time anyway.)
 
         Raises:
             StoreError: The database refuses.
@@ -92,6 +95,8 @@ class Database:
         with failures_told(self.where), self._engine.connect() as connection:
             connection.execution_options(writes=True, preserve_rowcount=True)
             with connection.begin():
+                if alone is not None and connection.dialect.name == "postgresql":
+                    connection.execute(text(f"LOCK TABLE {alone.name} IN SHARE ROW EXCLUSIVE MODE"))
                 yield connection
 
     def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:

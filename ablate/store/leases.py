@@ -1,4 +1,7 @@
-"""`Lease`: the right to run a study. One driver holds it, on any database, and a dead driver loses it at once."""
+"""`Lease`: the right to run a study. One driver holds it, on any database, and a dead driver loses it at once.
+
+The trials that a driver runs are held by the same lease: they carry its token, and are free when it is gone.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,12 @@ from types import TracebackType
 from typing import Any, Self
 
 import psutil
-from sqlalchemy import Connection, Row, func, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, Row, func, select, type_coerce
 
 from ablate.errors import StudyBusyError
 from ablate.store.database import Database
-from ablate.store.tables import UtcDateTime, leases
+from ablate.store.records import TrialState
+from ablate.store.tables import UtcDateTime, leases, trials
 
 # A holder on another machine that gave no sign of life for so long is taken for dead.
 PATIENCE = timedelta(seconds=60)
@@ -24,14 +28,18 @@ _CLOCK_SLACK = 2.0
 class Lease:
     """Context manager: holds the lease of a study while the body runs.
 
+    Attributes:
+        study: Its name.
+        token: What the trials that its holder runs are marked with.
+
     Raises:
         StudyBusyError: On entering, if a living driver holds it.
     """
 
     def __init__(self, database: Database, study: str) -> None:
         self.study = study
+        self.token = uuid.uuid4().hex
         self._database = database
-        self._token = uuid.uuid4().hex
 
     def __enter__(self) -> Self:
         with self._database.writing() as connection:
@@ -43,7 +51,7 @@ class Lease:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._database.writing() as connection:
-            connection.execute(leases.delete().where(leases.c.study == self.study, leases.c.token == self._token))
+            connection.execute(leases.delete().where(leases.c.study == self.study, leases.c.token == self.token))
 
     def renew(self) -> None:
         """Give a sign of life. The driver calls it at least every 20 seconds.
@@ -54,8 +62,8 @@ class Lease:
         with self._database.writing() as connection:
             renewed = connection.execute(
                 leases.update()
-                .where(leases.c.study == self.study, leases.c.token == self._token)
-                .values(heartbeat=_now(connection))
+                .where(leases.c.study == self.study, leases.c.token == self.token)
+                .values(heartbeat=clock(connection))
             )
             if not renewed.rowcount:
                 raise self._busy(connection)
@@ -63,10 +71,10 @@ class Lease:
     def _take(self, connection: Connection) -> bool:
         """Put our row where there is none, or in the place of a dead driver's."""
         process = psutil.Process()
-        now = _now(connection)
+        now = clock(connection)
         ours = {
             "study": self.study,
-            "token": self._token,
+            "token": self.token,
             "host": platform.node(),
             "pid": process.pid,
             "process_started": process.create_time(),
@@ -77,7 +85,7 @@ class Lease:
         if fresh.rowcount:
             return True
         holder = self._holder(connection)
-        if holder is None or not _abandoned(holder, now):
+        if holder is None or not abandoned(holder, now):
             return False
         # Only if it is still the same dead driver's: of several that got here, one succeeds.
         taken = connection.execute(
@@ -102,14 +110,35 @@ class Lease:
         )
 
 
-def _now(connection: Connection) -> datetime:
+def drop_abandoned(connection: Connection) -> int:
+    """Remove the leases of dead drivers, and so free their trials.
+
+    Returns:
+        How many there were.
+    """
+    now = clock(connection)
+    dead = [row.token for row in connection.execute(select(leases)) if abandoned(row, now)]
+    if dead:
+        connection.execute(leases.delete().where(leases.c.token.in_(dead)))
+    return len(dead)
+
+
+def free(driver: ColumnElement[str]) -> ColumnElement[bool]:
+    """Of the row of a trial: that no living driver but this one runs it; a failed or pruned one is run by nobody."""
+    held = select(leases.c.token)
+    over = trials.c.state.in_((TrialState.FAILED, TrialState.PRUNED))
+    return over | (trials.c.driver == driver) | trials.c.driver.not_in(held)
+
+
+def clock(connection: Connection) -> datetime:
     """The database's clock: those of several machines need not agree."""
     now = connection.execute(select(type_coerce(func.now(), UtcDateTime))).scalar_one()
     assert now.tzinfo is UTC
     return now
 
 
-def _abandoned(holder: Row[Any], now: datetime) -> bool:
+def abandoned(holder: Row[Any], now: datetime) -> bool:
+    """Whether the driver of a row of `leases` is dead, or has given no sign of life for too long."""
     if now - holder.heartbeat > PATIENCE:
         return True
     if holder.host != platform.node():

@@ -1,6 +1,6 @@
 """Frozen records: what goes into the store and what comes out. Plain data, no SQL, no torch.
 
-A trial's life: planned in a study (`PlannedTrial`), `running`, then `finished`, `diverged` or `failed`.
+A trial's life: planned in a study (`PlannedTrial`), `running`, then `finished`, `diverged`, `pruned` or `failed`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,22 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+FIRST_SCOUT_SEED = 1000
+"""Trials of this seed and above only say how others shall be trained; as in `ablate.spec.seeds`."""
+
 
 class TrialState(StrEnum):
-    """Where a trial stands. `waiting` trials are planned by a study but have no row of their own yet."""
+    """Where a trial stands.
+
+    `waiting` trials are planned by a study but have no row of their own yet; a `pruned` one was ended early, because
+    its design saw that it would not be among the best.
+    """
 
     WAITING = "waiting"
     RUNNING = "running"
     FINISHED = "finished"
     DIVERGED = "diverged"
+    PRUNED = "pruned"
     FAILED = "failed"
 
 
@@ -31,6 +39,7 @@ class VariantRecord:
         settings: Switch name to setting name.
         spec: The full spec as plain JSON: keys `model`, `task`, `training`.
         parameters: Trainable parameters of the model.
+        activation_bytes: What one sequence keeps for the backward pass; None if an older version wrote the variant.
     """
 
     name: str
@@ -38,6 +47,7 @@ class VariantRecord:
     settings: dict[str, str]
     spec: dict[str, Any]
     parameters: int
+    activation_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,11 @@ class PlannedTrial:
     variant: str
     seed: int
 
+    @property
+    def scouts(self) -> bool:
+        """Whether it only says how others shall be trained (`ablate.spec.seeds`), and is never compared."""
+        return self.seed >= FIRST_SCOUT_SEED
+
 
 @dataclass(frozen=True, slots=True)
 class StudyDraft:
@@ -64,6 +79,7 @@ class StudyDraft:
         text: The space file as the user wrote it (empty if it came from Python).
         objective: Keys `metric`, `direction` (`minimize` or `maximize`), `margin` (in units of the metric).
         baseline: Name of the variant that all others are compared with.
+        trivial: What is reached without learning, on the data of the baseline: name to metrics, all finite numbers.
     """
 
     name: str
@@ -73,11 +89,19 @@ class StudyDraft:
     text: str
     objective: dict[str, Any]
     baseline: str
+    trivial: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class StudyRecord:
-    """A study with its variants (in the order of the design) and the trials it planned."""
+    """A study with its variants (in the order of the design) and the trials it planned.
+
+    Attributes:
+        variants: What is compared.
+        planned: Its trials.
+        scout_variants: What is trained only to tune or time others.
+        scout_trials: The trials of those.
+    """
 
     id: int
     name: str
@@ -91,6 +115,9 @@ class StudyRecord:
     updated_at: datetime
     variants: tuple[VariantRecord, ...]
     planned: tuple[PlannedTrial, ...]
+    trivial: dict[str, dict[str, float]] = field(default_factory=dict)
+    scout_variants: tuple[VariantRecord, ...] = ()
+    scout_trials: tuple[PlannedTrial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +130,7 @@ class StudySummary:
     planned: int
     finished: int
     diverged: int
+    pruned: int
     failed: int
     running: int
     updated_at: datetime
@@ -151,14 +179,29 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """A process that trains.
+
+    Attributes:
+        host: Name of its machine.
+        device: As in `Environment`.
+        pid: Its number there.
+    """
+
+    host: str
+    device: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
 class TrialOutcome:
     """What a driver writes when a trial ended.
 
     Attributes:
         metrics: Final metrics by name (`val_loss` ...); empty unless finished.
         steps: Optimiser steps done.
-        stopped_at: For a diverged trial, the step whose loss was not finite.
-        reason: For a diverged or failed trial, one sentence (a failed one: the traceback follows).
+        stopped_at: For a diverged trial, the step whose loss was not finite; for a pruned one, that at which it ended.
+        reason: For a diverged, pruned or failed trial, one sentence (a failed one: the traceback follows).
         data_fingerprint: Content hash of the tokenised data that it saw.
     """
 
@@ -181,7 +224,12 @@ class TrialOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A trial as the store holds it (its curve is read apart)."""
+    """A trial as the store holds it (its curve is read apart).
+
+    Attributes:
+        attempts: How often it was begun by the driver that wrote it.
+        worker: Where it trains or trained; None before it has reached a worker, or if that was not recorded.
+    """
 
     key: str
     variant_hash: str
@@ -198,3 +246,20 @@ class TrialRecord:
     started_at: datetime | None
     finished_at: datetime | None
     environment: Environment | None
+    attempts: int = 1
+    worker: WorkerRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What stands beside one study or trial.
+
+    Attributes:
+        starred: Whether it has a star.
+        tags: Short words to find it by, in the order of the alphabet.
+        note: Free text.
+    """
+
+    starred: bool = False
+    tags: tuple[str, ...] = ()
+    note: str = ""

@@ -18,6 +18,7 @@ from ablate.store.records import (
     TrialOutcome,
     TrialRecord,
     VariantRecord,
+    WorkerRecord,
 )
 from ablate.store.tables import curves
 
@@ -25,12 +26,17 @@ from ablate.store.tables import curves
 POINT_COLUMNS = tuple(curves.c[field.name] for field in fields(CurvePoint))
 # Those of a record that its row has too; the curve and the environment are rows of their own.
 _OUTCOME = tuple(field.name for field in fields(TrialOutcome) if field.name != "curve")
-_TRIAL = tuple(field.name for field in fields(TrialRecord) if field.name != "environment")
+_TRIAL = tuple(field.name for field in fields(TrialRecord) if field.name not in ("environment", "worker"))
 
 
 def variant_row(variant: VariantRecord) -> dict[str, Any]:
     """The row of `variants`, which all studies share."""
-    return {"hash": variant.hash, "spec": variant.spec, "parameters": variant.parameters}
+    return {
+        "hash": variant.hash,
+        "spec": variant.spec,
+        "parameters": variant.parameters,
+        "activation_bytes": variant.activation_bytes,
+    }
 
 
 def study_variant_row(study: int, position: int, variant: VariantRecord) -> dict[str, Any]:
@@ -87,7 +93,8 @@ def trial_record(row: Row[Any], environments: Mapping[int, Environment]) -> Tria
     """The record of a row of `trials`."""
     values = {name: getattr(row, name) for name in _TRIAL}
     environment = None if row.environment_id is None else environments[row.environment_id]
-    return TrialRecord(**values, environment=environment)
+    worker = None if row.worker is None else WorkerRecord(**row.worker)
+    return TrialRecord(**values, environment=environment, worker=worker)
 
 
 def _number(loss: float | None) -> float | None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from itertools import groupby
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Column, Connection, Row, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Insert, Row, bindparam, literal, select
 
 from ablate.errors import NotFoundError
+from ablate.store import queries
+from ablate.store.activity import Activity, activity
 from ablate.store.database import Database
-from ablate.store.leases import Lease
+from ablate.store.leases import Lease, drop_abandoned, free
+from ablate.store.marks import Marks
 from ablate.store.records import (
     CurvePoint,
     Environment,
@@ -27,22 +29,23 @@ from ablate.store.records import (
     TrialRecord,
     TrialState,
     VariantRecord,
+    WorkerRecord,
 )
 from ablate.store.rows import (
-    POINT_COLUMNS,
     environment_row,
     outcome_row,
     point_rows,
     study_trial_row,
     study_variant_row,
-    trial_record,
     variant_row,
 )
 from ablate.store.tables import curves, environments, studies, study_trials, study_variants, trials, variants
 
-# States of a trial that is over for good, and of one that may be run again.
+# States of a trial that is over for good, of one that is to be run again, and of those that a new attempt may replace:
+# what one study has pruned another may train to its end.
 _SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)
 _UNSETTLED = (TrialState.RUNNING, TrialState.FAILED)
+_REPLACEABLE = (*_UNSETTLED, TrialState.PRUNED)
 # Databases limit the values in one statement, to 32,766 at least.
 _CHUNK = 5_000
 
@@ -73,7 +76,9 @@ class Store:
         self._database = database
         self._environment_ids: dict[str, int] = {}
         # Made once, as making them takes as long as running them.
-        self._put_trial_row = database.upsert(trials, where=trials.c.state.in_(_UNSETTLED))
+        self._put_start = database.upsert(trials, where=_replaceable(database))
+        self._put_outcome = database.upsert(trials, keep=["attempts", "worker"], where=_replaceable(database))
+        self._put_state = study_trials.update().where(study_trials.c.trial_key == bindparam("ended"))
         self._put_points = database.upsert(curves)
         self._put_study_variants = database.upsert(study_variants, keep=["position"])
 
@@ -103,6 +108,11 @@ class Store:
         """The right to run a study, as a context manager. The study need not exist yet."""
         return Lease(self._database, study)
 
+    @property
+    def marks(self) -> Marks:
+        """The stars, tags and notes of people; also to be written where the store was opened to read."""
+        return Marks(self._database)
+
     # Writing: the driver only.
 
     def begin_study(
@@ -117,7 +127,7 @@ class Store:
         """
         now = datetime.now(UTC)
         values = asdict(draft) | {"updated_at": now}
-        with self._database.writing() as connection:
+        with self._database.writing(alone=study_trials) as connection:
             connection.execute(
                 self._database.insert(studies)
                 .values(values | {"created_at": now})
@@ -128,7 +138,7 @@ class Store:
             connection.execute(study_variants.delete().where(study_variants.c.study_id == study))
             self._put_variants(connection, study, variants)
             self._put_planned(connection, study, planned)
-            return _study_record(connection, self._study_row(connection, draft.name))
+            return queries.study_record(connection, self._study_row(connection, draft.name))
 
     def add_variants(self, study: str, variants: Sequence[VariantRecord]) -> None:
         """Add variants to a study, after those it has; one with the name of an older one takes its place.
@@ -145,16 +155,32 @@ class Store:
         Raises:
             NotFoundError: There is no such study.
         """
-        with self._database.writing() as connection:
+        with self._database.writing(alone=study_trials) as connection:
             self._put_planned(connection, self._touch(connection, study), planned)
 
     def record_started(
-        self, key: str, variant_hash: str, seed: int, data_fingerprint: str, environment: Environment
+        self,
+        key: str,
+        variant_hash: str,
+        seed: int,
+        data_fingerprint: str,
+        environment: Environment,
+        driver: str = "",
+        attempts: int = 1,
     ) -> bool:
         """Store that a trial is running, with no points yet.
 
+        Args:
+            key: Of the trial.
+            variant_hash: Of its variant.
+            seed: Of the trial.
+            data_fingerprint: Of the data that it is to see.
+            environment: Of its driver.
+            driver: Token of the lease that its driver holds; the trial is held by it. Empty: by nobody.
+            attempts: How often this driver has begun it, with this time.
+
         Returns:
-            False if the trial has finished or diverged already; then nothing is changed.
+            False if the trial is settled already, or another living driver runs it; then nothing is changed.
         """
         row = {
             "key": key,
@@ -171,77 +197,82 @@ class Store:
             "data_fingerprint": data_fingerprint,
             "started_at": datetime.now(UTC),
             "finished_at": None,
+            "driver": driver,
+            "attempts": attempts,
+            "worker": None,
         }
-        return self._put_trial(row, (), environment)
+        if self._put_trial(self._put_start, row, (), environment):
+            return True
+        with self._database.writing() as connection:
+            freed = drop_abandoned(connection)
+        return freed > 0 and self._put_trial(self._put_start, row, (), environment)
 
-    def record_points(self, key: str, points: Sequence[CurvePoint]) -> None:
-        """Add points to the curve of a running trial; those of a trial that does not run are left out."""
+    def record_worker(self, key: str, worker: WorkerRecord | None, attempts: int, driver: str = "") -> None:
+        """Store where a running trial trains now, and how often it was begun."""
+        with self._database.writing() as connection:
+            running = (trials.c.key == key) & (trials.c.state == TrialState.RUNNING) & (trials.c.driver == driver)
+            values = {"worker": None if worker is None else asdict(worker), "attempts": attempts}
+            connection.execute(trials.update().where(running).values(values))
+
+    def record_points(self, key: str, points: Sequence[CurvePoint], driver: str = "") -> None:
+        """Add points to the curve of a running trial; those of a trial that this driver does not run are left out."""
         if not points:
             return
         with self._database.writing() as connection:
-            running = select(trials.c.key).where(trials.c.key == key, trials.c.state == TrialState.RUNNING)
+            ours = (trials.c.state == TrialState.RUNNING) & (trials.c.driver == driver)
+            running = select(trials.c.key).where(trials.c.key == key, ours)
             if connection.execute(running.with_for_update()).first() is None:
                 return
             connection.execute(self._put_points, point_rows(key, points))
 
-    def record_outcome(self, outcome: TrialOutcome, environment: Environment) -> bool:
+    def record_outcome(self, outcome: TrialOutcome, environment: Environment, driver: str = "") -> bool:
         """Store how a trial ended, with its complete curve in place of the points so far.
 
         Args:
             outcome: How it ended. Its metrics are finite numbers; a loss in its curve that is NaN is stored as None.
             environment: Where it ran.
+            driver: Token of the lease that its driver holds.
 
         Returns:
-            False if the trial had finished or diverged before; then nothing is changed.
+            False if the trial was settled before, or another living driver runs it; then nothing is changed.
         """
-        return self._put_trial(outcome_row(outcome), outcome.curve, environment)
+        row = outcome_row(outcome) | {"driver": driver}
+        return self._put_trial(self._put_outcome, row, outcome.curve, environment)
 
-    def forget_unfinished(self, keys: Sequence[str]) -> int:
-        """Remove those of the trials that run (their driver is dead) or failed, so that they are run again.
+    def forget_unfinished(self, keys: Sequence[str], driver: str = "") -> int:
+        """Remove those of the trials that run (their driver is dead, or this one) or failed, so that they run again.
+
+        Args:
+            keys: Of the trials.
+            driver: Token of the lease that the caller holds. What another living driver runs is left alone.
+
+        Pruned ones stay.
 
         Returns:
             How many were removed.
         """
         forgotten = 0
         with self._database.writing() as connection:
-            for chunk in _chunks(keys):
-                unfinished = trials.c.key.in_(chunk) & trials.c.state.in_(_UNSETTLED)
+            drop_abandoned(connection)
+            for chunk in queries.chunks(keys):
+                unfinished = trials.c.key.in_(chunk) & trials.c.state.in_(_UNSETTLED) & free(literal(driver))
                 forgotten += connection.execute(trials.delete().where(unfinished)).rowcount
+                gone = ~select(trials.c.key).where(trials.c.key == study_trials.c.trial_key).exists()
+                left = study_trials.c.trial_key.in_(chunk) & study_trials.c.state.in_(_UNSETTLED) & gone
+                connection.execute(study_trials.update().where(left).values(state=TrialState.WAITING))
         return forgotten
 
     # Reading.
 
     def studies(self) -> list[StudySummary]:
         """All studies with how many of their trials are in which state, the latest first."""
-        variant_counts = (
-            select(study_variants.c.study_id, func.count().label("variants"))
-            .group_by(study_variants.c.study_id)
-            .subquery()
-        )
-        trial_counts = (
-            select(
-                study_trials.c.study_id,
-                func.count().label("planned"),
-                *(func.count().filter(trials.c.state == state).label(state) for state in (*_SETTLED, *_UNSETTLED)),
-            )
-            .select_from(study_trials.outerjoin(trials, trials.c.key == study_trials.c.trial_key))
-            .group_by(study_trials.c.study_id)
-            .subquery()
-        )
-        counts = [column for column in (*variant_counts.c, *trial_counts.c) if column.name != "study_id"]
-        query = (
-            select(
-                studies.c.name,
-                studies.c.question,
-                studies.c.updated_at,
-                *(func.coalesce(column, 0).label(column.name) for column in counts),
-            )
-            .outerjoin(variant_counts, variant_counts.c.study_id == studies.c.id)
-            .outerjoin(trial_counts, trial_counts.c.study_id == studies.c.id)
-            .order_by(studies.c.updated_at.desc(), studies.c.name)
-        )
         with self._database.reading() as connection:
-            return [StudySummary(**row) for row in connection.execute(query).mappings()]
+            return queries.summaries(connection)
+
+    def activity(self) -> Activity:
+        """What goes on now: drivers, running trials, throughput."""
+        with self._database.reading() as connection:
+            return activity(connection)
 
     def study(self, name: str) -> StudyRecord:
         """One study with its variants and planned trials.
@@ -250,13 +281,12 @@ class Store:
             NotFoundError: There is no such study; the message names the nearest.
         """
         with self._database.reading() as connection:
-            return _study_record(connection, self._study_row(connection, name))
+            return queries.study_record(connection, self._study_row(connection, name))
 
     def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
         """The trials of these keys that the store holds, by key, in the order of the keys."""
         with self._database.reading() as connection:
-            rows = _chunked(connection, keys, lambda chunk: select(trials).where(trials.c.key.in_(chunk)))
-            found = _trial_records(connection, list(rows))
+            found = queries.trials_of_keys(connection, keys)
         return {key: found[key] for key in keys if key in found}
 
     def trial(self, prefix: str) -> TrialRecord:
@@ -267,7 +297,7 @@ class Store:
         """
         query = select(trials).where(trials.c.key.startswith(prefix, autoescape=True)).order_by(trials.c.key).limit(3)
         with self._database.reading() as connection:
-            found = _trial_records(connection, list(connection.execute(query)))
+            found = queries.trial_records(connection, list(connection.execute(query)))
         if not found:
             near = self._keys_near(prefix)
             raise NotFoundError(
@@ -298,7 +328,7 @@ class Store:
             select(variants, study_variants.c.name, study_variants.c.settings)
             .outerjoin(study_variants, study_variants.c.variant_hash == variants.c.hash)
             .where(variants.c.hash == digest)
-            .order_by(study_variants.c.study_id)
+            .order_by(study_variants.c.study_id, study_variants.c.position)
         )
         with self._database.reading() as connection:
             row = connection.execute(query).mappings().first()
@@ -310,17 +340,7 @@ class Store:
         """The learning curves of these trials, by key, by step; empty for a trial without points."""
         points: dict[str, tuple[CurvePoint, ...]] = dict.fromkeys(keys, ())
         with self._database.reading() as connection:
-            rows = _chunked(
-                connection,
-                list(points),
-                lambda chunk: (
-                    select(curves.c.trial_key, *POINT_COLUMNS)
-                    .where(curves.c.trial_key.in_(chunk))
-                    .order_by(curves.c.trial_key, curves.c.step)
-                ),
-            )
-            for key, group in groupby(rows, key=lambda row: str(row[0])):
-                points[key] = tuple(CurvePoint(*row[1:]) for row in group)
+            points.update(queries.points_of_keys(connection, list(points)))
         return points
 
     def _keys_near(self, prefix: str) -> list[str]:
@@ -357,7 +377,7 @@ class Store:
     def _put_variants(self, connection: Connection, study: int, added: Sequence[VariantRecord]) -> None:
         if not added:
             return
-        first = _next_position(connection, study, study_variants.c.study_id, study_variants.c.position)
+        first = queries.next_position(connection, study, study_variants.c.study_id, study_variants.c.position)
         connection.execute(
             self._database.insert(variants).on_conflict_do_nothing(), [variant_row(variant) for variant in added]
         )
@@ -369,18 +389,28 @@ class Store:
     def _put_planned(self, connection: Connection, study: int, added: Sequence[PlannedTrial]) -> None:
         if not added:
             return
-        first = _next_position(connection, study, study_trials.c.study_id, study_trials.c.position)
+        first = queries.next_position(connection, study, study_trials.c.study_id, study_trials.c.position)
         connection.execute(
             self._database.insert(study_trials).on_conflict_do_nothing(),
             [study_trial_row(study, position, planned) for position, planned in enumerate(added, first)],
         )
+        for chunk in queries.chunks([planned.key for planned in added]):
+            known = select(trials.c.state).where(trials.c.key == study_trials.c.trial_key)
+            connection.execute(
+                study_trials.update()
+                .where(study_trials.c.study_id == study, study_trials.c.trial_key.in_(chunk), known.exists())
+                .values(state=known.scalar_subquery())
+            )
 
-    def _put_trial(self, row: dict[str, Any], curve: Sequence[CurvePoint], environment: Environment) -> bool:
-        """Write a trial and its curve in place of an unsettled one; False, and nothing written, if it is settled."""
+    def _put_trial(
+        self, put: Insert, row: dict[str, Any], curve: Sequence[CurvePoint], environment: Environment
+    ) -> bool:
+        """Write a trial and its curve in place of a replaceable one; False, and nothing written, if it is none."""
         row = row | {"environment_id": self._environment_id(environment)}
         with self._database.writing() as connection:
-            if not connection.execute(self._put_trial_row, row).rowcount:
+            if not connection.execute(put, row).rowcount:
                 return False
+            connection.execute(self._put_state, {"ended": row["key"], "state": row["state"]})
             connection.execute(curves.delete().where(curves.c.trial_key == row["key"]))
             if curve:
                 connection.execute(self._put_points, point_rows(row["key"], curve))
@@ -397,46 +427,6 @@ class Store:
         return self._environment_ids[row["hash"]]
 
 
-def _study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
-    variant_columns = (study_variants.c.name, study_variants.c.settings, variants)
-    variant_rows = connection.execute(
-        select(*variant_columns)
-        .join(variants, variants.c.hash == study_variants.c.variant_hash)
-        .where(study_variants.c.study_id == row.id)
-        .order_by(study_variants.c.position)
-    )
-    planned_rows = connection.execute(
-        select(study_trials.c.trial_key, study_trials.c.variant, study_trials.c.seed)
-        .where(study_trials.c.study_id == row.id)
-        .order_by(study_trials.c.position)
-    )
-    return StudyRecord(
-        **row._mapping,
-        variants=tuple(VariantRecord(**variant) for variant in variant_rows.mappings()),
-        planned=tuple(PlannedTrial(*planned) for planned in planned_rows),
-    )
-
-
-def _trial_records(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, TrialRecord]:
-    ids = sorted({row.environment_id for row in rows if row.environment_id is not None})
-    found = _chunked(connection, ids, lambda chunk: select(environments).where(environments.c.id.in_(chunk)))
-    environment = {row.id: Environment(**row.content) for row in found}
-    return {row.key: trial_record(row, environment) for row in rows}
-
-
-def _next_position(connection: Connection, study: int, owner: Column[int], position: Column[int]) -> int:
-    last = connection.execute(select(func.max(position)).where(owner == study)).scalar()
-    return 0 if last is None else last + 1
-
-
-def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(values), _CHUNK):
-        yield values[start : start + _CHUNK]
-
-
-def _chunked(
-    connection: Connection, values: Sequence[Any], query: Callable[[Sequence[Any]], Select[Any]]
-) -> Iterator[Any]:
-    """The rows of a query, asked for some values at a time."""
-    for chunk in _chunks(values):
-        yield from connection.execute(query(chunk))
+def _replaceable(database: Database) -> ColumnElement[bool]:
+    """Of the row of a trial: that another may be put in its place, by a driver that the other row names."""
+    return trials.c.state.in_(_REPLACEABLE) & free(database.insert(trials).excluded.driver)

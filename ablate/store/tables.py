@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     Column,
     DateTime,
     Double,
@@ -22,6 +23,7 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    text,
 )
 from sqlalchemy.engine import Dialect
 
@@ -98,6 +100,7 @@ studies = Table(
     Column("text", FreeText, nullable=False),
     Column("objective", JSON, nullable=False),
     Column("baseline", String, nullable=False),
+    Column("trivial", JSON),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
 )
@@ -108,6 +111,7 @@ variants = Table(
     Column("hash", String, primary_key=True),
     Column("spec", JSON, nullable=False),
     Column("parameters", BigInteger, nullable=False),
+    Column("activation_bytes", BigInteger),
 )
 
 study_variants = Table(
@@ -146,11 +150,14 @@ trials = Table(
     Column("started_at", UtcDateTime),
     Column("finished_at", UtcDateTime),
     Column("environment_id", ForeignKey("environments.id")),
-    # Holds all that a count by state needs, so that a summary never reads the rows with their tracebacks.
-    Index("ix_trials_key_state", "key", "state"),
+    # Token of the lease of the driver that has it run, which is the trial's lease too; empty: of none.
+    Column("driver", String, nullable=False, server_default=text("''")),
+    Column("attempts", Integer, nullable=False, server_default="1"),
+    Column("worker", JSON(none_as_null=True)),
 )
 
-# The trials a study planned. A trial that waits has no row in `trials`, so `trial_key` refers to none.
+# The trials a study planned. A trial that waits has no row in `trials`, so `trial_key` refers to none. `state` is that
+# of the trial again, as looking 100,000 keys up for each `ablate list` takes longer than keeping it.
 study_trials = Table(
     "study_trials",
     metadata,
@@ -159,7 +166,10 @@ study_trials = Table(
     Column("position", Integer, nullable=False),
     Column("variant", String, nullable=False),
     Column("seed", BigInteger, nullable=False),
+    Column("state", State, nullable=False, server_default=TrialState.WAITING.value),
     ForeignKeyConstraint(["study_id", "variant"], ["study_variants.study_id", "study_variants.name"]),
+    Index("ix_study_trials_trial_key", "trial_key"),
+    Index("ix_study_trials_study_id_state", "study_id", "state"),
     sqlite_with_rowid=False,
 )
 
@@ -187,4 +197,16 @@ leases = Table(
     Column("process_started", Double, nullable=False),
     Column("acquired_at", UtcDateTime, nullable=False),
     Column("heartbeat", UtcDateTime, nullable=False),
+)
+
+# What people write by hand: `kind` is study or trial, `name` a study's name or a trial's key; neither need exist.
+marks = Table(
+    "marks",
+    metadata,
+    Column("kind", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("starred", Boolean, nullable=False),
+    Column("tags", JSON, nullable=False),
+    Column("note", FreeText, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
 )

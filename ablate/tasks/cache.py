@@ -76,13 +76,18 @@ def prepare(cache: Path, key: str, build: Callable[[Path], dict[str, Any]], say:
     return folder.name + content
 
 
+def folder_of(cache: Path, fingerprint: str) -> Path:
+    """Where the prepared data with this fingerprint is, if it is there."""
+    return cache / fingerprint[:_HALF]
+
+
 def locate(cache: Path, fingerprint: str) -> Path:
     """The folder of prepared data, every checksum verified.
 
     Raises:
         DataError: It is missing, damaged, or not what the fingerprint says.
     """
-    folder = cache / fingerprint[:_HALF]
+    folder = folder_of(cache, fingerprint)
     if not folder.exists():
         raise _unfit(folder, "the prepared data is missing")
     if _content(folder) != fingerprint[_HALF:]:

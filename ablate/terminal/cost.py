@@ -13,13 +13,10 @@ from rich.text import Text
 
 from ablate.engine.plan import Planner, make_plan
 from ablate.model.pricing import PARTS, Layers, Price, price
-from ablate.spec.cost import Cost
+from ablate.spec.cost import BYTES, Cost
 from ablate.spec.lookup import find_block, refused
 from ablate.spec.space import SpaceSpec
 from ablate.spec.task import Say
-
-BYTES = 4
-"""Of a scalar in single precision."""
 
 _COUNTS = {
     "parameters": "parameters",
@@ -112,7 +109,7 @@ def cost_json(priced: Priced) -> dict[str, Any]:
 
 
 def _counts(cost: Cost) -> dict[str, int]:
-    return {name: getattr(cost, name) for name in _COUNTS} | {"activation_bytes": BYTES * cost.activations}
+    return {name: getattr(cost, name) for name in _COUNTS} | {"activation_bytes": cost.activation_bytes}
 
 
 def print_cost(priced: Priced, console: Console) -> None:
@@ -154,5 +151,5 @@ def _print_table(columns: dict[str, Cost], caches: dict[str, int], inference: bo
     if inference:
         table.add_row("cache bytes", *(f"{BYTES * caches.get(title, 0):,}" for title in columns))
     else:
-        table.add_row("activation bytes", *(f"{BYTES * cost.activations:,}" for cost in columns.values()))
+        table.add_row("activation bytes", *(f"{cost.activation_bytes:,}" for cost in columns.values()))
     console.print(table)

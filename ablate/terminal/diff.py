@@ -9,8 +9,7 @@ from rich.table import Table
 from ablate.report.diff import Diff, Measure, Side
 from ablate.report.differences import Difference
 from ablate.report.numbers import MISSING
-from ablate.report.table import plain_table
-from ablate.report.text import plain
+from ablate.report.text import plain, plain_table
 from ablate.stats import Interval
 from ablate.terminal.differences import differences_table
 

@@ -10,8 +10,7 @@ from rich.table import Table
 
 from ablate.report.differences import Difference
 from ablate.report.numbers import MISSING
-from ablate.report.table import plain_table
-from ablate.report.text import plain
+from ablate.report.text import plain, plain_table
 
 
 def differences_table(found: Sequence[Difference], left: str, right: str) -> Table:

@@ -75,13 +75,14 @@ class Display(Observer):
         """See `Observer.planned`."""
         left = [trial for trial in plan.trials if trial.key not in settled]
         self._metric = plan.space.objective.metric
-        self._name_width = max(len(variant.name) for variant in plan.variants)
+        self._name_width = max(len(variant.name) for variant in (*plan.variants, *plan.scouts))
         self._total = len(plan.trials)
         self._done = len(settled)
         self._left_flops = sum(trial.variant.flops for trial in left)
         self._begin = time.monotonic()
+        after = f" and {len(plan.later)} after them" if plan.later else ""
         self.say(
-            f"{plan.space.name}: {plural(len(plan.variants), 'variant')}, {plural(self._total, 'trial')}, "
+            f"{plan.space.name}: {plural(len(plan.variants), 'variant')}, {plural(self._total, 'trial')}{after}, "
             f"{scaled(plan.flops)}FLOP, {plural(workers, 'worker')}"
         )
         if plan.invalid:
@@ -136,7 +137,8 @@ class Display(Observer):
         self._left_flops -= trial.variant.flops
         if outcome.state is not TrialState.FINISHED:
             problem = f"{outcome.state.value}: {outcome.reason.splitlines()[0]}"
-            self._print(self._line(trial).append(problem, style="red"))
+            style = "dim" if outcome.state is TrialState.PRUNED else "red"
+            self._print(self._line(trial).append(problem, style=style))
         elif self._live is None:
             line = self._line(trial).append(f"{self._metric} {outcome.metrics[self._metric]:.4f}")
             line.append(f"  {duration(outcome.seconds):>11}{self._time_left(', ')}", style="dim")

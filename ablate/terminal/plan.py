@@ -11,6 +11,8 @@ from rich.text import Text
 
 from ablate.engine.forecast import Forecast
 from ablate.engine.plan import Plan, Trial
+from ablate.spec.paths import value_at
+from ablate.spec.seeds import is_scout
 from ablate.terminal.units import duration, plural, scaled
 
 _MOST_ROWS = 200
@@ -28,6 +30,8 @@ def plan_json(plan: Plan, forecast: Forecast) -> dict[str, Any]:
                 "settings": dict(variant.settings),
                 "parameters": variant.cost.parameters,
                 "flops": variant.flops,
+                "steps": variant.spec.training.steps,
+                "width": variant.spec.model.width,
             }
             for variant in plan.variants
         ],
@@ -41,6 +45,19 @@ def plan_json(plan: Plan, forecast: Forecast) -> dict[str, Any]:
                 "done": trial.key in forecast.done,
             }
             for trial in plan.trials
+        ],
+        "scouts": [
+            {"name": variant.name, "hash": variant.hash, "flops": variant.flops, "steps": variant.spec.training.steps}
+            for variant in plan.scouts
+        ],
+        "later": [
+            {
+                "variant": trial.variant.name,
+                "seed": trial.seed,
+                "flops": trial.variant.flops,
+                "seconds": round(forecast.seconds(trial), 3),
+            }
+            for trial in plan.later
         ],
         "invalid": [{"name": invalid.point.name, "reason": invalid.reason} for invalid in plan.invalid],
         "same_as": dict(plan.aliases),
@@ -56,16 +73,26 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
     console.print()
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("variant", overflow="fold")
-    for title in ("parameters", "FLOP/trial", "seeds", "done", "time/trial"):
+    solved = plan.space.match.path
+    titles = [
+        "parameters",
+        *([solved.rpartition(".")[2]] if solved else []),
+        "FLOP/trial",
+        "seeds",
+        "done",
+        "time/trial",
+    ]
+    for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     by_variant: dict[str, list[Trial]] = {}
-    for trial in plan.trials:
+    for trial in (trial for trial in (*plan.trials, *plan.later) if not is_scout(trial.seed)):
         by_variant.setdefault(trial.variant.hash, []).append(trial)
     for variant in plan.variants[:_MOST_ROWS]:
         trials = by_variant.get(variant.hash, [])
         table.add_row(
             Text(variant.name),
             f"{variant.cost.parameters:,}",
+            *([f"{value_at(variant.spec.model_dump(mode='json'), solved):,.5g}"] if solved else []),
             scaled(variant.flops).replace(" ", " "),
             _seeds([trial.seed for trial in trials]),
             str(sum(trial.key in forecast.done for trial in trials)),
@@ -83,10 +110,18 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
         _print(console, f"{plural(len(plan.invalid), 'point')} left out that make no model:")
         for reason, times in Counter(invalid.reason for invalid in plan.invalid).most_common():
             _print(console, f"  {times} x {reason}")
-    left = sum(trial.key not in forecast.done for trial in plan.trials)
+    left = sum(trial.key not in forecast.done for trial in plan.trials) + len(plan.later)
+    if plan.scouts:
+        before = [trial for trial in (*plan.trials, *plan.later) if is_scout(trial.seed)]
+        _print(
+            console,
+            f"{plural(len(before), 'trial')} of {plural(len(plan.scouts), 'variant')} tune or time these first "
+            f"({scaled(sum(trial.variant.flops for trial in before))}FLOP); what follows is an estimate.",
+        )
     _print(
         console,
-        f"{plural(len(plan.trials), 'trial')}, {left} of them to train: about {duration(forecast.total(plan))} with "
+        f"{plural(len(plan.trials) + len(plan.later), 'trial')}, {left} of them to train: about "
+        f"{duration(forecast.total(plan))} with "
         f"{plural(forecast.workers, 'worker')} ({scaled(plan.flops)}FLOP in all; estimated from {forecast.basis}).",
     )
 

@@ -10,8 +10,7 @@ from ablate.engine.reproduce import TOLERANCE, Reproduction
 from ablate.report.diff import differences_json
 from ablate.report.differences import Difference, environment_differences
 from ablate.report.numbers import MISSING
-from ablate.report.table import plain_table
-from ablate.report.text import plain
+from ablate.report.text import plain, plain_table
 from ablate.terminal.differences import differences_table
 
 COLOURS = {"identical": "green", "equal": "green", "different": "red"}

@@ -45,6 +45,12 @@ variants:
 
 design: {{kind: leave_one_out, seeds: 3}}
 
+# A comparison at one learning rate favours the variant that it suits. To try each variant with several, with seeds of
+# their own, and to compare each at its best (four times the trials):
+# tune: {{training.optimizer.lr: [1.0e-3, 2.0e-3, 4.0e-3], seeds: 3}}
+# What all have as much of: steps (if left out), tokens, seconds, flops or parameters.
+# match: flops
+
 # How large a difference matters to you, in units of the metric. Decide before you look at results.
 objective: {{metric: val_loss, direction: minimize, margin: 0.05}}
 """

@@ -1,8 +1,12 @@
-"""What training says while it runs. Plain picklable values; lists run over the K members of the pack."""
+"""What training says while it runs. Plain picklable values.
+
+Lists run over all K members with which the pack began; for one that has left they hold nan.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +23,7 @@ class Point:
 
     Attributes:
         step: Optimiser steps done.
-        seconds: Seconds of training so far, evaluation left out.
+        seconds: One member's share of the seconds of training so far, evaluation left out.
         tokens: Training tokens that one member has seen.
         flops: Arithmetic of one member so far, forward and backward.
         train_loss: Mean training loss since the previous point.
@@ -43,4 +47,23 @@ class Diverged:
     loss: float
 
 
-Event = Tick | Point | Diverged
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that a person may want to know of how the pack runs; it changes no result."""
+
+    text: str
+
+
+State = dict[str, Any]
+"""Tensors, numbers, strings, and lists and mappings of them: `torch.load` reads it with `weights_only=True`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The pack after `step`; `state` shares memory with it, so it is to be written before training goes on."""
+
+    step: int
+    state: State
+
+
+Event = Tick | Point | Diverged | Remark | Checkpoint

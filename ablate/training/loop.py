@@ -1,188 +1,84 @@
-"""The training loop of one pack. Shapes: K pack, B batch, T tokens."""
+"""The training loop of one pack."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from ablate.model.build import build_model, model_cost
-from ablate.pack.initial import stream
-from ablate.spec.training import TrainingSpec
-from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
-from ablate.training.events import Diverged, Event, Point, Tick
-from ablate.training.optimizer import build_optimizer, clip_gradients
-
-if TYPE_CHECKING:
-    from ablate.tasks.base import Batch
+from ablate.training.checkpoint import restore, save
+from ablate.training.events import Checkpoint, Event, Remark, State, Tick
+from ablate.training.members import Member
+from ablate.training.pack import Pack
 
 _TICK_SECONDS = 0.25
 _CUDA_CHECK_STEPS = 16
 
+Keep = Callable[[nn.Module, int, int], None]
+"""Is given the trained model and, for each member that came to the end, its place in the model and its number."""
+
 
 def train(
-    variant: VariantSpec,
-    seeds: Sequence[int],
+    members: Sequence[Member],
     task: Task,
     device: torch.device,
-    keep: Callable[[nn.Module, int], None] | None = None,
+    keep: Keep | None = None,
+    stopped: Callable[[], Sequence[int]] | None = None,
+    *,
+    start: State | None = None,
+    save_every: int = 0,
 ) -> Iterator[Event]:
-    """Train one variant with several seeds as one program.
+    """Train the members of a pack as one program.
 
     Seed s sees the batches and, for parameters of equal name and shape, the initial values that every other variant
-    sees with s.
+    sees with s. A member that leaves, because its loss is not finite or because it is stopped, changes nothing for the
+    others, and its place in the model is soon given up.
 
     Args:
-        variant: What to train, and how.
-        seeds: One for each member; their number is K.
+        members: What to train, of one structure (see `pack_key`); their number is K.
         task: The opened task.
         device: Where to train.
-        keep: Is given the trained model and, one after the other, each member that did not diverge.
+        keep: Is given what was trained, at the end.
+        stopped: Asked after every step: the numbers of members that are to leave.
+        start: Of a `Checkpoint`: goes on from there, after telling again what was told before it.
+        save_every: Steps between checkpoints; 0: none.
 
     Yields:
         `Tick` now and then, `Diverged` once for each member whose loss is not finite, and `Point` at every evaluation.
-        The `Point` after the last step holds the final metrics. If every member diverges, training ends early.
+        The `Point` after the last step holds the final metrics. If every member leaves, training ends early.
+        `Checkpoint` at the interval asked for, but not at the end.
     """
-    run = _Run(variant, seeds, task, device)
-    yield run.point()
-    due = set(variant.training.evaluation_steps())
-    last_tick = time.monotonic()
-    for step in range(1, variant.training.steps + 1):
-        run.step(step)
-        if device.type == "cpu" or step in due or step % _CUDA_CHECK_STEPS == 0:
-            yield from run.diverged()
-            if run.alive == 0:
+    with Pack(members, task, device) as pack:
+        yield from [pack.point()] if start is None else restore(pack, start)
+        steps = members[0].variant.training.steps
+        due = set(members[0].variant.training.evaluation_steps())
+        last_tick, remark = time.monotonic(), ""
+        for step in range(pack.steps + 1, steps + 1):
+            pack.step(step)
+            if device.type == "cpu" or step in due or step % _CUDA_CHECK_STEPS == 0:
+                yield from pack.diverged()
+            for member in stopped() if stopped is not None else ():
+                pack.leave(member)
+            if not pack.alive:
                 return
-        if step in due:
-            point = run.point()
-            yield point
-            yield from run.diverged()  # a last step can leave weights whose validation loss is not finite
-        elif time.monotonic() - last_tick >= _TICK_SECONDS:
-            last_tick = time.monotonic()
-            yield Tick(step, run.last_loss.tolist())
-    if keep is not None:
-        for member in run.survivors():
-            keep(run.model, member)
-
-
-class _Run:
-    """The state of one training run."""
-
-    def __init__(self, variant: VariantSpec, seeds: Sequence[int], task: Task, device: torch.device) -> None:
-        self.training: TrainingSpec = variant.training
-        self.seeds = list(seeds)
-        self.task = task
-        self.device = device
-        shape = task.shape
-        self.model: nn.Module = build_model(
-            variant.model, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes, seeds=seeds
-        ).to(device)
-        self.parameters = list(self.model.parameters())
-        self.optimizer = build_optimizer(self.model, self.training.optimizer)
-        # Dropout is the one random number that is drawn while training.
-        torch.manual_seed(stream(self.seeds[0], "dropout").initial_seed())
-        forward = model_cost(
-            variant.model, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes
-        ).flops
-        self.step_flops = 3.0 * forward * self.training.batch_size  # backward is twice the forward
-        self.step_tokens = task.tokens_per_batch(self.training.batch_size)
-        self.steps = 0
-        self.seconds = 0.0
-        self.alive = len(self.seeds)
-        self.last_loss = torch.zeros(len(self.seeds), device=device)
-        self._loss_sum = torch.zeros(len(self.seeds), dtype=torch.float64, device=device)
-        self._losses = 0
-        self._stopped = torch.zeros(len(self.seeds), dtype=torch.int64, device=device)
-        self._stopped_loss = torch.zeros(len(self.seeds), device=device)
-        self._told: set[int] = set()
-
-    def step(self, step: int) -> None:
-        """One optimiser step of every member."""
-        begin = time.perf_counter()
-        batch = self._batch(step)
-        rate = self.training.optimizer.lr * self.training.schedule.factor(step, self.training.steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        with self._precision():
-            outputs = self.task.outputs(self.model, batch)
-        loss = self.task.loss(outputs.float(), batch)
-        self.optimizer.zero_grad(set_to_none=True)
-        # Members share no parameter, so the gradient of the sum is each member's own.
-        loss.sum().backward()  # type: ignore[no-untyped-call]
-        clip_gradients(self.parameters, len(self.seeds), self.training.optimizer.clip)
-        self.optimizer.step()
-        self.last_loss = loss.detach()
-        self._note(self.last_loss, step)
-        self._loss_sum += self.last_loss
-        self._losses += 1
-        self.steps = step
-        self.seconds += time.perf_counter() - begin
-
-    def point(self) -> Point:
-        """Measure the validation metrics; the training loss is the mean since the last point."""
-        if self.device.type == "cuda":
-            begin = time.perf_counter()
-            torch.cuda.synchronize(self.device)
-            self.seconds += time.perf_counter() - begin
-        metrics = self._evaluate()
-        if self.steps == self.training.steps:
-            metrics |= self.task.final_metrics(self.model, self.device)
-        self._note(torch.tensor(metrics["val_loss"], device=self.device), self.steps)
-        mean = (self._loss_sum / max(1, self._losses)).tolist() if self._losses else [math.nan] * len(self.seeds)
-        self._loss_sum.zero_()
-        self._losses = 0
-        return Point(
-            step=self.steps,
-            seconds=self.seconds,
-            tokens=self.steps * self.step_tokens,
-            flops=self.steps * self.step_flops,
-            train_loss=mean,
-            metrics=metrics,
-        )
-
-    def diverged(self) -> Iterator[Diverged]:
-        """Members found to have diverged since the last call."""
-        for member, step in enumerate(self._stopped.tolist()):
-            if step > 0 and member not in self._told:
-                self._told.add(member)
-                self.alive -= 1
-                yield Diverged(member, step, self._stopped_loss[member].item())
-
-    def survivors(self) -> list[int]:
-        """Members whose losses were all finite."""
-        return [member for member in range(len(self.seeds)) if member not in self._told]
-
-    def _note(self, loss: Tensor, step: int) -> None:
-        bad = (self._stopped == 0) & ~loss.isfinite()
-        self._stopped = torch.where(bad, step, self._stopped)
-        self._stopped_loss = torch.where(bad, loss, self._stopped_loss)
-
-    def _batch(self, step: int) -> Batch:
-        members = [self.task.train_batch(seed, step, self.training.batch_size) for seed in self.seeds]
-        return {name: torch.stack([member[name] for member in members]).to(self.device) for name in members[0]}
-
-    @torch.no_grad()
-    def _evaluate(self) -> dict[str, list[float]]:
-        self.model.eval()
-        sums: dict[str, Tensor] = {}
-        for batch in self.task.validation_batches(self.training.batch_size):
-            packed = {
-                name: values.to(self.device).expand(len(self.seeds), *values.shape) for name, values in batch.items()
-            }
-            with self._precision():
-                outputs = self.task.outputs(self.model, packed)
-            for name, total in self.task.measure(outputs.float(), packed).items():
-                sums[name] = sums[name] + total.double() if name in sums else total.double()
-        self.model.train()
-        return self.task.metrics({name: total.tolist() for name, total in sums.items()})
-
-    def _precision(self) -> AbstractContextManager[object]:
-        if self.training.precision == "bf16":
-            return torch.autocast(self.device.type, dtype=torch.bfloat16)
-        return nullcontext()
+            if pack.remark != remark:
+                remark = pack.remark
+                yield Remark(remark)
+            if step in due:
+                yield pack.point()
+                yield from pack.diverged()  # a step can leave weights whose validation loss is not finite
+                if not pack.alive:
+                    return
+            elif time.monotonic() - last_tick >= _TICK_SECONDS:
+                last_tick = time.monotonic()
+                yield Tick(step, pack.last_loss())
+            if step < steps:
+                pack.compact()
+                if save_every and step % save_every == 0:
+                    yield Checkpoint(step, save(pack))
+        if keep is not None:
+            for member in sorted(pack.alive):
+                keep(pack.model, pack.places.index(member), member)

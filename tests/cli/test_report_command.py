@@ -6,8 +6,9 @@ import csv
 import io
 import json
 
+import pyarrow.parquet
 import pytest
-from cli_runs import Finished, Workplace
+from cli_runs import ABLATE, Finished, Workplace
 
 
 @pytest.mark.parametrize("format_name", ["terminal", "md", "html", "latex", "csv", "json"])
@@ -52,3 +53,13 @@ def test_mistakes_are_one_paragraph(done: tuple[Workplace, Finished], arguments:
     assert (called.code, called.out) == (2, "")
     assert message in called.err
     assert "Traceback" not in called.err
+
+
+def test_parquet_goes_into_a_file_or_a_pipe(done: tuple[Workplace, Finished]) -> None:
+    place = done[0]
+    piped = place.shell(f"{ABLATE} report tiny --format parquet > piped.parquet")
+    assert (piped.code, piped.err) == (0, "")
+    assert place.run("report", "tiny", "--format", "parquet", "--out", "table").out.split() == ["table/tiny.parquet"]
+    tables = [pyarrow.parquet.read_table(place.folder / name) for name in ("piped.parquet", "table/tiny.parquet")]
+    assert tables[0].equals(tables[1])
+    assert tables[0].column("variant").to_pylist()[0] == "baseline"

@@ -47,8 +47,9 @@ def planner(folder: Path, **changes: object) -> Planner:
     return Planner(space(**changes), folder / "cache", lambda line: None)
 
 
-def measured(step: int, loss: float) -> Measured:
-    return Measured(step, 0.1 * step, 16 * step, 100.0 * step, [loss + 0.5], {"val_loss": [loss]})
+def measured(step: int, *losses: float) -> Measured:
+    train_loss = [loss + 0.5 for loss in losses]
+    return Measured(step, 0.1 * step, 16 * step, 100.0 * step, train_loss, {"val_loss": list(losses)})
 
 
 Script = Callable[[Job, int], Sequence[Message]]
@@ -57,12 +58,13 @@ Script = Callable[[Job, int], Sequence[Message]]
 
 def finish(job: Job, attempt: int) -> Sequence[Message]:
     """Every trial ends with a loss that depends on its seed alone."""
-    points = [Happened(job.number, measured(step, 3.0 - step + 0.1 * job.seeds[0])) for step in (0, 1, 2)]
-    return [*points, Done(job.number)]
+    ends = [0.1 * member.seed for member in job.members]
+    points = [measured(step, *(3.0 - step + end for end in ends)) for step in (0, 1, 2)]
+    return [*(Happened(job.number, point) for point in points), Done(job.number)]
 
 
 def diverge(job: Job, attempt: int) -> Sequence[Message]:
-    points = [measured(0, 3.0), Diverged(0, 1, float("inf")), measured(1, float("nan"))]
+    points = [measured(0, 3.0), measured(1, float("nan")), Diverged(0, 1, float("inf"))]
     return [*(Happened(job.number, point) for point in points), Done(job.number)]
 
 
@@ -80,6 +82,7 @@ class ScriptedEngine(Engine):
     def __init__(self, script: Script = finish, size: int = 2) -> None:
         self.script = script
         self.jobs: list[Job] = []
+        self.stopped: list[tuple[int, int]] = []
         self.waits: list[float] = []
         self.closed = False
         self._size = size
@@ -100,13 +103,16 @@ class ScriptedEngine(Engine):
         self.jobs.append(job)
         self._running.append(job)
 
+    def stop(self, number: int, member: int) -> None:
+        self.stopped.append((number, member))
+
     def poll(self, timeout: float) -> list[Message]:
         self.waits.append(timeout)
         jobs, self._running = self._running, []
         return [message for job in jobs for message in self.script(job, self.attempt(job))]
 
     def attempt(self, job: Job) -> int:
-        return sum((earlier.variant, earlier.seeds) == (job.variant, job.seeds) for earlier in self.jobs)
+        return sum(earlier.members == job.members for earlier in self.jobs)
 
     def close(self) -> None:
         self.closed = True
@@ -114,7 +120,10 @@ class ScriptedEngine(Engine):
     @property
     def trained(self) -> list[tuple[str, int]]:
         """Content hash of the variant, and seed, of each job in order."""
-        return [(VariantSpec.model_validate_json(job.variant).content_hash(), job.seeds[0]) for job in self.jobs]
+        return [
+            (VariantSpec.model_validate_json(job.members[0].variant).content_hash(), job.members[0].seed)
+            for job in self.jobs
+        ]
 
 
 class Log(Observer):

@@ -38,8 +38,8 @@ SWITCHES = {
 
 def by_spec(job: Job, attempt: int) -> Sequence[Message]:
     """A block without norm is much worse; without values as good."""
-    spec = VariantSpec.model_validate_json(job.variant)
-    loss = 3.0 + (spec.model.block.norm.kind == "none") + 0.1 * job.seeds[0]
+    spec = VariantSpec.model_validate_json(job.members[0].variant)
+    loss = 3.0 + (spec.model.block.norm.kind == "none") + 0.1 * job.members[0].seed
     return [*(Happened(job.number, measured(step, loss - step)) for step in (0, 1, 2)), Done(job.number)]
 
 

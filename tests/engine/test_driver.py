@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
+import postgres
 import pytest
 from engine_samples import (
     ENVIRONMENT,
@@ -24,15 +29,17 @@ from engine_samples import (
 )
 
 from ablate.designs.base import BASELINE, Point, Proposal
+from ablate.engine.attempt import Attempt
+from ablate.engine.ledger import Ledger
 from ablate.engine.observer import Observer
-from ablate.engine.plan import Planner
+from ablate.engine.plan import Planner, Trial, make_plan
 from ablate.engine.study import StudyResult, run_study
-from ablate.engine.worker import Happened, Job, Message
-from ablate.errors import EngineError, SpaceError, StoreError, StudyBusyError
+from ablate.engine.worker import Again, Began, Happened, Job, Message
+from ablate.errors import EngineError, PluginError, SpaceError, StoreError, StudyBusyError
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
-from ablate.store.records import TrialState
-from ablate.tasks.language_model import LanguageModelSpec
+from ablate.store.records import TrialOutcome, TrialState, WorkerRecord
+from ablate.tasks.language_model import LanguageModel, LanguageModelSpec
 
 Run = Callable[..., StudyResult]
 UseRounds = Callable[[list[list[Proposal]]], list[Rounds]]
@@ -48,6 +55,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def store(folder: Path) -> Store:
     with open_store(folder / "store.db") as opened:
         yield opened
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def location(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
+    """Where several drivers keep one store."""
+    if request.param == "sqlite":
+        yield str(folder / "shared.db")
+        return
+    with postgres.schema(request.getfixturevalue("postgres_server")) as inside:
+        yield inside
 
 
 @pytest.fixture
@@ -75,7 +92,7 @@ def for_variant(name: str, script: Script, folder: Path) -> Script:
     wanted = planner(folder).space.resolve(dict([name.split("=")])).content_hash()
 
     def choose(job: Job, attempt: int) -> Sequence[Message]:
-        chosen = script if VariantSpec.model_validate_json(job.variant).content_hash() == wanted else finish
+        chosen = script if VariantSpec.model_validate_json(job.members[0].variant).content_hash() == wanted else finish
         return chosen(job, attempt)
 
     return choose
@@ -219,20 +236,104 @@ def test_points_that_make_no_model_are_told_once(run: Run, folder: Path, rounds:
     assert made[-1].values == [("bad", 0, None), (BASELINE, 0, 1.0), ("bad", 1, None), ("x", 1, 1.1)]
 
 
+def outcome_of(trial: Trial) -> TrialOutcome:
+    attempt = Attempt(trial, 1, 0, 1, datetime.now(UTC))
+    attempt.add(measured(2, 1.0 + 0.1 * trial.seed))
+    return attempt.outcome()
+
+
 def test_a_trial_that_another_study_finishes_meanwhile_is_taken_as_it_is(run: Run, store: Store, folder: Path) -> None:
-    other = ScriptedEngine()
+    first, *others = make_plan(planner(folder)).trials
 
     def another_study_is_quicker(job: Job, attempt: int) -> Sequence[Message]:
-        if not other.jobs:
-            run(other, made=planner(folder, name="other"))
+        with store.lease("other") as lease:
+            ledger = Ledger(store, lease, ENVIRONMENT)
+            assert not ledger.start(first, 1), "it is being trained here"
+            for trial in others:
+                assert ledger.start(trial, 1)
+                ledger.end(outcome_of(trial), None)
         return finish(job, attempt)
 
     engine = ScriptedEngine(another_study_is_quicker, size=1)
     log = Log()
     assert counts(run(engine, log)) == {"trials": 6, "trained": 1, "reused": 5}
-    assert len(other.jobs) == 6
     assert len(engine.jobs) == 1
     assert [what for what, _, _ in log.told] == ["started", "finished", *["reused"] * 5]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_trial_that_another_study_trains_is_waited_for_while_others_train(
+    run: Run, store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    monkeypatch.setattr("ablate.engine.study._LOOK_SECONDS", -1.0)
+    first, *others = make_plan(planner(folder)).trials
+    jobs: list[Job] = []
+    with ExitStack() as stack:
+        lease = stack.enter_context(store.lease("other"))
+        ledger = Ledger(store, lease, ENVIRONMENT)
+        ledger.begin(make_plan(planner(folder, name="other")), {})
+        assert ledger.start(first, 1)
+
+        def finish_five(job: Job, attempt: int) -> Sequence[Message]:
+            jobs.append(job)
+            if len(jobs) == 5:  # of ours all are trained; now the other driver ends the trial, or dies
+                if ends:
+                    ledger.end(outcome_of(first), None)
+                else:
+                    stack.close()
+            return finish(job, attempt)
+
+        log = Log()
+        expected = {"trained": 5, "reused": 1} if ends else {"trained": 6}
+        assert counts(run(ScriptedEngine(finish_five, size=1), log)) == {"trials": 6, **expected}
+    trained = [(name, seed) for what, name, seed in log.told if what == "finished"]
+    assert trained[:5] == [(trial.variant.name, trial.seed) for trial in others]
+    assert len(jobs) == (5 if ends else 6)
+
+
+def test_two_drivers_of_the_same_trials_train_each_once(folder: Path, location: str) -> None:
+    """Two studies with the same trials, at once, on one store."""
+    jobs: list[tuple[str, int]] = []
+
+    def note(job: Job, attempt: int) -> Sequence[Message]:
+        jobs.append((job.members[0].variant, job.members[0].seed))
+        time.sleep(0.02)
+        return finish(job, attempt)
+
+    def drive(name: str) -> StudyResult:
+        with open_store(location) as opened:
+            made = planner(folder, name=name, design={"kind": "leave_one_out", "seeds": 8})
+            return run_study(made, opened, ScriptedEngine(note), ENVIRONMENT, Observer())
+
+    planner(folder)  # makes the text
+    with open_store(location), ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(drive, ["one", "two"]))
+    assert len(jobs) == len(set(jobs)) == 24
+    assert sum(result.trained for result in results) == 24
+    assert [result.trained + result.reused for result in results] == [24, 24]
+
+
+def test_an_engine_may_begin_a_job_again_itself(run: Run, store: Store, folder: Path) -> None:
+    def elsewhere(job: Job, attempt: int) -> Sequence[Message]:
+        began, lost, *told = [
+            Began(job.number, WorkerRecord("first", "cpu: old", 1)),
+            Happened(job.number, measured(0, 9.0)),
+            Again(job.number, "its node died"),
+            Began(job.number, WorkerRecord("second", "cpu: new", 2)),
+            *finish(job, attempt),
+        ]
+        return [began, lost, *told]
+
+    log = Log()
+    assert counts(run(elsewhere, log)) == {"trials": 6, "trained": 6}
+    assert [what for what, _, _ in log.told[:6]].count("lost") >= 1
+    for record in store.trials([planned.key for planned in store.study("sample").planned]).values():
+        assert record.attempts == 2
+        assert record.worker == WorkerRecord("second", "cpu: new", 2)
+        assert record.environment is not None
+        assert (record.environment.host, record.environment.device) == ("second", "cpu: new")
+        assert [point.step for point in store.curves([record.key])[record.key]] == [0, 1, 2]
+        assert store.curves([record.key])[record.key][0].val_loss != 9.0
 
 
 def test_two_drivers_of_one_study(run: Run, folder: Path) -> None:
@@ -319,3 +420,28 @@ def test_the_driver_never_spins(run: Run) -> None:
     engine = ScriptedEngine()
     run(engine)
     assert all(wait >= 0.05 for wait in engine.waits[:-1])
+
+
+def test_the_trivial_baselines_of_the_data_are_stored(run: Run, store: Store, folder: Path) -> None:
+    run()
+    made = planner(folder)
+    task = made.prepare(made.space.resolve({}))
+    assert store.study("sample").trivial == task.baselines()
+    assert store.study("sample").trivial["bigram"]["val_loss"] < store.study("sample").trivial["unigram"]["val_loss"]
+
+
+def test_a_task_that_cannot_tell_its_trivial_baselines(run: Run, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LanguageModel, "baselines", lambda self: 1 / 0)
+    with pytest.raises(PluginError, match="trivial baselines raised ZeroDivisionError"):
+        run()
+    assert store.studies() == []
+
+
+def test_a_trivial_baseline_that_is_no_number_is_left_out(
+    run: Run, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        LanguageModel, "baselines", lambda self: {"a": {"val_loss": 2.0, "val_perplexity": float("inf")}}
+    )
+    run()
+    assert store.study("sample").trivial == {"a": {"val_loss": 2.0}}

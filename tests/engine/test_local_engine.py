@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -11,9 +13,10 @@ import pytest
 from engine_samples import planner
 
 from ablate.engine.cores import available_cores
+from ablate.engine.environment import this_worker
 from ablate.engine.local import LocalEngine
 from ablate.engine.plan import Trial, make_plan
-from ablate.engine.worker import Broken, Done, Happened, Job, Message
+from ablate.engine.worker import Began, Broken, Done, Happened, Job, JobMember, Message
 from ablate.errors import EngineError
 from ablate.training.events import Point
 
@@ -26,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def job(number: int, trial: Trial) -> Job:
     variant = trial.variant
-    return Job(number, variant.spec.model_dump_json(), (trial.seed,), variant.fingerprint)
+    return Job(number, (JobMember(variant.spec.model_dump_json(), trial.seed),), variant.fingerprint)
 
 
 def listen(engine: LocalEngine, until: Callable[[list[Message]], bool], timeout: float = 60.0) -> list[Message]:
@@ -59,8 +62,10 @@ def test_a_worker_stays_warm_survives_what_a_trial_raises_and_is_replaced_when_i
         assert heard[-1] == Done(1)
         (first,) = workers()
 
-        engine.submit(Job(2, '{"no": "variant"}', (0,), "f"))
-        (broken,) = listen(engine, ended(2))
+        engine.submit(Job(2, (JobMember('{"no": "variant"}', 0),), "f"))
+        began, broken = listen(engine, ended(2))
+        assert isinstance(began, Began)
+        assert (began.number, began.worker) == (2, replace(this_worker("cpu"), pid=first.pid))
         assert isinstance(broken, Broken)
         assert broken.reason.startswith("ValidationError: ")
         assert "Traceback" in broken.trace
@@ -117,3 +122,25 @@ def test_as_many_workers_as_cores_and_threads_allow(folder: Path, monkeypatch: p
     assert LocalEngine(folder, threads=2).size == 3
     assert LocalEngine(folder, threads=9).size == 1
     assert LocalEngine(folder, workers=4, threads=9).size == 4
+
+
+def test_a_member_that_is_stopped_leaves_its_job(folder: Path) -> None:
+    training = {"steps": 4000, "batch_size": 2, "optimizer": {"lr": 1e-3}, "evaluations": 4000}
+    trials = make_plan(planner(folder, training=training)).trials[:1] * 2
+    members = tuple(JobMember(trial.variant.spec.model_dump_json(), seed) for seed, trial in enumerate(trials))
+    with LocalEngine(folder / "cache", workers=1) as engine:
+        engine.submit(Job(1, members, trials[0].variant.fingerprint))
+        listen(engine, lambda heard: len(heard) > 3)
+        engine.stop(7, 0)  # no such job
+        engine.stop(1, 0)
+
+        def alone(heard: list[Message]) -> bool:
+            points = [m.event for m in heard if isinstance(m, Happened) and isinstance(m.event, Point)]
+            return bool(points) and math.isnan(points[-1].train_loss[0])
+
+        heard = listen(engine, alone)
+        last = [m.event for m in heard if isinstance(m, Happened) and isinstance(m.event, Point)][-1]
+        assert math.isfinite(last.metrics["val_loss"][1])
+        engine.stop(1, 1)
+        assert listen(engine, ended(1))[-1] == Done(1)
+        assert engine.room() == 1

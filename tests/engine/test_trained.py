@@ -13,12 +13,13 @@ import torch
 from ablate.api import run
 from ablate.cli import app
 from ablate.decoding.sampling import Sampling
-from ablate.engine.trained import Trained, generate, load_trained, next_logits, translate
+from ablate.engine.trained import Reading, Trained, generate, load_trained, next_logits, translate
 from ablate.engine.weights import load_weights, save_weights, weights_folder
 from ablate.errors import DataError, NotFoundError, SpaceError
 from ablate.spec.space import SpaceSpec
 from ablate.store import open_store
 from ablate.training.loop import train
+from ablate.training.members import Member
 
 CYCLE = "abcdefgh."
 GREEDY = Sampling(temperature=0)
@@ -92,17 +93,25 @@ def test_the_weights_are_those_at_the_end_of_training(trained: Trained, space: S
     kept = load_weights(folder / "weights", trained.key)
     assert kept.variant == variant
 
-    def keep(model: torch.nn.Module, member: int) -> None:
+    def keep(model: torch.nn.Module, place: int, member: int) -> None:
         path = folder / f"member{member}.safetensors"
-        save_weights(path, model, member, variant, (7, 0)[member], kept.fingerprint)
+        save_weights(path, model, place, variant, (7, 0)[member], kept.fingerprint)
         ends[member] = load_weights(folder, path.stem).tensors
 
-    list(train(variant, [7, 0], trained.task, torch.device("cpu"), keep))
+    members = [Member(variant, 7), Member(variant, 0)]
+    list(train(members, trained.task, torch.device("cpu"), keep))
     assert ends.keys() == {0, 1}
     assert ends[1].keys() == kept.tensors.keys()
     for name, value in kept.tensors.items():  # seed 0 ran alone in the study, and as the second of a pack here
         torch.testing.assert_close(ends[1][name], value, rtol=1e-2, atol=1e-3)
     assert any(not torch.allclose(ends[0][name], ends[1][name], atol=0.01) for name in ends[0])
+
+
+def test_others_may_read_the_weights_as_the_umask_has_it(keys: list[str], folder: Path, tmp_path: Path) -> None:
+    kept = folder / "weights" / f"{keys[0]}.safetensors"
+    ordinary = tmp_path / "ordinary"
+    ordinary.touch(mode=0o644)
+    assert kept.stat().st_mode == ordinary.stat().st_mode
 
 
 def test_keeping_weights_renames_no_trial(space: SpaceSpec) -> None:
@@ -150,3 +159,28 @@ def test_the_command_prints_the_text(
     assert capsys.readouterr().out == "abcdefgh.abcdefgh.a\n"
     app(["generate", *common, "--tokens", "7", "--top-k", "1", "--json"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out)["text"] == "defgh.a"
+
+
+def test_reading_token_by_token_is_the_full_forward(trained: Trained) -> None:
+    ids = trained.task.codec().encode(CYCLE * 4).tolist()  # type: ignore[union-attr]
+    reading = Reading(trained)
+    for length in (1, 2, 7, 8, 23, 24, 25, 30):  # the context is 24
+        torch.testing.assert_close(reading.next_logits(ids[:length]), next_logits(trained, ids[:length]))
+
+
+def test_show_lists_the_keys_that_generate_takes(
+    keys: list[str], folder: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = ["--store", str(folder / "store.db")]
+    app(["show", "cycle", "--trials", *store], standalone_mode=False)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:4] for line in lines[2:]] == [
+        [keys[0][:12], "baseline", "0", "finished"],
+        [keys[1][:12], "heads=one", "0", "finished"],
+    ]
+    app(["generate", lines[2][0], *store, "--cache", str(cache), "--tokens", "2", "--greedy"], standalone_mode=False)
+    capsys.readouterr()
+    app(["show", "cycle", "--trials", "--json", *store], standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    assert [trial["key"] for trial in found] == keys
+    assert float(lines[2][4]) == pytest.approx(found[0]["metrics"]["val_loss"], abs=1e-4)

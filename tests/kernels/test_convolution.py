@@ -15,11 +15,17 @@ from ablate.kernels import convolution
 from ablate.kernels.fourier import fast_length, fourier_cost
 from ablate.pack.initial import stream
 
-K, B, D, E = 2, 3, 5, 4
+K, B, D, E = 2, 6, 5, 4
 
 Convolution = Callable[[Tensor, Tensor], Tensor]
 
-DEPTHWISE = [convolution.depthwise_direct, convolution.depthwise_fourier, convolution.depthwise]
+DEPTHWISE = [
+    convolution.depthwise_direct,
+    convolution.depthwise_fourier,
+    convolution.depthwise_pairs,
+    convolution.depthwise,
+]
+FOURIER = [convolution.depthwise_fourier, convolution.depthwise_pairs, convolution.full_fourier]
 SHARED = [convolution.shared_direct, convolution.shared]
 FULL = [convolution.full_direct, convolution.full_fourier, convolution.full]
 LENGTHS = [(1, 1), (7, 7), (13, 13), (33, 33), (33, 3), (13, 20), (1, 4)]  # tokens, lags
@@ -86,20 +92,33 @@ def test_full_is_a_conv1d(path: Convolution, length: int) -> None:
         torch.testing.assert_close(mine, his)
 
 
-@pytest.mark.parametrize("path", [convolution.depthwise_fourier, convolution.full_fourier])
+@pytest.mark.parametrize("path", FOURIER)
 def test_transforms_have_second_derivatives(path: Convolution) -> None:
-    shape = SHAPES["depthwise" if path is convolution.depthwise_fourier else "full"]
+    shape = SHAPES["full" if path is convolution.full_fourier else "depthwise"]
     x, w = noise("x", 1, 2, 4, D), noise("w", 1, 4, *shape)
     assert torch.autograd.gradgradcheck(path, (x, w))
 
 
-@pytest.mark.parametrize("path", [convolution.depthwise_fourier, convolution.full_fourier])
+@pytest.mark.parametrize("path", FOURIER)
 def test_only_what_needs_a_gradient_gets_one(path: Convolution) -> None:
-    shape = SHAPES["depthwise" if path is convolution.depthwise_fourier else "full"]
+    shape = SHAPES["full" if path is convolution.full_fourier else "depthwise"]
     x, w = noise("x", K, B, 7, D), noise("w", K, 7, *shape)
     both = gradients(path(x, w), x, w)
     torch.testing.assert_close(gradients(path(x, w.detach()), x)[0], both[0])
     torch.testing.assert_close(gradients(path(x.detach(), w), w)[0], both[1])
+
+
+@pytest.mark.parametrize("texts", [1, 2, 3, 6])
+@pytest.mark.parametrize("group", [1, 4 * 5 * 64], ids=["pair by pair", "with a rest"])
+def test_any_number_of_texts_and_one_weight_for_all_channels(
+    texts: int, group: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convolution, "_GROUP", group)
+    x, w = noise("x", K, texts, 33, D), noise("w", K, 33, 1)
+    fast, slow = convolution.depthwise(x, w), convolution.shared_direct(x, w[..., 0])
+    torch.testing.assert_close(fast, slow, rtol=1e-11, atol=1e-11)
+    for ours, theirs in zip(gradients(fast, x, w), gradients(slow, x, w), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize(("sort", "path"), [("depthwise", convolution.depthwise), ("full", convolution.full)])

@@ -42,6 +42,7 @@ class FakeStore:
         tokens: int = 1000,
         seconds: float = 10.0,
         stopped_at: int | None = None,
+        flops: float = 0.0,
     ) -> None:
         """Store a trial; `curve` holds (step, validation loss)."""
         key = f"{variant}/{seed}"
@@ -54,7 +55,7 @@ class FakeStore:
             steps=curve[-1][0] if curve else 0,
             seconds=seconds,
             tokens=tokens,
-            flops=0.0,
+            flops=flops,
             stopped_at=stopped_at,
             reason="the loss was not finite" if state is TrialState.DIVERGED else "",
             data_fingerprint="data",

@@ -14,6 +14,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from fake_store import FakeStore, fake_store
 from markdown_it import MarkdownIt
@@ -46,9 +47,15 @@ def store(question: str = NASTY) -> FakeStore:
     return made
 
 
-@pytest.mark.parametrize("name", format_names())
+def rendered(made: FakeStore, name: str) -> str:
+    text = render_report(read_findings(made, "a_study"), name)
+    assert isinstance(text, str)
+    return text
+
+
+@pytest.mark.parametrize("name", sorted({*format_names()} - {"parquet"}))
 def test_every_format_holds_the_question_the_answer_the_verdicts_and_the_claims(name: str) -> None:
-    text = render_report(read_findings(store("Which parts can go?"), "a_study"), name)
+    text = rendered(store("Which parts can go?"), name)
     plain = re.sub(r"\\allowbreak\{\}|\\(?=[_=\-])", "", " ".join(text.split()))
     words = ["skip=removed", "norm=none", "needed: worse by at least", "diverged: 1 of 3 seeds"]
     if name != "csv":
@@ -58,14 +65,14 @@ def test_every_format_holds_the_question_the_answer_the_verdicts_and_the_claims(
 
 
 def test_the_formats_are_those_that_are_promised() -> None:
-    assert {"terminal", "md", "html", "latex", "csv", "json"} <= set(format_names())
+    assert {"terminal", "md", "html", "latex", "csv", "parquet", "json"} <= set(format_names())
     with pytest.raises(AblateError, match=r"expected one of csv, html, .*got `pdf`"):
         find_format("pdf")
 
 
 def test_csv_keeps_every_digit() -> None:
     findings = read_findings(store(), "a_study")
-    rows = list(csv.DictReader(io.StringIO(render_report(findings, "csv"))))
+    rows = list(csv.DictReader(io.StringIO(rendered(store(), "csv"))))
     assert [row["variant"] for row in rows] == list(VARIANTS)
     for row, variant in zip(rows, findings.report.variants, strict=True):
         assert float(row["mean"]) == variant.metrics["val_loss"].mean
@@ -76,8 +83,22 @@ def test_csv_keeps_every_digit() -> None:
     assert math.isclose(float(rows[1]["flops"]), 3e12)
 
 
+def test_parquet_is_the_csv_with_types() -> None:
+    findings = read_findings(store(), "a_study")
+    written = render_report(findings, "parquet")
+    assert isinstance(written, bytes)
+    table = pyarrow.parquet.read_table(io.BytesIO(written))
+    lines = list(csv.DictReader(io.StringIO(rendered(store(), "csv"))))
+    assert table.column_names == list(lines[0])
+    assert [str(kind) for kind in table.select(["variant", "parameters", "mean"]).schema.types] == [
+        "string", "int64", "double",
+    ]  # fmt: skip
+    for row, line in zip(table.to_pylist(), lines, strict=True):
+        assert {title: "" if value is None else str(value) for title, value in row.items()} == line
+
+
 def test_json_has_what_show_prints_and_cost_environment_and_space() -> None:
-    plain = json.loads(render_report(read_findings(store(), "a_study"), "json"))
+    plain = json.loads(rendered(store(), "json"))
     assert plain["question"] == NASTY
     assert (plain["cost"]["trials"], plain["cost"]["seconds"], plain["cost"]["flops"]) == (9, 90.0, 9e12)
     assert plain["cost"]["variants"]["baseline"]["trials"] == 3
@@ -101,7 +122,7 @@ def test_markdown_shows_text_as_it_is(text: str) -> None:
 
 
 def test_markdown_tables_have_a_cell_for_each_title() -> None:
-    text = render_report(read_findings(store(), "a_study"), "md")
+    text = rendered(store(), "md")
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
     kinds = [token.type for token in tokens]
     assert kinds.count("table_open") == 3
@@ -140,7 +161,7 @@ class Page(HTMLParser):
 
 
 def test_html_is_one_page_that_loads_nothing_and_runs_nothing() -> None:
-    page = Page(render_report(read_findings(store(), "a_study"), "html"))
+    page = Page(rendered(store(), "html"))
     assert NASTY in page.text
     assert not {"script", "link", "iframe", "img", "object", "base"} & set(page.tags)
     assert page.tags.count("svg") == 2  # the forest, and the loss against steps; nothing was timed
@@ -179,7 +200,7 @@ def test_latex_tables_are_booktabs_with_a_cell_for_each_column(tmp_path: Path) -
 def test_latex_keeps_every_blank_of_a_listing_and_breaks_no_number() -> None:
     made = store()
     made.record = replace(made.record, text="a:\n    b: 1  # -- {x}\n\n")
-    text = render_report(read_findings(made, "a_study"), "latex")
+    text = rendered(made, "latex")
     assert r"\mbox{}~~~~b: 1~~\# -{}- \{x\}\par" in text
     assert r"\frenchspacing" in text
     assert not re.search(r"\d\.\\allowbreak", text)

@@ -178,6 +178,7 @@ def test_an_unfinished_study_says_so() -> None:
         TrialState.RUNNING: 1,
         TrialState.FINISHED: 2,
         TrialState.DIVERGED: 0,
+        TrialState.PRUNED: 0,
         TrialState.FAILED: 0,
     }
     assert report.answer == (

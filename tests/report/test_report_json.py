@@ -10,7 +10,8 @@ import pytest
 from fake_store import NOON, FakeStore, fake_store
 
 from ablate.report import read_study
-from ablate.report.as_json import studies_json, study_json, to_text
+from ablate.report.as_json import study_json, to_text
+from ablate.report.listing import studies_json
 from ablate.store.records import StudySummary, TrialState
 
 NUMBER = {"type": ["number", "null"]}
@@ -94,6 +95,7 @@ def test_no_results_at_all_is_still_strict_json() -> None:
         "running": 0,
         "finished": 0,
         "diverged": 0,
+        "pruned": 0,
         "failed": 0,
     }
 
@@ -104,14 +106,15 @@ def test_strict_text_refuses_what_json_has_no_word_for() -> None:
 
 
 def test_studies() -> None:
-    (plain,) = studies_json([StudySummary("one", "Why?", 3, 9, 5, 1, 2, 1, NOON)])
+    (plain,) = studies_json([StudySummary("one", "Why?", 3, 10, 5, 1, 1, 2, 1, NOON)])
     assert plain == {
         "study": "one",
         "question": "Why?",
         "variants": 3,
-        "planned": 9,
+        "planned": 10,
         "finished": 5,
         "diverged": 1,
+        "pruned": 1,
         "failed": 2,
         "running": 1,
         "updated_at": "2024-05-17T12:00:00+00:00",

@@ -11,7 +11,8 @@ from fake_store import NOON, FakeStore, fake_store
 from rich.console import Console
 
 from ablate.report import read_study
-from ablate.report.table import print_study, studies_table, study_svg
+from ablate.report.listing import studies_table
+from ablate.report.table import print_study, study_svg
 from ablate.store.records import StudySummary, TrialState
 
 EFFECTS = {
@@ -123,9 +124,9 @@ def test_no_result_yet() -> None:
 def test_list_of_studies() -> None:
     console = Console(width=80)
     with console.capture() as capture:
-        console.print(studies_table([StudySummary("one[red]", "Why [red]x?", 3, 9, 5, 1, 2, 1, NOON)], console))
+        console.print(studies_table([StudySummary("one[red]", "Why [red]x?", 3, 10, 5, 1, 1, 2, 1, NOON)], console))
     words = capture.get().split()
-    for word in ("one[red]", "[red]x?", "5/9", "running", "diverged", "failed", "2024-05-17", "12:00"):
+    for word in ("one[red]", "[red]x?", "5/10", "running", "diverged", "pruned", "failed", "2024-05-17", "12:00"):
         assert word in words
 
 

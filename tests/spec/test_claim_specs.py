@@ -54,6 +54,9 @@ def refused(*claims: dict[str, Any], **others: Any) -> tuple[tuple[str | int, ..
         (NUMBER | {"subject": {"variant": "both", "quantity": "val_loss"}, "tolerance": 0.1}, NumberClaim),
         (ORDER, OrderClaim),
         (COMPARISON | {"metric": "val_perplexity", "direction": "minimize"}, ComparisonClaim),
+        (COMPARISON | {"metric": "tokens_per_second"}, ComparisonClaim),
+        (ORDER | {"metric": "activation_bytes"}, OrderClaim),
+        (NUMBER | {"subject": {"variant": "both", "quantity": "activation_bytes"}}, NumberClaim),
     ],
 )
 def test_sorts(plain: dict[str, Any], sort: type[ClaimSpec]) -> None:
@@ -84,6 +87,7 @@ def test_spaces_without_claims_keep_their_canonical_form() -> None:
         ({"expect": True}, ("expect",), "Write one of better, not_worse, equal, worse, ordered, grows, shrinks, or"),
         ({"metric": "val_perplexity"}, ("metric",), "Add `direction: minimize`"),
         ({"metric": "val_los"}, ("metric",), "no metric of this name. Did you mean `val_loss`?"),
+        ({"metric": "tokens_per_secund"}, ("metric",), "no metric of this name. Did you mean `tokens_per_second`?"),
         ({"leftt": "norm=none"}, ("leftt",), "Did you mean `left`?"),
     ],
 )
@@ -113,6 +117,8 @@ def test_numbers_orders_and_trends_that_cannot_be_settled() -> None:
     at, said = refused(NUMBER | {"subject": {"variant": "bot", "quantity": "parameters"}})
     assert (at, "Did you mean `both`?" in said) == (("claims", 0, "subject", "variant"), True)
     at, said = refused(NUMBER | {"subject": {"variant": "both", "quantity": "val_loss"}})
+    assert (at, "Write a `tolerance` above 0" in said) == (("claims", 0, "tolerance"), True)
+    at, said = refused(NUMBER | {"subject": {"variant": "both", "quantity": "seconds"}})
     assert (at, "Write a `tolerance` above 0" in said) == (("claims", 0, "tolerance"), True)
     at, said = refused(NUMBER | {"subject": {"variant": "both", "quantity": "params"}})
     assert (at, "Did you mean `parameters`?" in said) == (("claims", 0, "subject", "quantity"), True)

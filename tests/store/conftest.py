@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import postgres
 import pytest
-from sqlalchemy import create_engine, make_url, text
 
 from ablate.store import Store, open_store
-
-POSTGRES = os.environ.get("ABLATE_TEST_POSTGRES")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -21,17 +17,8 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield str(tmp_path / "store.db")
         return
-    if POSTGRES is None:
-        pytest.skip("ABLATE_TEST_POSTGRES holds no URL of a PostgreSQL database")
-    schema = f"test_{uuid.uuid4().hex}"
-    url = make_url(POSTGRES).set(drivername="postgresql+psycopg")
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(text(f"CREATE SCHEMA {schema}"))
-    yield url.update_query_dict({"options": f"-csearch_path={schema}"}).render_as_string(hide_password=False)
-    with engine.begin() as connection:
-        connection.execute(text(f"DROP SCHEMA {schema} CASCADE"))
-    engine.dispose()
+    with postgres.schema(request.getfixturevalue("postgres_server")) as inside:
+        yield inside
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Makes `assets/store_v1.db`, a store of schema 0001, through the public API. Run once; later schemas get their own.
+"""Makes `assets/store_vN.db`, a store of the newest schema N, through the public API. Run once for each schema.
 
 python tests/store/make_asset.py
 """
@@ -10,11 +10,12 @@ from pathlib import Path
 from store_samples import HERE, draft, outcome, planned, start, variant
 
 from ablate.store import TrialState, open_store
+from ablate.store.migrations import SCHEMA_VERSION
 
 
 def main() -> None:
     """Write one study of two variants: two trials are over, one runs, one waits."""
-    path = Path(__file__).parent / "assets" / "store_v1.db"
+    path = Path(__file__).parent / "assets" / f"store_v{int(SCHEMA_VERSION)}.db"
     with open_store(path) as store:
         variants = [variant("baseline", norm="rms"), variant("no_norm", norm="none")]
         trials = [planned(name, seed) for seed in (0, 1) for name in ("baseline", "no_norm")]

@@ -14,6 +14,8 @@ from store_samples import HERE, as_record, begin, curve, digest, draft, outcome,
 
 from ablate.errors import NotFoundError
 from ablate.store import Store, TrialState, open_store
+from ablate.store.migrations import SCHEMA_VERSION
+from ablate.store.records import Mark
 from ablate.store.tables import curves, environments, metadata
 
 
@@ -21,7 +23,7 @@ def test_a_new_store_is_empty(store: Store) -> None:
     assert store.studies() == []
     assert store.trials([digest("x")]) == {}
     assert store.curves([digest("x")]) == {digest("x"): ()}
-    assert store.schema_version == "0001"
+    assert store.schema_version == SCHEMA_VERSION
 
 
 def test_a_study_comes_back_in_the_order_of_its_design(store: Store) -> None:
@@ -120,6 +122,21 @@ def test_a_failed_trial_can_be_run_again(store: Store) -> None:
     assert store.curves([failed.key]) == {failed.key: ()}
     assert store.record_outcome(outcome("baseline", 0), HERE)
     assert store.trial(failed.key).state is TrialState.FINISHED
+
+
+def test_a_pruned_trial_stays_until_it_is_trained_anew(store: Store) -> None:
+    begin(store)
+    pruned = outcome("baseline", 0, TrialState.PRUNED)
+    store.record_outcome(pruned, HERE)
+    assert store.forget_unfinished([pruned.key]) == 0
+    assert store.trial(pruned.key).state is TrialState.PRUNED
+    (summary,) = store.studies()
+    assert (summary.pruned, summary.finished, summary.diverged, summary.failed) == (1, 0, 0, 0)
+    start(store, "baseline", 0)
+    assert store.curves([pruned.key]) == {pruned.key: ()}
+    assert store.record_outcome(outcome("baseline", 0), HERE)
+    assert not store.record_outcome(pruned, HERE), "what has finished is not pruned"
+    assert store.trial(pruned.key).state is TrialState.FINISHED
 
 
 def test_unfinished_trials_are_forgotten_with_their_points(store: Store, location: str) -> None:
@@ -292,3 +309,14 @@ def test_the_migrations_make_the_tables_that_the_code_expects(store: Store, loca
     with sql(location) as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, metadata) == []
+
+
+def test_marks_are_kept_beside_studies_and_trials(store: Store) -> None:
+    assert store.marks.of("study", "s") == Mark()
+    hostile = "<b>no</b> \0 \u202e ر 😀\nline"
+    store.marks.put("study", "s", Mark(starred=True, tags=("b", "a", "b"), note=hostile))
+    store.marks.put("trial", "s", Mark(note="of a trial"))
+    assert store.marks.of("study", "s") == Mark(True, ("a", "b"), hostile.replace("\0", "\ufffd"))
+    assert store.marks.of("trial", "s").note == "of a trial"
+    store.marks.put("study", "s", Mark(tags=("c",)))
+    assert store.marks.all("study") == {"s": Mark(False, ("c",), "")}

@@ -41,8 +41,8 @@ def test_kill_again_and_again(location: str) -> None:
         command = [sys.executable, "-c", WRITE, location, str(Path(__file__).parent), str(1000 * turn)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
             assert writer.stdout is not None
-            done.append(int(writer.stdout.readline()))
-            time.sleep(chance.uniform(0, 0.15))
+            done += [int(writer.stdout.readline()) for _ in range(chance.randint(1, 5))]
+            time.sleep(chance.uniform(0, 0.03))
             writer.kill()
             done += [int(line) for line in writer.stdout.read().split()]
         keys = [digest(("baseline", seed)) for seed in done]
@@ -59,4 +59,3 @@ def test_kill_again_and_again(location: str) -> None:
         complete = select(func.count()).select_from(trials).where(trials.c.state == TrialState.FINISHED)
         points = select(func.count()).select_from(curves)
         assert connection.execute(points).scalar() == 20 * connection.execute(complete).scalar_one()
-    assert len(done) > 30

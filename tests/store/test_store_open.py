@@ -18,6 +18,7 @@ from store_samples import HERE, begin, outcome, sql
 from ablate.errors import AblateError, NotFoundError, StoreError
 from ablate.store import Store, open_store
 from ablate.store.database import Database
+from ablate.store.migrations import SCHEMA_VERSION
 
 # Root may write everywhere, so the tests of read-only places run as somebody else.
 AS_NOBODY = """
@@ -124,7 +125,7 @@ def test_a_damaged_store(tmp_path: Path) -> None:
         store.studies()
 
 
-@pytest.mark.parametrize("version", ["0002", "0999", "1000"])
+@pytest.mark.parametrize("version", [f"{int(SCHEMA_VERSION) + 1:04}", "0999", "1000"])
 def test_a_newer_schema(location: str, version: str) -> None:
     with open_store(location) as store:
         begin(store)

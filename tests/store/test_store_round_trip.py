@@ -123,6 +123,7 @@ def test_points_of_a_running_trial(store: Store, written: TrialOutcome) -> None:
     settings_of=st.dictionaries(words, words, max_size=3),
     spec=objects,
     parameters=counts,
+    activation_bytes=st.none() | counts,
     seeds=st.lists(counts, unique=True, max_size=3),
 )
 def test_a_study(
@@ -132,13 +133,19 @@ def test_a_study(
     settings_of: dict[str, str],
     spec: dict[str, Any],
     parameters: int,
+    activation_bytes: int | None,
     seeds: list[int],
 ) -> None:
     drafts = replace(drafts, name=f"study {next(serial)}")
-    variants = tuple(VariantRecord(name, digest(next(serial)), settings_of, spec, parameters) for name in names)
+    variants = tuple(
+        VariantRecord(name, digest(next(serial)), settings_of, spec, parameters, activation_bytes) for name in names
+    )
     planned = tuple(PlannedTrial(digest((name, seed)), name, seed) for seed in seeds for name in names)
     store.begin_study(drafts, variants, planned)
     read = store.study(drafts.name)
-    assert (read.variants, read.planned) == (variants, planned)
+    scouting = bool(seeds) and min(seeds) >= 1000  # trials from there on only say how others shall be trained
+    assert (read.variants, read.scout_variants) == (((), variants) if scouting else (variants, ()))
+    assert read.planned == tuple(trial for trial in planned if trial.seed < 1000)
+    assert read.scout_trials == tuple(trial for trial in planned if trial.seed >= 1000)
     for name in ("question", "source", "space", "text", "objective", "baseline"):
         assert getattr(read, name) == getattr(drafts, name)

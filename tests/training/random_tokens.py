@@ -15,6 +15,7 @@ from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import DataShape, Task
 from ablate.training.events import Diverged, Event, Point
 from ablate.training.loop import train
+from ablate.training.members import Member
 
 if TYPE_CHECKING:
     from ablate.tasks.base import Batch
@@ -91,7 +92,7 @@ def variant(model: dict[str, Any] | None = None, **training: Any) -> VariantSpec
 
 
 def run(spec: VariantSpec, seeds: Sequence[int], task: Task | None = None) -> list[Event]:
-    return list(train(spec, seeds, task or RandomTokens(), CPU))
+    return list(train([Member(spec, seed) for seed in seeds], task or RandomTokens(), CPU))
 
 
 def points(events: Sequence[Event]) -> list[Point]:

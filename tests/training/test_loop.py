@@ -12,6 +12,7 @@ from random_tokens import CPU, RandomTokens, divergences, losses, points, run, v
 from ablate.spec.named import block_names
 from ablate.training.events import Point
 from ablate.training.loop import train
+from ablate.training.members import Member
 
 
 @pytest.mark.parametrize("block", sorted(block_names()))
@@ -135,7 +136,7 @@ def test_dropout_is_seeded_and_rests_in_evaluation(where: str) -> None:
 def test_training_is_a_stream() -> None:
     """The first point comes before the first step, so that a display has something to show."""
     task = RandomTokens()
-    first = next(iter(train(variant(), [0], task, CPU)))
+    first = next(iter(train([Member(variant(), 0)], task, CPU)))
     assert isinstance(first, Point)
     assert first.step == 0
     assert task.served == []

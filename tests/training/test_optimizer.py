@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from ablate.mixers.attention import Attention
 from ablate.model.build import build_model
 from ablate.spec.named import block_names
-from ablate.spec.training import OptimizerSpec, ScheduleSpec
-from ablate.training.optimizer import build_optimizer, clip_gradients
+from ablate.spec.training import OptimizerSpec, ScheduleSpec, TrainingSpec
+from ablate.training.optimizer import PackOptimizer, clip_gradients
 
 STEPS = 20
 
@@ -104,7 +104,8 @@ def test_training_is_plain_torch_with_adamw_clipping_and_schedule(clip: float) -
 def test_weight_decay_falls_on_matrices_and_embeddings_only(block: str) -> None:
     """What a mixer other than attention has beside matrices, norms and biases, it declares as its paper has it."""
     model = build_model(variant(without_dropout(block)).model, vocabulary=V, context=T, seeds=[0, 1])
-    optimizer = build_optimizer(model, OptimizerSpec(lr=1e-3, weight_decay=0.1))
+    settings = TrainingSpec(steps=1, batch_size=1, optimizer=OptimizerSpec(lr=1e-3, weight_decay=0.1))
+    optimizer = PackOptimizer(model, [settings, settings]).adamw
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found = {group["weight_decay"]: {names[id(p)] for p in group["params"]} for group in optimizer.param_groups}
     assert found[0.1] | found[0.0] == set(names.values())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ablate.errors import AblateError
-from ablate.report.document import Picture
+from ablate.report.blocks import Picture
 from ablate.report.findings import Findings
 
 
@@ -32,13 +32,13 @@ class Format:
 
     Attributes:
         suffix: Of its file, without the dot.
-        render: Turns what was found into text.
+        render: Turns what was found into text, or into bytes if the format is binary.
         figures: The kinds of picture files (`svg`, `png`, `pdf`) that go with it; none if it shows no figures.
         inlined: Whether the text holds its figures itself, also when it is printed.
     """
 
     suffix: str
-    render: Callable[[Findings, Place], str]
+    render: Callable[[Findings, Place], str | bytes]
     figures: tuple[str, ...] = ()
     inlined: bool = False
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from ablate.report.as_json import study_json
 from ablate.report.findings import Findings
 from ablate.report.formats import Format, Place
+from ablate.store.records import TrialState
 
 Cell = str | int | float | None
 
@@ -16,7 +17,7 @@ Cell = str | int | float | None
 def render(findings: Findings, place: Place) -> str:
     """The table; an empty cell where there is no number."""
     text = io.StringIO()
-    rows = list(_rows(findings))
+    rows = list(table_rows(findings))
     titles = list(dict.fromkeys(title for row in rows for title in row))
     writer = csv.DictWriter(text, titles, restval="", lineterminator="\n")
     writer.writeheader()
@@ -24,12 +25,14 @@ def render(findings: Findings, place: Place) -> str:
     return text.getvalue()
 
 
-def _rows(findings: Findings) -> Iterator[dict[str, Cell]]:
-    plain = study_json(findings.report)
+def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
+    """A line of the table for each variant: title of the column to value."""
+    plain, trivial = study_json(findings.report), findings.report.trivial
     for row, variant in zip(findings.report.variants, plain["variants"], strict=True):
         versus = variant["versus_baseline"] or {}
         flip = versus.get("sign_flip") or {}
         interval = variant["metrics"].get(findings.report.metric, {})
+        tested = variant["metrics"].get(findings.report.test_metric, {})
         cost = findings.cost_of[row.name]
         yield {
             "study": plain["study"],
@@ -41,9 +44,11 @@ def _rows(findings: Findings) -> Iterator[dict[str, Cell]]:
             "planned": len(row.planned),
             "finished": len(row.finished),
             "diverged": len(row.diverged),
+            "pruned": list(row.states.values()).count(TrialState.PRUNED),
             "metric": findings.report.metric,
             "margin": findings.report.margin,
             **{key: interval.get(key) for key in ("mean", "low", "high")},
+            **{f"test_{key}": tested.get(key) for key in ("mean", "low", "high")},
             "difference": versus.get("difference"),
             "difference_low": versus.get("low"),
             "difference_high": versus.get("high"),
@@ -56,12 +61,16 @@ def _rows(findings: Findings) -> Iterator[dict[str, Cell]]:
             "holds_together": versus.get("holds_together"),
             "sign_flip_p": flip.get("p"),
             "sign_flip_floor": flip.get("floor"),
+            "trivial_baseline": trivial.name if trivial else None,
+            "trivial_value": trivial.value if trivial else None,
             "steps_to_baseline": row.steps_to_baseline.mean,
             "reached_baseline": row.steps_to_baseline.reached,
             "relative_speed": row.relative_speed,
             "seconds": cost.seconds,
             "tokens": cost.tokens,
             "flops": cost.flops,
+            **{f"tuned.{path}": value for path, value in ((variant["tuned"] or {}).get("values") or {}).items()},
+            "relative_budget": (variant["budget"] or {}).get("relative"),
         }
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from functools import singledispatch
 
-from ablate.report.document import Grid, Items, Listing, Paragraph, Picture, document
+from ablate.report.blocks import Grid, Items, Listing, Paragraph, Picture
+from ablate.report.document import document
 from ablate.report.findings import Findings
 from ablate.report.formats import Format, Place
 
@@ -39,7 +40,7 @@ _COMMANDS = {
     "…": r"\ldots{}",
 } | {special: f"\\{special}" for special in "&%$#_{}"}
 _LIGATURE = re.compile(r"([-,])(?=\1)")
-_BREAKS = re.compile(r"(?<=[=/])(?=\w)|(?<=\w_)(?=\w)|(?<=[a-z]\.)(?=[a-z])")
+_BREAKS = re.compile(r"(?<=[=/@])(?=\w)|(?<=,)(?=[A-Za-z])|(?<=\w_)(?=\w)|(?<=[a-z]\.)(?=[a-z])")
 _LETTERS = "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝßàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿŁłŃńŘřŚśŠšŽžČčĆćĚěŐőŰűŞşĞğİı"
 """What pdfLaTeX sets as it is; any other character beyond ASCII is written as its number, so that it compiles."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from functools import singledispatch
 
-from ablate.report.document import Grid, Items, Listing, Paragraph, Picture, document
+from ablate.report.blocks import Grid, Items, Listing, Paragraph, Picture
+from ablate.report.document import document
 from ablate.report.findings import Findings
 from ablate.report.formats import Format, Place
 

@@ -7,11 +7,12 @@ from functools import singledispatch
 from rich.console import Console
 from rich.text import Text
 
-from ablate.report.document import Grid, Items, Listing, Paragraph, Picture, document
+from ablate.report.blocks import Grid, Items, Listing, Paragraph, Picture
+from ablate.report.document import document
 from ablate.report.findings import Findings
 from ablate.report.formats import Format, Place
-from ablate.report.table import plain_table, print_study
-from ablate.report.text import plain
+from ablate.report.table import print_study
+from ablate.report.text import plain, plain_table
 
 SHOWN = ("Answer", "Ablation table", "Claims")
 """Sections that the printed study holds already."""

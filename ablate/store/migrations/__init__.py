@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 # The revision of the newest file in `versions`. Revisions are four digits that count up.
-SCHEMA_VERSION = "0001"
+SCHEMA_VERSION = "0006"
 
 
 def upgrade(connection: Connection) -> None:

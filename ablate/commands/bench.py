@@ -1,0 +1,57 @@
+"""`ablate bench`: how fast blocks are on this machine, side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ablate.commands.loading import load_plugins
+from ablate.commands.options import DeviceOption, JsonOption, PluginOption
+from ablate.terminal.console import make_console, say
+
+
+def bench(
+    blocks: Annotated[list[str], typer.Argument(metavar="BLOCK...", help="Named blocks, or mixer kinds.")],
+    lengths: Annotated[str, typer.Option(help="Tokens L, comma between.")] = "128,512,2048",
+    width: Annotated[int, typer.Option(min=1, help="Width d.")] = 128,
+    heads: Annotated[int, typer.Option(min=1, help="Heads H.")] = 4,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 4,
+    whole: Annotated[bool, typer.Option("--whole", help="The whole block, not its mixer alone.")] = False,
+    tune: Annotated[bool, typer.Option("--tune", help="First find the fastest kernels for these sizes.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Draw time against L: a file .svg, .png or .pdf.")] = None,
+    device: DeviceOption = "auto",
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Time blocks side by side, forward and backward: tokens a second, peak memory, FLOPs, growth with L."""
+    # The profiler that measures memory would say when it starts and stops; torch reads these when it is loaded.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    load_plugins(plugin)
+    from ablate.terminal.bench import bench_json, checked_figure, draw_bench, parse_lengths, print_bench
+    from ablate.timing.measure import Setting, device_of, measure
+    from ablate.timing.tune import tune as tune_kernels
+
+    tokens = parse_lengths(lengths)
+    figure = checked_figure(out)
+    setting = Setting(width, heads, batch, device_of(device), whole)
+    progress = make_console(stderr=True)
+    measured = measure(list(dict.fromkeys(blocks)), tokens, setting)
+    if tune:
+        for tuned in tune_kernels(tokens, setting):
+            say(progress, f"{tuned.key}: {tuned.way}", style="dim")
+    rows = []
+    for row in measured:
+        say(progress, f"{row.block} at {row.length:,} tokens", style="dim")
+        rows.append(row)
+    if json_:
+        print(json.dumps(bench_json(rows, setting), indent=2, ensure_ascii=False))
+    else:
+        print_bench(rows, setting, make_console())
+    if figure:
+        draw_bench(rows, figure)
+        say(progress, f"Wrote {figure}")

@@ -1,0 +1,26 @@
+"""`ablate dashboard`: the store in a browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ablate.commands.options import DEFAULT_STORE, PluginOption, StoreOption
+
+
+def dashboard(
+    store: StoreOption = DEFAULT_STORE,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=1, max=65535, help="Where to listen.", show_default="8501, or the next free one"),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 lets other machines in.")] = (
+        "127.0.0.1"
+    ),
+    plugin: PluginOption = None,
+) -> None:
+    """Look at studies in a browser: answers, curves, trials, comparisons; also while a study runs."""
+    from ablate.terminal.dashboard import serve
+
+    serve(store, port, host, tuple(plugin or ()))

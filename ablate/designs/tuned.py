@@ -1,0 +1,72 @@
+"""Tuning as a design round another: every point is tried with a small grid of values, and trained with its best."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import JsonValue
+
+from ablate.designs.base import Design, Point, Proposal
+from ablate.designs.scouting import ScoutingDesign
+from ablate.spec.fairness import TuneSpec
+from ablate.spec.seeds import TUNING_SEEDS
+
+
+def tuning_rank(results: Iterable[float | None], direction: Literal["minimize", "maximize"]) -> tuple[int, float]:
+    """How good a value is, by its trials (None: one that diverged or failed); the lowest rank is the best.
+
+    A value with fewer lost seeds goes before any mean: what survives would flatter it.
+    """
+    values = list(results)
+    finished = [value for value in values if value is not None]
+    mean = statistics.fmean(finished) if finished else 0.0
+    return len(values) - len(finished), mean if direction == "minimize" else -mean
+
+
+class TunedDesign(ScoutingDesign):
+    """Tries every point of another design with each combination of a grid, and proposes it with the best.
+
+    Every point gets the same trials: each combination with the same seeds.
+
+    Args:
+        inner: The design whose points are tuned.
+        tune: What is tried.
+        direction: Whether a smaller or a larger objective is better.
+    """
+
+    def __init__(self, inner: Design, tune: TuneSpec, direction: Literal["minimize", "maximize"]) -> None:
+        super().__init__(inner)
+        self._grid = list(tune.combinations())
+        self._seeds = range(TUNING_SEEDS, TUNING_SEEDS + tune.seeds)
+        self._tune = tune
+        self._direction = direction
+
+    def remarks(self) -> Sequence[str]:
+        """See `Design.remarks`."""
+        paths = " and ".join(f"{path} ({', '.join(map(str, values))})" for path, values in self._tune.grid.items())
+        trials = len(self._grid) * len(self._seeds)
+        return (
+            *self._inner.remarks(),
+            f"Tunes {paths}: {trials} trials for each variant, with seeds from {TUNING_SEEDS} on, not compared.",
+        )
+
+    def _scouts(self, points: Iterable[Point]) -> list[Proposal]:
+        tried = [self._tried(point, values) for point in points for values in self._grid]
+        return [Proposal(point, seed) for seed in self._seeds for point in tried]
+
+    def _informed(self, point: Point) -> Point:
+        # Of equal ones the first of the grid, as `min` has it.
+        best = min(self._grid, key=functools.partial(self._rank, point))
+        return replace(point, tuned=best)
+
+    def _rank(self, point: Point, values: Mapping[str, JsonValue]) -> tuple[int, float]:
+        return tuning_rank(self._results[self._tried(point, values).name].values(), self._direction)
+
+    @staticmethod
+    def _tried(point: Point, values: Mapping[str, JsonValue]) -> Point:
+        written = ", ".join(f"{path}={value}" for path, value in values.items())
+        return replace(point, name=f"{point.name} ({written})", tuned=values, scouts=True)

@@ -1,0 +1,176 @@
+"""Equal budgets: the steps, or the size, at which a variant has as much of something as the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from ablate.spec.fairness import MatchSpec
+from ablate.spec.variant import VariantSpec
+
+BACKWARD = 3.0
+"""Arithmetic of a training step over that of its forward pass: backward is twice the forward."""
+
+_MOST_TIMES = 8
+"""How much larger than it was written a size may become."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one training step of a variant takes.
+
+    Attributes:
+        tokens: Seen by the model.
+        flops: Arithmetic, forward and backward.
+        seconds: Measured, or estimated before anything is.
+    """
+
+    tokens: float
+    flops: float
+    seconds: float
+
+
+class UnmatchedError(Exception):
+    """No setting of the solved path comes near enough; the message says what does come nearest."""
+
+
+def equal_steps(match: MatchSpec, baseline: Step, steps: int, variant: Step) -> int:
+    """The whole number of steps at which a variant has spent nearest to what the baseline spends.
+
+    Args:
+        match: What is equal: `tokens`, `flops` or `seconds`.
+        baseline: One step of the baseline.
+        steps: Of the baseline.
+        variant: One step of the variant.
+
+    Raises:
+        UnmatchedError: Already one step is more than half as much again.
+    """
+    each: float = getattr(variant, match.equal)
+    budget: float = getattr(baseline, match.equal) * steps
+    if each <= 0:
+        return steps
+    if budget / each < 2 / 3:
+        raise UnmatchedError(
+            f"one step alone is {each / budget:.3g} times the {match.equal} of the baseline's {steps} steps; "
+            "raise `training.steps`"
+        )
+    return max(1, round(budget / each))
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A whole number that was solved for, and the parameters that it gives."""
+
+    number: int
+    parameters: int
+
+    def off(self, target: int) -> float:
+        """How far from the target, as a share of it."""
+        return abs(self.parameters - target) / target
+
+
+def nearest_size(parameters: Callable[[int], int | None], target: int, start: int) -> Size | None:
+    """The size whose parameters come nearest to a target; the parameters grow with the size.
+
+    Args:
+        parameters: Of a size; None where it makes no model, as when heads do not divide a width.
+        target: What is wanted.
+        start: Where to begin.
+
+    Returns:
+        The size; of two that are as near the smaller one. None if no size up to 8 times the start makes a model.
+    """
+    known: dict[int, int | None] = {}
+
+    def at(number: int) -> int | None:
+        if number not in known:
+            known[number] = parameters(number)
+        return known[number]
+
+    def first(numbers: range) -> Size | None:
+        return next((Size(number, found) for number in numbers if (found := at(number)) is not None), None)
+
+    # A bracket: below it too few parameters (or no size at all), above it enough.
+    low, high, most = 0, start, _MOST_TIMES * start
+    above = first(range(high, most + 1))
+    while above is not None and above.parameters < target:
+        low = above.number
+        above = first(range(max(low + 1, min(2 * low, most)), most + 1))
+    high = above.number if above is not None else most + 1
+    while high - low > 1:
+        # From the middle upwards, then downwards, to a size that makes a model; none between: the bracket is tight.
+        middle = (low + high) // 2
+        found = first(range(middle, high)) or first(range(middle - 1, low, -1))
+        if found is None:
+            break
+        low, high = (found.number, high) if found.parameters < target else (low, found.number)
+    ends = [Size(number, count) for number in (low, high) if 0 < number <= most and (count := at(number)) is not None]
+    return min(ends, key=lambda size: abs(size.parameters - target), default=None)
+
+
+def equal_parameters(
+    match: MatchSpec,
+    target: int,
+    spec: VariantSpec,
+    parameters: Callable[[Mapping[str, JsonValue]], int | None],
+) -> dict[str, JsonValue]:
+    """The value of the solved path with which a variant has the parameters of the baseline.
+
+    Args:
+        match: What is solved, and how near it must come.
+        target: Parameters of the baseline.
+        spec: The variant as the space writes it.
+        parameters: Of the variant with these values besides; None if it makes no model with them.
+
+    Raises:
+        UnmatchedError: Nothing comes within the tolerance.
+    """
+    assert match.path is not None
+    width, path = spec.model.width, match.path
+    hidden = max(1, round(spec.model.block.mlp.ratio * width))
+    start = width if match.by == "width" else hidden
+
+    def values(number: int) -> dict[str, JsonValue]:
+        # The hidden width of an MLP is written as a share of the model's; a whole number is solved for either way.
+        return {path: number if match.by == "width" else number / width}
+
+    found = nearest_size(lambda number: parameters(values(number)), target, start)
+    if found is None:
+        raise UnmatchedError(f"no `{path}` makes a model")
+    if found.off(target) > match.within:
+        (value,) = values(found.number).values()
+        raise UnmatchedError(
+            f"the nearest that can be is `{path}: {value:.6g}` with {found.parameters:,} parameters, "
+            f"{100 * found.off(target):.2g} % off {target:,}, and {100 * match.within:g} % is asked for; "
+            f"{_way_out(match, found, target, spec, parameters)}"
+        )
+    return values(found.number)
+
+
+def _way_out(
+    match: MatchSpec,
+    found: Size,
+    target: int,
+    spec: VariantSpec,
+    parameters: Callable[[Mapping[str, JsonValue]], int | None],
+) -> str:
+    raise_within = f"set `within: {_rounded_up(found.off(target)):g}`"
+    if match.by == "mlp":
+        return f"{raise_within}, or solve `by: width`"
+    ways = [raise_within]
+    hidden = round(spec.model.block.mlp.ratio * spec.model.width)
+    ratio = "model.block.mlp.ratio"
+    by_mlp = nearest_size(lambda number: parameters({ratio: number / spec.model.width}), target, max(1, hidden))
+    if by_mlp is not None and by_mlp.off(target) <= match.within:
+        ways.append("solve `by: mlp`")
+    if spec.model.heads > 1:
+        ways.append("take fewer heads, which must divide the width")
+    return ", or ".join(ways)
+
+
+def _rounded_up(share: float) -> float:
+    """To two digits, and never below the share."""
+    return next(value for value in (float(f"{share * (1 + k / 100):.2g}") for k in range(20)) if value >= share)

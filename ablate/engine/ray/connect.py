@@ -1,0 +1,142 @@
+"""Joining a Ray cluster, or starting one on this machine, and what its workers are born with."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablate.engine.cores import available_cores
+from ablate.engine.worker import worker_environment
+from ablate.errors import EngineError
+
+if TYPE_CHECKING:
+    from ablate.engine.ray.seats import Node
+
+LOCAL = "local"
+_KNOCK_SECONDS = 5.0
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere behind the user's back
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
+}
+
+
+def connect(address: str | None, threads: int, plugins: tuple[str, ...]) -> bool:
+    """Connect this process to Ray.
+
+    Args:
+        address: `auto`, HOST:PORT, or `local` for a Ray of our own; None: $RAY_ADDRESS if it is set, else `local`.
+        threads: Of each worker.
+        plugins: Files that travel with the code.
+
+    Returns:
+        Whether it was connected here; else the caller of the caller had done so already, and disconnects.
+
+    Raises:
+        EngineError: There is no cluster.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    if ray.is_initialized():
+        return False
+    address = address or os.environ.get("RAY_ADDRESS") or LOCAL
+    if address.startswith("ray://"):
+        raise EngineError(
+            "the driver has to run on a machine of the cluster",
+            where=f"--address {address}",
+            expected="auto, HOST:PORT or local",
+            remedy="Log in to the head node, or send the command there with `ray job submit`.",
+        )
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": None}
+    runtime: dict[str, Any] = {"env_vars": worker_environment(threads)}
+    if address == LOCAL:
+        options |= {"num_cpus": available_cores(), "include_dashboard": False}
+    else:
+        package = Path(__file__).parents[2]
+        runtime["py_modules"] = [str(package), *(str(Path(file).resolve()) for file in plugins)]
+        runtime["excludes"] = ["__pycache__"]
+        del options["include_dashboard"]
+    try:
+        _knock(address)
+        ray.init(address=address, runtime_env=runtime, **options)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise EngineError(
+            "there is no Ray cluster to connect to",
+            where=f"--address {address}",
+            got=(str(error).strip() or type(error).__name__).splitlines()[0],
+            remedy="Start one with `ray start --head` here and `ray start --address=HOST:6379` on each further machine"
+            " (with the same versions of Python and Ray), or leave --address out to use this machine alone.",
+        ) from error
+    return True
+
+
+def _knock(address: str) -> None:
+    """See that somebody listens at HOST:PORT; Ray itself would try for many minutes.
+
+    Raises:
+        OSError: Nobody does.
+        ValueError: This is no address.
+    """
+    if address not in (LOCAL, "auto"):
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS):
+            pass
+
+
+def check_installed() -> None:
+    """See that Ray can be imported, before anything here imports it.
+
+    Raises:
+        EngineError: It is not installed.
+    """
+    missing = [name for name in ("ray", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise EngineError(
+            f"Ray Tune is not installed ({', '.join(missing)})",
+            where="--engine ray",
+            remedy="Install it: pip install 'ablate-blocks[ray]'.",
+        )
+
+
+def nodes() -> list[Node]:
+    """The machines that are in the cluster now."""
+    from ablate.engine.ray.seats import Node
+
+    return [Node(resources=node["Resources"], labels=node.get("Labels") or {}) for node in _alive()]
+
+
+def _alive() -> list[dict[str, Any]]:
+    import ray
+
+    every: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [node for node in every if node["Alive"]]
+
+
+def gpu_bytes() -> int:
+    """Memory of the smallest GPU of the cluster, asked of a worker on each kind of node; 0 if there is none."""
+    import ray
+
+    def ask() -> int:
+        import torch
+
+        return int(torch.cuda.mem_get_info()[1]) if torch.cuda.is_available() else 0
+
+    asked: Any = ray.remote(ask)
+    with_gpu = [node for node in _alive() if node["Resources"].get("GPU", 0) > 0]
+    sizes = [
+        asked.options(num_gpus=0.01, num_cpus=0, scheduling_strategy=on_node(node["NodeID"])).remote()
+        for node in with_gpu
+    ]
+    return min(ray.get(sizes), default=0)
+
+
+def on_node(node: str) -> Any:
+    """What makes Ray run something on one machine."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node, soft=False)

@@ -1,0 +1,181 @@
+"""The Ray engine: the driver's jobs as trials of Ray Tune, on a cluster or on this machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import ray
+from ray import tune
+
+from ablate.engine.base import Engine, Place
+from ablate.engine.memory import trial_bytes
+from ablate.engine.plan import Plan
+from ablate.engine.ray.connect import connect, gpu_bytes, nodes, on_node
+from ablate.engine.ray.courier import Courier
+from ablate.engine.ray.seats import GIB, Node, Seat, describe, seats
+from ablate.engine.ray.trainable import JobTrainable
+from ablate.engine.ray.tuning import Tuning
+from ablate.engine.worker import Broken, Done, Job, Message
+from ablate.errors import EngineError
+from ablate.spec.resources import ResourcesSpec
+
+_CLOSE_SECONDS = 10.0
+_LOOK_SECONDS = 2.0
+"""How old what we know of the cluster's machines may be."""
+_RETRIES = 1
+
+
+class RayEngine(Engine):
+    """Jobs as trials of Ray Tune.
+
+    As many jobs again as run are submitted ahead, so that an actor that has ended one finds the next one waiting.
+
+    Args:
+        cache: Folder of prepared data on this machine.
+        device: `auto`, `cpu` or `cuda`.
+        resources: What each job gets.
+        address: Of the cluster, see `connect`.
+        workers: How many jobs run at once; None: as many as fit.
+        plugins: Files that every worker imports.
+        name: Of the run in Ray's own views.
+        pack: The most trials that are trained together on a GPU.
+    """
+
+    def __init__(
+        self,
+        cache: Path,
+        device: str,
+        resources: ResourcesSpec,
+        address: str | None = None,
+        workers: int | None = None,
+        plugins: tuple[str, ...] = (),
+        name: str = "ablate",
+        pack: int = 1,
+    ) -> None:
+        self._cache = cache
+        self._device = device
+        self._resources = resources
+        self._workers = workers
+        self._pack = pack
+        self._plugins = tuple(str(Path(plugin).resolve()) for plugin in plugins)
+        self._name = name
+        self._tuning: Tuning | None = None
+        self._placed: dict[int, Seat] = {}
+        self._needed = 0
+        self._looked = 0.0
+        self._connected = connect(address, max(1, int(resources.cpus)), self._plugins)
+        self._scratch = tempfile.TemporaryDirectory(prefix="ablate-ray-", ignore_cleanup_errors=True)
+        self._gpu_bytes = gpu_bytes()
+        self._seats: dict[Seat, int] = {}
+
+    @property
+    def size(self) -> int:
+        """How many jobs the machines that are there now can train at once; at least one, for a cluster that grows."""
+        if time.monotonic() - self._looked > _LOOK_SECONDS:
+            self._looked = time.monotonic()
+            self._seats = self._find_seats(nodes())
+        fit = max(1, sum(self._seats.values()))
+        return fit if self._workers is None else min(fit, self._workers)
+
+    def room(self) -> int:
+        """See `Engine.room`."""
+        ahead = self.size if self._workers is None else 0
+        return self.size + ahead - len(self._placed)
+
+    def admit(self, plan: Plan) -> None:
+        """See `Engine.admit`; by what is asked for each job, and the memory that the cost of the variants predicts."""
+        self._needed = max((trial_bytes(trial.variant) for trial in plan.trials), default=0)
+        there = nodes()
+        found = self._find_seats(there)
+        if plan.trials and not any(found.values()):
+            wanted = {name: amount for seat in found for name, amount in seat.needs}
+            shown = [
+                f"{name} {amount / GIB:.1f} GiB" if name == "memory" else f"{name} {amount:g}"
+                for name, amount in wanted.items()
+            ]
+            raise EngineError(
+                "no machine of the cluster has what a trial is to get",
+                where="--engine ray",
+                expected=", ".join(
+                    [*shown, *(f"label {key}={value}" for key, value in self._resources.labels.items())]
+                ),
+                got=f"{describe(there)} on {len(there)} machines",
+                remedy="Ask for less (`resources` in the space, --cpus, --gpus, --memory), or start such a machine.",
+            )
+        self._looked = 0.0
+
+    def submit(self, job: Job) -> None:
+        """See `Engine.submit`."""
+        if self._tuning is None:
+            self._tuning = self._tune()
+        seat = self._next_seat()
+        self._placed[job.number] = seat
+        self._tuning.jobs.put(job, seat)
+
+    def stop(self, number: int, member: int) -> None:
+        """See `Engine.stop`; heard within about a second."""
+        self._courier.stop.remote(number, member)
+
+    def poll(self, timeout: float) -> list[Message]:
+        """See `Engine.poll`."""
+        if self._tuning is None:
+            time.sleep(timeout)
+            return []
+        messages: list[Message] = []
+        with suppress(Empty):
+            messages.append(
+                self._tuning.messages.get(timeout=timeout) if timeout else self._tuning.messages.get_nowait()
+            )
+            while True:
+                messages.append(self._tuning.messages.get_nowait())
+        for message in messages:
+            if isinstance(message, Done | Broken):
+                self._placed.pop(message.number, None)
+        if not messages:
+            self._tuning.check()
+        return messages
+
+    def close(self) -> None:
+        """See `Engine.close`. A cluster that others started stays."""
+        if self._tuning is not None:
+            self._tuning.close(_CLOSE_SECONDS)
+        if self._connected:
+            ray.shutdown()
+        self._scratch.cleanup()
+
+    def next_place(self) -> Place:
+        """See `Engine.next_place`: on a GPU, where packs pay, as long as one is free."""
+        seat = self._next_seat()
+        return Place(seat.device, seat.memory)
+
+    def _next_seat(self) -> Seat:
+        """The kind of seat with the largest share of free ones; at equality one on a GPU."""
+        self.size  # noqa: B018 - looks at the cluster if that was long ago
+        taken = Counter(self._placed.values())
+        return max(self._seats, key=lambda seat: 1 - taken[seat] / max(1, self._seats[seat]))
+
+    def _find_seats(self, there: list[Node]) -> dict[Seat, int]:
+        return seats(self._resources, self._device, there, self._needed, self._gpu_bytes, self._pack)
+
+    def _tune(self) -> Tuning:
+        here = on_node(ray.get_runtime_context().get_node_id())
+        remote: Any = ray.remote(Courier)
+        options = remote.options(num_cpus=0, max_restarts=-1, scheduling_strategy=here)
+        self._courier = options.remote(str(self._cache.absolute()))
+        trainable = tune.with_parameters(
+            JobTrainable,
+            cache=str(self._cache.absolute()),
+            courier=self._courier,
+            plugins=self._plugins,
+            every=self._resources.checkpoint_every,
+        )
+        storage = self._resources.storage or str(Path(self._scratch.name).absolute())
+        name = f"{self._name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        return Tuning(trainable, storage if "://" in storage else str(Path(storage).absolute()), name, _RETRIES)

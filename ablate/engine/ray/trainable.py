@@ -1,0 +1,127 @@
+"""What runs in an actor of Ray Tune: it carries out one job after the other and reports what happens, in batches.
+
+An actor stays warm between jobs (`reuse_actors`). A result holds the messages of about a second, so that a tiny trial
+is one result and a long one costs little; checkpoints end a result, because Ray Tune saves between results.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from ray.tune import PlacementGroupFactory, Trainable
+from ray.tune.result import DONE, SHOULD_CHECKPOINT
+
+from ablate.engine.carry import Carrier
+from ablate.engine.environment import this_worker
+from ablate.engine.ray.courier import bring, find_plugin
+from ablate.engine.ray.seats import Seat
+from ablate.engine.worker import Began, Broken, Done, Happened, Job, Message
+from ablate.plugins import load_plugin
+from ablate.training.events import Checkpoint, State, Tick
+
+MESSAGES = "messages"
+JOB, SEAT = "job", "seat"
+_FILE = "state.pt"
+_REPORT_SECONDS = 1.0
+
+
+class JobTrainable(Trainable):
+    """Trains the job that is its configuration."""
+
+    # The job in hand.
+    _job: Job
+    _messages: Iterator[Message]
+    _state: State
+    _asked_to_stop: list[int]
+    _fresh: bool
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
+        """What Ray is to reserve: the seat that the engine chose for the job."""
+        seat: Seat = config[SEAT]
+        return seat.request()
+
+    def setup(self, config: dict[str, Any], **brought: Any) -> None:
+        """Once for each actor, with its first job; further jobs come through `reset_config`.
+
+        Args:
+            config: The job and its seat.
+            brought: `cache` (the driver's folder of prepared data), `courier` (handle of the `Courier`), `plugins`
+                (files) and `every` (steps between checkpoints).
+        """
+        seat: Seat = config[SEAT]
+        torch.set_num_threads(seat.threads)
+        for plugin in brought["plugins"]:
+            load_plugin(find_plugin(plugin))
+        self._cache = Path(brought["cache"])
+        self._courier = brought["courier"]
+        self._every: int = brought["every"]
+        self._device = torch.device(seat.device)
+        self._carriers: dict[Path, Carrier] = {}
+        self._take(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take the next job."""
+        self._take(new_config)
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Train for about a second, or to the end, or to a checkpoint."""
+        messages: list[Message] = []
+        result: dict[str, Any] = {MESSAGES: messages, DONE: False, SHOULD_CHECKPOINT: False}
+        if not self._fresh:
+            self._asked_to_stop += ray.get(self._courier.stops.remote(self._job.number))
+        deadline = time.monotonic() + _REPORT_SECONDS
+        for message in self._messages:
+            match message:
+                case Happened(event=Checkpoint(state=state)):
+                    self._state = state
+                    return result | {SHOULD_CHECKPOINT: True}
+                case Happened(event=Tick()) if messages and isinstance(getattr(messages[-1], "event", None), Tick):
+                    messages[-1] = message
+                case _:
+                    messages.append(message)
+            if isinstance(message, Done | Broken):
+                return result | {DONE: True}
+            if time.monotonic() > deadline:
+                break
+        self._fresh = False
+        return result
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Write the state that the last result asked to be saved."""
+        torch.save(self._state, Path(checkpoint_dir, _FILE))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Go on from the state in this folder, in the place of a beginning."""
+        self._begin(torch.load(Path(checkpoint, _FILE), weights_only=True))
+
+    def cleanup(self) -> None:
+        """End the job, whether it has ended or not."""
+        self._messages = iter(())
+
+    def _take(self, config: dict[str, Any]) -> None:
+        self._job = config[JOB]
+        self.config = {}  # it comes back with every result, and the driver knows the job
+        self._begin(None)
+
+    def _begin(self, start: State | None) -> None:
+        self._fresh = True
+        self._state = {}
+        self._asked_to_stop = []
+        self._messages = self._carry_out(start)
+
+    def _carry_out(self, start: State | None) -> Iterator[Message]:
+        yield Began(self._job.number, this_worker(self._device.type))
+        cache = bring(self._cache, self._job.fingerprint, self._courier)
+        carrier = self._carriers.setdefault(cache, Carrier(cache, self._device))
+        yield from carrier.carry_out(self._job, self._stopped, start, self._every)
+
+    def _stopped(self) -> list[int]:
+        asked, self._asked_to_stop = self._asked_to_stop, []
+        return asked

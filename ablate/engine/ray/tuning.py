@@ -1,0 +1,234 @@
+"""Ray Tune in a thread: jobs go in through a searcher, messages come out through a callback."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from queue import Queue
+from typing import TYPE_CHECKING, Any
+
+from ray import tune
+from ray.tune import Callback, CheckpointConfig, Stopper
+from ray.tune.experiment import Trial
+from ray.tune.search import Searcher
+
+from ablate.engine.ray.seats import Seat
+from ablate.engine.ray.trainable import JOB, MESSAGES, SEAT
+from ablate.engine.worker import Again, Broken, Done, Job, Message
+from ablate.errors import EngineError
+
+if TYPE_CHECKING:
+    from ray.train._internal.storage import StorageContext
+
+_IDLE_SECONDS = 30.0
+_SETTINGS = {
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # paths of a space are relative to where the command was typed
+    "RAY_AIR_NEW_OUTPUT": "0",  # the one that is silent when asked to be
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the store has it all
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the driver tells them
+    "TUNE_MAX_PENDING_TRIALS_PG": "100000",  # the engine decides how many wait
+    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # a study is resumed from the store, never from Tune's own notes
+    "TUNE_WARN_THRESHOLD_S": "10",
+}
+
+
+class JobQueue(Searcher):
+    """Gives Ray Tune the jobs that the driver has submitted, each as one of Tune's trials."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jobs: deque[tuple[Job, Seat]] = deque()
+        self._running = 0
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def put(self, job: Job, seat: Seat) -> None:
+        """Submit a job."""
+        with self._changed:
+            self._jobs.append((job, seat))
+            self._changed.notify()
+
+    def close(self) -> None:
+        """There are no more jobs."""
+        with self._changed:
+            self._closed = True
+            self._jobs.clear()
+            self._changed.notify()
+
+    def suggest(self, trial_id: str) -> Any:
+        """The next job; None if there is none yet, or `Searcher.FINISHED`.
+
+        While nothing runs this waits for one: Tune would sleep for a second otherwise, whenever it has nothing to do.
+        """
+        with self._changed:
+            if not self._running:
+                self._changed.wait_for(lambda: self._jobs or self._closed, _IDLE_SECONDS)
+            if self._closed:
+                return Searcher.FINISHED
+            if not self._jobs:
+                return None
+            job, seat = self._jobs.popleft()
+            self._running += 1
+            return {JOB: job, SEAT: seat}
+
+    def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
+        """Nothing: a study is resumed from the store."""
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """One of Tune's trials has ended, whichever way."""
+        with self._changed:
+            self._running -= 1
+
+
+class Messenger(Callback):
+    """Turns what Ray Tune says of its trials into the messages of an engine."""
+
+    def __init__(self, messages: Queue[Message]) -> None:
+        self._messages = messages
+        self._told: set[str] = set()
+        """Tune's trials of which `Done` or `Broken` was told."""
+        self._storage: StorageContext | None = None
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """A batch of messages has come from the actor; Tune need not keep them."""
+        for message in result.pop(MESSAGES, ()):
+            if isinstance(message, Done | Broken):
+                self._told.add(trial.trial_id)
+            self._messages.put(message)
+
+    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """The actor died, and the job begins again elsewhere or goes on from its last checkpoint."""
+        self._messages.put(Again(trial.config[JOB].number, _why(trial)))
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """The actor died too often."""
+        self._messages.put(Broken(trial.config[JOB].number, _why(trial), "", _error(trial)))
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """A trial that Tune itself ended has not said so."""
+        if trial.trial_id not in self._told:
+            self._messages.put(Done(trial.config[JOB].number))
+        self._told.discard(trial.trial_id)
+        trial.config = {}  # a study may have very many trials, and Tune forgets none
+        if trial.storage is not None:
+            self._storage = trial.storage
+            _remove(trial.storage, trial.storage.trial_fs_path)
+
+    def remove_all(self) -> None:
+        """Remove what Tune has written: nobody goes on from it, as a study is resumed from the store."""
+        if self._storage is not None:
+            _remove(self._storage, self._storage.experiment_fs_path)
+
+
+class _Stopper(Stopper):
+    """Ends everything when the engine is closed."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return self.asked
+
+    def stop_all(self) -> bool:
+        return self.asked
+
+
+class Tuning:
+    """A run of Ray Tune that lasts as long as the engine.
+
+    Args:
+        trainable: What runs in the actors.
+        folder: Where Tune keeps its notes, and checkpoints; a folder or a URL.
+        name: Of the run.
+        retries: How often a job is begun again whose actor died.
+    """
+
+    def __init__(self, trainable: type[tune.Trainable], folder: str, name: str, retries: int) -> None:
+        os.environ.update(_SETTINGS)
+        self.jobs = JobQueue()
+        self.messages: Queue[Message] = Queue()
+        self._messenger = Messenger(self.messages)
+        self._stopper = _Stopper()
+        self._failure: BaseException | None = None
+        self._options: dict[str, Any] = {
+            "name": name,
+            "storage_path": folder,
+            "search_alg": self.jobs,
+            "num_samples": -1,
+            "reuse_actors": True,
+            "callbacks": [self._messenger],
+            "stop": self._stopper,
+            "max_failures": retries,
+            "checkpoint_config": CheckpointConfig(num_to_keep=1),
+            "trial_name_creator": _name,
+            "trial_dirname_creator": _name,
+            "raise_on_failed_trial": False,
+            "verbose": 0,
+        }
+        self._trainable = trainable
+        self._thread = threading.Thread(target=self._run, name="ray-tune", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            tune.run(self._trainable, **self._options)
+        except BaseException as error:
+            self._failure = error
+
+    def check(self) -> None:
+        """See that Tune still runs.
+
+        Raises:
+            EngineError: It has ended by itself.
+        """
+        if not self._thread.is_alive() and not self._stopper.asked:
+            said = str(self._failure or "it ended by itself").strip().splitlines()[0]
+            raise EngineError(
+                "Ray Tune has stopped", where="--engine ray", got=said, remedy="Run the same command again: it goes on."
+            ) from self._failure
+
+    def close(self, patience: float) -> None:
+        """End everything that runs; waits for it for `patience` seconds."""
+        self._stopper.asked = True
+        self.jobs.close()
+        self._thread.join(patience)
+        self._messenger.remove_all()
+
+
+def _remove(storage: StorageContext, path: str) -> None:
+    """Remove a folder of the storage, with the checkpoints in it."""
+    with suppress(OSError):  # there was none
+        storage.storage_filesystem.delete_dir(path)
+
+
+def _name(trial: Trial) -> str:
+    """How Ray's views and folders call a trial of Tune's."""
+    return f"job_{trial.config[JOB].number}_{trial.trial_id}"
+
+
+def _why(trial: Trial) -> str:
+    """What happened to the actor of a trial, in one sentence."""
+    told = _error(trial)
+    if re.search(r"low on memory|memory monitor|OutOfMemory", told):
+        return "its worker was killed because its node ran out of memory"
+    if re.search(r"node .* (died|dead|terminated)|node failure", told):
+        return "its node died"
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    if "worker process has died" in told or not lines:
+        return "its worker died"
+    return f"its worker failed: {lines[-1]}"
+
+
+def _error(trial: Trial) -> str:
+    """The latest error that Tune noted of a trial."""
+    try:
+        return Path(trial.error_file).read_text(errors="replace").rpartition("Failure #")[2]
+    except (OSError, TypeError):
+        return ""

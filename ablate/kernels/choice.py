@@ -1,0 +1,69 @@
+"""Which of several equal ways is the fastest on this machine: as it was measured, or by the rule that each kernel has.
+
+The table is a small JSON file in the user's cache, written by `ablate bench --tune`; without it every rule holds. Sizes
+are rounded to powers of two, so that what was measured for one shape serves its neighbours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from torch import Tensor
+
+Way = TypeVar("Way")
+
+
+def choose(operation: str, ways: Mapping[str, Way], rule: str, x: Tensor, *sizes: int) -> Way:
+    """The way that was measured to be the fastest for these sizes on the device of x, or else that of the rule."""
+    return ways[choice(operation, ways, rule, x.device.type, *sizes)]
+
+
+def choice(operation: str, ways: Mapping[str, Way], rule: str, device: str, *sizes: int) -> str:
+    """The name of what `choose` gives."""
+    name = table().get(key(operation, device, *sizes), rule)
+    return name if name in ways else rule
+
+
+def key(operation: str, device: str, *sizes: int) -> str:
+    """Under what a choice stands in the table."""
+    return "/".join([operation, device, *(str(1 << max(0, size - 1).bit_length()) for size in sizes)])
+
+
+@cache
+def table() -> dict[str, str]:
+    """The table as it was when first asked for; empty where there is none that can be read."""
+    try:
+        found = json.loads(table_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(name): str(way) for name, way in found.items()} if isinstance(found, dict) else {}
+
+
+def remember(choices: Mapping[str, str]) -> None:
+    """Add choices to the table, in the file and in this process.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    file = table_file()
+    merged = {**table(), **choices}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f"{file.name}.{os.getpid()}")
+    new.write_text(json.dumps(merged, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    os.replace(new, file)
+    table.cache_clear()
+
+
+def table_file() -> Path:
+    """`kernels.json` in the folder that ABLATE_CACHE names, or in the user's cache folder."""
+    named = os.environ.get("ABLATE_CACHE")
+    if named:
+        return Path(named).expanduser() / "kernels.json"
+    usual = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+    return Path(os.environ.get("XDG_CACHE_HOME") or usual) / "ablate" / "kernels.json"

@@ -1,0 +1,49 @@
+"""Importances as a section of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ablate.report.blocks import Block, Grid, Paragraph, Picture, Section
+from ablate.report.findings import Findings
+from ablate.report.importances import StudyImportances
+from ablate.report.numbers import MISSING
+from ablate.stats import Importance
+
+
+def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | None:
+    """How much of the spread each switch and axis explains."""
+    if findings.importances is None:
+        return None
+    return Section("Importances", tuple(_blocks(findings.importances, findings.report.metric, pictures)))
+
+
+def _blocks(found: StudyImportances, metric: str, pictures: Mapping[str, Picture]) -> Iterator[Block]:
+    yield Paragraph(how_to_read(found, metric))
+    if "importances" in pictures:
+        yield pictures["importances"]
+    rows = tuple((one.factor, _percent(one.share), _range(one)) for one in found.factors)
+    rest = (("interactions and noise", _percent(found.rest), MISSING),)
+    yield Grid(("switch or axis", "share", "range"), (rows, rest), frozenset({0}))
+
+
+def how_to_read(found: StudyImportances, metric: str) -> str:
+    """What the shares are, in sentences."""
+    diverged = f" {found.diverged} diverged trials count as the worst that finished." if found.diverged else ""
+    pruned = f" {found.pruned} trials that were stopped early are left out." if found.pruned else ""
+    return (
+        f"How much of the variance of {metric} over the whole space each switch or axis explains by itself (fANOVA: a "
+        f"random forest over {found.variants} variants). The rest is what they do together, and noise. The range is "
+        f"that of 95 % of studies whose {found.seeds} seeds are drawn again from these; few seeds make it too "
+        f"narrow.{diverged}{pruned}"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _range(one: Importance) -> str:
+    if one.low is None or one.high is None:
+        return MISSING
+    return f"{100 * one.low:.0f} to {100 * one.high:.0f} %"

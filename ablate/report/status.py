@@ -1,0 +1,96 @@
+"""What runs where, how fast, and how long it will take: read from the store, so from any machine that sees it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from ablate.store.activity import Activity, DriverRecord, RunningTrial
+
+
+class StatusReader(Protocol):
+    """What a status asks of a store."""
+
+    def activity(self) -> Activity:
+        """What goes on now."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyStatus:
+    """A study that is driven.
+
+    Attributes:
+        driver: Its driver, and how the study stands.
+        trials_per_hour: How many end; None if none has ended lately.
+        flops_per_second: Arithmetic of those that end.
+        seconds_left: None if none has ended lately.
+    """
+
+    driver: DriverRecord
+    trials_per_hour: float | None
+    flops_per_second: float
+    seconds_left: float | None
+
+    @property
+    def left(self) -> int:
+        """Trials that are to end yet."""
+        return self.driver.planned - self.driver.settled - self.driver.failed
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What goes on in a store.
+
+    Attributes:
+        at: When it was read, by the store's clock.
+        studies: Those that are driven, in the order in which they were begun.
+        running: Trials that run, the oldest first.
+    """
+
+    at: datetime
+    studies: tuple[StudyStatus, ...]
+    running: tuple[RunningTrial, ...]
+
+
+def read_status(store: StatusReader) -> Status:
+    """Read what goes on in a store."""
+    found = store.activity()
+    return Status(found.at, tuple(_study(driver, found) for driver in found.drivers), found.running)
+
+
+def _study(driver: DriverRecord, found: Activity) -> StudyStatus:
+    """Trials that run count by the share that they have done, in what is left."""
+    seconds = max(1.0, (found.at - driver.begin).total_seconds())
+    rate = driver.ended / seconds
+    done = sum((trial.step or 0) / max(1, trial.steps) for trial in found.running if trial.study == driver.study)
+    left = driver.planned - driver.settled - driver.failed - done
+    return StudyStatus(
+        driver=driver,
+        trials_per_hour=3600 * rate if rate else None,
+        flops_per_second=driver.flops / seconds,
+        seconds_left=max(0.0, left) / rate if rate else None,
+    )
+
+
+def status_json(status: Status) -> dict[str, Any]:
+    """As plain JSON data; what `ablate status --json` prints."""
+    return {
+        "at": status.at.isoformat(),
+        "studies": [
+            {
+                **{name: value for name, value in asdict(study.driver).items() if not isinstance(value, datetime)},
+                "since": study.driver.since.isoformat(),
+                "heartbeat": study.driver.heartbeat.isoformat(),
+                "left": study.left,
+                "trials_per_hour": study.trials_per_hour,
+                "flops_per_second": study.flops_per_second,
+                "seconds_left": study.seconds_left,
+            }
+            for study in status.studies
+        ],
+        "running": [
+            asdict(trial) | {"started_at": trial.started_at.isoformat() if trial.started_at else None}
+            for trial in status.running
+        ],
+    }

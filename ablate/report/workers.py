@@ -1,0 +1,122 @@
+"""On which machines the trials of a study ended, how fast, and which of them failed or were begun again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ablate.store.records import PlannedTrial, StudyRecord, TrialRecord, TrialState
+
+_ENDED = (TrialState.FINISHED, TrialState.DIVERGED, TrialState.PRUNED, TrialState.FAILED)
+_TROUBLED = (TrialState.FAILED, TrialState.DIVERGED)
+
+
+class TrialReader(Protocol):
+    """What is asked of a store here."""
+
+    def study(self, name: str) -> StudyRecord:
+        """The study of this name.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+
+    def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
+        """The trials that exist, by key."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLoad:
+    """What ended on one device of one machine.
+
+    Attributes:
+        host: Name of the machine; empty where that was not recorded.
+        device: Of the machine.
+        trials: How many ended there.
+        failed: Of them.
+        diverged: Of them.
+        seconds: Of training, evaluation left out, summed over trials.
+        tokens: Seen in training.
+        flops: Arithmetic of training.
+    """
+
+    host: str
+    device: str
+    trials: int
+    failed: int
+    diverged: int
+    seconds: float
+    tokens: int
+    flops: float
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Of one trial, on average; None if nothing was trained there."""
+        return self.tokens / self.seconds if self.seconds > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A trial that failed, diverged, or was begun more than once.
+
+    Attributes:
+        variant: Its name in the study.
+        seed: Of the trial.
+        state: How it stands now.
+        attempts: How often its driver began it.
+        host: Where it was last; empty where that was not recorded.
+        reason: Its first line, for a person.
+    """
+
+    variant: str
+    seed: int
+    state: TrialState
+    attempts: int
+    host: str
+    reason: str
+
+
+def read_workers(store: TrialReader, name: str) -> tuple[tuple[WorkerLoad, ...], tuple[Failure, ...]]:
+    """What ended where, the busiest device first; what failed, in the order of the design.
+
+    Raises:
+        NotFoundError: The store holds no such study.
+    """
+    planned = store.study(name).planned
+    trials = store.trials([trial.key for trial in planned])
+    places: dict[tuple[str, str], list[TrialRecord]] = {}
+    for trial in trials.values():
+        if trial.state in _ENDED:
+            places.setdefault(_place(trial), []).append(trial)
+    loads = [_load(*place, ended) for place, ended in places.items()]
+    return tuple(sorted(loads, key=lambda one: -one.trials)), _failures(planned, trials)
+
+
+def _place(trial: TrialRecord) -> tuple[str, str]:
+    if trial.worker is not None:
+        return trial.worker.host, trial.worker.device
+    return (trial.environment.host, trial.environment.device) if trial.environment is not None else ("", "")
+
+
+def _load(host: str, device: str, ended: Sequence[TrialRecord]) -> WorkerLoad:
+    return WorkerLoad(
+        host=host,
+        device=device,
+        trials=len(ended),
+        failed=sum(trial.state is TrialState.FAILED for trial in ended),
+        diverged=sum(trial.state is TrialState.DIVERGED for trial in ended),
+        seconds=sum(trial.seconds for trial in ended),
+        tokens=sum(trial.tokens for trial in ended),
+        flops=sum(trial.flops for trial in ended),
+    )
+
+
+def _failures(planned: Sequence[PlannedTrial], trials: Mapping[str, TrialRecord]) -> tuple[Failure, ...]:
+    found = []
+    for one in planned:
+        trial = trials.get(one.key)
+        if trial is not None and (trial.state in _TROUBLED or trial.attempts > 1):
+            reason = trial.reason.partition("\n")[0]
+            found.append(Failure(one.variant, one.seed, trial.state, trial.attempts, _place(trial)[0], reason))
+    return tuple(found)

@@ -1,0 +1,172 @@
+"""What goes on in a store now: who drives which study, what runs where, and how fast trials end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, case, func, select
+
+from ablate.store.leases import abandoned, clock
+from ablate.store.records import TrialState, WorkerRecord
+from ablate.store.tables import curves, leases, studies, study_trials, trials, variants
+
+WINDOW = timedelta(minutes=10)
+"""How far back throughput looks."""
+_SETTLED = (TrialState.FINISHED, TrialState.DIVERGED, TrialState.PRUNED)
+
+
+@dataclass(frozen=True, slots=True)
+class DriverRecord:
+    """A study's driver, and how its study stands.
+
+    Attributes:
+        study: Its name.
+        host: Machine of the driver.
+        pid: Its process there.
+        since: When it took the study.
+        heartbeat: Its last sign of life.
+        alive: Whether it is taken to live.
+        planned: Trials of the study.
+        settled: Of them, those that are not trained again.
+        failed: Of them, those that failed.
+        running: Of them, those that run, whoever drives them.
+        retries: Times that a trial of the study was begun again after its worker had died.
+        ended: Trials that ended since `begin`.
+        flops: Their arithmetic.
+        begin: Where throughput begins to count.
+    """
+
+    study: str
+    host: str
+    pid: int
+    since: datetime
+    heartbeat: datetime
+    alive: bool
+    planned: int
+    settled: int
+    failed: int
+    running: int
+    retries: int
+    ended: int
+    flops: float
+    begin: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTrial:
+    """A trial that runs.
+
+    Attributes:
+        key: Of the trial.
+        study: Whose driver has it run; empty if that driver is gone.
+        variant: Its name in that study.
+        seed: Of the trial.
+        step: Of the last point of its curve; None if there is none.
+        steps: All that it will do.
+        val_loss: At that point.
+        attempts: How often it was begun.
+        started_at: When.
+        worker: Where; None while it waits for a worker.
+    """
+
+    key: str
+    study: str
+    variant: str
+    seed: int
+    step: int | None
+    steps: int
+    val_loss: float | None
+    attempts: int
+    started_at: datetime | None
+    worker: WorkerRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What goes on in a store at `at`, by the database's clock."""
+
+    at: datetime
+    drivers: tuple[DriverRecord, ...]
+    running: tuple[RunningTrial, ...]
+
+
+def activity(connection: Connection) -> Activity:
+    """Read it, within one transaction."""
+    at = clock(connection)
+    held = connection.execute(select(leases).order_by(leases.c.acquired_at)).all()
+    return Activity(at, tuple(_driver(connection, row, at) for row in held), _running(connection))
+
+
+def _driver(connection: Connection, lease: Row[Any], at: datetime) -> DriverRecord:
+    begin = max(lease.acquired_at, at - WINDOW)
+    ended = study_trials.c.state.in_(_SETTLED) & (trials.c.finished_at >= begin)
+    counts = connection.execute(
+        select(
+            func.count().label("planned"),
+            _count(study_trials.c.state.in_(_SETTLED)).label("settled"),
+            _count(study_trials.c.state == TrialState.FAILED).label("failed"),
+            _count(study_trials.c.state == TrialState.RUNNING).label("running"),
+            func.coalesce(func.sum(trials.c.attempts - 1), 0).label("retries"),
+            _count(ended).label("ended"),
+            func.coalesce(func.sum(case((ended, trials.c.flops))), 0.0).label("flops"),
+        )
+        .select_from(study_trials)
+        .join(studies, studies.c.id == study_trials.c.study_id)
+        .outerjoin(trials, trials.c.key == study_trials.c.trial_key)
+        .where(studies.c.name == lease.study)
+    ).one()
+    return DriverRecord(
+        study=lease.study,
+        host=lease.host,
+        pid=lease.pid,
+        since=lease.acquired_at,
+        heartbeat=lease.heartbeat,
+        alive=not abandoned(lease, at),
+        begin=begin,
+        **counts._mapping,
+    )
+
+
+def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
+    return func.count(case((condition, 1)))
+
+
+def _running(connection: Connection) -> tuple[RunningTrial, ...]:
+    keys = select(study_trials.c.trial_key).where(study_trials.c.state == TrialState.RUNNING)
+    inner = curves.alias()
+    last = select(func.max(inner.c.step)).where(inner.c.trial_key == trials.c.key).correlate(trials).scalar_subquery()
+    point = (curves.c.trial_key == trials.c.key) & (curves.c.step == last)
+    rows = connection.execute(
+        select(
+            *(trials.c[name] for name in ("key", "seed", "attempts", "started_at", "worker")),
+            leases.c.study,
+            study_trials.c.variant,
+            variants.c.spec,
+            curves.c.step,
+            curves.c.val_loss,
+        )
+        .join(variants, variants.c.hash == trials.c.variant_hash)
+        .outerjoin(leases, leases.c.token == trials.c.driver)
+        .outerjoin(studies, studies.c.name == leases.c.study)
+        .outerjoin(study_trials, (study_trials.c.study_id == studies.c.id) & (study_trials.c.trial_key == trials.c.key))
+        .outerjoin(curves, point)
+        .where(trials.c.key.in_(keys), trials.c.state == TrialState.RUNNING)
+        .order_by(trials.c.started_at, trials.c.key)
+    )
+    return tuple(
+        RunningTrial(
+            key=row.key,
+            study=row.study or "",
+            variant=row.variant or "",
+            seed=row.seed,
+            step=row.step,
+            steps=row.spec.get("training", {}).get("steps", 0),
+            val_loss=row.val_loss,
+            attempts=row.attempts,
+            started_at=row.started_at,
+            worker=None if row.worker is None else WorkerRecord(**row.worker),
+        )
+        for row in rows
+    )

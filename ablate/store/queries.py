@@ -1,0 +1,108 @@
+"""What a store reads within a transaction: the rows of a question, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import Column, Connection, Row, Select, func, select, text
+
+from ablate.store.records import (
+    CurvePoint,
+    Environment,
+    PlannedTrial,
+    StudyRecord,
+    StudySummary,
+    TrialRecord,
+    VariantRecord,
+)
+from ablate.store.rows import POINT_COLUMNS, trial_record
+from ablate.store.summaries import SUMMARIES
+from ablate.store.tables import UtcDateTime, curves, environments, study_trials, study_variants, trials, variants
+
+# Databases limit the values in one statement, to 32,766 at least.
+_CHUNK = 5_000
+
+
+def summaries(connection: Connection) -> list[StudySummary]:
+    """All studies, the latest first."""
+    rows = connection.execute(text(SUMMARIES).columns(updated_at=UtcDateTime))
+    return [StudySummary(**row) for row in rows.mappings()]
+
+
+def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
+    """The record of a row of `studies`, with its variants and planned trials."""
+    variant_columns = (study_variants.c.name, study_variants.c.settings, variants)
+    variant_rows = connection.execute(
+        select(*variant_columns)
+        .join(variants, variants.c.hash == study_variants.c.variant_hash)
+        .where(study_variants.c.study_id == row.id)
+        .order_by(study_variants.c.position)
+    )
+    planned_rows = connection.execute(
+        select(study_trials.c.trial_key, study_trials.c.variant, study_trials.c.seed)
+        .where(study_trials.c.study_id == row.id)
+        .order_by(study_trials.c.position)
+    )
+    found = [VariantRecord(**variant) for variant in variant_rows.mappings()]
+    trials = [PlannedTrial(*planned) for planned in planned_rows]
+    compared = {planned.variant for planned in trials if not planned.scouts}
+    scouts = {planned.variant for planned in trials if planned.scouts} - compared
+    return StudyRecord(
+        **{**row._mapping, "trivial": row.trivial or {}},  # an older ablate stored none
+        variants=tuple(variant for variant in found if variant.name not in scouts),
+        planned=tuple(planned for planned in trials if not planned.scouts),
+        scout_variants=tuple(variant for variant in found if variant.name in scouts),
+        scout_trials=tuple(planned for planned in trials if planned.scouts),
+    )
+
+
+def trials_of_keys(connection: Connection, keys: Sequence[str]) -> dict[str, TrialRecord]:
+    """The trials that exist, by key."""
+    return trial_records(
+        connection, list(chunked(connection, keys, lambda chunk: select(trials).where(trials.c.key.in_(chunk))))
+    )
+
+
+def trial_records(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, TrialRecord]:
+    """The records of rows of `trials`, by key."""
+    ids = sorted({row.environment_id for row in rows if row.environment_id is not None})
+    found = chunked(connection, ids, lambda chunk: select(environments).where(environments.c.id.in_(chunk)))
+    environment = {row.id: Environment(**row.content) for row in found}
+    return {row.key: trial_record(row, environment) for row in rows}
+
+
+def points_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:
+    """The curves of those trials that have points, each with its key, by step."""
+    rows = chunked(
+        connection,
+        keys,
+        lambda chunk: (
+            select(curves.c.trial_key, *POINT_COLUMNS)
+            .where(curves.c.trial_key.in_(chunk))
+            .order_by(curves.c.trial_key, curves.c.step)
+        ),
+    )
+    for key, group in groupby(rows, key=lambda row: str(row[0])):
+        yield key, tuple(CurvePoint(*row[1:]) for row in group)
+
+
+def next_position(connection: Connection, study: int, owner: Column[int], position: Column[int]) -> int:
+    """The position after the last one of a study."""
+    last = connection.execute(select(func.max(position)).where(owner == study)).scalar()
+    return 0 if last is None else last + 1
+
+
+def chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """The values, so many at a time as one statement may name."""
+    for start in range(0, len(values), _CHUNK):
+        yield values[start : start + _CHUNK]
+
+
+def chunked(
+    connection: Connection, values: Sequence[Any], query: Callable[[Sequence[Any]], Select[Any]]
+) -> Iterator[Any]:
+    """The rows of a query, asked for some values at a time."""
+    for chunk in chunks(values):
+        yield from connection.execute(query(chunk)).all()

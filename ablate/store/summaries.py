@@ -1,0 +1,61 @@
+"""The studies of a store in one line each. A store in a file is read with sqlite3 alone.
+
+`ablate list` is typed many times a day, and importing SQLAlchemy takes longer than all the rest of it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ablate.store.migrations import SCHEMA_VERSION
+from ablate.store.records import StudySummary
+
+# Both databases read it. The columns are the fields of `StudySummary`, in their order.
+SUMMARIES = """
+    SELECT studies.name, studies.question,
+        (SELECT count(*) FROM study_variants WHERE study_variants.study_id = studies.id) AS variants,
+        count(planned.state) AS planned,
+        count(*) FILTER (WHERE planned.state = 'finished') AS finished,
+        count(*) FILTER (WHERE planned.state = 'diverged') AS diverged,
+        count(*) FILTER (WHERE planned.state = 'pruned') AS pruned,
+        count(*) FILTER (WHERE planned.state = 'failed') AS failed,
+        count(*) FILTER (WHERE planned.state = 'running') AS running,
+        studies.updated_at
+    FROM studies LEFT JOIN study_trials AS planned ON planned.study_id = studies.id
+    GROUP BY studies.id
+    ORDER BY studies.updated_at DESC, studies.name
+"""
+
+
+def list_studies(location: str | Path) -> list[StudySummary]:
+    """All studies of a store with how many of their trials are in which state, the latest first.
+
+    Raises:
+        NotFoundError: There is no store.
+        StoreError: It is no store, of a newer schema, or the database refuses.
+    """
+    found = _glance(location)
+    if found is None:
+        from ablate.store.store import open_store
+
+        with open_store(location, create=False) as store:
+            return store.studies()
+    return found
+
+
+def _glance(location: str | Path) -> list[StudySummary] | None:
+    """The studies of a file with the newest schema; None where anything is otherwise, which `open_store` deals with."""
+    path = Path(location).expanduser()
+    if "://" in str(location) or not path.is_file():
+        return None
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            if connection.execute("SELECT version_num FROM alembic_version").fetchall() != [(SCHEMA_VERSION,)]:
+                return None
+            rows = connection.execute(SUMMARIES).fetchall()
+    except sqlite3.Error:
+        return None
+    return [StudySummary(*(*row[:-1], datetime.fromisoformat(row[-1]).replace(tzinfo=UTC))) for row in rows]

@@ -1,0 +1,145 @@
+"""`ablate bench`: the table of measured blocks, as text, as JSON and as a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ablate.errors import AblateError
+from ablate.terminal.units import plural, scaled
+from ablate.timing.measure import Row, Setting, growth, threads_used
+
+_FIGURES = (".svg", ".png", ".pdf")
+_MARKERS = "os^Dv<>ph*XP"
+
+
+def parse_lengths(text: str) -> list[int]:
+    """`128,512` as numbers in rising order, each once.
+
+    Raises:
+        AblateError: One is no whole number above 0.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not (part.isascii() and part.isdigit() and int(part) > 0):
+            raise AblateError(
+                "a length is no number of tokens",
+                where="--lengths",
+                expected="whole numbers above 0 with commas between",
+                got=f"`{part}`",
+                remedy="For example: --lengths 128,512,2048.",
+            )
+    return sorted({int(part) for part in parts})
+
+
+def checked_figure(out: Path | None) -> Path | None:
+    """The file of the picture, before anything is measured.
+
+    Raises:
+        AblateError: It is no picture, or its folder is not there.
+    """
+    if out is None:
+        return None
+    if out.suffix.lower() not in _FIGURES:
+        raise AblateError(
+            "this is no kind of picture that can be drawn",
+            where=f"--out {out}",
+            expected=", ".join(_FIGURES),
+            got=out.suffix or "no ending",
+        )
+    if not out.parent.is_dir():
+        raise AblateError("there is no such folder", where=f"--out {out}", remedy=f"Make {out.parent} first.")
+    return out
+
+
+def bench_json(rows: Sequence[Row], setting: Setting) -> dict[str, Any]:
+    """Everything that was measured as plain data; null where there is no number."""
+    measured = [{name: _number(value) for name, value in asdict(row).items()} for row in rows]
+    return {
+        **asdict(setting),
+        "threads": threads_used(),
+        "rows": measured,
+        "growth": {name: _number(x) for name, x in growth(rows).items()},
+    }
+
+
+def _number(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_bench(rows: Sequence[Row], setting: Setting, console: Console) -> None:
+    """Print a table for each length, and how time grows."""
+    what = "whole block" if setting.whole else "mixer"
+    title = f"{what}, forward and backward: width {setting.width}, {setting.heads} heads, batch {setting.batch}"
+    threads = f", {plural(threads_used(), 'thread')}" if setting.device == "cpu" else ""
+    console.print(Text(f"{title}, {setting.device}{threads}"), soft_wrap=True)
+    first = rows[0].block
+    for length in dict.fromkeys(row.length for row in rows):
+        console.print(Text(f"\n{length:,} tokens", style="bold"))
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        table.add_column("block")
+        for column in ("ms", "±", "tokens/s", "peak MiB", "FLOP/s", "of peak", f"× {first}"):
+            table.add_column(column, justify="right", no_wrap=True)
+        refused = []
+        for row in (row for row in rows if row.length == length):
+            name = row.block if row.causal else f"{row.block} *"
+            if row.why:
+                refused.append(f"{name}: {row.why}")
+                continue
+            table.add_row(
+                name,
+                f"{1000 * row.seconds:.2f}",
+                f"{row.spread:.0%}",
+                scaled(row.tokens).strip(),
+                f"{row.peak / 2**20:.1f}",
+                scaled(row.flops).strip(),
+                f"{row.share:.0%}",
+                "-" if math.isnan(row.ratio) else f"{row.ratio:.2f}",
+            )
+        if table.row_count:
+            console.print(table)
+        for line in refused:
+            console.print(Text(f"{line}", style="yellow"), soft_wrap=True)
+    if not all(row.causal for row in rows):
+        console.print(Text("* sees both sides; the others hide the future"))
+    slopes = {name: slope for name, slope in growth(rows).items() if not math.isnan(slope)}
+    if slopes:
+        grown = ", ".join(f"{name} L^{slope:.2f}" for name, slope in slopes.items())
+        console.print(Text(f"\nTime grows as {grown}."), soft_wrap=True)
+    console.print(
+        Text(f"× {first}: above 1 is faster. FLOPs as `ablate cost` counts them, three passes a step; a kernel that")
+        + Text(" needs fewer may exceed the peak, which is that of a large product."),
+        style="dim",
+        soft_wrap=True,
+    )
+
+
+def draw_bench(rows: Sequence[Row], file: Path) -> None:
+    """Time a token against length, both logarithmic: flat is linear in L.
+
+    Raises:
+        AblateError: The file cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
+    for index, name in enumerate(dict.fromkeys(row.block for row in rows)):
+        points = [(row.length, 1e6 / row.tokens) for row in rows if row.block == name and not row.why]
+        if points:
+            axes.plot(*zip(*points, strict=True), marker=_MARKERS[index % len(_MARKERS)], label=name)
+    axes.set(xscale="log", yscale="log", xlabel="tokens L", ylabel="µs a token, forward and backward")
+    axes.set_xscale("log", base=2)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False)
+    try:
+        figure.savefig(file)
+    except OSError as error:
+        raise AblateError(f"the picture cannot be written ({error.strerror})", where=str(file)) from error

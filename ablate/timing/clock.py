@@ -1,0 +1,80 @@
+"""Time, memory and arithmetic of one step of training, on a CPU or a GPU."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from ablate.kernels.product import product
+
+Step = Callable[[], object]
+
+_LEAST_ROUNDS = 3
+_MOST_ROUNDS = 50
+
+
+def side_by_side(steps: Sequence[Step], device: str, seconds: float = 1.0) -> list[list[float]]:
+    """Time steps in turns, so that what else the machine does falls on all alike.
+
+    Args:
+        steps: What is timed; each is run once before.
+        device: `cpu` or `cuda`.
+        seconds: About how long each is timed, after three rounds.
+
+    Returns:
+        For each step the seconds of every round.
+    """
+    times: list[list[float]] = [[] for _ in steps]
+    for step in steps:
+        step()
+    begin = time.perf_counter()
+    while len(times[0]) < _LEAST_ROUNDS or (
+        time.perf_counter() - begin < seconds * len(steps) and len(times[0]) < _MOST_ROUNDS
+    ):
+        for step, taken in zip(steps, times, strict=True):
+            taken.append(_timed(step, device))
+    return times
+
+
+def _timed(step: Step, device: str) -> float:
+    if device == "cuda":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start.record()
+        step()
+        end.record()
+        torch.cuda.synchronize()
+        return float(start.elapsed_time(end)) / 1000
+    # Of one thread the processor's time is taken, on which what else runs on the machine weighs least.
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    begin = clock()
+    step()
+    return clock() - begin
+
+
+def peak_bytes(step: Step, device: str) -> int:
+    """The most memory that a step holds at any time, beside what was there before it."""
+    if device == "cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        step()
+    # `profiled.events()` has only what is allocated outside of operators.
+    results = profiled.profiler.kineto_results if profiled.profiler else None
+    events = [event for event in results.events() if event.name() == "[memory]"] if results else []
+    changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    return max(itertools.accumulate(changes), default=0)
+
+
+def machine_flops(device: str) -> float:
+    """Operations a second of the fastest large product in single precision: what there is to be had."""
+    size = 1024 if device == "cpu" else 8192
+    x = torch.randn(1, size, size, device=device)
+    (times,) = side_by_side([lambda: product(x, x)], device, 0.5)
+    return 2 * size**3 / min(times)

@@ -1,0 +1,76 @@
+"""Putting a pack together: the model of members whose values differ, and the model of those that are left of a pack.
+
+Shapes: K pack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from ablate.model.build import build_model
+from ablate.pack import Packed
+from ablate.spec.task import DataShape
+from ablate.training.members import Member
+
+
+@torch.no_grad()
+def assemble(members: Sequence[Member], shape: DataShape) -> nn.Module:
+    """The model of a pack, member k with the initial values that it has alone.
+
+    Raises:
+        ValueError: The members are not of one structure.
+    """
+    first = members[0].variant.model
+    model = _build(members, shape)
+    for place, member in enumerate(members):
+        if member.variant.model != first:
+            _put(model, [place], _build([member], shape), [0])
+    return model
+
+
+@torch.no_grad()
+def compact(model: nn.Module, members: Sequence[Member], places: Sequence[int], shape: DataShape) -> nn.Module:
+    """The model of some members of a pack as they are now.
+
+    Args:
+        model: Of the whole pack.
+        members: Those that stay.
+        places: Where each of them stands in `model`.
+        shape: What the model must know of the task.
+    """
+    device = next(model.parameters()).device
+    smaller = _build(members, shape).to(device)
+    _put(smaller, range(len(members)), model, places)
+    return smaller
+
+
+def _build(members: Sequence[Member], shape: DataShape) -> nn.Module:
+    return build_model(
+        members[0].variant.model,
+        vocabulary=shape.vocabulary,
+        context=shape.context,
+        classes=shape.classes,
+        seeds=[member.seed for member in members],
+    )
+
+
+def _put(target: nn.Module, to: Sequence[int], source: nn.Module, places: Sequence[int]) -> None:
+    """Copy parameters and buffers of members of one model into members of another."""
+    ours, theirs = _packed_tensors(target), _packed_tensors(source)
+    if {name: tensor.shape[1:] for name, tensor in ours.items()} != {n: t.shape[1:] for n, t in theirs.items()}:
+        raise ValueError("the members of a pack must have parameters of the same names and shapes")
+    for name, tensor in ours.items():
+        tensor[list(to)] = theirs[name][list(places)]
+
+
+def _packed_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Every tensor with a pack axis, by its qualified name."""
+    return {
+        f"{path}.{name}": getattr(module, name)
+        for path, module in model.named_modules()
+        if isinstance(module, Packed)
+        for name in module.initial
+    }

@@ -1,0 +1,286 @@
+"""`Pack`: the members that are trained together, and their state from step to step. Shapes: K pack, B batch, T tokens.
+
+A member's number is its place among those with which the pack began. Its place in the model is another: members of one
+optimiser stand side by side, and members that have left are compacted away.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import torch
+from torch import Tensor
+
+from ablate.model.build import mean_flops
+from ablate.pack import member_streams
+from ablate.pack.initial import stream
+from ablate.tasks.base import Task
+from ablate.training.assembly import assemble, compact
+from ablate.training.batches import Batches
+from ablate.training.events import Diverged, Point, State
+from ablate.training.members import Member
+from ablate.training.optimizer import PackOptimizer, optimizer_order
+from ablate.training.program import BuildProgram, build_program
+
+if TYPE_CHECKING:
+    from ablate.tasks.base import Batch
+
+_COUNTERS = ("steps", "seconds", "_losses")
+_BY_PLACE = ("_loss", "_loss_sum", "_stopped", "_stopped_loss")
+
+
+class Pack:
+    """The state of one training run. Used as a context.
+
+    Args:
+        members: What to train.
+        task: The opened task.
+        device: Where to train.
+        program: How steps are run.
+
+    Attributes:
+        model: The members' model.
+        places: Number of the member at each place of the model, also of those that have left and are still there.
+        alive: Numbers of the members that have not left.
+        told: Every point and divergence so far.
+    """
+
+    def __init__(
+        self, members: Sequence[Member], task: Task, device: torch.device, program: BuildProgram = build_program
+    ) -> None:
+        self.members = list(members)
+        self.task = task
+        self.device = device
+        self.training = members[0].variant.training
+        count = len(members)
+        self.places = sorted(range(count), key=lambda member: optimizer_order(members[member].variant.training))
+        self.alive = set(range(count))
+        self.model = assemble(self._placed(), task.shape).to(device)
+        self._streams = self._dropout_streams()
+        self._build_program = program
+        self._prepare()
+        shape = task.shape
+        forward = mean_flops(
+            members[0].variant.model,
+            task.input_lengths(),
+            vocabulary=shape.vocabulary,
+            context=shape.context,
+            classes=shape.classes,
+        )
+        self.step_flops = 3.0 * forward * self.training.batch_size  # backward is twice the forward
+        self.step_tokens = task.tokens_per_batch(self.training.batch_size)
+        self.batches = Batches(task, self.training.batch_size, self.training.steps, device)
+        self.steps = 0
+        self.seconds = 0.0
+        self.told: list[Point | Diverged] = []
+        self._losses = 0
+        self._loss = torch.zeros(count, device=device)
+        self._loss_sum = torch.zeros(count, dtype=torch.float64, device=device)
+        self._stopped = torch.zeros(count, dtype=torch.int64, device=device)
+        self._stopped_loss = torch.zeros(count, device=device)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.batches.close()
+
+    @property
+    def remark(self) -> str:
+        """What is to be said of how steps are run; mostly nothing."""
+        return self._program.remark
+
+    def step(self, step: int) -> None:
+        """One optimiser step of every member."""
+        begin = time.perf_counter()
+        batch = self.batches.get([member.seed for member in self._placed()], step)
+        self._optimizer.set_rates(step)
+        self._loss = self._program.run(batch)
+        self._note(self._loss, step)
+        self._loss_sum += self._loss
+        self._losses += 1
+        self.steps = step
+        self._spend(begin)
+
+    def point(self) -> Point:
+        """Measure the validation metrics; the training loss is the mean since the last point."""
+        if self.device.type == "cuda":
+            begin = time.perf_counter()
+            torch.cuda.synchronize(self.device)
+            self._spend(begin)
+        metrics = self._evaluate(self.task.validation_batches(self.training.batch_size))
+        if self.steps == self.training.steps:
+            tested = self._evaluate(self.task.test_batches(self.training.batch_size))
+            metrics |= {name.replace("val_", "test_", 1): values for name, values in tested.items()}
+            metrics |= self.task.final_metrics(self.model, self.device)
+        self._note(torch.tensor(metrics["val_loss"], device=self.device), self.steps)
+        nothing = [math.nan] * len(self.places)
+        mean = (self._loss_sum / self._losses).tolist() if self._losses else nothing
+        self._loss_sum.zero_()
+        self._losses = 0
+        point = Point(
+            step=self.steps,
+            seconds=self.seconds,
+            tokens=self.steps * self.step_tokens,
+            flops=self.steps * self.step_flops,
+            train_loss=self._by_member(mean),
+            metrics={name: self._by_member(values) for name, values in metrics.items()},
+        )
+        self.told.append(point)
+        return point
+
+    def last_loss(self) -> list[float]:
+        """The training loss of every member at the last step."""
+        return self._by_member(self._loss.tolist())
+
+    def diverged(self) -> Iterator[Diverged]:
+        """Members found to have diverged since the last call; they have left."""
+        for place, step in enumerate(self._stopped.tolist()):
+            member = self.places[place]
+            if step > 0 and member in self.alive:
+                self.leave(member)
+                event = Diverged(member, step, self._stopped_loss[place].item())
+                self.told.append(event)
+                yield event
+
+    def leave(self, member: int) -> None:
+        """Heed a member no more."""
+        self.alive.discard(member)
+
+    def compact(self) -> None:
+        """Give up places of members that have left: all on a CPU; elsewhere down to the next power of two.
+
+        A graph must be captured anew for another number of members, which is to happen seldom.
+        """
+        wanted = len(self.alive)
+        if self.device.type != "cpu":
+            wanted = min(len(self.places), 1 << (wanted - 1).bit_length())
+        if wanted == len(self.places):
+            return
+        spare = wanted - len(self.alive)
+        kept = []
+        for place, member in enumerate(self.places):
+            if member in self.alive or spare > 0:
+                spare -= member not in self.alive
+                kept.append(place)
+        self._keep(kept)
+
+    def _keep(self, kept: Sequence[int]) -> None:
+        """Make the pack one of the members that stand at these places."""
+        self.places = [self.places[place] for place in kept]
+        self.model = compact(self.model, self._placed(), kept, self.task.shape)
+        if self._streams is not None:
+            self._streams = [self._streams[place] for place in kept]
+        index = torch.tensor(kept, device=self.device)
+        before = self._optimizer
+        self._prepare()
+        self._optimizer.take_over(before, index)
+        for name in _BY_PLACE:
+            setattr(self, name, getattr(self, name)[index])
+
+    def state(self) -> State:
+        """All that changes from step to step, but what was told; shares memory with the pack."""
+        return {
+            "places": list(self.places),
+            "alive": sorted(self.alive),
+            "model": self.model.state_dict(),
+            "optimizer": self._optimizer.state(),
+            "counters": {name: getattr(self, name) for name in _COUNTERS},
+            "by_place": {name: getattr(self, name) for name in _BY_PLACE},
+            "random": [drawn.get_state() for drawn in self._random()],
+        }
+
+    def restore(self, state: State) -> None:
+        """Become what another pack of these members was when it gave its state."""
+        kept = [self.places.index(member) for member in state["places"]]
+        if len(kept) < len(self.places):
+            self._keep(kept)
+        self.alive = set(state["alive"])
+        self.model.load_state_dict(state["model"])
+        self._optimizer.restore(state["optimizer"])
+        for name in _COUNTERS:
+            setattr(self, name, state["counters"][name])
+        for name in _BY_PLACE:
+            getattr(self, name).copy_(state["by_place"][name])
+        for drawn, saved in zip(self._random(), state["random"], strict=False):
+            if saved.shape == drawn.get_state().shape:  # else it goes on on another kind of device
+                drawn.set_state(saved.cpu())
+
+    def _random(self) -> list[torch.Generator]:
+        """The generators that dropout draws from."""
+        if self._streams is not None:
+            return self._streams
+        if self.device.type == "cuda":
+            index = torch.cuda.current_device() if self.device.index is None else self.device.index
+            return [torch.cuda.default_generators[index]]
+        return [torch.default_generator]
+
+    def _placed(self) -> list[Member]:
+        return [self.members[member] for member in self.places]
+
+    def _prepare(self) -> None:
+        """Optimiser and program of the model as it is."""
+        settings = [member.variant.training for member in self._placed()]
+        self._optimizer = PackOptimizer(self.model, settings, capturable=self.device.type == "cuda")
+        self._program = self._build_program(self._compute, self.device)
+
+    def _dropout_streams(self) -> list[torch.Generator] | None:
+        """Seed dropout, the one random number that is drawn while training; None: by torch's default generator."""
+        seeds = [stream(member.seed, "dropout").initial_seed() for member in self._placed()]
+        torch.manual_seed(seeds[0])
+        apart = len(seeds) > 1 and self.device.type == "cpu"
+        return [torch.Generator().manual_seed(seed) for seed in seeds] if apart else None
+
+    def _compute(self, batch: Batch) -> Tensor:
+        """Forward, backward and optimiser: the loss of each place before the step, [K]."""
+        self._optimizer.zero_grad()
+        with self._precision(), member_streams(self._streams):
+            outputs = self.task.outputs(self.model, batch)
+        loss = self.task.loss(outputs.float(), batch)
+        # Members share no parameter, so the gradient of the sum is each member's own.
+        loss.sum().backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        return loss.detach()
+
+    def _spend(self, begin: float) -> None:
+        self.seconds += (time.perf_counter() - begin) / len(self.alive)
+
+    def _by_member(self, values: Sequence[float]) -> list[float]:
+        found = [math.nan] * len(self.members)
+        for member, value in zip(self.places, values, strict=True):
+            if member in self.alive:
+                found[member] = value
+        return found
+
+    def _note(self, loss: Tensor, step: int) -> None:
+        bad = (self._stopped == 0) & ~loss.isfinite()
+        self._stopped = torch.where(bad, step, self._stopped)
+        self._stopped_loss = torch.where(bad, loss, self._stopped_loss)
+
+    @torch.no_grad()
+    def _evaluate(self, batches: Iterator[Batch]) -> dict[str, list[float]]:
+        """The metrics over some batches, by their names in validation; none without a batch."""
+        self.model.eval()
+        sums: dict[str, Tensor] = {}
+        count = len(self.places)
+        for batch in batches:
+            packed = {name: values.to(self.device).expand(count, *values.shape) for name, values in batch.items()}
+            with self._precision():
+                outputs = self.task.outputs(self.model, packed)
+            for name, total in self.task.measure(outputs.float(), packed).items():
+                sums[name] = sums[name] + total.double() if name in sums else total.double()
+        self.model.train()
+        return self.task.metrics({name: total.tolist() for name, total in sums.items()}) if sums else {}
+
+    def _precision(self) -> AbstractContextManager[object]:
+        if self.training.precision == "bf16":
+            # A graph must make its casts anew at every replay.
+            return torch.autocast(self.device.type, dtype=torch.bfloat16, cache_enabled=self.device.type == "cpu")
+        return nullcontext()

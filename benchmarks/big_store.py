@@ -1,0 +1,151 @@
+"""A store as large as a laboratory's after a year, made in seconds, for benchmarks of whatever reads it.
+
+Studies are begun as a driver begins them; only trials and curves go in past `Store`, in bulk. One study is `wide`
+(1,000 variants x 10 seeds), one `usual` (20 x 5); the rest are `study 0`, `study 1` ... of 50 x 10 each.
+
+    python -m benchmarks.big_store big.db
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ablate.spec.base import content_hash
+from ablate.spec.reading import load_space
+from ablate.spec.variant import trial_key
+from ablate.store import Environment, PlannedTrial, StudyDraft, TrialState, VariantRecord, open_store
+
+_HERE = Environment({"python": "3.12.1", "torch": "2.13.0"}, "cpu: AMD EPYC, 2 cores", "lab", "0f" * 20, True, "ablate")
+_BEGUN = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+_DATA = content_hash("data")
+_TRIAL = (
+    "INSERT INTO trials (key, variant_hash, seed, state, metrics, steps, seconds, tokens, flops, stopped_at, reason,"
+    " data_fingerprint, started_at, finished_at, environment_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_POINT = (
+    "INSERT INTO curves (trial_key, step, seconds, tokens, flops, train_loss, val_loss) VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+_STATE = "UPDATE study_trials SET state = ? WHERE trial_key = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A study to be made: so many variants, each with so many seeds."""
+
+    name: str
+    variants: int
+    seeds: int
+
+
+def make_big_store(path: Path, trials: int = 100_000, points: int = 20) -> None:
+    """Make a store with so many trials, each with a curve of so many points.
+
+    Of the trials of all studies but `usual`, one in a hundred diverged; of those of `study 0`, the last tenth waits.
+
+    Args:
+        path: A file that does not exist yet.
+        trials: In all studies together; those of `wide` and `usual` are the first 10,100.
+        points: Of each curve, its start among them.
+    """
+    space = load_space("simplify_block")
+    spec = space.resolve({}).model_dump(mode="json")
+    plain = space.model_dump(mode="json") | {"claims": []}
+    with open_store(path) as store:
+        for plan in _plans(trials):
+            variants = [_variant(plan.name, number, spec) for number in range(plan.variants)]
+            planned = [
+                PlannedTrial(trial_key(variant.hash, _DATA, seed), variant.name, seed)
+                for seed in range(plan.seeds)
+                for variant in variants
+            ]
+            draft = StudyDraft(plan.name, f"What is needed in {plan.name}?", "", plain, "", _OBJECTIVE, "baseline")
+            store.begin_study(draft, variants, planned)
+            if plan.name == "usual":  # by the ordinary way, so that the environment has its row
+                store.record_started(planned[0].key, variants[0].hash, 0, _DATA, _HERE)
+                store.forget_unfinished([planned[0].key])
+            _fill(path, plan, variants, planned, points)
+
+
+_OBJECTIVE = {"metric": "val_loss", "direction": "minimize", "margin": 0.02}
+
+
+def _plans(trials: int) -> Iterator[_Plan]:
+    yield _Plan("usual", 20, 5)
+    left = trials - 100
+    if left >= 10_000:
+        yield _Plan("wide", 1_000, 10)
+        left -= 10_000
+    for number in range(-(-left // 500)):
+        size = min(500, left - 500 * number)
+        yield _Plan(f"study {number}", max(1, size // 10), min(10, size))
+
+
+def _variant(study: str, number: int, spec: dict[str, Any]) -> VariantRecord:
+    setting = f"setting {number}"
+    own = spec | {"training": spec["training"] | {"steps": 1_000}, "of": [study, number]}
+    name = f"switch={setting}" if number else "baseline"
+    return VariantRecord(name, content_hash(own), {"switch": setting}, own, 400_000 + 64 * number)
+
+
+def _fill(path: Path, plan: _Plan, variants: list[VariantRecord], planned: list[PlannedTrial], points: int) -> None:
+    """Train every trial, so to speak: a power law that ends a little higher for some variants, with noise by seed."""
+    chance = np.random.default_rng(len(planned))
+    hashes = {variant.name: variant.hash for variant in variants}
+    ended = planned[: len(planned) * 9 // 10] if plan.name == "study 0" else planned
+    steps = np.linspace(0, 1_000, points).round().astype(int)
+    floor = dict(zip(hashes, 3.0 + 0.02 * chance.integers(0, 4, len(hashes)), strict=True))
+    noise = chance.normal(0.0, 0.01, plan.seeds)
+    trials: list[tuple[Any, ...]] = []
+    curves: list[tuple[Any, ...]] = []
+    for number, trial in enumerate(ended):
+        loss = floor[trial.variant] + noise[trial.seed] + 4.6 / np.sqrt(1 + 0.05 * steps)
+        loss += chance.normal(0.0, 0.002, points)
+        diverged = plan.name != "usual" and number % 100 == 99
+        if diverged:
+            loss[points // 2 :] = np.nan
+        seconds, tokens, flops = 0.012 * steps, 1_024 * steps, 2.5e9 * steps
+        begun = _BEGUN + timedelta(seconds=15 * number)
+        trials.append(
+            (
+                trial.key,
+                hashes[trial.variant],
+                trial.seed,
+                (TrialState.DIVERGED if diverged else TrialState.FINISHED).value,
+                "{}" if diverged else json.dumps({"val_loss": loss[-1], "val_accuracy": 1.0 / loss[-1]}),
+                *(1_000, 12.0, 1_024_000, 2.5e12, 500 if diverged else None, "not finite" if diverged else "", _DATA),
+                _written(begun),
+                _written(begun + timedelta(seconds=15)),
+                1,
+            )
+        )
+        held_out = [None if np.isnan(value) else value for value in loss.tolist()]
+        trained = [None, *held_out[1:]]
+        rows = zip(steps.tolist(), seconds.tolist(), tokens.tolist(), flops.tolist(), trained, held_out, strict=True)
+        curves += [(trial.key, *row) for row in rows]
+    curves.sort(key=lambda row: row[:2])
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA synchronous = OFF")
+    connection.execute("BEGIN")
+    connection.executemany(_TRIAL, trials)
+    connection.executemany(_POINT, curves)
+    connection.executemany(_STATE, [(trial[3], trial[0]) for trial in trials])
+    connection.execute("COMMIT")
+    connection.close()
+
+
+def _written(moment: datetime) -> str:
+    """A time as the store writes it into SQLite."""
+    return f"{moment:%Y-%m-%d %H:%M:%S.%f}"
+
+
+if __name__ == "__main__":
+    make_big_store(Path(sys.argv[1]))

@@ -1,0 +1,136 @@
+"""The driver alone: trials a second, and its memory, with trials that train in no time.
+
+Planner, design, driver and store are the real ones; only the engine is not. `python -m benchmarks driver`.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from ablate.engine.base import Engine
+from ablate.engine.observer import Observer
+from ablate.engine.plan import Plan, Planner, Trial
+from ablate.engine.study import run_study
+from ablate.engine.worker import Done, Happened, Job, Message
+from ablate.spec.space import SpaceSpec
+from ablate.store import Environment, TrialOutcome, open_store
+from ablate.training.events import Point
+
+_HERE = Environment({"python": "3.x"}, "cpu: none", "here", None, None, "benchmarks driver")
+
+
+class InstantEngine(Engine):
+    """Says of every job at once that it has trained."""
+
+    size = 2
+
+    def __init__(self) -> None:
+        self._jobs: list[int] = []
+
+    def admit(self, plan: Plan) -> None:
+        """Everything fits."""
+
+    def room(self) -> int:
+        """As long as one job of two is not asked after."""
+        return self.size - len(self._jobs)
+
+    def submit(self, job: Job) -> None:
+        """Remember its number."""
+        self._jobs.append(job.number)
+
+    def stop(self, number: int, member: int) -> None:
+        """It has ended already."""
+
+    def poll(self, timeout: float) -> list[Message]:
+        """Two points and the end of every job."""
+        jobs, self._jobs = self._jobs, []
+        said: list[Message] = []
+        for number in jobs:
+            loss = 3.0 + number % 7 / 100
+            said += [Happened(number, Point(0, 0.0, 0, 0.0, [float("nan")], {"val_loss": [5.0]}))]
+            said += [Happened(number, Point(9, 1.0, 1_000, 1e9, [loss], {"val_loss": [loss]})), Done(number)]
+        return said
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+class _Milestones(Observer):
+    """Prints a row, with rate and memory, when 1,000, 10,000 ... trials have ended; measured from the first one on."""
+
+    def __init__(self) -> None:
+        self._ended = 0
+        self._begun = 0.0
+        self._start = 0.0
+
+    def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
+        """Look at the clock and the memory, now and then."""
+        self._ended += 1
+        if self._ended == 1:
+            self._begun, self._start = time.perf_counter(), _megabytes()
+            print(f"{self._start:.0f} MB hold Python, torch and the plan before the first trial ends\n")
+            print(f"{'trials':>8} {'trials/s':>9} {'MB':>7} {'MB grown':>9}", flush=True)
+        elif self._ended in (1_000, 10_000, 20_000, 50_000, 100_000):
+            rate, megabytes = self._ended / (time.perf_counter() - self._begun), _megabytes()
+            print(f"{self._ended:>8,} {rate:>9.0f} {megabytes:>7.0f} {megabytes - self._start:>9.1f}", flush=True)
+
+
+def _megabytes() -> float:
+    return float(psutil.Process().memory_info().rss) / 2**20
+
+
+def grid_space(texts: Path, seeds: int = 1, sides: tuple[int, ...] = (10, 10, 10, 10)) -> SpaceSpec:
+    """A grid of points that are all different models (10,000 of them as it is), over some small texts."""
+    texts.mkdir(exist_ok=True)
+    for name in "abcd":
+        (texts / name).write_text(f"This is text {name}, of some length. " * 40, encoding="utf-8")
+    paths = ("block.norm.eps", "block.gains.mixer_branch.init", "block.gains.mlp_branch.init", "block.mlp.ratio")
+    switches = {
+        path.replace(".", "_"): {
+            f"s{n}": {path: (n + 1) * (1e-6 if path.endswith("eps") else 0.25)} for n in range(side)
+        }
+        for path, side in zip(paths, sides, strict=True)
+    }
+    return SpaceSpec.model_validate(
+        {
+            "name": "grid",
+            "question": "How fast is the driver?",
+            "task": {
+                "kind": "language_model",
+                "data": f"file:{texts}",
+                "tokenizer": {"kind": "bytes"},
+                "context": 8,
+                "validation_windows": 1,
+            },
+            "model": {"family": "decoder", "depth": 1, "width": 8, "heads": 2, "block": "pre_ln"},
+            "training": {"steps": 9, "batch_size": 2, "evaluations": 1, "optimizer": {"kind": "adamw", "lr": 1e-3}},
+            "switches": switches,
+            "design": {"kind": "grid", "seeds": seeds},
+            "objective": {"metric": "val_loss", "direction": "minimize", "margin": 0.1},
+        }
+    )
+
+
+def drive(trials: int) -> None:
+    """Drive a grid of so many trials."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        seeds = max(1, trials // 10_000)
+        sides = (10, 10, 10, max(2, trials // (1_000 * seeds)))
+        space = grid_space(folder / "texts", seeds, sides)
+        with open_store(folder / "store.db") as store, InstantEngine() as engine:
+            run_study(Planner(space, folder / "cache", lambda line: None), store, engine, _HERE, _Milestones())
+
+
+def main() -> None:
+    """Drive 100,000 trials (TRIALS of them, if the environment says so) and print a row at each milestone."""
+    drive(int(os.environ.get("TRIALS", "100000")))
+
+
+if __name__ == "__main__":
+    main()

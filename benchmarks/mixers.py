@@ -1,0 +1,215 @@
+"""Mixers beside the strongest plain way to the same numbers, forward and backward in float32 on the CPU.
+
+Each row is timed in turns with its baselines; outputs and gradients are held against those of an equal reference.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ablate.kernels import convolution, linear_attention
+from ablate.kernels.random_features import fourier
+from ablate.mixers.attention import AttentionSpec
+from ablate.mixers.bigbird import BigBirdSpec
+from ablate.mixers.gated_linear_attention import GatedLinearAttentionSpec
+from ablate.mixers.linear import LinearSpec
+from ablate.mixers.local import LocalSpec
+from ablate.mixers.longformer import LongformerSpec
+from ablate.mixers.performer import PerformerSpec
+from ablate.mixers.retention import RetentionSpec
+from ablate.mixers.sparse import SparseSpec
+from ablate.pack import initialise
+from ablate.spec.mixer import MixerContext, MixerSpec
+from ablate.timing.clock import side_by_side
+
+Way = Callable[..., Tensor]
+
+_TOLERANCE = 1e-4
+_SECONDS = 0.5
+
+
+def main() -> None:
+    """Print all tables."""
+    print(f"{torch.get_num_threads()} threads; median of rounds in turns, ± half the distance of the quartiles\n")
+    print("| what | shape | baseline ms | ours ms | ratio | aim |\n|---|---|---|---|---|---|")
+    simple_attention()
+    depthwise()
+    full()
+    shaped()
+    linear_kinds()
+    windows()
+
+
+def simple_attention() -> None:
+    """Causal Q·(KᵀV) against SDPA (other numbers, the usual mixer) and, where it fits, against (QKᵀ ∘ tril)·V."""
+    for shape, aim in (
+        ((16, 4, 128, 16), ""),
+        ((8, 4, 512, 32), "4"),
+        ((4, 4, 2048, 64), "8"),
+        ((1, 4, 8192, 64), "30"),
+    ):
+        inputs = drawn([shape] * 3)
+        if shape[2] <= 2048:
+            same(linear_attention.causal, square, inputs)
+        row("SimpleAttention / SDPA", shape, sdpa, linear_attention.causal, inputs, aim)
+        if shape[2] <= 512:
+            row("SimpleAttention / square", shape, square, linear_attention.causal, inputs, "")
+
+
+def depthwise() -> None:
+    """HE, WE and ME against a grouped `conv1d`, and against the transform of real numbers."""
+    for (batch, length, width), aim in (((16, 128, 64), ""), ((8, 512, 128), "20"), ((4, 2048, 256), "40")):
+        text = (1, batch, length, width)
+        inputs = drawn([text, (1, length, width)], scale=0.05)
+        same(convolution.depthwise, grouped_conv1d, inputs)
+        row("HE, WE / conv1d", text, grouped_conv1d, convolution.depthwise, inputs, aim)
+        row("HE, WE / real FFT", text, convolution.depthwise_fourier, convolution.depthwise, inputs, "")
+        scalars = drawn([text, (1, length)], scale=0.05)
+        spread = spread_conv1d(width)
+        same(convolution.shared, spread, scalars)
+        row("ME / conv1d", text, spread, convolution.shared, scalars, aim)
+
+
+def full() -> None:
+    """SHE against `conv1d`."""
+    for (batch, length, width), aim in (((16, 128, 64), "6"), ((8, 256, 128), "")):
+        text = (1, batch, length, width)
+        inputs = drawn([text, (1, length, width, width)], scale=0.05)
+        same(convolution.full, conv1d, inputs)
+        row("SHE / conv1d", text, conv1d, convolution.full, inputs, aim)
+
+
+def shaped() -> None:
+    """The whole mixer with shaping against that without; a ratio of 0.91 is 1.1 times the time."""
+    for length in (512, 2048):
+        shape = (1, 4, length, 128)
+        plain, ours = (built(spec, length) for spec in (AttentionSpec(), AttentionSpec(shaping={"kind": "shaped"})))
+        row("shaped / plain attention", shape, plain, ours, drawn([shape]), "0.91")
+
+
+def linear_kinds() -> None:
+    """Whole mixers of the linear kinds against softmax attention: width 256, 4 heads, batch 1."""
+    specs: dict[str, MixerSpec] = {
+        "linear (elu)": LinearSpec(),
+        "performer, 64 features": PerformerSpec(features=64),
+        "retention": RetentionSpec(),
+        "gated linear": GatedLinearAttentionSpec(),
+    }
+    for length in (512, 2048):
+        shape = (1, 1, length, 256)
+        for name, spec in specs.items():
+            baseline, ours = (built(one, length, width=256) for one in (AttentionSpec(), spec))
+            row(f"{name} / attention", shape, baseline, ours, drawn([shape]), "")
+    q, k, v = (x[..., :16].detach().requires_grad_() for x in drawn([(2, 4, 512, 32)] * 3))
+    features = [fourier(x, 0.25).detach().requires_grad_() for x in (q, k)]
+    same(lambda q, k, v: linear_attention.normalised(q, k, v, is_causal=True), quotient, [*features, v])
+
+
+def windows() -> None:
+    """How time grows with the text where the window stays as it is; 1 is linear."""
+    lengths = (1024, 2048, 4096)
+    specs: dict[str, tuple[MixerSpec, bool]] = {
+        "local, blocks of 64": (LocalSpec(window=64), True),
+        "local, sliding 64": (LocalSpec(pattern="sliding", window=64), True),
+        "longformer 128": (LongformerSpec(window=128), True),
+        "bigbird 64": (BigBirdSpec(), False),
+        "sparse, stride 64": (SparseSpec(stride=64), True),
+        "attention": (AttentionSpec(), True),
+    }
+    print(f"\n| pattern | {' | '.join(f'{length:,} ms' for length in lengths)} | slope |\n|---|---|---|---|---|")
+    for name, (spec, causal) in specs.items():
+        steps = [step(built(spec, length, causal), drawn([(1, 1, length, 128)])) for length in lengths]
+        medians = [statistics.median(times) for times in side_by_side(steps, "cpu", _SECONDS)]
+        slope = statistics.linear_regression([*map(math.log, lengths)], [*map(math.log, medians)]).slope
+        print(f"| {name} | {' | '.join(f'{1000 * taken:.1f}' for taken in medians)} | {slope:.2f} |")
+
+
+def row(what: str, shape: tuple[int, ...], baseline: Way, ours: Way, inputs: list[Tensor], aim: str) -> None:
+    """Time two ways in turns and print their row."""
+    before, after = side_by_side([step(baseline, inputs), step(ours, inputs)], "cpu", _SECONDS)
+    ratio = statistics.median(before) / statistics.median(after)
+    cells = [what, "x".join(map(str, shape)), spread(before), spread(after), f"{ratio:.2f}", aim]
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def spread(times: Sequence[float]) -> str:
+    """Median and half the distance of the quartiles."""
+    quarters = statistics.quantiles(times, n=4)
+    return f"{1000 * statistics.median(times):.2f} ± {500 * (quarters[2] - quarters[0]):.2f}"
+
+
+def step(way: Way, inputs: list[Tensor]) -> Callable[[], object]:
+    """Forward and backward."""
+    direction = torch.randn_like(way(*inputs))
+    parameters = list(way.parameters()) if isinstance(way, torch.nn.Module) else []
+
+    def run() -> None:
+        for tensor in (*inputs, *parameters):
+            tensor.grad = None
+        way(*inputs).backward(direction)
+
+    return run
+
+
+def same(ours: Way, theirs: Way, inputs: list[Tensor]) -> None:
+    """Hold outputs and gradients against each other."""
+    y, z = ours(*inputs), theirs(*inputs)
+    direction = torch.randn_like(y)
+    pairs = zip(
+        [y, *torch.autograd.grad(y, inputs, direction)], [z, *torch.autograd.grad(z, inputs, direction)], strict=True
+    )
+    for mine, his in pairs:
+        error = ((mine - his).norm() / his.norm()).item()
+        assert error < _TOLERANCE, f"they differ by {error:.1e}"
+
+
+def drawn(shapes: Sequence[tuple[int, ...]], scale: float = 1.0) -> list[Tensor]:
+    """Noise; all but the first are scaled."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = [torch.randn(shape, generator=generator) for shape in shapes]
+    return [(x * scale if index else x).requires_grad_() for index, x in enumerate(drawn)]
+
+
+def built(spec: MixerSpec, length: int, causal: bool = True, width: int = 128) -> torch.nn.Module:
+    """The mixer, of 4 heads."""
+    module = spec.build(MixerContext(1, width, 4, 4, length, causal))
+    initialise(module, [0])
+    return module
+
+
+def sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal softmax attention by torch's fused kernel."""
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def square(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """(QKᵀ ∘ tril)·V."""
+    return (q @ k.mT).tril() @ v
+
+
+def quotient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """(QKᵀ ∘ tril)·V, divided by the sums of its rows."""
+    weights = (q @ k.mT).tril()
+    return (weights / weights.sum(-1, keepdim=True)) @ v
+
+
+def grouped_conv1d(x: Tensor, w: Tensor) -> Tensor:
+    """A depthwise convolution by torch."""
+    past = F.pad(x[0].mT, (x.shape[2] - 1, 0))
+    return F.conv1d(past, w[0].flip(0).mT[:, None], groups=x.shape[-1]).mT[None]
+
+
+def spread_conv1d(width: int) -> Way:
+    """The same with one weight for all channels."""
+    return lambda x, w: grouped_conv1d(x, w[..., None].expand(-1, -1, width))
+
+
+def conv1d(x: Tensor, w: Tensor) -> Tensor:
+    """A full convolution by torch."""
+    return F.conv1d(F.pad(x[0].mT, (x.shape[2] - 1, 0)), w[0].flip(0).permute(2, 1, 0)).mT[None]

@@ -1,0 +1,217 @@
+"""What the platform costs: start-up of commands, planning, storing, reading a big store. Targets beside measurements.
+
+Whole processes are timed as a person waits for them, several times in turn; the table gives the median and the spread.
+The big store is made once and kept in the folder for temporary files.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.big_store import make_big_store
+from benchmarks.driver import grid_space
+
+_TIMES = int(os.environ.get("TIMES", "7"))
+_RUN = 10
+_TORCH = "(python -c 'import torch')"
+_ABLATE = [sys.executable, "-m", "ablate.cli"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: (wall, processor) seconds of each time."""
+
+    what: str
+    target: float
+    taken: list[tuple[float, float]]
+
+    def __str__(self) -> str:
+        walls, cpus = zip(*self.taken, strict=True)
+        median = statistics.median(walls)
+        word = "" if median <= self.target else "  missed"
+        numbers = self.target, median, min(walls), max(walls), statistics.median(cpus)
+        return f"{self.what:<62} {' '.join(map(_ms, numbers))}{word}"
+
+
+def main() -> None:
+    """Print a line for each promise: the target; median, least and most of wall time; median of processor time."""
+    print(f"{'milliseconds':<62} {'target':>9} {'median':>9} {'least':>9} {'most':>9} {'cpu':>9}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for rows in (_starting(folder), _planning(folder), _storing(folder), _training(folder), _reading(folder)):
+            for row in rows:
+                print(row, flush=True)
+
+
+def _starting(folder: Path) -> Iterator[Row]:
+    """Whole processes, beside what they cannot do without; in turn, so that the machine's moods meet all alike."""
+    small = folder / "small.db"
+    make_big_store(small, trials=100)
+    calls = {
+        "ablate --help": (0.15, [*_ABLATE, "--help"]),
+        "ablate list, 1 study": (0.15, [*_ABLATE, "list", "--store", str(small)]),
+        "ablate show, 20 variants x 5 seeds": (0.5, [*_ABLATE, "show", "usual", "--store", str(small)]),
+        "ablate validate": (0.3, [*_ABLATE, "validate", "simplify_block"]),
+    }
+    beside = {
+        "(python -c 'import typer')": [sys.executable, "-c", "import typer"],
+        "(python -c 'import sqlalchemy')": [sys.executable, "-c", "import sqlalchemy"],
+        _TORCH: [sys.executable, "-c", "import torch"],
+    }
+    taken = _in_turn({name: lambda call=call: _call(call) for name, (_, call) in calls.items()}
+        | {name: lambda call=call: _call(call) for name, call in beside.items()})  # fmt: skip
+    for name in beside:
+        yield Row(name, float("inf"), taken[name])
+    for name, (target, _) in calls.items():
+        if name == "ablate validate":
+            yield Row(
+                "ablate validate, beyond importing torch",
+                target,
+                [
+                    (a - c, b - d)
+                    for (a, b), (c, d) in zip(taken[name], taken["(python -c 'import torch')"], strict=True)
+                ],
+            )
+        else:
+            yield Row(name, target, taken[name])
+
+
+def _planning(folder: Path) -> Iterator[Row]:
+    from ablate.cli import GARBAGE
+    from ablate.engine.plan import Planner, make_plan
+
+    gc.set_threshold(GARBAGE)  # as the command does
+    space = grid_space(folder / "texts")
+    taken = []
+    for _ in range(3):
+        planner = Planner(space, folder / "cache", lambda line: None)
+        planner.prepare(space.resolve({}))  # reading the data is none of a plan's points
+        taken.append(_timed(lambda planner=planner: make_plan(planner)))
+        assert len(planner.variants) == 10_000
+    yield Row("plan of a grid of 10,000 models, beyond importing torch", 2.0, taken)
+
+
+def _storing(folder: Path) -> Iterator[Row]:
+    from datetime import UTC, datetime
+
+    from ablate.spec.base import content_hash
+    from ablate.store import CurvePoint, Environment, PlannedTrial, StudyDraft, VariantRecord, open_store
+    from ablate.store.records import TrialOutcome, TrialState
+
+    here = Environment({}, "cpu", "here", None, None, "benchmarks overheads")
+    curve = tuple(CurvePoint(50 * n, 0.6 * n, 51_200 * n, 1e11 * n, 5.0 - 0.1 * n, 5.0 - 0.1 * n) for n in range(20))
+    now, digest = datetime.now(UTC), content_hash("variant")
+    keys = [content_hash(["trial", n]) for n in range(500)]
+    taken = []
+    with open_store(folder / "stored.db") as store:
+        variant = VariantRecord("baseline", digest, {}, {}, 1)
+        planned = [PlannedTrial(key, "baseline", seed) for seed, key in enumerate(keys)]
+        store.begin_study(StudyDraft("s", "", "", {}, "", {}, "baseline"), [variant], planned)
+        for seed, key in enumerate(keys):
+            outcome = TrialOutcome(
+                *(key, digest, seed, TrialState.FINISHED, {"val_loss": 3.1}, 950, 11.4, 972_800, 1.9e12, None, ""),
+                *("data", now, now, curve),
+            )
+            taken.append(_timed(lambda outcome=outcome: store.record_outcome(outcome, here)))
+    yield Row("storing a trial with a curve of 20 points", 0.001, taken)
+
+
+def _training(folder: Path) -> Iterator[Row]:
+    import ablate
+    from ablate.engine.observer import Observer
+    from ablate.engine.plan import Trial
+    from ablate.store.records import TrialOutcome
+
+    class Watch(Observer):
+        """When each trial ended, and what it trained for."""
+
+        def __init__(self) -> None:
+            self.ends: list[tuple[float, float, float]] = []
+
+        def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
+            self.ends.append((time.perf_counter(), _processor(), outcome.seconds))
+
+    watch = Watch()
+    space = grid_space(folder / "texts", seeds=4, sides=(2, 2, 2, 2))
+    ablate.run(space, store=folder / "run.db", workers=1, device="cpu", cache=folder / "cache", observer=watch)
+    taken = []
+    for first in range(0, len(watch.ends) - _RUN, _RUN):  # ends reach the driver in bunches, so several trials together
+        (begun, used, _), *ends = watch.ends[first : first + _RUN + 1]
+        trained = sum(seconds for _, _, seconds in ends)
+        taken.append(((ends[-1][0] - begun - trained) / _RUN, (ends[-1][1] - used) / _RUN))
+    yield Row("local engine, a trial's time beyond its training steps", 0.02, taken)
+
+
+def _reading(folder: Path) -> Iterator[Row]:
+    from ablate.store import list_studies, open_store
+    from ablate.store.migrations import SCHEMA_VERSION
+
+    big = Path(tempfile.gettempdir()) / f"ablate_big_store_{SCHEMA_VERSION}.db"
+    if not big.exists():
+        begin = time.perf_counter()
+        make_big_store(folder / "big.db")
+        (folder / "big.db").rename(big)
+        print(f"(made a store of 100,000 trials and 2,000,000 points in {time.perf_counter() - begin:.0f} s)")
+    calls: dict[str, tuple[float, Callable[[], object]]] = {
+        "ablate list": (0.2, lambda: _call([*_ABLATE, "list", "--store", str(big)])),
+        "ablate show, 20 variants x 5 seeds": (0.5, lambda: _call([*_ABLATE, "show", "usual", "--store", str(big)])),
+        "ablate show, 1,000 variants x 10 seeds": (0.5, lambda: _call([*_ABLATE, "show", "wide", "--store", str(big)])),
+    }
+    with open_store(big, create=False) as store:
+        keys = {name: [trial.key for trial in store.study(name).planned] for name in ("usual", "wide")}
+        for name in ("usual", "wide"):
+            chosen = keys[name]
+            calls |= {
+                f"query: {name}, study with variants and plan": (0.05, lambda name=name: store.study(name)),
+                f"query: {name}, all {len(chosen):,} trials": (0.05, lambda chosen=chosen: store.trials(chosen)),
+                f"query: {name}, curves of 100 trials": (0.05, lambda chosen=chosen: store.curves(chosen[:100])),
+            }
+        calls["query: one trial by the beginning of its key"] = (0.05, lambda: store.trial(keys["wide"][77][:12]))
+        calls["query: all studies"] = (0.05, lambda: store.studies())
+        calls["query: all studies, without SQLAlchemy"] = (0.05, lambda: list_studies(big))
+        taken = _in_turn({name: call for name, (_, call) in calls.items()})
+    for name, (target, _) in calls.items():
+        yield Row(f"100,000 trials: {name}", target, taken[name])
+
+
+def _call(command: list[str]) -> None:
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+
+
+def _in_turn(calls: dict[str, Callable[[], object]]) -> dict[str, list[tuple[float, float]]]:
+    """Each call timed several times, one after the other."""
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+    for _ in range(_TIMES):
+        for name, call in calls.items():
+            taken[name].append(_timed(call))
+    return taken
+
+
+def _timed(call: Callable[[], object]) -> tuple[float, float]:
+    """Wall and processor seconds of a call and of the processes that it waits for."""
+    begin, used = time.perf_counter(), _processor()
+    call()
+    return time.perf_counter() - begin, _processor() - used
+
+
+def _processor() -> float:
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def _ms(seconds: float) -> str:
+    return f"{'':>9}" if seconds == float("inf") else f"{seconds * 1e3:>9.1f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""Trials an hour: the local engine against a serial loop and Ray Tune, and packs of K members against single trials.
+
+All rows train the same trials, and their final losses are compared before anything is printed. Workers and Ray are
+started beforehand; what each trial costs besides training is part of the time.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate.engine.cores import available_cores
+from ablate.engine.environment import describe_environment
+from ablate.engine.local import LocalEngine
+from ablate.engine.observer import Observer
+from ablate.engine.packing import Packing
+from ablate.engine.plan import Planner, Trial, make_plan
+from ablate.engine.study import run_study
+from ablate.spec.space import SpaceSpec
+from ablate.spec.variant import VariantSpec
+from ablate.store import open_store
+from ablate.training.events import Point
+from ablate.training.loop import train
+from ablate.training.members import Member
+from ablate.training.pack import Pack
+
+SEEDS = 4
+REPEATS = 3
+TOLERANCE = 2e-3
+SIZES = {
+    "width 32, 2 layers, 8 x 32 tokens": ({"depth": 2, "width": 32, "heads": 4}, 32, 150),
+    "width 64, 2 layers, 8 x 64 tokens": ({"depth": 2, "width": 64, "heads": 4}, 64, 100),
+}
+PACKS = (1, 2, 4, 8, 16)
+
+Losses = dict[str, float]
+"""Key of a trial to its final validation loss."""
+
+
+def space(model: dict[str, int], context: int, steps: int, seeds: int) -> SpaceSpec:
+    """Two learning rates of one model, with some seeds."""
+    return SpaceSpec.model_validate(
+        {
+            "name": "packs",
+            "question": "How many trials an hour?",
+            "task": {
+                "kind": "language_model",
+                "data": "builtin:python_stdlib",
+                "tokenizer": {"kind": "bytes"},
+                "context": context,
+                "validation_windows": 32,
+            },
+            "model": {"family": "decoder", "block": "pre_ln", **model},
+            "training": {"steps": steps, "batch_size": 8, "optimizer": {"lr": 1e-3}, "evaluations": 5},
+            "switches": {"rate": {"low": {}, "high": {"training.optimizer.lr": 2e-3}}},
+            "design": {"kind": "leave_one_out", "seeds": seeds},
+            "objective": {"metric": "val_loss", "direction": "minimize", "margin": 0.1},
+        }
+    )
+
+
+def final_loss(variant: VariantSpec, seed: int, cache: Path, fingerprint: str) -> float:
+    """One trial, on its own."""
+    task = variant.task.open(cache, fingerprint)
+    events = train([Member(variant, seed)], task, torch.device("cpu"))
+    return [event.metrics["val_loss"][0] for event in events if isinstance(event, Point)][-1]
+
+
+def serial(trials: Sequence[Trial], cache: Path) -> Losses:
+    """A plain loop in one process that uses all cores."""
+    torch.set_num_threads(available_cores())
+    return {t.key: final_loss(t.variant.spec, t.seed, cache, t.variant.fingerprint) for t in trials}
+
+
+def ray_tune(trials: Sequence[Trial], cache: Path) -> Losses:
+    """Ray Tune as it comes: a function, a fresh actor with one core for each trial."""
+    from ray import tune
+
+    jobs = {t.key: (t.variant.spec.model_dump_json(), t.seed, t.variant.fingerprint) for t in trials}
+
+    def trainable(config: dict[str, Any]) -> dict[str, float]:
+        torch.set_num_threads(1)
+        text, seed, fingerprint = jobs[config["key"]]
+        return {"loss": final_loss(VariantSpec.model_validate_json(text), seed, cache, fingerprint)}
+
+    with tempfile.TemporaryDirectory() as folder:
+        tuner = tune.Tuner(
+            tune.with_resources(trainable, {"cpu": 1}),
+            param_space={"key": tune.grid_search(list(jobs))},
+            run_config=tune.RunConfig(storage_path=folder, verbose=0),
+        )
+        results = tuner.fit()
+    return {result.config["key"]: result.metrics["loss"] for result in results}
+
+
+def local(engine: LocalEngine, wanted: SpaceSpec, cache: Path, most: int | None) -> Losses:
+    """A whole study, its plan and its store included."""
+    with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "store.db") as store:
+        planner = Planner(wanted, cache, lambda line: None)
+        run_study(planner, store, engine, describe_environment("cpu"), Observer(), Packing(most))
+        keys = [planned.key for planned in store.study(wanted.name).planned]
+        return {key: record.metrics["val_loss"] for key, record in store.trials(keys).items()}
+
+
+def engines(cache: Path) -> None:
+    """Trials an hour of each way to train the same trials."""
+    with_ray = find_spec("ray") is not None
+    if with_ray:
+        import ray
+
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        ray.init("local", num_cpus=available_cores(), include_dashboard=False, log_to_driver=False)
+    with LocalEngine(cache) as pinned, LocalEngine(cache, pinned=False) as free:
+        for name, (model, context, steps) in SIZES.items():
+            wanted = space(model, context, steps, SEEDS)
+            trials = make_plan(Planner(wanted, cache, lambda line: None)).trials
+            rows: dict[str, Callable[[], Losses]] = {
+                "serial loop, all threads": lambda trials=trials: serial(trials, cache),
+                "local engine, --pack 1": lambda wanted=wanted: local(pinned, wanted, cache, 1),
+                "  the same, not pinned": lambda wanted=wanted: local(free, wanted, cache, 1),
+                "local engine, --pack auto": lambda wanted=wanted: local(pinned, wanted, cache, None),
+            }
+            if with_ray:
+                rows["Ray Tune, fresh actors"] = lambda trials=trials: ray_tune(trials, cache)
+            for engine in (pinned, free):
+                local(engine, space(model, context, 2, 2), cache, 1)  # workers are there and have the data open
+            print(f"{name}, {steps} steps, {len(trials)} trials")
+            _race(rows, len(trials))
+    if with_ray:
+        ray.shutdown()
+
+
+def _race(rows: dict[str, Callable[[], Losses]], trials: int) -> None:
+    seconds: dict[str, list[float]] = {name: [] for name in rows}
+    expected: Losses = {}
+    for _ in range(REPEATS):
+        for name, row in rows.items():
+            begin = time.perf_counter()
+            losses = row()
+            seconds[name].append(time.perf_counter() - begin)
+            expected = expected or losses
+            worst = max(abs(losses[key] - loss) for key, loss in expected.items())
+            assert losses.keys() == expected.keys(), f"{name} trained other trials"
+            assert worst < TOLERANCE, f"{name} is {worst:.1e} off"
+    slowest = statistics.median(seconds["serial loop, all threads"])
+    for name, times in seconds.items():
+        median = statistics.median(times)
+        spread = f"{min(times):.1f} to {max(times):.1f} s"
+        print(f"  {name:28}{3600 * trials / median:9,.0f} trials/h  {slowest / median:5.2f}x   {spread}", flush=True)
+
+
+def packs(cache: Path) -> None:
+    """Steps of K members as one program, on one core, against K single steps."""
+    torch.set_num_threads(1)
+    shapes = {
+        "width 16, 2 layers, 8 x 32": ({"depth": 2, "width": 16, "heads": 2}, 32),
+        "width 32, 2 layers, 8 x 32": ({"depth": 2, "width": 32, "heads": 4}, 32),
+        "width 64, 2 layers, 8 x 64": ({"depth": 2, "width": 64, "heads": 4}, 64),
+        "width 128, 4 layers, 8 x 128": ({"depth": 4, "width": 128, "heads": 4}, 128),
+    }
+    print("steps of members a second on one core, against K = 1 (all learning rates differ)")
+    print(f"  {'':30}" + "".join(f"{f'K={pack}':>8}" for pack in PACKS))
+    for name, (model, context) in shapes.items():
+        variant = space(model, context, 10_000, 1).resolve({})
+        task = variant.task.open(cache, variant.task.prepare(cache, lambda line: None))
+        runs = {k: Pack(_members(variant, k), task, torch.device("cpu")) for k in PACKS}
+        rates: dict[int, list[float]] = {pack: [] for pack in PACKS}
+        for turn in range(REPEATS + 1):
+            for size, run in runs.items():
+                steps = max(1, (32 if context < 128 else 16) // size)
+                begin = time.process_time()  # one thread: what else runs on the machine counts less
+                for step in range(steps):
+                    run.step(1 + step)
+                if turn:
+                    rates[size].append(size * steps / (time.process_time() - begin))
+        single = statistics.median(rates[1])
+        print(
+            f"  {name:30}" + "".join(f"{statistics.median(rate) / single:8.2f}" for rate in rates.values()), flush=True
+        )
+
+
+def _members(variant: VariantSpec, count: int) -> list[Member]:
+    training = variant.training
+    rates = [training.optimizer.model_copy(update={"lr": 1e-3 * (1 + k)}) for k in range(count)]
+    changed = [training.model_copy(update={"optimizer": rate}) for rate in rates]
+    return [Member(variant.model_copy(update={"training": each}), k) for k, each in enumerate(changed)]
+
+
+def main() -> None:
+    """Print both tables."""
+    threads = torch.get_num_threads()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            packs(Path(folder))
+            print()
+            engines(Path(folder))
+        finally:
+            torch.set_num_threads(threads)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

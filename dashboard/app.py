@@ -1,0 +1,21 @@
+"""The dashboard's frame, run by Streamlit: the study's picker, the navigation and what is told when something fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from ablate.errors import AblateError
+from shared.frame import choose_study, navigation
+from shared.text import escape
+
+st.set_page_config(page_title="ablate", page_icon=str(Path(__file__).with_name("icon.svg")), layout="wide")
+
+page = navigation()
+with st.sidebar:
+    choose_study()
+try:
+    page.run()
+except AblateError as error:
+    st.error(escape(str(error)))

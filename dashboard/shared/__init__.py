@@ -1,0 +1,1 @@
+"""What the pages share: cached reads, colours, exports, links, text of users made harmless."""

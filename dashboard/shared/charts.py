@@ -1,0 +1,57 @@
+"""Figures of Plotly in the manner of the dashboard, and pictures, each with a name for a screen reader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from shared.colours import dark
+
+
+def figure(height: int = 420, **layout: Any) -> go.Figure:
+    """An empty figure of this height in pixels; `layout` is Plotly's."""
+    made = go.Figure()
+    made.update_layout(
+        height=height,
+        margin={"l": 8, "r": 8, "t": 28, "b": 72},
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "itemsizing": "constant"},
+        hoverlabel={"namelength": -1, "align": "left"},
+        **layout,
+    )
+    return made
+
+
+def ink() -> str:
+    """The colour of words and rules."""
+    return "#d5dce5" if dark() else "#33404f"
+
+
+def faint() -> str:
+    """The colour of what stands behind."""
+    return "rgba(200,210,225,0.16)" if dark() else "rgba(60,75,95,0.13)"
+
+
+def chart(made: go.Figure, key: str, alt: str, picks: bool = False) -> Any:
+    """Show a figure.
+
+    Args:
+        made: The figure.
+        key: Unique on its page.
+        alt: What it shows, for those who hear the page.
+        picks: Whether its points can be picked; the page is then run again with those that are.
+
+    Returns:
+        What is picked, if `picks`.
+    """
+    config = {"displaylogo": False, "toImageButtonOptions": {"format": "svg", "filename": key}}
+    if picks:
+        return st.plotly_chart(made, key=key, alt=alt, config=config, on_select="rerun", selection_mode="points")
+    return st.plotly_chart(made, key=key, alt=alt, config=config)
+
+
+def picture(svg: str, alt: str) -> None:
+    """Show an SVG document in the page's own light; as an image, so that nothing in it can run."""
+    scheme = "all" if dark() else "not all"
+    st.image(svg.replace("(prefers-color-scheme: dark)", scheme), alt=alt)

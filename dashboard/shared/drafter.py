@@ -1,0 +1,190 @@
+"""A process that knows spaces: their schema, where to start, what a draft makes. It has torch; the dashboard has not.
+
+It reads a line of JSON for each request, `[name of a function below, arguments ...]`, and writes one with the answer as
+a JSON text. Its arguments are files of plugins. It ends when its input does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ablate.errors import AblateError
+from ablate.spec.space import SpaceSpec
+
+Plain = dict[str, Any]
+MOST_POINTS = 2_000
+"""Points of a design that are looked at; of more the first are."""
+TEMPLATE = "the template"
+
+
+def schema() -> Plain:
+    """The schema of spaces with its defaults, that of each path that a switch may set, and the names to start from."""
+    from ablate.spec.named import block_names, shipped_spaces
+    from ablate.spec.schema import space_schema
+
+    paths = space_schema()["$defs"]["Setting"]["properties"]
+    spaces = sorted(file.stem for file in shipped_spaces().glob("*.yaml"))
+    return {
+        "space": SpaceSpec.model_json_schema(),
+        "paths": {path: node for path, node in paths.items() if not path.startswith("model.block")},
+        "spaces": [TEMPLATE, *spaces],
+        "blocks": list(block_names()),
+    }
+
+
+def start(name: str) -> Plain:
+    """A space to start from, with every default written out."""
+    from ablate.spec.reading import load_space
+    from ablate.terminal.template import TEMPLATE as TEXT
+
+    if name != TEMPLATE:
+        return load_space(name).model_dump(mode="json")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "my_question.yaml")
+        file.write_text(TEXT.format(name=file.stem), encoding="utf-8")
+        return load_space(file).model_dump(mode="json")
+
+
+def block(name: str) -> Plain:
+    """What the name of a block stands for: `block`, and the layers that differ."""
+    from ablate.spec.named import named_block
+
+    found = named_block(name)
+    return {"block": found.block, "exceptions": found.exceptions}
+
+
+def check(draft: Plain, text: str, versus: Plain | None) -> Plain:
+    """What a draft makes: its picture, cost, variants; and what is wrong with it.
+
+    Args:
+        draft: The plain space.
+        text: The same as YAML.
+        versus: The plain block to draw it beside.
+    """
+    model, problems = _model(draft)
+    space, refusal = _space(draft, text)
+    return {
+        "svg": _svg(draft, versus),
+        "cost": None if model is None else _cost(model, space),
+        "problems": [*problems, *([] if refusal is None or problems else [refusal])],
+        **({} if space is None else _variants(space)),
+    }
+
+
+def plan(draft: Plain, text: str, store: str) -> Plain:
+    """How many trials a draft comes to, and how long they take; prepares its data, as `ablate plan` does."""
+    from ablate.engine.forecast import forecast
+    from ablate.engine.plan import Planner, make_plan
+    from ablate.tasks.cache import default_cache
+
+    space, refusal = _space(draft, text)
+    if space is None:
+        return {"problem": refusal}
+    try:
+        made = make_plan(Planner(space, default_cache(), lambda line: None))
+        found = forecast(made, store)
+    except AblateError as error:
+        return {"problem": str(error)}
+    return {
+        "trials": len(made.trials),
+        "later": len(made.later),
+        "done": len(found.done),
+        "seconds": found.total(made),
+        "flops": made.flops,
+        "basis": found.basis,
+        "workers": found.workers,
+    }
+
+
+def _model(draft: Plain) -> tuple[Any, list[str]]:
+    from ablate.spec.model import ModelSpec
+    from ablate.spec.sentences import describe
+
+    try:
+        return ModelSpec.model_validate(draft.get("model")), []
+    except ValidationError as error:
+        return None, [f"{'.'.join(map(str, ('model', *loc)))}: {said}" for loc, said in describe(error)]
+
+
+def _space(draft: Plain, text: str) -> tuple[SpaceSpec | None, str | None]:
+    """The space, read from its file as `ablate validate` reads it; or what is wrong."""
+    from ablate.engine.plan import Planner
+    from ablate.spec.reading import load_space
+
+    name = f"{draft.get('name') or 'space'}.yaml"
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "space.yaml")
+        file.write_text(text, encoding="utf-8")
+        try:
+            space = load_space(file)
+            Planner(space, Path(folder), lambda line: None).design()
+        except AblateError as error:
+            return None, str(error).replace(str(file), name)
+    return space, None
+
+
+def _svg(draft: Plain, versus: Plain | None) -> str:
+    from ablate.drawing.stored import stored_svg
+
+    name = str(draft.get("name") or "block")
+    beside = None if versus is None or versus == draft["model"].get("block") else ("the start", {"block": versus})
+    try:
+        return stored_svg(name, draft["model"], beside)
+    except (ValidationError, KeyError):
+        return ""
+
+
+def _cost(model: Any, space: SpaceSpec | None) -> Plain:
+    """Counts of one layer, part by part, and of all layers; over the longest input of the task."""
+    from ablate.model.pricing import price
+    from ablate.terminal.cost import Priced, cost_json
+
+    context = 128 if space is None else space.task.length
+    priced = Priced("", {"context": context, "depth": model.depth}, price(model, context=context), inference=False)
+    return cost_json(priced)
+
+
+def _variants(space: SpaceSpec) -> Plain:
+    """How many different models the design makes, and what makes none."""
+    from ablate.engine.plan import Planner
+    from ablate.spec.resolver import Resolver
+
+    points = Planner(space, Path(), lambda line: None).design().points()
+    resolver, hashes, invalid = Resolver(space), set[str](), list[Plain]()
+    for point in points[:MOST_POINTS]:
+        try:
+            hashes.add(resolver.content_hash(resolver.resolve(point.settings, point.values)))
+        except ValidationError as error:
+            invalid.append({"variant": point.name, "reason": resolver.reason(point.settings, error)})
+    return {"points": len(points), "variants": len(hashes), "invalid": invalid}
+
+
+ANSWERS = {answer.__name__: answer for answer in (schema, start, block, check, plan)}
+
+
+def answer(request: list[Any]) -> str:
+    """The answer to a request as a JSON text."""
+    name, *arguments = request
+    found: Mapping[str, Any] = ANSWERS[name](*arguments)
+    return json.dumps(found)
+
+
+def main() -> None:
+    """Load the plugins, then answer what is asked."""
+    from ablate.plugins import load_plugin
+
+    for plugin in sys.argv[1:]:
+        load_plugin(plugin)
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

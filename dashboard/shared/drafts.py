@@ -1,0 +1,76 @@
+"""Drafts of spaces: asked about in a process of their own, kept in the address."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from shared.pictures import Painter
+from shared.store import options
+from shared.yaml import to_yaml
+
+Draft = dict[str, Any]
+ORDER = ("name", "question", "source", "task", "model", "training", "switches", "variants", "design", "objective")
+"""Keys of a space in the order in which a person reads them; others follow."""
+PARTS = ("task", "model", "training", "switches", "design", "objective")
+"""Parts that a draft has, each a mapping."""
+LONGEST = 1_000_000
+"""Characters of an unpacked draft; an address that holds more is no draft of ours."""
+
+
+@st.cache_resource(show_spinner=False)
+def _drafter(what: str) -> Painter:
+    """A process for what is quick, and one for what is slow: a click does not wait for the estimate before it."""
+    return Painter([str(plugin) for plugin in options()["plugins"]], "drafter.py")
+
+
+@st.cache_data(show_spinner=False, max_entries=200)
+def _ask(what: str, request: str) -> Any:
+    said = _drafter(what).draw(request)
+    return json.loads(said) if said else None
+
+
+def ask(name: str, *arguments: Any) -> Any:
+    """The answer of a function of `shared.drafter`; None if its process failed."""
+    return _ask("plan" if name == "plan" else "check", json.dumps([name, *arguments]))
+
+
+def text_of(draft: Mapping[str, Any]) -> str:
+    """A draft as the text of a space file."""
+    first = {key: draft[key] for key in ORDER if key in draft}
+    return to_yaml(first | {key: value for key, value in draft.items() if key not in first})
+
+
+def packed(draft: Mapping[str, Any]) -> str:
+    """A draft as a parameter of an address."""
+    text = json.dumps(draft, separators=(",", ":"), ensure_ascii=False)
+    return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
+
+
+def unpacked(parameter: str) -> Draft | None:
+    """The draft in an address; None if there is none in it."""
+    try:
+        squeezed = base64.urlsafe_b64decode(parameter + "=" * (-len(parameter) % 4))
+        opened = zlib.decompressobj()
+        found = json.loads(opened.decompress(squeezed, LONGEST)) if squeezed else None
+    except (ValueError, zlib.error):
+        return None
+    return found if _is_draft(found) else None
+
+
+def _is_draft(found: Any) -> bool:
+    """Whether its parts are there and of the right sort; what is in them is for the validation to judge."""
+    if not isinstance(found, dict) or not all(isinstance(found.get(part), dict) for part in PARTS):
+        return False
+    settings = [one for one in found["switches"].values() if isinstance(one, dict)]
+    return (
+        isinstance(found["model"].get("block"), dict)
+        and len(settings) == len(found["switches"])
+        and all(isinstance(paths, dict) for one in settings for paths in one.values())
+        and all(isinstance(one, dict) for one in found.get("variants", {}).values())
+    )

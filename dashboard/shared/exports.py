@@ -1,0 +1,72 @@
+"""Downloads: each page offers what it shows as files, made when they are asked for."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+
+import pandas as pd
+import streamlit as st
+
+_TYPES = {
+    "csv": "text/csv",
+    "parquet": "application/vnd.apache.parquet",
+    "tex": "application/x-tex",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "html": "text/html",
+    "md": "text/markdown",
+    "json": "application/json",
+    "yaml": "application/yaml",
+    "txt": "text/plain",
+}
+Maker = Callable[[], str | bytes]
+
+
+def export(files: Mapping[str, Maker], key: str) -> None:
+    """A menu of downloads.
+
+    Args:
+        files: File name to what makes its content. The suffix says what it is.
+        key: Unique on its page.
+    """
+    with st.popover("Export", icon=":material/download:", key=f"export-{key}"):
+        for name, make in files.items():
+            suffix = name.rpartition(".")[2]
+            st.download_button(
+                name.replace("_", r"\_"),
+                make,
+                file_name=name,
+                mime=_TYPES[suffix],
+                key=f"{key}-{name}",
+                on_click="ignore",
+                width="stretch",
+            )
+
+
+def table_files(name: str, table: pd.DataFrame) -> dict[str, Maker]:
+    """A table as CSV, Parquet and LaTeX."""
+    return {
+        f"{name}.csv": lambda: table.to_csv(index=False),
+        f"{name}.parquet": lambda: _parquet(table),
+        f"{name}.tex": lambda: _latex(table),
+    }
+
+
+def _parquet(table: pd.DataFrame) -> bytes:
+    written = io.BytesIO()
+    table.to_parquet(written, index=False)
+    return written.getvalue()
+
+
+def _latex(table: pd.DataFrame) -> str:
+    from ablate.report.formats.latex import escape
+
+    def cell(value: object) -> str:
+        return "" if value is None or value != value else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+    lines = [" & ".join(escape(cell(value)) for value in row) + r" \\" for row in table.itertuples(index=False)]
+    columns = "".join("r" if pd.api.types.is_numeric_dtype(kind) else "l" for kind in table.dtypes)
+    head = " & ".join(map(escape, map(str, table.columns))) + r" \\"
+    rows = "\n".join(lines)
+    return f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head}\n\\midrule\n{rows}\n\\bottomrule\n\\end{{tabular}}\n"

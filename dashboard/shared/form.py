@@ -1,0 +1,182 @@
+"""Controls made from a JSON Schema: one for each field, of the sort that its values ask for."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from shared.schema import NOTHING, Node, alternatives, default_of, is_object, kind_of, lean, member, opened
+from shared.text import escape
+
+MOST_SEGMENTS = 4
+"""Options that stand side by side; more fold into a box."""
+BOX = 190
+"""Pixels that a box is wide, so that several stand in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Draws controls and gives what they are set to.
+
+    Attributes:
+        definitions: What references of the schema lead to.
+        prefix: Of the keys of all controls; another one forgets what was typed.
+    """
+
+    definitions: Node
+    prefix: str
+
+    def fields(
+        self, node: Node, value: Mapping[str, Any], path: str, leave_out: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        """A control for each field of an object.
+
+        Args:
+            node: Its schema.
+            value: What it is, possibly without what holds its default.
+            path: Where it stands, which names the controls.
+            leave_out: Fields that get none, and stay what they are.
+
+        Returns:
+            What it is then, without what holds its default.
+        """
+        given: dict[str, Any] = {}
+        row = st.container(horizontal=True, vertical_alignment="bottom")
+        for name, field in node["properties"].items():
+            default = default_of(node, name)
+            if "const" in field or name in leave_out:
+                if name in value:
+                    given[name] = value[name]
+                continue
+            nested = any(is_object(one) for one in alternatives(field, self.definitions))
+            with nullcontext() if nested else row:
+                given[name] = self.control(name, field, value.get(name, default), f"{path}.{name}")
+        return given
+
+    def control(self, name: str, node: Node, value: Any, path: str) -> Any:
+        """The control of one field, and what it is set to."""
+        options = alternatives(node, self.definitions)
+        objects = [option for option in options if is_object(option)]
+        numbers = [option for option in options if option.get("type") in ("integer", "number")]
+        nullable = any(option.get("type") == "null" for option in options)
+        told = _help(node)
+        names = [option["enum"] for option in options if "enum" in option and not is_object(option)]
+        if names and objects and not isinstance(value, Mapping) and "kind" not in objects[0]["properties"]:
+            return self._choice(name, names[0], value, path, told, nullable)
+        if objects and not (numbers and not isinstance(value, Mapping)):
+            return self._object(name, node, objects, value, path, nullable, told)
+        bare = [option for option in options if not is_object(option) and option.get("type") != "null"]
+        if len(bare) == 1:
+            if "enum" in bare[0]:
+                return self._choice(name, bare[0]["enum"], value, path, told, nullable)
+            plain = {"boolean": self._toggle, "integer": self._number, "number": self._number, "string": self._text}
+            if (sort := _type(bare[0])) in plain:
+                return plain[sort](name, bare[0], value, path, told, nullable)
+        return self._yaml(name, value, path, told)
+
+    def _object(
+        self, name: str, node: Node, objects: list[dict[str, Any]], value: Any, path: str, nullable: bool, told: str
+    ) -> Any:
+        value = None if value is NOTHING else opened(node, value, self.definitions)
+        if nullable and not self._toggle(name, {}, value is not None, f"{path}?", told, False):
+            return None
+        if not isinstance(value, Mapping):
+            value = {} if isinstance(value, (str, type(None))) else {"init": value}
+        kinds = {kind: one for one in objects if (kind := kind_of(one))}
+        with self._frame(name, node, objects, value):
+            if not kinds:
+                st.caption(_title(name), help=told)
+                return self.fields(objects[0], value, path)
+            kind = str(self._choice(name, list(kinds), value.get("kind", next(iter(kinds))), path, told, False))
+            kept = value if value.get("kind") == kind else {}
+            return {"kind": kind} | self.fields(kinds[kind], kept, f"{path}.{kind}")
+
+    def _frame(self, name: str, node: Node, objects: list[dict[str, Any]], value: Any) -> Any:
+        """Round the controls of an object: closed where it holds others, and nothing of it is set."""
+        within = [field for one in objects for field in one["properties"].values()]
+        if not any(is_object(one) for field in within for one in alternatives(field, self.definitions)):
+            return st.container(border=True)
+        return st.expander(_title(name), expanded=bool(lean(node, value, self.definitions)))
+
+    def _choice(self, name: str, options: list[Any], value: Any, path: str, told: str, nullable: bool) -> Any:
+        key = self._begin(path, value if value in options else None if nullable else options[0])
+        if len(options) <= MOST_SEGMENTS and sum(len(str(option)) for option in options) < 30:
+            return st.segmented_control(_title(name), options, key=key, help=told, required=not nullable)
+        shown = [None, *options] if nullable else options
+        return st.selectbox(_title(name), shown, key=key, help=told, width=BOX)
+
+    def _toggle(self, name: str, node: Node, value: Any, path: str, told: str, nullable: bool) -> bool:
+        return bool(st.toggle(_title(name), key=self._begin(path, value is True), help=told))
+
+    def _number(self, name: str, node: Node, value: Any, path: str, told: str, nullable: bool) -> Any:
+        whole = node["type"] == "integer"
+        cast = int if whole else float
+        least, most = (None if (end := node.get(word)) is None else cast(end) for word in ("minimum", "maximum"))
+        first = cast(value) if isinstance(value, (int, float)) else None if nullable else (least or cast(1))
+        shape: dict[str, Any] = {"step": 1} if whole else {"format": "%g", "step": _step(first)}
+        key = self._begin(path, first)
+        return st.number_input(_title(name), least, most, key=key, help=told, width=BOX, **shape)
+
+    def _text(self, name: str, node: Node, value: Any, path: str, told: str, nullable: bool) -> str | None:
+        key = self._begin(path, value if isinstance(value, str) else "")
+        known = st.session_state[key]
+        typed = st.text_input(_title(name), key=key, help=told, width=BOX if len(known) < 24 else "stretch") or ""
+        return None if nullable and not typed else typed
+
+    def _yaml(self, name: str, value: Any, path: str, told: str) -> Any:
+        """Whatever has no control of its own is typed as YAML, on one line."""
+        shown = "" if value is NOTHING or value in (None, [], {}) else json.dumps(value, ensure_ascii=False)
+        typed = st.text_input(f"{_title(name)} (YAML)", key=self._begin(path, shown), help=told) or ""
+        if not typed.strip():
+            return None if value is NOTHING or value is None else type(value)()
+        return read_yaml(typed)
+
+    def _begin(self, path: str, value: Any) -> str:
+        """The key of a control, which holds `value` when it is first drawn."""
+        key = f"{self.prefix}{path}"
+        if key not in st.session_state:
+            st.session_state[key] = value
+        return key
+
+
+def edited(form: Form, node: Node, value: Any, path: str, leave_out: tuple[str, ...] = ()) -> Any:
+    """A control for each field of an object, and what it is set to in its shortest form."""
+    found = member(node, value, form.definitions)
+    assert found is not None
+    return lean(node, form.fields(found, value, path, leave_out), form.definitions)
+
+
+def read_yaml(typed: str) -> Any:
+    """What a line of YAML says; the line itself if it is none."""
+    try:
+        read = YAML(typ="safe", pure=True).load(io.StringIO(typed))
+        return json.loads(json.dumps(read, default=str))
+    except (YAMLError, TypeError):
+        return typed
+
+
+def _type(node: Node) -> str:
+    """The type of a bare value; of several, text, as which all can be typed."""
+    sort = node.get("type", "")
+    return sort if isinstance(sort, str) else "string"
+
+
+def _title(name: str) -> str:
+    return escape(name.replace("_", " "))
+
+
+def _help(node: Node) -> str:
+    return escape(" ".join(str(node.get("description", "")).split()))
+
+
+def _step(value: float | None) -> float:
+    """A tenth of the value's own size."""
+    return 0.1 if not value else float(f"1e{int(f'{abs(value):e}'.rpartition('e')[2]) - 1}")

@@ -1,0 +1,85 @@
+"""The navigation, the study that all pages look at, and links between pages that keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+import streamlit as st
+from streamlit.navigation.page import Page
+
+from ablate.errors import NotFoundError
+from shared.store import studies
+from shared.text import escape
+from views import PAGES, Entry
+
+_ADDRESSED = "study in the address"
+_PAGES: dict[str, Page] = {}
+STUDY = "study"
+"""The parameter of the address that names the study."""
+
+
+def navigation() -> Page:
+    """Make the navigation; the page that the address names."""
+    for entries in PAGES.values():
+        for entry in entries:
+            _PAGES[entry.name] = _page(entry)
+    groups = {heading: [_PAGES[entry.name] for entry in entries] for heading, entries in PAGES.items()}
+    return st.navigation(groups)
+
+
+def choose_study() -> None:
+    """The picker of the study; the address names it, and the latest is chosen where it does not."""
+    try:
+        names = [study.name for study in studies()]
+    except NotFoundError:
+        return
+    if not names:
+        return
+    asked = st.query_params.get(STUDY)
+    if asked in names and asked != st.session_state.get(_ADDRESSED):
+        st.session_state[STUDY] = asked  # the address is new: a link, a bookmark, or the browser's way back
+    elif st.session_state.get(STUDY) not in names:
+        if asked:
+            st.toast(
+                f"There is no study {escape(asked, 80)} in this store; this is the latest.", icon=":material/help:"
+            )
+        st.session_state[STUDY] = names[0]
+    st.selectbox("Study", names, key=STUDY, help="What all pages look at.")
+    # Not by the box's own binding to the address: that keeps its value against the one that a link names.
+    st.query_params[STUDY] = st.session_state[_ADDRESSED] = st.session_state[STUDY]
+
+
+def chosen_study() -> str:
+    """The study that is looked at; where there is none, the page ends by saying how to make one."""
+    name = st.session_state.get(STUDY)
+    if name is None:
+        no_study_yet()
+        st.stop()
+    return str(name)
+
+
+def no_study_yet() -> None:
+    """How to make the first study."""
+    st.subheader("No study yet")
+    st.markdown("A study answers which parts of a Transformer block are needed. Make the first one in a terminal:")
+    st.code("ablate study simplify_block", language="bash")
+    st.markdown("or write a question of your own, and run that:")
+    st.code("ablate new my_question\nablate study my_question.yaml", language="bash")
+    st.markdown("This page fills as soon as the first trial is planned.")
+
+
+def link(page: str, label: str, **parameters: str | list[str]) -> None:
+    """A link to a page of this dashboard; the study stays what it is unless `parameters` names another."""
+    study = st.session_state.get(STUDY)
+    kept = {STUDY: str(study)} if study is not None else {}
+    entry = next(entry for entries in PAGES.values() for entry in entries if entry.name == page)
+    st.page_link(_PAGES[page], label=escape(label), icon=entry.icon, query_params=kept | parameters)
+
+
+def _page(entry: Entry) -> Page:
+    def show() -> None:
+        module: Callable[[], None] = import_module(f"views.{entry.name}").show
+        module()
+
+    return st.Page(show, title=entry.title, icon=entry.icon, url_path=entry.name, default=entry.name == "studies")

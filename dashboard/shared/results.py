@@ -1,0 +1,114 @@
+"""What designs find, read for the pages and kept until the study has moved on. Curves are not read for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from ablate.report.effects import StudyEffects, effects_of
+from ablate.report.importances import StudyImportances, importances_of
+from ablate.report.pareto import Front, front_of
+from ablate.report.path import RemovalPath, path_of
+from ablate.report.runs import VariantRuns, read_runs
+from ablate.report.slices import Slice, slices_of
+from ablate.store import CurvePoint, StudyRecord, TrialRecord
+from shared.store import options, record, stamp, store
+from shared.text import escape
+
+
+@dataclass(frozen=True, slots=True)
+class _WithoutCurves:
+    """A reader of one study that leaves the curves where they are: nothing here looks at them."""
+
+    record: StudyRecord
+
+    def study(self, name: str) -> StudyRecord:
+        return self.record
+
+    def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
+        return store().trials(keys)
+
+    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        return {}
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _runs(location: str, study: str, at: tuple[Any, ...]) -> dict[str, VariantRuns]:
+    found = record(study)
+    return read_runs(_WithoutCurves(found), found, found.objective["metric"])
+
+
+def runs(study: str) -> Mapping[str, VariantRuns]:
+    """Variant name to its trials; they have no curves.
+
+    Raises:
+        NotFoundError: There is no such study.
+    """
+    return _runs(str(options()["store"]), study, stamp(study))
+
+
+def any_ended(study: str) -> bool:
+    """Whether there is a result to look at; where there is none, the page says so."""
+    if any(run.finished or run.diverged for run in runs(study).values()):
+        return True
+    st.info("No trial has ended yet. This page fills with the first result.", icon=":material/hourglass_empty:")
+    return False
+
+
+def missing(study: str, what: str, remedy: str) -> None:
+    """Say why the design of a study gives nothing to see here, and in the words of a space file what would."""
+    kind = str(record(study).space.get("design", {}).get("kind", "its own"))
+    st.info(f"The design of this study, {escape(kind)}, {what}. {remedy}", icon=":material/info:")
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _effects(location: str, study: str, at: tuple[Any, ...]) -> StudyEffects | None:
+    return effects_of(record(study), runs(study))
+
+
+def effects(study: str) -> StudyEffects | None:
+    """See `ablate.report.effects.read_effects`."""
+    return _effects(str(options()["store"]), study, stamp(study))
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _importances(location: str, study: str, at: tuple[Any, ...]) -> StudyImportances | None:
+    return importances_of(record(study), runs(study))
+
+
+def importances(study: str) -> StudyImportances | None:
+    """See `ablate.report.importances.read_importances`; takes seconds."""
+    return _importances(str(options()["store"]), study, stamp(study))
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _path(location: str, study: str, at: tuple[Any, ...]) -> RemovalPath | None:
+    return path_of(record(study), runs(study))
+
+
+def path(study: str) -> RemovalPath | None:
+    """See `ablate.report.path.read_path`."""
+    return _path(str(options()["store"]), study, stamp(study))
+
+
+@st.cache_resource(show_spinner=False, max_entries=32)
+def _front(location: str, study: str, quantities: tuple[str, ...], at: tuple[Any, ...]) -> Front | None:
+    return front_of(record(study), runs(study), quantities)
+
+
+def front(study: str, quantities: tuple[str, ...] = ()) -> Front | None:
+    """See `ablate.report.pareto.read_front`."""
+    return _front(str(options()["store"]), study, quantities, stamp(study))
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _slices(location: str, study: str, at: tuple[Any, ...]) -> tuple[Slice, ...]:
+    return slices_of(record(study), runs(study))
+
+
+def slices(study: str) -> tuple[Slice, ...]:
+    """See `ablate.report.slices.read_slices`."""
+    return _slices(str(options()["store"]), study, stamp(study))

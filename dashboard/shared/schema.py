@@ -1,0 +1,75 @@
+"""Reads a JSON Schema with defaults: what a field may be, and plain values without what holds its default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Node = Mapping[str, Any]
+NOTHING = object()
+"""The default of a field that must be given."""
+
+
+def alternatives(node: Node, definitions: Node) -> list[dict[str, Any]]:
+    """What a field may be, one after the other, references followed."""
+    if "$ref" in node:
+        return alternatives(definitions[node["$ref"].rpartition("/")[2]], definitions)
+    if "anyOf" in node:
+        return [one for option in node["anyOf"] for one in alternatives(option, definitions)]
+    return [dict(node)]
+
+
+def is_object(node: Node) -> bool:
+    """Whether it is a mapping with known fields."""
+    return "properties" in node
+
+
+def kind_of(node: Node) -> str | None:
+    """The kind that a member of a family has; None for other objects."""
+    kind = node.get("properties", {}).get("kind", {}).get("const")
+    return None if kind is None else str(kind)
+
+
+def member(node: Node, value: Any, definitions: Node) -> dict[str, Any] | None:
+    """The object that a value is of: the member of its kind, or the only one; None if it is none."""
+    objects = [one for one in alternatives(node, definitions) if is_object(one)]
+    kind = value.get("kind") if isinstance(value, Mapping) else value
+    return next((one for one in objects if kind_of(one) == kind and kind is not None), None) or next(
+        (one for one in objects if kind_of(one) is None), None
+    )
+
+
+def default_of(found: Node, name: str) -> Any:
+    """What a field of an object is if it is left out; `NOTHING` if it may not be."""
+    field = found["properties"][name]
+    if "default" in field:
+        return field["default"]
+    if name in found.get("required", ()):
+        return NOTHING
+    return {"object": {}, "array": []}.get(str(field.get("type")))  # made afresh for each value, so not in the schema
+
+
+def opened(node: Node, value: Any, definitions: Node) -> Any:
+    """A bare value that stands for a mapping, as that mapping; any other value as it is."""
+    found = member(node, value, definitions)
+    if isinstance(value, str) and found is not None and "kind" in found["properties"]:
+        return {"kind": value}
+    return value
+
+
+def lean(node: Node, value: Any, definitions: Node) -> Any:
+    """A value without the fields that hold their default; the kind of a member of a family stays."""
+    found = member(node, value, definitions)
+    if found is None or not isinstance(value, Mapping):
+        return value
+    kept = {}
+    for name, item in value.items():
+        field = found["properties"].get(name)
+        if field is None:
+            kept[name] = item  # unknown here: for the validation to refuse
+            continue
+        default = default_of(found, name)
+        short = lean(field, opened(field, item, definitions), definitions)
+        if "const" in field or default is NOTHING or short != lean(field, default, definitions):
+            kept[name] = short
+    return kept

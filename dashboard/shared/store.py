@@ -1,0 +1,128 @@
+"""Reads the store for the pages, and keeps what was read until the study has moved on."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from typing import Any
+
+import streamlit as st
+
+from ablate.report import StudyReport, read_study
+from ablate.report.findings import Findings, read_findings
+from ablate.store import CurvePoint, Store, StudyRecord, StudySummary, TrialRecord, TrialState, open_store
+from ablate.terminal.dashboard import OPTIONS
+
+_FRESH = 1.0
+"""Seconds for which the list of studies is kept."""
+LIVE = 2.0
+"""Seconds between two looks at a study that runs."""
+
+
+def options() -> dict[str, Any]:
+    """What the command line handed over: `store` and `plugins`."""
+    given: dict[str, Any] = json.loads(os.environ.get(OPTIONS, "{}"))
+    return {"store": "studies/ablate.db", "plugins": []} | given
+
+
+@st.cache_resource(show_spinner=False)
+def _open(location: str) -> Store:
+    return open_store(location, create=False)
+
+
+def store() -> Store:
+    """The open store.
+
+    Raises:
+        NotFoundError: There is none yet.
+        StoreError: It cannot be read.
+    """
+    return _open(str(options()["store"]))
+
+
+@st.cache_resource(show_spinner=False, ttl=_FRESH, max_entries=2)
+def _studies(location: str) -> tuple[StudySummary, ...]:
+    return tuple(store().studies())
+
+
+def studies() -> tuple[StudySummary, ...]:
+    """All studies, the latest first; as fresh as a second ago."""
+    return _studies(str(options()["store"]))
+
+
+def summary(study: str) -> StudySummary | None:
+    """How far a study has come; None if there is none of this name."""
+    return next((found for found in studies() if found.name == study), None)
+
+
+def complete(found: StudySummary) -> bool:
+    """Whether every trial that it planned is over for good."""
+    return found.finished + found.diverged == found.planned
+
+
+def every(study: str) -> float | None:
+    """How often the parts of a page that live look again, in seconds; None if nothing of the study moves any more."""
+    found = summary(study)
+    return None if found is None or complete(found) else LIVE
+
+
+def stamp(study: str) -> tuple[datetime | int, ...]:
+    """Changes whenever what is known of a study may have changed, but for the curves of trials that run."""
+    found = summary(study)
+    if found is None:
+        return ()
+    return (found.updated_at, found.planned, found.finished, found.diverged, found.failed, found.running)
+
+
+@st.cache_resource(show_spinner=False, max_entries=32)
+def _record(location: str, study: str, at: tuple[datetime | int, ...]) -> StudyRecord:
+    return store().study(study)
+
+
+def record(study: str) -> StudyRecord:
+    """A study with its variants and planned trials; much sooner read than its report.
+
+    Raises:
+        NotFoundError: There is no such study.
+    """
+    return _record(str(options()["store"]), study, stamp(study))
+
+
+@st.cache_resource(show_spinner=False, max_entries=32)
+def _report(location: str, study: str, at: tuple[datetime | int, ...]) -> StudyReport:
+    return read_study(store(), study)
+
+
+def report(study: str) -> StudyReport:
+    """The report of a study.
+
+    Raises:
+        NotFoundError: There is no such study.
+    """
+    return _report(str(options()["store"]), study, stamp(study))
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _findings(location: str, study: str, at: tuple[datetime | int, ...]) -> Findings:
+    return read_findings(store(), study)
+
+
+def findings(study: str) -> Findings:
+    """The report of a study with its trials.
+
+    Raises:
+        NotFoundError: There is no such study, or none of its trials has ended.
+    """
+    return _findings(str(options()["store"]), study, stamp(study))
+
+
+def moves(trial: TrialRecord) -> bool:
+    """Whether its curve may still grow."""
+    return trial.state is TrialState.RUNNING
+
+
+@st.cache_resource(show_spinner=False, max_entries=64)
+def settled_curves(keys: tuple[str, ...]) -> dict[str, tuple[CurvePoint, ...]]:
+    """The curves of trials that are over, by key."""
+    return store().curves(keys)

@@ -1,0 +1,75 @@
+"""The switches of a draft: looked at, added, taken away. A setting names spec paths and the values they get."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from shared.form import Form
+from shared.schema import NOTHING, Node, lean
+from shared.text import escape
+
+Switches = dict[str, dict[str, dict[str, Any]]]
+
+
+def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[str, Any]:
+    """Show the switches with their buttons, and the controls that add to them.
+
+    Args:
+        draft: The plain space.
+        schema: What `shared.drafter.schema` gives.
+        prefix: Of the keys of all controls.
+
+    Returns:
+        `switches` and `variants` of the space then.
+    """
+    kept = st.session_state.setdefault(f"{prefix}switches", draft["switches"])
+    switches: Switches = {name: dict(settings) for name, settings in kept.items()}
+    for name, settings in list(switches.items()):
+        with st.container(border=True):
+            row = st.container(horizontal=True, vertical_alignment="center")
+            row.markdown(f"**{escape(name)}**", width="stretch")
+            if row.button("Remove", key=f"{prefix}remove.{name}", icon=":material/delete:", help="Remove this switch"):
+                del switches[name]
+                _put(prefix, switches)
+            for number, (setting, paths) in enumerate(settings.items()):
+                said = ", ".join(f"{path}: {json.dumps(value, ensure_ascii=False)}" for path, value in paths.items())
+                first = " (the baseline's)" if number == 0 else ""
+                st.markdown(f"{escape(setting)}{first}: {escape(said) if said else 'changes nothing'}")
+    _add(switches, schema, prefix)
+    variants = {
+        name: settings
+        for name, settings in draft.get("variants", {}).items()
+        if all(setting in switches.get(switch, {}) for switch, setting in settings.items())
+    }
+    return {"switches": switches, "variants": variants}
+
+
+def _add(switches: Switches, schema: Node, prefix: str) -> None:
+    st.markdown("**Add a setting**")
+    names = st.columns(3)
+    switch = names[0].text_input("Switch", key=f"{prefix}switch", placeholder="a new name, or one above")
+    setting = names[1].text_input("Setting", key=f"{prefix}setting", placeholder="removed")
+    first = names[2].text_input(
+        "Baseline's setting", key=f"{prefix}first", placeholder="kept", disabled=switch in switches
+    )
+    path = st.selectbox(
+        "Path that it sets", list(schema["paths"]), index=None, key=f"{prefix}path", placeholder="block.skips.mixer"
+    )
+    if path is not None:
+        node, definitions = schema["paths"][path], schema["space"]["$defs"]
+        value = lean(node, Form(definitions, f"{prefix}value.").control("value", node, NOTHING, path), definitions)
+    ready = bool(switch and setting and path)
+    st.caption("A setting that exists gets this path too: taking a part away often needs another gain beside it.")
+    if st.button("Add", key=f"{prefix}add", icon=":material/add:", type="primary", disabled=not ready):
+        settings = switches.setdefault(str(switch), {first or "kept": {}})
+        settings[str(setting)] = settings.get(str(setting), {}) | {str(path): value}
+        _put(prefix, switches)
+
+
+def _put(prefix: str, switches: Switches) -> None:
+    st.session_state[f"{prefix}switches"] = switches
+    st.rerun()

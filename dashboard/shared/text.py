@@ -1,0 +1,37 @@
+"""Text that users wrote, made harmless: shown as it is, never read as Markdown, HTML or a direction of writing.
+
+`st.text`, `st.code`, table cells and the options of selection boxes show text as it is. Titles, captions, labels and
+links are Markdown, and Plotly reads tags: what goes there goes through here.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|~<>$:&^=@/])")
+# Isolates what is written from right to left, so that it does not turn the words round it.
+_FIRST_STRONG, _POP = "\u2068", "\u2069"
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+LONG = 120
+
+
+def one_line(text: str, longest: int = LONG) -> str:
+    """On one line, without control codes, cut with an ellipsis if it is long."""
+    line = _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
+    return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+
+
+def isolated(line: str) -> str:
+    """A line in an isolate of its own if a character in it is not ASCII."""
+    return line if line.isascii() else f"{_FIRST_STRONG}{line}{_POP}"
+
+
+def escape(text: str, longest: int = 10_000) -> str:
+    """For Markdown: what it says, letter by letter."""
+    return isolated(_MARKDOWN.sub(r"\\\1", one_line(text, longest)))
+
+
+def for_plotly(text: str, longest: int = 60) -> str:
+    """For a figure: no tags, no entities."""
+    return isolated(html.escape(one_line(text, longest), quote=False))

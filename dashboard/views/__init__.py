@@ -1,0 +1,35 @@
+"""The pages, one file each: NAME.py holds `show()`, which draws the page.
+
+`PAGES` lists them, under the headings and in the order of the navigation; nothing else has to know a new one. A page
+is imported when it is first looked at.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """A line of the navigation: module and address of the page, its title, its icon."""
+
+    name: str
+    title: str
+    icon: str
+
+
+PAGES: dict[str, tuple[Entry, ...]] = {
+    "Look": (
+        Entry("studies", "Studies", ":material/list:"),
+        Entry("answer", "Answer", ":material/gavel:"),
+        Entry("curves", "Curves", ":material/show_chart:"),
+        Entry("effects", "Effects", ":material/tune:"),
+        Entry("path", "Path", ":material/stairs:"),
+        Entry("tradeoffs", "Trade-offs", ":material/balance:"),
+    ),
+    "Look closer": (
+        Entry("compare", "Compare", ":material/compare_arrows:"),
+        Entry("trial", "Trial", ":material/science:"),
+        Entry("cluster", "Cluster", ":material/dns:"),
+    ),
+    "Begin": (Entry("design", "Design a space", ":material/design_services:"),),
+}

@@ -1,0 +1,196 @@
+"""Answer, the page to show a supervisor: question, answer, table, forest plot, claims, the block before and after."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from ablate.report.findings import Findings
+from ablate.report.formats import find_format, format_names
+from ablate.report.numbers import count
+from ablate.report.study import StudyReport, VariantRow
+from ablate.report.table import groups, legend, shared_decimals, steps_to_baseline
+from ablate.store import TrialState
+from shared.charts import chart
+from shared.exports import Maker, export, table_files
+from shared.forest import MOST, compared, forest
+from shared.frame import chosen_study
+from shared.pictures import block_picture
+from shared.store import every, findings, report
+from shared.text import escape
+
+MOST_TOLD = 8
+"""Variants that diverged or failed beyond this number are counted only."""
+SIGNS = {"supported": ":green-badge[supported]", "refuted": ":red-badge[refuted]"}
+
+
+def show() -> None:
+    """Draw the page."""
+    study = chosen_study()
+    st.fragment(_live, run_every=every(study))(study)
+    st.fragment(_before_and_after)(report(study))
+
+
+def _live(study: str) -> None:
+    found = report(study)
+    st.header(escape(found.record.question or study), anchor=False)
+    if found.record.source:
+        st.caption(escape(found.record.source))
+    _progress(found)
+    with st.container(border=True):
+        for sentence in found.answer:
+            st.markdown(f"**{escape(sentence)}**")
+    st.subheader("Ablation table", anchor=False)
+    table = ablation(found)
+    _show_table(found, table)
+    st.caption(escape(legend(found, "±")))
+    if rows := compared(found):
+        st.subheader("Differences from the baseline", anchor=False)
+        words = {row.name: row.verdict.word for row in rows if row.verdict}
+        told = ", ".join(f"{name} {word}" for name, word in list(words.items())[:20])
+        chart(forest(found), "forest", f"Forest plot of paired differences with the margin {found.margin:g}: {told}")
+        if len(rows) > MOST:
+            st.caption(f"The first {MOST} of {len(rows)} variants; the table has all.")
+    _claims(found)
+    export(_files(study, found, table), "answer")
+
+
+def _progress(found: StudyReport) -> None:
+    counts = [f"{found.progress[TrialState.FINISHED]} of {found.planned} trials finished"]
+    counts += [f"{n} {state}" for state, n in found.progress.items() if n and state is not TrialState.FINISHED]
+    st.caption(", ".join(counts))
+    diverged = [f"- {escape(_divergence(row))}" for row in found.variants if row.diverged]
+    if diverged:
+        st.warning("\n".join([*diverged[:MOST_TOLD], *_rest(diverged)]), icon=":material/trending_up:")
+    failed = [f"- {escape(_failure(row))}" for row in found.variants if TrialState.FAILED in row.states.values()]
+    if failed:
+        st.error("\n".join([*failed[:MOST_TOLD], *_rest(failed)]), icon=":material/error:")
+
+
+def _divergence(row: VariantRow) -> str:
+    first = row.diverged[0]
+    said = f": {first.reason.splitlines()[0]}" if first.reason else ""
+    seeds = ", ".join(str(trial.seed) for trial in row.diverged)
+    return f"{row.name} diverged with seed {seeds}{said}"
+
+
+def _failure(row: VariantRow) -> str:
+    seeds = ", ".join(str(seed) for seed, state in row.states.items() if state is TrialState.FAILED)
+    return f"{row.name} failed with seed {seeds}; the page of the trial shows the error"
+
+
+def _rest(lines: list[str]) -> list[str]:
+    return [f"- and {len(lines) - MOST_TOLD} more variants"] if len(lines) > MOST_TOLD else []
+
+
+def ablation(found: StudyReport) -> pd.DataFrame:
+    """The table with numbers as numbers: what is shown, and what is written to a file."""
+    return pd.DataFrame([_row(found, row) for group in groups(found) for row in group])
+
+
+def _row(found: StudyReport, row: VariantRow) -> dict[str, object]:
+    # The seeds that survived stand for no mean when others diverged.
+    value = None if row.diverged else row.metrics.get(found.metric)
+    paired = None if row.diverged else row.difference
+    return {
+        "variant": row.name,
+        "verdict": row.verdict.sentence if row.verdict else "baseline",
+        found.metric: value.mean if value else None,
+        f"{found.metric} ±": _half(value.low, value.high) if value else None,
+        "difference": paired.difference if paired else None,
+        "difference ±": _half(paired.low, paired.high) if paired else None,
+        "seeds": f"{len(row.finished)}/{len(row.planned)}",
+        "parameters": row.parameters,
+        "change": row.parameter_change,
+        "steps": steps_to_baseline(row),
+        "speed": row.relative_speed,
+    }
+
+
+def _half(low: float | None, high: float | None) -> float | None:
+    return None if low is None or high is None else (high - low) / 2
+
+
+def _show_table(found: StudyReport, table: pd.DataFrame) -> None:
+    decimals = shared_decimals(found)
+    plain, signed = f"%.{decimals}f", f"%+.{decimals}f"
+    number = st.column_config.NumberColumn
+    st.dataframe(
+        table,
+        key="ablation",
+        hide_index=True,
+        height="content" if len(table) <= 25 else 600,
+        column_config={
+            found.metric: number(format=plain),
+            f"{found.metric} ±": number(format=plain, help="Half of the 95 % interval over seeds"),
+            "difference": number(format=signed, help="From the baseline, paired by seed"),
+            "difference ±": number(format=plain, help="Half of the 95 % interval of the difference"),
+            "parameters": number(format="localized"),
+            "change": number(format="percent", help="Parameters, against the baseline's"),
+            "steps": st.column_config.TextColumn(help="Until the baseline's final validation loss"),
+            "speed": number(format="%.2fx", help="Tokens a second, relative to the baseline"),
+            "verdict": st.column_config.TextColumn(width="large"),
+        },
+        placeholder="-",
+        alt=f"Ablation table of {len(table)} variants with 95 % intervals and verdicts",
+    )
+
+
+def _claims(found: StudyReport) -> None:
+    if not found.claims:
+        return
+    from ablate.report.document import evidence_lines
+
+    st.subheader("Claims", anchor=False)
+    for claim in found.claims:
+        with st.container(border=True):
+            sign = SIGNS.get(claim.verdict, ":orange-badge[undecided]")
+            st.markdown(f"{sign} **{escape(claim.id)}** {escape(claim.says)}")
+            st.markdown(escape(claim.sentence))
+            if claim.source:
+                st.caption(escape(claim.source))
+            with st.expander("Evidence"):
+                st.text("\n".join(evidence_lines(claim.evidence)))
+
+
+def _files(study: str, found: StudyReport, table: pd.DataFrame) -> dict[str, Maker]:
+    files: dict[str, Maker] = dict(table_files(f"{study}_table", table))
+    if not any(row.finished or row.diverged for row in found.variants):
+        return files
+    for name in format_names():
+        written = find_format(name)
+        if name != "terminal":
+            files[f"{study}.{written.suffix}"] = lambda name=name: _render(name, findings(study))  # type: ignore[misc]
+    for kind in ("svg", "png"):
+        files[f"{study}_forest.{kind}"] = lambda kind=kind: _forest(kind, findings(study))  # type: ignore[misc]
+    return files
+
+
+def _render(name: str, found: Findings) -> str | bytes:
+    from ablate.report.writing import render_report
+
+    return render_report(found, name)
+
+
+def _forest(kind: str, found: Findings) -> bytes:
+    from ablate.report.figures import draw, save
+
+    return save(draw("forest", found), kind)
+
+
+def _before_and_after(found: StudyReport) -> None:
+    record = found.record
+    others = [variant.name for variant in record.variants if variant.name != record.baseline]
+    if not others:
+        return
+    st.subheader("The block, before and after", anchor=False)
+    name = st.selectbox("Variant", others, key="after", bind="query-params")
+    models = {variant.name: variant.spec["model"] for variant in record.variants}
+    sizes = {variant.name: count(variant.parameters) for variant in record.variants}
+    before, after = st.columns(2)
+    with before:
+        st.caption(f"{escape(record.baseline)}, {sizes[record.baseline]} parameters")
+        block_picture(record.baseline, models[record.baseline])
+    with after:
+        st.caption(f"{escape(name)}, {sizes[name]} parameters")
+        block_picture(name, models[name], (record.baseline, models[record.baseline]))

@@ -1,0 +1,162 @@
+"""Cluster: what runs where, how fast trials end, what failed and what was begun again."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from ablate.report.status import Status, StudyStatus, read_status
+from ablate.report.workers import Failure, WorkerLoad, read_workers
+from shared.exports import export, table_files
+from shared.frame import STUDY, chosen_study, link
+from shared.numbers import arithmetic, duration
+from shared.store import LIVE, store
+from shared.text import escape
+
+MOST_LINKS = 6
+
+
+def show() -> None:
+    """Draw the page."""
+    study = chosen_study()
+    st.header("Cluster", anchor=False)
+    st.fragment(_live, run_every=LIVE)(study)
+    _past(study)
+
+
+def _live(study: str) -> None:
+    found = read_status(store())
+    st.subheader("Studies that are driven", anchor=False)
+    if not found.studies:
+        st.info("No study is driven now. `ablate study FILE` drives one, here or on a cluster with `--engine ray`.")
+    for one in found.studies:
+        _driven(one, found)
+    st.subheader("Trials that run", anchor=False)
+    if not found.running:
+        st.caption("None.")
+        return
+    table = running_table(found)
+    steps = st.column_config.ProgressColumn("progress", min_value=0, max_value=1, format="percent")
+    st.dataframe(
+        table, key="running", hide_index=True, placeholder="-", column_config={"progress": steps},
+        alt=f"{len(table)} trials that run, with their machines",
+    )  # fmt: skip
+    with st.container(horizontal=True):
+        for trial in found.running[:MOST_LINKS]:
+            kept = {STUDY: trial.study} if trial.study else {}
+            link("trial", f"{trial.variant or trial.key[:8]}, seed {trial.seed}", trial=trial.key, **kept)
+    export(table_files("running", table), "running")
+
+
+def _driven(one: StudyStatus, found: Status) -> None:
+    driver = one.driver
+    with st.container(border=True):
+        st.markdown(f"**{escape(driver.study)}**")
+        since = duration((found.at - driver.since).total_seconds())
+        st.caption(escape(f"driven by process {driver.pid} on {driver.host} for {since}"))
+        if not driver.alive:
+            silent = duration((found.at - driver.heartbeat).total_seconds())
+            st.warning(f"Silent for {silent}: taken for dead. The command that began it goes on where it stopped.",
+                       icon=":material/heart_broken:")  # fmt: skip
+        st.progress((driver.settled + driver.failed) / max(1, driver.planned),
+                    f"{driver.settled:,} of {driver.planned:,} trials done")  # fmt: skip
+        facts = st.container(horizontal=True)
+        rate = "-" if one.trials_per_hour is None else f"{one.trials_per_hour:,.0f}"
+        facts.metric("Trials an hour", rate, width="content")
+        facts.metric("Arithmetic", f"{arithmetic(one.flops_per_second)}/s", width="content")
+        facts.metric("Time left", duration(one.seconds_left), width="content")
+        facts.metric("Running", driver.running, width="content")
+        facts.metric("Failed", driver.failed, width="content")
+        facts.metric("Retries", driver.retries, width="content",
+                     help="Times that a trial was begun again after its worker had died")  # fmt: skip
+
+
+def running_table(found: Status) -> pd.DataFrame:
+    """A row for each trial that runs, the oldest first."""
+    rows = []
+    for trial in found.running:
+        where = trial.worker
+        waits = "its driver is gone" if not trial.study else "waits for a worker"
+        rows.append(
+            {
+                "study": trial.study or None,
+                "variant": trial.variant or trial.key[:12],
+                "seed": trial.seed,
+                "progress": (trial.step or 0) / max(1, trial.steps),
+                "step": trial.step,
+                "steps": trial.steps,
+                "val_loss": trial.val_loss,
+                "for": duration((found.at - trial.started_at).total_seconds()) if trial.started_at else None,
+                "host": where.host if where else waits,
+                "process": where.pid if where else None,
+                "device": where.device if where else None,
+                "attempt": trial.attempts,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _past(study: str) -> None:
+    """What the chosen study's trials say of the machines, once they ended."""
+    loads, failures = read_workers(store(), study)
+    st.subheader("Where trials of this study ended", anchor=False)
+    if not loads:
+        st.caption("None has ended yet.")
+    else:
+        table = load_table(loads)
+        formats = {"tokens/s": st.column_config.NumberColumn(format="compact")}
+        st.dataframe(
+            table, key="workers", hide_index=True, placeholder="-", column_config=formats,
+            alt=f"{len(table)} machines and devices with what ended on them",
+        )  # fmt: skip
+        export(table_files(f"{study}_workers", table), "workers")
+    st.subheader("Failures and retries", anchor=False)
+    if not failures:
+        st.caption("No trial of this study failed, diverged or was begun twice.")
+        return
+    table = failure_table(failures)
+    st.dataframe(
+        table, key="failures", hide_index=True, placeholder="-",
+        column_config={"reason": st.column_config.TextColumn(width="large")},
+        alt=f"{len(table)} trials that failed, diverged or were begun again",
+    )  # fmt: skip
+    with st.container(horizontal=True):
+        for one in failures[:MOST_LINKS]:
+            link("trial", f"{one.variant}, seed {one.seed}", variant=one.variant, seed=str(one.seed))
+    export(table_files(f"{study}_failures", table), "failures")
+
+
+def load_table(loads: tuple[WorkerLoad, ...]) -> pd.DataFrame:
+    """A row for each machine and device."""
+    return pd.DataFrame(
+        [
+            {
+                "host": one.host,
+                "device": one.device,
+                "trials": one.trials,
+                "failed": one.failed,
+                "diverged": one.diverged,
+                "training": duration(one.seconds),
+                "tokens/s": one.tokens_per_second,
+                "arithmetic": f"{arithmetic(one.flops / one.seconds)}/s" if one.seconds else None,
+            }
+            for one in loads
+        ]
+    )
+
+
+def failure_table(failures: tuple[Failure, ...]) -> pd.DataFrame:
+    """A row for each trial that did not go as it should."""
+    return pd.DataFrame(
+        [
+            {
+                "variant": one.variant,
+                "seed": one.seed,
+                "state": str(one.state),
+                "attempts": one.attempts,
+                "host": one.host,
+                "reason": one.reason,
+            }
+            for one in failures
+        ]
+    )

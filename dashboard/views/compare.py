@@ -1,0 +1,191 @@
+"""Compare: two to six variants or trials. What differs in their specs first, then results, pictures, curves, places."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from ablate.errors import NotFoundError
+from ablate.report.comparison import Comparison, Field, read_comparison
+from ablate.report.curves import band, heights, line
+from ablate.report.numbers import count
+from ablate.store import StudyRecord, TrialState
+from shared.bands import draw_band
+from shared.charts import chart, figure
+from shared.colours import Look, look, variant_looks
+from shared.exports import export, table_files
+from shared.frame import STUDY, chosen_study, link
+from shared.pictures import block_picture
+from shared.samples import can_write, sample_box
+from shared.store import every, settled_curves, stamp, store
+from shared.store import record as read_record
+from shared.text import escape, one_line
+
+LEAST, MOST = 2, 6
+
+
+def show() -> None:
+    """Draw the page."""
+    study = chosen_study()
+    record = read_record(study)
+    st.header("Compare", anchor=False)
+    names = [variant.name for variant in record.variants]
+    first = [record.baseline, *(name for name in names if name != record.baseline)][:LEAST]
+    chosen = st.multiselect(
+        "Sides", names, first, key="sides", bind="query-params", max_selections=MOST, accept_new_options=True,
+        help="Variants of this study; or type STUDY/VARIANT, or the beginning of a trial's key. The first is what the "
+        "others are compared with.",
+    )  # fmt: skip
+    if len(chosen) < LEAST:
+        st.info(f"Choose {LEAST} to {MOST} variants or trials.")
+        return
+    sides = [f"{study}/{name}" if name in names else name for name in chosen]
+    st.fragment(_live, run_every=every(study))(study, sides)
+    _samples(record, chosen)
+
+
+def _live(study: str, sides: list[str]) -> None:
+    try:
+        found = _comparison(tuple(sides), stamp(study))
+    except NotFoundError as error:
+        st.error(escape(str(error)))
+        return
+    labels = _labels(found, study)
+    looks = _looks(found, read_record(study))
+    spec = _fields(found.spec, labels)
+    st.subheader("What differs in the spec", anchor=False)
+    _show_fields(spec, "spec", "Nothing: these are one and the same variant.")
+    results = _results(found, labels)
+    st.subheader("Results", anchor=False)
+    number = st.column_config.NumberColumn
+    formats = {name: number(format="%+.4g" if name.startswith("Δ") else "%.4g") for name in results.columns[3:]}
+    formats["parameters"] = number(format="localized")
+    st.dataframe(
+        results, key="results", hide_index=True, placeholder="-", column_config=formats, alt="Metrics of each side"
+    )
+    st.caption("± 95 % interval over seeds. Δ: difference from the first side, paired by seed.")
+    _links(found, study)
+    st.subheader("Curves", anchor=False)
+    _curves(found, labels, looks)
+    st.subheader("Blocks", anchor=False)
+    _pictures(found, labels)
+    st.subheader("What differs in the environment", anchor=False)
+    places = _fields(found.environment, labels)
+    _show_fields(places, "environment", "Nothing: the trials of all sides ran in the same place.")
+    files = table_files("compare_spec", spec) | table_files("compare_results", results)
+    export(files | table_files("compare_environment", places), "compare")
+
+
+def _samples(record: StudyRecord, chosen: list[str]) -> None:
+    """What the first trials of the chosen variants write, if their weights were kept."""
+    variants = {variant.name: variant for variant in record.variants if variant.name in chosen}
+    writing = [name for name, variant in variants.items() if can_write(record, variant)]
+    keys = {trial.variant: trial.key for trial in reversed(record.planned) if trial.variant in writing}
+    if keys:
+        st.subheader("Samples", anchor=False)
+        sample_box(keys)
+
+
+@st.cache_resource(show_spinner=False, max_entries=32)
+def _comparison(sides: tuple[str, ...], at: tuple[Any, ...]) -> Comparison:
+    return read_comparison(store(), sides)
+
+
+def _labels(found: Comparison, study: str) -> list[str]:
+    """What to call the sides: within one study by their variants alone; no two alike."""
+    labels: list[str] = []
+    for number, side in enumerate(found.sides, 1):
+        label = one_line(
+            side.name.removeprefix(f"{study}/") if side.kind == "variant" else f"trial {side.name[:8]}", 60
+        )
+        labels.append(f"{label} ({number})" if label in labels else label)
+    return labels
+
+
+def _looks(found: Comparison, record: StudyRecord) -> list[Look]:
+    """A variant of the study has its own look; sides from elsewhere have those that are left."""
+    own = variant_looks(record)
+    looks = [own.get(side.name.removeprefix(f"{record.name}/")) for side in found.sides]
+    spare = (look(index) for index in range(len(own), len(own) + MOST))
+    return [drawn or next(spare) for drawn in looks]
+
+
+def _fields(found: tuple[Field, ...], labels: list[str]) -> pd.DataFrame:
+    rows = [
+        {"path": field.path} | {label: _plain(value) for label, value in zip(labels, field.values, strict=True)}
+        for field in found
+    ]
+    return pd.DataFrame(rows, columns=["path", *labels])
+
+
+def _plain(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _show_fields(table: pd.DataFrame, key: str, nothing: str) -> None:
+    if table.empty:
+        st.caption(nothing)
+    else:
+        st.dataframe(table, key=key, hide_index=True, placeholder="-", alt=f"Differing fields of the {key}")
+
+
+def _results(found: Comparison, labels: list[str]) -> pd.DataFrame:
+    rows = []
+    for side, label in zip(found.sides, labels, strict=True):
+        row: dict[str, object] = {"side": label, "parameters": side.parameters}
+        row["trials"] = ", ".join(f"{n} {state}" for state, n in side.states.items())
+        for metric in found.metrics:
+            interval = found.interval(side, metric)
+            row[metric] = interval.mean
+            row[f"{metric} ±"] = _half(interval.low, interval.high)
+            row[f"Δ {metric}"] = None if side is found.sides[0] else found.difference(side, metric).difference
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _half(low: float | None, high: float | None) -> float | None:
+    return None if low is None or high is None else (high - low) / 2
+
+
+def _links(found: Comparison, study: str) -> None:
+    with st.container(horizontal=True):
+        for side in found.sides:
+            inside, _, variant = side.name.partition("/")
+            if side.kind == "trial":
+                link("trial", f"trial {side.name[:8]}", trial=side.name)
+            elif side.trials:
+                seed = next(iter(side.trials))
+                link("trial", f"{variant}, seed {seed}", variant=variant, seed=str(seed), **{STUDY: inside})
+
+
+def _curves(found: Comparison, labels: list[str], looks: list[Look]) -> None:
+    made, bands = figure(460), {}
+    for side, label, drawn in zip(found.sides, labels, looks, strict=True):
+        over = [trial.key for trial in side.trials.values() if trial.state is TrialState.FINISHED]
+        one = band([line(curve) for curve in settled_curves(tuple(over)).values()])
+        if not one.mean:
+            continue
+        bands[label] = one
+        draw_band(made, label, one, drawn)
+    if not bands:
+        st.caption("No trial of these has finished yet.")
+        return
+    made.update_xaxes(title="steps")
+    made.update_yaxes(title="validation loss", range=heights(bands))
+    ends = "; ".join(f"{label} ends at {one.mean[-1]:.4g}" for label, one in bands.items())
+    chart(made, "compared", f"Validation loss against steps: {ends}"[:1000])
+
+
+def _pictures(found: Comparison, labels: list[str]) -> None:
+    columns = st.columns(min(3, len(found.sides)))
+    first = found.sides[0]
+    for number, (side, label) in enumerate(zip(found.sides, labels, strict=True)):
+        with columns[number % len(columns)]:
+            size = f", {count(side.parameters)} parameters" if side.parameters is not None else ""
+            st.caption(escape(label + size))
+            block_picture(label, side.spec["model"], None if side is first else (labels[0], first.spec["model"]))

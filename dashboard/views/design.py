@@ -1,0 +1,198 @@
+"""Design a space: a block by clicks, its picture and cost, the switches over it, the YAML that `ablate study` runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from shared.charts import picture
+from shared.drafts import Draft, ask, packed, text_of, unpacked
+from shared.exports import Maker, export, table_files
+from shared.form import Form, edited
+from shared.numbers import arithmetic, duration
+from shared.schema import Node, lean
+from shared.store import options
+from shared.switches import edit_switches
+from shared.text import escape
+
+SPACE = "space"
+"""The parameter of the address that holds the draft."""
+DRAFT, REVISION = "draft of a space", "revision of the draft"
+COUNTS = {"parameters": "parameters", "flops": "FLOP", "activation_bytes": "bytes"}
+PARTS = {"mixer": "mixer", "mlp": "MLP", "rest": "norms, skips, gains", "total": "all layers"}
+TASK_TABS = ("Block", "Switches", "Model", "Task", "Training", "Design")
+
+
+def show() -> None:
+    """Draw the page."""
+    st.header("Design a space", anchor=False)
+    with st.spinner("Looking up the kinds of mixer, task and design"):
+        schema = ask("schema")
+    if schema is None:
+        st.error("The process that knows spaces could not be started; the terminal of the dashboard says why.")
+        return
+    _begin(schema)
+    shown, controls = st.columns([2, 3], gap="large")
+    with controls:
+        draft = _controls(schema)
+    st.session_state[DRAFT] = draft
+    st.query_params[SPACE] = st.session_state["space in the address"] = packed(draft)
+    text = text_of(draft)
+    found = ask("check", draft, text, st.session_state.get("block at the start")) or {"problems": ["No answer."]}
+    with shown:
+        _validity(found, draft)
+        _picture(found)
+        _cost(found)
+    _estimate(draft, text, found)
+    _yaml(draft, text, found)
+
+
+def _begin(schema: Node) -> None:
+    """The draft in the address if that is new, else the one that was edited, else a space to start from."""
+    asked = st.query_params.get(SPACE)
+    if asked and asked != st.session_state.get("space in the address"):
+        found = unpacked(asked)
+        if found is None:
+            st.toast("The address holds no space; this is a fresh one.", icon=":material/help:")
+        else:
+            _load(found)
+    if DRAFT not in st.session_state:
+        _load(_shortest(schema, ask("start", schema["spaces"][0])))
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        space = st.selectbox("Space", schema["spaces"], key="start-space", width=240)
+        if st.button("Start from this space", icon=":material/restart_alt:"):
+            _load(_shortest(schema, ask("start", space)))
+            st.rerun()
+        block = st.selectbox("Block", schema["blocks"], schema["blocks"].index("pre_ln"), key="start-block", width=240)
+        if st.button("Take this block", icon=":material/deployed_code:"):
+            draft = st.session_state[DRAFT]
+            model = {key: value for key, value in draft["model"].items() if key not in ("block", "exceptions")}
+            _load(_shortest(schema, draft | {"model": model | ask("block", block)}))
+            st.rerun()
+
+
+def _shortest(schema: Node, plain: Draft) -> Draft:
+    found: Draft = lean(schema["space"], plain, schema["space"]["$defs"])
+    return found
+
+
+def _load(draft: Draft) -> None:
+    st.session_state[DRAFT] = draft
+    st.session_state["block at the start"] = draft["model"].get("block")
+    st.session_state[REVISION] = st.session_state.get(REVISION, 0) + 1
+
+
+def _controls(schema: Node) -> Draft:
+    """Controls for every part of a space, and what they are set to."""
+    draft: Draft = dict(st.session_state[DRAFT])
+    definitions = schema["space"]["$defs"]
+    fields = schema["space"]["properties"]
+    form = Form(definitions, f"draft{st.session_state[REVISION]}.")
+    tabs = dict(zip(TASK_TABS, st.tabs(list(TASK_TABS)), strict=True))
+    model = dict(draft["model"])
+    with tabs["Block"]:
+        model["block"] = edited(form, definitions["BlockSpec"], model.get("block", {}), "model.block")
+    with tabs["Model"]:
+        model |= edited(form, definitions["ModelSpec"], model, "model", ("block",))
+    draft["model"] = lean(fields["model"], model, definitions)
+    with tabs["Switches"]:
+        draft |= edit_switches(draft, schema, form.prefix)
+    with tabs["Task"]:
+        draft["task"] = lean(fields["task"], form.control("task", fields["task"], draft["task"], "task"), definitions)
+    with tabs["Training"]:
+        draft["training"] = edited(form, definitions["TrainingSpec"], draft["training"], "training")
+    with tabs["Design"]:
+        for name in ("name", "question", "source"):
+            draft[name] = form.control(name, fields[name], draft.get(name, ""), name)
+        for name in ("design", "objective"):
+            draft[name] = lean(fields[name], form.control(name, fields[name], draft[name], name), definitions)
+    return lean(schema["space"], draft, definitions)
+
+
+def _validity(found: dict[str, Any], draft: Draft) -> None:
+    problems = found["problems"]
+    if problems:
+        st.error("\n".join(f"- {escape(problem)}" for problem in problems), icon=":material/block:")
+        return
+    st.success(f"A valid space: {escape(str(draft['name']))}", icon=":material/check_circle:")
+    facts = st.container(horizontal=True)
+    facts.metric("Valid variants", f"{found['variants']:,}", width="content",
+                 help="Different models among the points that the design knows before results")  # fmt: skip
+    facts.metric("Points", f"{found['points']:,}", width="content")
+    if found["invalid"]:
+        table = pd.DataFrame(found["invalid"])
+        with st.expander(f"{len(table)} points make no model and are left out"):
+            st.dataframe(table, key="invalid", hide_index=True, alt="Points that make no model, with the reasons",
+                         column_config={"reason": st.column_config.TextColumn(width="large")})  # fmt: skip
+
+
+def _picture(found: dict[str, Any]) -> None:
+    """The block beside that at the start; where the block cannot be, the last one that could."""
+    if found.get("svg"):
+        st.session_state["last picture"] = found["svg"]
+    svg = st.session_state.get("last picture")
+    if not svg:
+        return
+    if not found.get("svg"):
+        st.caption("The last block that could be:")
+    picture(svg, "Block diagram of the draft")
+
+
+def _cost(found: dict[str, Any]) -> None:
+    cost = found.get("cost")
+    if not cost:
+        return
+    table = pd.DataFrame(
+        [{"part": said, **{COUNTS[name]: cost[part][name] for name in COUNTS}} for part, said in PARTS.items()]
+    )
+    number = st.column_config.NumberColumn(format="compact")
+    st.dataframe(
+        table, key="cost", hide_index=True, column_config=dict.fromkeys(COUNTS.values(), number),
+        alt=f"Cost of the block: {cost['total']['parameters']:,} parameters in all layers",
+    )  # fmt: skip
+    st.caption(
+        escape(
+            f"Of one layer, and of all: a pass over {cost['context']:,} tokens, and the bytes kept for the way "
+            f"back. The mixer is {cost['complexity']}."
+        )
+    )
+
+
+def _estimate(draft: Draft, text: str, found: dict[str, Any]) -> None:
+    st.subheader("How long it takes", anchor=False)
+    wished = st.toggle("Estimate the time at each click", key="estimate", bind="query-params",
+                       help="Prepares the data of the space, once, as `ablate plan` does")  # fmt: skip
+    if wished and not found["problems"]:
+        st.fragment(_time, parallel=True)(draft, text)
+    elif not wished:
+        st.caption("`ablate plan` says the same in the terminal.")
+
+
+def _time(draft: Draft, text: str) -> None:
+    with st.spinner("Preparing the data and measuring this machine"):
+        found = ask("plan", draft, text, str(options()["store"]))
+    if found is None or "problem" in found:
+        st.warning(escape(found["problem"] if found else "The estimate failed."))
+        return
+    facts = st.container(horizontal=True)
+    facts.metric("Trials", f"{found['trials'] + found['later']:,}", width="content")
+    facts.metric("Done already", f"{found['done']:,}", width="content", help="In the store of this dashboard")
+    facts.metric("Arithmetic", arithmetic(found["flops"]), width="content")
+    facts.metric("Estimated time", duration(found["seconds"]), width="content")
+    st.caption(escape(f"With {found['workers']} workers, by {found['basis']}."))
+
+
+def _yaml(draft: Draft, text: str, found: dict[str, Any]) -> None:
+    st.subheader("The space as YAML", anchor=False)
+    st.code(text, language="yaml", line_numbers=True, height=420)
+    if found["problems"]:
+        st.caption("It can be downloaded once it is valid.")
+        return
+    name = str(draft["name"])
+    files: dict[str, Maker] = {f"{name}.yaml": lambda: text, f"{name}.svg": lambda: found["svg"]}
+    rows = [{"part": said, **found["cost"][part]} for part, said in PARTS.items()]
+    export(files | table_files(f"{name}_cost", pd.DataFrame(rows)), "space")
+    st.caption("Then, in a terminal:")
+    st.code(f"ablate validate {name}.yaml\nablate study {name}.yaml", language="bash")

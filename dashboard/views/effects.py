@@ -1,0 +1,191 @@
+"""Effects: what each switch does over the others, what pairs do, importances, slices, all axes in parallel."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from ablate.report.effects import StudyEffects
+from ablate.report.sections import effects as effects_words
+from ablate.report.sections import importances as importances_words
+from shared import results
+from shared.axis_figures import MOST_LINES, axes_told, draw_parallel, draw_slice, variant_table
+from shared.charts import chart
+from shared.effect_figures import MOST_CELLS, draw_effects, draw_importances, draw_pairs, side
+from shared.exports import export, table_files
+from shared.frame import chosen_study
+from shared.printed import printed
+from shared.results import any_ended, missing
+from shared.store import every, record
+from shared.text import escape
+
+VIEWS = ("Effects", "Interactions", "Importances", "Slices", "Parallel")
+
+
+def show() -> None:
+    """Draw the page."""
+    study = chosen_study()
+    st.header("Effects", anchor=False)
+    view = st.segmented_control("Show", VIEWS, default=VIEWS[0], key="show", bind="query-params", required=True)
+    st.fragment(_live, run_every=every(study))(study, view)
+
+
+def _live(study: str, view: str) -> None:
+    if not any_ended(study):
+        return
+    {
+        "Effects": _effects,
+        "Interactions": _interactions,
+        "Importances": _importances,
+        "Slices": _slices,
+        "Parallel": _parallel,
+    }[view](study)
+
+
+def _effects(study: str) -> None:
+    effects = results.effects(study)
+    if effects is None:
+        missing(
+            study,
+            "estimates no effects: it does not cross its switches",
+            "`design: {kind: fractional}` does, with few variants; `kind: grid` and `kind: search` do too.",
+        )
+        return
+    table = effects_table(effects)
+    told = "; ".join(f"{row.name} {row.estimate:+.3g}" for row in effects.main[:20])
+    chart(draw_effects(effects), "effects", f"Effects on {effects.metric} with 95 % intervals. Main effects: {told}")
+    for said in (effects_words.how_to_read(effects), effects_words.what_is_left(effects, len(effects.interactions))):
+        st.markdown(escape(said))
+    _show_effects(table, effects)
+    export(table_files(f"{study}_effects", table) | printed(study, "effects"), "effects")
+
+
+def effects_table(effects: StudyEffects) -> pd.DataFrame:
+    """Every effect, main ones first."""
+    rows = [
+        {
+            "effect": row.name,
+            "sort": "main" if len(row.settings) == 1 else "interaction",
+            "change": row.estimate,
+            "low": row.low,
+            "high": row.high,
+            "surely": side(row, effects),
+            "cannot be told from": ", ".join(row.aliases) or None,
+        }
+        for row in (*effects.main, *effects.interactions)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _show_effects(table: pd.DataFrame, effects: StudyEffects) -> None:
+    number = st.column_config.NumberColumn(format="%+.4f")
+    st.dataframe(
+        table, key="effects-table", hide_index=True, placeholder="-",
+        column_config={"change": number, "low": number, "high": number},
+        alt=f"Effects on {effects.metric} with 95 % intervals and aliases; {len(table)} rows",
+    )  # fmt: skip
+
+
+def _interactions(study: str) -> None:
+    effects = results.effects(study)
+    if effects is None or not effects.interactions:
+        missing(
+            study,
+            "tells no interactions of two switches apart",
+            "`design: {kind: fractional, resolution: V}` does, and so does `kind: grid`.",
+        )
+        return
+    if len(effects.main) > MOST_CELLS:
+        st.info(f"{len(effects.main)} settings are too many for a heat map; the table of effects has all pairs.")
+        return
+    largest = max(effects.interactions, key=lambda row: abs(row.estimate))
+    chart(
+        draw_pairs(effects), "pairs",
+        f"Heat map of main effects (diagonal) and interactions (below it) on {effects.metric}; the largest "
+        f"interaction is {largest.name} with {largest.estimate:+.3g}",
+    )  # fmt: skip
+    st.caption(
+        "On the diagonal how much each setting changes the objective on average; below it, how much two together "
+        "change it beyond the sum. Hover for intervals, and for aliases, which these trials cannot tell apart. "
+        "Empty: not to be told from these trials."
+    )
+    table = effects_table(effects)
+    table = table[table["sort"] == "interaction"].sort_values("change", key=abs, ascending=False)
+    _show_effects(table, effects)
+    export(table_files(f"{study}_interactions", table) | printed(study, "interactions"), "interactions")
+
+
+def _importances(study: str) -> None:
+    with st.spinner("Growing a random forest"):
+        importances = results.importances(study)
+    if importances is None:
+        missing(
+            study,
+            "crosses too little to say what matters most",
+            "`design: {kind: fractional}`, `kind: grid` and `kind: search` do, with four variants or more.",
+        )
+        return
+    table = pd.DataFrame(
+        [{"factor": one.factor, "share": one.share, "low": one.low, "high": one.high} for one in importances.factors]
+        + [{"factor": "interactions and noise", "share": importances.rest}]
+    )
+    told = ", ".join(f"{one.factor} {100 * one.share:.0f} %" for one in importances.factors[:20])
+    chart(draw_importances(importances), "importances", f"Shares of the variance explained: {told}")
+    st.markdown(escape(importances_words.how_to_read(importances, record(study).objective["metric"])))
+    percent = st.column_config.NumberColumn(format="percent")
+    st.dataframe(
+        table, key="importances-table", hide_index=True, placeholder="-",
+        column_config={"share": percent, "low": percent, "high": percent},
+        alt="Share of the variance that each switch or axis explains",
+    )  # fmt: skip
+    export(table_files(f"{study}_importances", table) | printed(study, "importances"), "importances")
+
+
+def _slices(study: str) -> None:
+    found = results.slices(study)
+    if not found:
+        missing(
+            study,
+            "varies nothing that is a number",
+            "`design: {kind: sweep, path: model.heads, values: [1, 2, 4]}` does, and so does a `search` with `ranges`.",
+        )
+        return
+    axes = {one.axis: one for one in found}
+    axis = st.selectbox("Axis", list(axes), key="axis", bind="query-params", width=320)
+    chosen = axes[axis]
+    rows = [
+        {
+            "line": line.name,
+            chosen.axis: point.at,
+            "variant": point.variant,
+            chosen.metric: point.objective.mean,
+            "low": point.objective.low,
+            "high": point.objective.high,
+            "gap": point.gap.difference if point.gap else None,
+            "gap low": point.gap.low if point.gap else None,
+            "gap high": point.gap.high if point.gap else None,
+            "seeds": point.objective.n,
+            "diverged": point.diverged,
+        }
+        for line in chosen.lines
+        for point in line.points
+    ]
+    table = pd.DataFrame(rows).dropna(axis="columns", how="all")
+    ends = "; ".join(f"{row['variant']} {row[chosen.metric]:.4g}" for row in rows[:20])
+    chart(draw_slice(chosen, record(study)), "slice", f"{chosen.metric} along {chosen.axis}: {ends}")
+    if len(chosen.lines) > MOST_LINES and not chosen.scattered:
+        st.caption(f"The first {MOST_LINES} of {len(chosen.lines)} lines; the table has all.")
+    lost = sum(point.diverged for line in chosen.lines for point in line.points)
+    said = "Bars are 95 % intervals over seeds; the gap is that from the first line, paired by seed."
+    st.caption(said + (f" {lost} diverged seeds are left out of the means, and crossed." if lost else ""))
+    st.dataframe(table, key="slice-table", hide_index=True, placeholder="-", alt=f"{chosen.metric} along {chosen.axis}")
+    export(table_files(f"{study}_slice", table) | printed(study, "slices"), "slice")
+
+
+def _parallel(study: str) -> None:
+    table = variant_table(record(study), results.runs(study))
+    told = axes_told(table)
+    chart(draw_parallel(table, record(study)), "parallel", f"Parallel coordinates: {told}")
+    st.caption(f"{escape(told)} Drag along an axis to choose lines; drag its name to move it.")
+    st.dataframe(table, key="parallel-table", hide_index=True, placeholder="-", alt="Variants with their settings")
+    export(table_files(f"{study}_variants", table), "parallel")

@@ -1,0 +1,203 @@
+"""Path: what `simplify` took away, one component after the other, what each step cost and saved, and the blocks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from ablate.report.numbers import count
+from ablate.report.path import Removal, RemovalPath, Standing
+from ablate.report.sections.path import outcome
+from ablate.store import StudyRecord
+from shared import results
+from shared.charts import chart, figure, ink
+from shared.colours import look, verdict_look
+from shared.exports import export, table_files
+from shared.frame import chosen_study, link
+from shared.numbers import arithmetic
+from shared.pictures import block_picture
+from shared.printed import printed
+from shared.store import every
+from shared.store import record as read_record
+from shared.text import escape, for_plotly
+
+ABREAST = 3
+"""Pictures beside one another."""
+
+
+def show() -> None:
+    """Draw the page."""
+    study = chosen_study()
+    st.header("Path", anchor=False)
+    st.fragment(_live, run_every=every(study))(study)
+    found = results.path(study)
+    if found is not None:
+        _pictures(found, read_record(study))
+
+
+def _live(study: str) -> None:
+    if not results.any_ended(study):
+        return
+    found = results.path(study)
+    if found is None:
+        results.missing(
+            study,
+            "takes no path: it does not remove one component after the other",
+            "`design: {kind: simplify, seeds: 3}` does, until nothing more can go.",
+        )
+        return
+    with st.container(border=True):
+        st.markdown(f"**{escape(outcome(found))}**")
+    if found.trying:
+        st.caption(escape(f"Round {len(found.rounds) + 1} is not over: {', '.join(found.trying)} are being tried."))
+    if found.steps:
+        chart(_waterfall(found), "waterfall", _alt(found))
+    table = removals(found)
+    st.subheader("What was tried", anchor=False)
+    number = st.column_config.NumberColumn
+    st.dataframe(
+        table, key="removals", hide_index=True, placeholder="-",
+        column_config={
+            "path": st.column_config.CheckboxColumn(help="A step of the path"),
+            "parameters": number(format="localized"), "FLOP": number(format="compact"),
+            "tokens/s": number(format="compact"), "difference": number(format="%+.4f"), "low": number(format="%+.4f"),
+            "high": number(format="%+.4f"), "what became of it": st.column_config.TextColumn(width="large"),
+        },
+        alt=f"Removals that were tried in {len(found.rounds)} rounds, with what became of them",
+    )  # fmt: skip
+    st.caption(escape(f"The difference is that of {found.metric} from the baseline, paired by seed, with its 95 % "
+                      f"interval; a removal can go if it is surely at most {found.margin:g} worse."))  # fmt: skip
+    export(table_files(f"{study}_path", table) | printed(study, "path"), "path")
+
+
+def removals(found: RemovalPath) -> pd.DataFrame:
+    """A row for the baseline and each removal that was tried, round by round."""
+    start = {"round": 0, "removal": "baseline", **_costs(found.baseline), "what became of it": "where it begins"}
+    rows = [start]
+    for number, tried in enumerate(found.rounds, 1):
+        rows += [_row(number, one) for one in tried]
+    columns = ["round", "path", "removal", "from", "parameters", "FLOP", "tokens/s", "difference", "low", "high",
+               "verdict", "what became of it"]  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _row(number: int, one: Removal) -> dict[str, object]:
+    paired = None if one.verdict.word == "diverged" else one.standing.difference
+    return {
+        "round": number,
+        "path": one.on_path,
+        "removal": f"{one.switch}={one.setting}",
+        "from": one.parent,
+        **_costs(one.standing),
+        "difference": paired.difference if paired else None,
+        "low": paired.low if paired else None,
+        "high": paired.high if paired else None,
+        "verdict": one.verdict.word,
+        "what became of it": one.reason,
+    }
+
+
+def _costs(standing: Standing) -> dict[str, object]:
+    speed = standing.tokens_per_second.mean
+    return {"parameters": standing.parameters, "FLOP": standing.flops, "tokens/s": speed}
+
+
+def _stations(found: RemovalPath) -> list[Standing]:
+    return [found.baseline, *(step.standing for step in found.steps)]
+
+
+def _waterfall(found: RemovalPath) -> go.Figure:
+    """A row each for loss, parameters, FLOPs and speed; a bar for what each step changed, and where it ends."""
+    stations = _stations(found)
+    names = ["baseline", *(f"− {step.switch}={step.setting}" for step in found.steps), "end"]
+    quantities = {
+        f"{found.metric}<br>from the baseline": [_difference(one) for one in stations],
+        "parameters": [float(one.parameters) for one in stations],
+        "FLOP of a trial": [one.flops for one in stations],
+        "tokens a second": [one.tokens_per_second.mean for one in stations],
+    }
+    shown = {title: values for title, values in quantities.items() if all(value is not None for value in values)}
+    made = figure(150 + 170 * len(shown), showlegend=False)
+    made.set_subplots(rows=len(shown), shared_xaxes=True, vertical_spacing=0.04)
+    up, down = verdict_look("needed").colour, verdict_look("not needed").colour
+    for row, (title, values) in enumerate(shown.items(), 1):
+        known = [value or 0.0 for value in values]
+        more_is_worse = not (title.startswith("tokens") or (row == 1 and found.direction == "maximize"))
+        changes = [after - before for before, after in pairwise(known)]
+        made.add_waterfall(
+            x=list(range(len(names))), y=[known[0], *changes, known[-1]],
+            measure=["absolute", *["relative"] * len(changes), "total"], textposition="outside",
+            text=[_number(title, known[0]), *(_number(title, change, True) for change in changes),
+                  _number(title, known[-1], row == 1)],
+            increasing={"marker": {"color": up if more_is_worse else down}},
+            decreasing={"marker": {"color": down if more_is_worse else up}},
+            totals={"marker": {"color": look(0).colour}}, connector={"line": {"color": ink(), "width": 1}},
+            hovertemplate="%{text}<extra></extra>", cliponaxis=False, row=row, col=1,
+        )  # fmt: skip
+        low, high = min(0.0, *known), max(0.0, *known)
+        if row == 1:
+            low, high = _intervals(made, stations, found, low, high)
+        room = 0.22 * (high - low or 1.0)
+        made.update_yaxes(title=for_plotly(title).replace("&lt;br&gt;", "<br>"), tickformat="~s" if row > 1 else None,
+                          range=[low - (room if low < 0 else 0), high + room], row=row, col=1)  # fmt: skip
+    made.update_xaxes(tickvals=list(range(len(names))), ticktext=[for_plotly(name, 30) for name in names])
+    return made
+
+
+def _intervals(
+    made: go.Figure, stations: list[Standing], found: RemovalPath, low: float, high: float
+) -> tuple[float, float]:
+    """The intervals of the differences, beside the bars, and the margin in the first row; how far they reach."""
+    margin = found.margin if found.direction == "minimize" else -found.margin
+    made.add_hline(margin, line={"color": ink(), "width": 1, "dash": "dash"}, row=1, col=1,
+                   annotation={"text": f"margin {found.margin:g}"})  # fmt: skip
+    ends = [low, high, margin]
+    for place, standing in enumerate(stations):
+        paired = standing.difference
+        if paired is not None and paired.low is not None and paired.high is not None:
+            made.add_scatter(
+                x=[place + 0.34] * 2, y=[paired.low, paired.high], mode="lines+markers", hoverinfo="skip",
+                line={"color": ink(), "width": 1.5}, marker={"symbol": "line-ew-open", "size": 8, "color": ink()},
+                row=1, col=1,
+            )  # fmt: skip
+            ends += [paired.low, paired.high]
+    return min(ends), max(ends)
+
+
+def _difference(standing: Standing) -> float | None:
+    return 0.0 if standing.difference is None else standing.difference.difference
+
+
+def _number(title: str, value: float, signed: bool = False) -> str:
+    if title.endswith("baseline"):
+        return f"{value:+.3g}" if signed else f"{value:.3g}"
+    said = arithmetic(abs(value)) if title.startswith("FLOP") else count(round(abs(value)))
+    return ("+" if value > 0 else "−" if value < 0 else "") * signed + said
+
+
+def _alt(found: RemovalPath) -> str:
+    steps = [
+        f"{step.switch}={step.setting} to {count(step.standing.parameters)} parameters and a difference of "
+        f"{_difference(step.standing) or 0.0:+.3g}"
+        for step in found.steps
+    ]
+    return f"Waterfall of the path from {count(found.baseline.parameters)} parameters: {'; '.join(steps)}"[:1000]
+
+
+def _pictures(found: RemovalPath, record: StudyRecord) -> None:
+    """The block at each step, beside what it was the step before."""
+    st.subheader("The block at each step", anchor=False)
+    models = {variant.name: variant.spec["model"] for variant in record.variants}
+    said = [record.baseline, *(f"{step.switch}={step.setting}" for step in found.steps)]
+    models_on_path = [models[standing.variant] for standing in _stations(found)]
+    for number, (standing, label) in enumerate(zip(_stations(found), said, strict=True)):
+        if number % ABREAST == 0:
+            columns = st.columns(ABREAST)
+        with columns[number % ABREAST]:
+            st.caption(f"{number}. {escape(label)}, {count(standing.parameters)} parameters")
+            link("trial", f"Trials of step {number}", variant=standing.variant)
+            versus = (f"step {number - 1}", models_on_path[number - 1]) if number else None
+            block_picture(f"step {number}", models_on_path[number], versus)

@@ -1,0 +1,220 @@
+"""Trade-offs: the Pareto front over two or three of loss, parameters, FLOPs, memory, time and speed."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from ablate.report.numbers import count
+from ablate.report.pareto import Front, FrontPoint
+from ablate.report.quantities import UNITS, words_for
+from ablate.report.sections.front import what_it_says
+from ablate.spec.quantities import COSTS
+from ablate.stats import Interval
+from ablate.store import StudyRecord
+from shared import results
+from shared.charts import chart, figure, ink
+from shared.colours import pale, variant_looks
+from shared.exports import export, table_files
+from shared.frame import chosen_study, link
+from shared.pictures import block_picture
+from shared.printed import printed_front
+from shared.store import every
+from shared.store import record as read_record
+from shared.text import escape, for_plotly
+
+LEAST, MOST = 2, 3
+STANDS = {"front": ("on the front", "square", 12), "beaten": ("beaten in the means", "circle-open", 9),
+          "surely": ("surely beaten", "x-thin", 9)}  # fmt: skip
+FAR = 0.6
+"""How far beyond the means intervals are shown, as a share of how far the means lie apart."""
+
+
+def show() -> None:
+    """Draw the page."""
+    study = chosen_study()
+    record = read_record(study)
+    st.header("Trade-offs", anchor=False)
+    metric = record.objective["metric"]
+    usual = results.front(study)
+    quantities = st.multiselect(
+        "Seen by", [metric, *COSTS], list(usual.quantities) if usual else [metric, "parameters"], key="by",
+        bind="query-params", max_selections=MOST, format_func=words_for,
+        help="Two or three. The first one is the vertical axis.",
+    )  # fmt: skip
+    if len(quantities) < LEAST:
+        st.info(f"Choose {LEAST} or {MOST} quantities.")
+        return
+    st.fragment(_live, run_every=every(study))(study, tuple(quantities))
+
+
+def _live(study: str, quantities: tuple[str, ...]) -> None:
+    record, found = read_record(study), results.front(study, quantities)
+    if not results.any_ended(study):
+        return
+    if found is None:
+        st.info(
+            "A front needs three variants or more with all of these quantities, and no diverged seed. More variants "
+            "come with more switches, or with `design: {kind: search, objectives: [objective, parameters]}`."
+        )
+        return
+    table = front_table(found)
+    on_front = [point.variant for point in found.points if point.on_front]
+    seen = ", ".join(words_for(one) for one in found.quantities)
+    picked = chart(_figure(found, record), "front", f"Pareto front by {seen}: {', '.join(on_front)}"[:1000], picks=True)
+    st.markdown(escape(what_it_says(found)))
+    st.caption(
+        "Numbers are those of the table. Double-click to see intervals to their ends; pick a point to see its block."
+    )
+    _picked(picked)
+    st.dataframe(
+        table, key="front-table", hide_index=True, placeholder="-", column_config=_formats(found),
+        alt=f"Variants by {seen}, with 95 % intervals; {len(table)} rows",
+    )  # fmt: skip
+    export(table_files(f"{study}_front", table) | printed_front(study, found), "front")
+    _block(study, record, found)
+
+
+def front_table(found: Front) -> pd.DataFrame:
+    """A row for each variant, the best in the first quantity first."""
+    rows, numbers = [], numbered(found)
+    for point in found.points:
+        row: dict[str, object] = {
+            "number": numbers.get(point.variant),
+            "variant": point.variant,
+            "stands": STANDS[_stand(point)][0],
+        }
+        for quantity in found.quantities:
+            interval = point.values[quantity]
+            row[quantity] = interval.mean
+            if _half(interval):
+                row[f"{quantity} ±"] = _half(interval)
+        rows.append(row | {"beaten by": point.dominated_by})
+    return pd.DataFrame(rows)
+
+
+def _stand(point: FrontPoint) -> str:
+    return "front" if point.on_front else "surely" if point.surely else "beaten"
+
+
+def _half(interval: Interval) -> float | None:
+    if interval.low is None or interval.high is None or interval.low == interval.high:
+        return None
+    return (interval.high - interval.low) / 2
+
+
+def _formats(found: Front) -> dict[str, object]:
+    number = st.column_config.NumberColumn
+    formats = {quantity: "compact" if quantity in COSTS else "%.4f" for quantity in found.quantities}
+    formats |= {f"{quantity} ±": form for quantity, form in formats.items()}
+    return {name: number(format=form) for name, form in formats.items()}
+
+
+def _figure(found: Front, record: StudyRecord) -> go.Figure:
+    """A panel for each quantity but the first; by shape, how a variant stands."""
+    first, across, looks = found.quantities[0], found.quantities[1:], variant_looks(record)
+    made = figure(540)
+    made.set_subplots(cols=len(across), shared_yaxes=True, horizontal_spacing=0.04)
+    numbers = numbered(found)
+    for column, quantity in enumerate(across, 1):
+        if len(across) == 1:
+            _staircase(made, found, quantity)
+        for point in sorted(found.points, key=lambda point: point.on_front):
+            x, y, stand = point.values[quantity], point.values[first], _stand(point)
+            said, mark, size = STANDS[stand]
+            colour = looks[point.variant].colour
+            made.add_scatter(
+                x=[x.mean], y=[y.mean], error_x=_bar(x, colour), error_y=_bar(y, colour), showlegend=False,
+                mode="markers+text", customdata=[[point.variant]],
+                text=[numbers.get(point.variant, "")], textposition="top right", textfont={"color": ink(), "size": 13},
+                marker={"color": colour, "symbol": mark, "size": size, "line": {"color": colour, "width": 2}},
+                hovertemplate=f"{for_plotly(point.variant)}, {said}<br>{for_plotly(words_for(quantity))} "
+                f"{_said(x, quantity)}<br>{for_plotly(first)} {_said(y, first)}<extra></extra>",
+                row=1, col=column,
+            )  # fmt: skip
+        unit = f" ({UNITS[quantity]})" if quantity in UNITS else ""
+        made.update_xaxes(
+            title=for_plotly(words_for(quantity) + unit),
+            tickformat="~s",
+            range=_reach(found, quantity),
+            row=1,
+            col=column,
+        )
+    better = "lower" if found.directions[0] == "minimize" else "higher"
+    made.update_yaxes(title=for_plotly(f"{words_for(first)} ({better} is better)"), row=1, col=1)
+    made.update_yaxes(range=_reach(found, first))
+    for said, mark, size in STANDS.values():
+        marker = {"symbol": mark, "size": size, "color": ink(), "line": {"color": ink(), "width": 2}}
+        made.add_scatter(x=[None], y=[None], mode="markers", name=said, marker=marker)
+    made.update_layout(clickmode="event+select", uirevision=str(found.quantities))
+    return made
+
+
+def numbered(found: Front) -> dict[str, str]:
+    """Variants on the front to their numbers, the best in the first quantity first."""
+    return {name: str(number) for number, name in enumerate([one.variant for one in found.points if one.on_front], 1)}
+
+
+def _reach(found: Front, quantity: str) -> list[float]:
+    """What an axis shows: all means, and the intervals unless they reach very far."""
+    intervals = [point.values[quantity] for point in found.points]
+    means = [interval.mean or 0.0 for interval in intervals]
+    low, high = min(means), max(means)
+    room = FAR * (high - low) or math.inf
+    ends = [end for interval in intervals for end in (interval.low, interval.high) if end is not None]
+    least, most = min([low, *ends]), max([high, *ends])
+    edge = 0.1 * (high - low) or 0.1 * abs(high)
+    return [max(low - room, least) - edge, min(high + room, most) + edge]
+
+
+def _staircase(made: go.Figure, found: Front, quantity: str) -> None:
+    """What the front shuts off: beyond the line some variant is at least as good in both."""
+    first = found.quantities[0]
+    corners = sorted(
+        (point.values[quantity].mean or 0.0, point.values[first].mean or 0.0)
+        for point in found.points
+        if point.on_front
+    )
+    small = found.directions[1] == "minimize"
+    where, heights = zip(*corners, strict=True)
+    made.add_scatter(
+        x=where, y=heights, mode="lines", hoverinfo="skip", showlegend=False,
+        line={"shape": "hv" if small else "vh", "color": ink(), "width": 1, "dash": "dot"},
+    )  # fmt: skip
+
+
+def _bar(interval: Interval, colour: str) -> dict[str, object]:
+    return {"type": "data", "array": [_half(interval) or 0.0], "thickness": 1.2, "width": 3, "color": pale(colour, 0.6)}
+
+
+def _said(interval: Interval, quantity: str) -> str:
+    number = (lambda value: count(round(value))) if quantity in COSTS else (lambda value: f"{value:.4g}")
+    half = _half(interval)
+    return number(interval.mean or 0.0) + (f" ± {number(half)}" if half else "")
+
+
+def _picked(picked: object) -> None:
+    """What is picked in the figure is what the box below it shows."""
+    points = picked["selection"]["points"] if picked else []  # type: ignore[index]
+    found = next((point["customdata"][0] for point in points if point.get("customdata")), None)
+    if found is not None and found != st.session_state.get("picked in the front"):
+        st.session_state["variant"] = found
+    st.session_state["picked in the front"] = found
+
+
+def _block(study: str, record: StudyRecord, found: Front) -> None:
+    names = [point.variant for point in found.points]
+    st.subheader("The block of a point", anchor=False)
+    name = st.selectbox("Variant (or pick a point above)", names, key="variant", bind="query-params")
+    variants = {variant.name: variant for variant in record.variants}
+    beside = None if name == record.baseline else (record.baseline, variants[record.baseline].spec["model"])
+    with st.container(horizontal=True):
+        sides = [record.baseline, name] if beside else [name]
+        if beside:
+            link("compare", "Compare with the baseline", sides=sides)
+        link("curves", "Curves", variants=sides)
+        link("trial", "Trial", variant=name)
+    block_picture(name, variants[name].spec["model"], beside)

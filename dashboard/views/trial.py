@@ -1,0 +1,217 @@
+"""Trial: one training run. How it ended, its curve, its spec to copy, where it ran, and the command to run it again."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from ablate.engine.command_line import hide_passwords
+from ablate.errors import NotFoundError
+from ablate.report.curves import AXES, line
+from ablate.report.differences import differences
+from ablate.report.numbers import count
+from ablate.store import CurvePoint, StudyRecord, TrialRecord, TrialState, VariantRecord
+from shared.charts import chart, figure
+from shared.colours import Look, look, variant_looks
+from shared.exports import Maker, export, table_files
+from shared.frame import chosen_study, link
+from shared.marks import edit_mark
+from shared.numbers import arithmetic, duration
+from shared.pictures import block_picture
+from shared.samples import can_write, sample_box
+from shared.store import LIVE, moves, options, store
+from shared.store import record as read_record
+from shared.text import escape
+from shared.yaml import to_yaml
+
+STATES = {
+    TrialState.WAITING: "gray",
+    TrialState.RUNNING: "blue",
+    TrialState.FINISHED: "green",
+    TrialState.DIVERGED: "violet",
+    TrialState.FAILED: "red",
+}
+DEFAULT_STORE = "studies/ablate.db"
+
+
+def show() -> None:
+    """Draw the page."""
+    study = chosen_study()
+    record = read_record(study)
+    st.header("Trial", anchor=False)
+    key = _choose(record)
+    if key is None:
+        return
+    found = store().trials([key]).get(key)
+    if found is None:
+        st.badge(TrialState.WAITING, color="gray")
+        st.info("This trial has not begun yet.")
+        return
+    variant = _variant(record, found)
+    st.fragment(_live, run_every=LIVE if moves(found) else None)(record, variant, key)
+    edit_mark("trial", key)
+    _spec(record, variant)
+    _environment(found)
+    st.subheader("Run it again", anchor=False)
+    place = str(options()["store"])
+    where = "" if place == DEFAULT_STORE else f" --store {hide_passwords(place)}"
+    st.code(f"ablate reproduce {key[:12]}{where}", language="bash", wrap_lines=True)
+    if found.environment is not None:
+        st.caption("It was first run by")
+        st.code(found.environment.command, language="bash", wrap_lines=True)
+    if can_write(record, variant) and found.state is TrialState.FINISHED:
+        st.subheader("Samples", anchor=False)
+        sample_box({variant.name: key})
+    st.subheader("Block", anchor=False)
+    block_picture(variant.name or "block", variant.spec["model"])
+
+
+def _choose(record: StudyRecord) -> str | None:
+    """The key of the trial that the address or the boxes name."""
+    names = list(dict.fromkeys(trial.variant for trial in record.planned))
+    boxes = st.columns([3, 1, 2], vertical_alignment="bottom")
+    asked = boxes[2].text_input(
+        "Or by its key", key="trial", bind="query-params", placeholder="the first characters will do"
+    )
+    if asked:
+        try:
+            return store().trial(asked.strip()).key
+        except NotFoundError as error:
+            st.error(escape(str(error)))
+            return None
+    if not names:
+        st.info("This study has planned no trial yet.")
+        return None
+    variant = boxes[0].selectbox("Variant", names, key="variant", bind="query-params")
+    seeds = {str(trial.seed): trial.key for trial in record.planned if trial.variant == variant}
+    seed = boxes[1].selectbox("Seed", list(seeds), key="seed", bind="query-params")
+    return seeds.get(seed) if seed is not None else None
+
+
+def _variant(record: StudyRecord, found: TrialRecord) -> VariantRecord:
+    """The variant of a trial, by the name that this study has for it."""
+    own = {variant.hash: variant for variant in record.variants}
+    return own.get(found.variant_hash) or store().variant(found.variant_hash)
+
+
+def _live(record: StudyRecord, variant: VariantRecord, key: str) -> None:
+    found = store().trial(key)
+    if not moves(found) and st.session_state.get("moved") == key:
+        st.session_state["moved"] = None
+        st.rerun()
+    if moves(found):
+        st.session_state["moved"] = key
+    _head(record, variant, found)
+    points = store().curves([key])[key]
+    drawn = variant_looks(record).get(variant.name, look(0))
+    if points:
+        _curve(points, drawn, f"{variant.name}, seed {found.seed}")
+        _log(points, key)
+    elif found.state is not TrialState.FAILED:
+        st.caption("No point of its curve has been recorded yet.")
+
+
+def _head(record: StudyRecord, variant: VariantRecord, found: TrialRecord) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.badge(found.state, color=STATES[found.state])  # type: ignore[arg-type]
+        st.markdown(f"**{escape(variant.name or 'a variant of no study')}**, seed {found.seed}", width="content")
+        st.code(found.key, language=None)
+    if found.state is TrialState.DIVERGED:
+        step = f" at step {found.stopped_at:,}" if found.stopped_at is not None else ""
+        st.warning(f"Diverged{step}: {escape(found.reason)}", icon=":material/trending_up:")
+    if found.state is TrialState.FAILED:
+        said, _, rest = found.reason.partition("\n")
+        st.error(f"Failed: {escape(said)}", icon=":material/error:")
+        if rest.strip():
+            st.code(rest.strip("\n"), language=None, wrap_lines=True)
+    facts = st.container(horizontal=True)
+    for metric, value in found.metrics.items():
+        facts.metric(escape(metric), f"{value:.5g}", width="content")
+    facts.metric("Parameters", count(variant.parameters), width="content")
+    if not moves(found):
+        facts.metric("Steps", f"{found.steps:,}", width="content")
+        facts.metric("Training", duration(found.seconds), arithmetic(found.flops), delta_color="off",
+                     delta_arrow="off", width="content")  # fmt: skip
+        speed = f"{found.tokens / found.seconds:,.0f} tokens/s" if found.seconds > 0 else None
+        facts.metric("Tokens", count(found.tokens), speed, delta_color="off", delta_arrow="off", width="content")
+    with st.container(horizontal=True):
+        if variant.name:
+            sides = [variant.name] if variant.name == record.baseline else [record.baseline, variant.name]
+            if len(sides) > 1:
+                link("compare", "Compare with the baseline", sides=sides)
+            link("curves", "Curves", variants=sides)
+
+
+def _curve(points: tuple[CurvePoint, ...], drawn: Look, name: str) -> None:
+    made = figure(400)
+    for loss, said, dash, width in (("train_loss", "training", "dot", 1.4), ("val_loss", "validation", "solid", 2.4)):
+        one = line(points, "steps", loss)  # type: ignore[arg-type]
+        made.add_scatter(
+            x=one.x, y=one.y, mode="lines+markers", name=said,
+            line={"color": drawn.colour, "dash": dash, "width": width}, marker={"size": 4},
+            hovertemplate=f"{said} loss<br>step %{{x:,}}<br>%{{y:.5f}}<extra></extra>",
+        )  # fmt: skip
+    made.update_xaxes(title="steps")
+    made.update_yaxes(title="loss")
+    last = next((point for point in reversed(points) if point.val_loss is not None), points[-1])
+    ends = f", {last.val_loss:.5g} at step {last.step:,}" if last.val_loss is not None else ""
+    chart(made, "trial-curve", f"Training and validation loss of {name} against steps{ends}")
+
+
+def _log(points: tuple[CurvePoint, ...], key: str) -> None:
+    table = pd.DataFrame(
+        [
+            {
+                **{name: at(point) for name, at in AXES.items()},
+                "train_loss": point.train_loss,
+                "val_loss": point.val_loss,
+            }
+            for point in points
+        ]
+    )
+    with st.expander(f"Log: {len(table):,} points"):
+        st.dataframe(table, hide_index=True, placeholder="-", alt="Every recorded point of the curve", key="log")
+        export(table_files(f"trial_{key[:12]}", table), "log")
+
+
+def _spec(record: StudyRecord, variant: VariantRecord) -> None:
+    st.subheader("Spec", anchor=False)
+    baseline = next(known for known in record.variants if known.name == record.baseline)
+    changed = differences(baseline.spec, variant.spec)
+    if changed and variant.name != baseline.name:
+        rows = [
+            {"path": found.path, record.baseline: _said(found.values.get("left")),
+             variant.name or "this": _said(found.values.get("right"))}
+            for found in changed
+        ]  # fmt: skip
+        st.dataframe(pd.DataFrame(rows), hide_index=True, placeholder="-", key="changed",
+                     alt="Fields that differ from the baseline")  # fmt: skip
+    text = to_yaml(variant.spec)
+    with st.expander("The full spec as YAML"):
+        st.code(text, language="yaml")
+    files: dict[str, Maker] = {f"variant_{variant.hash[:12]}.yaml": lambda: text}
+    export(files, "spec")
+
+
+def _said(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _environment(found: TrialRecord) -> None:
+    st.subheader("Environment", anchor=False)
+    if found.environment is None:
+        st.caption("Nothing is known of where it ran.")
+        return
+    where = found.environment
+    commit = where.git_commit
+    rows = {
+        "device": where.device,
+        "host": where.host,
+        "commit": None if commit is None else commit + ("" if where.git_clean else " with uncommitted changes"),
+        "data": found.data_fingerprint,
+        "started": found.started_at.isoformat(" ", "seconds") if found.started_at else None,
+        "ended": found.finished_at.isoformat(" ", "seconds") if found.finished_at else None,
+        **where.versions,
+    }
+    table = pd.DataFrame({"what": list(rows), "value": list(rows.values())})
+    st.dataframe(table, hide_index=True, placeholder="-", key="environment", alt="Where the trial ran")

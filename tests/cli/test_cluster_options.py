@@ -1,0 +1,75 @@
+"""Options that choose an engine and what a job gets, and what a person hears who gets them wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+import ray
+
+from ablate.commands.cluster_options import with_options
+from ablate.engine.choose import EngineOptions, make_engine
+from ablate.errors import EngineError
+from ablate.spec.resources import ResourcesSpec
+
+
+def test_what_is_given_takes_the_place_of_what_the_space_says() -> None:
+    space = ResourcesSpec(cpus=2, gpus=0.5, custom={"disk": 1, "net": 2}, labels={"zone": "a"})
+    assert with_options(space, None, None) == space
+    given = with_options(space, ["disk=3"], ["arch=x"], cpus=4.0, storage="s3://b", checkpoint_every=100)
+    assert given == ResourcesSpec(
+        cpus=4,
+        gpus=0.5,
+        custom={"disk": 3, "net": 2},
+        labels={"zone": "a", "arch": "x"},
+        storage="s3://b",
+        checkpoint_every=100,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"custom": ["disk"]}, "--resource: .*expected NAME=AMOUNT; got 'disk'"),
+        ({"custom": ["disk=much"]}, "--custom: "),
+        ({"labels": ["=a"]}, "--label: .*KEY=VALUE"),
+        ({"cpus": -1.0}, "--cpus: "),
+        ({"gpus": 1.5}, "--gpus: .*whole GPUs"),
+        ({"checkpoint_every": 10}, "--storage: .*outlives"),
+    ],
+)
+def test_what_cannot_be_is_told_with_its_option(options: dict[str, Any], said: str) -> None:
+    custom, labels = options.pop("custom", None), options.pop("labels", None)
+    with pytest.raises(EngineError, match=said):
+        with_options(ResourcesSpec(), custom, labels, **options)
+
+
+def test_an_engine_that_is_none(tmp_path: Any) -> None:
+    with pytest.raises(EngineError, match=r"--engine: there is no such engine; expected local or ray; got 'slurm'"):
+        make_engine("slurm", EngineOptions(tmp_path))
+
+
+def test_without_ray_the_option_says_how_to_get_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "ray" else found(name, *more))
+    with pytest.raises(EngineError, match=r"not installed.*pip install 'ablate-blocks\[ray\]'"):
+        make_engine("ray", EngineOptions(tmp_path))
+
+
+def test_a_cluster_that_is_not_there(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def init(**options: Any) -> None:
+        raise ConnectionError("Could not find any running Ray instance.\nMore.")
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(
+        EngineError, match=r"--address auto: .*got Could not find.* instance\. Start .*ray start --head"
+    ):
+        make_engine("ray", EngineOptions(tmp_path, address="auto"))
+    with pytest.raises(EngineError, match="has to run on a machine of the cluster"):
+        make_engine("ray", EngineOptions(tmp_path, address="ray://head:10001"))
+    with pytest.raises(EngineError, match=r"--address 127.0.0.1:1: .*got .*refused"):
+        make_engine("ray", EngineOptions(tmp_path, address="127.0.0.1:1"))
+    with pytest.raises(EngineError, match=r"--address somewhere: .*got invalid literal"):
+        make_engine("ray", EngineOptions(tmp_path, address="somewhere"))

@@ -1,0 +1,41 @@
+"""The dashboard's modules on the path, the system's Chromium, and a dashboard that serves a store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import Serve, serving
+
+sys.path.insert(0, str(Path(__file__).parent.parent.parent / "dashboard"))
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@pytest.fixture(scope="session")
+def serve() -> Iterator[Serve]:
+    """Serves the store of a workplace until the session ends."""
+    with ExitStack() as stack:
+        yield lambda place: stack.enter_context(serving(place))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """The system's Chromium."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        if os.environ.get("CI"):
+            pytest.fail("the tests in a browser must not be left out here, and there is no Chromium")
+        pytest.skip("no Chromium is installed, so the dashboard was not tried in a browser")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"] if os.geteuid() == 0 else [])
+        yield started
+        started.close()

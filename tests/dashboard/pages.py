@@ -1,0 +1,110 @@
+"""The dashboard served, and a page of it in a real browser: opened, waited for, read."""
+
+from __future__ import annotations
+
+import socket
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from cli_runs import Workplace
+
+Serve = Callable[[Workplace], str]
+
+IDLE = """
+() => document.querySelector('[data-testid="stApp"][data-test-script-state="notRunning"]')
+    && document.querySelector('[data-testid="stMain"] [data-testid="stHeading"]')
+    && !document.querySelector('[data-testid="stSpinner"], [data-testid="stSkeleton"], [data-stale="true"]')
+"""
+PATIENCE = 30_000
+
+
+class Page:
+    """One tab.
+
+    Attributes:
+        tab: The tab of Playwright.
+        errors: What its scripts complained of.
+        strangers: Requests that went anywhere but to the dashboard.
+    """
+
+    def __init__(self, context: Any, base: str) -> None:
+        self.base = base
+        self.tab = context.new_page()
+        self.tab.set_default_timeout(PATIENCE)
+        self.errors: list[str] = []
+        self.strangers: list[str] = []
+        self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.tab.on("request", self._requested)
+
+    def _requested(self, request: Any) -> None:
+        if not request.url.startswith((self.base, "data:", "blob:")):
+            self.strangers.append(request.url)
+
+    def open(self, path: str) -> None:
+        """Open an address of the dashboard."""
+        self.tab.goto(self.base + path)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the page is drawn and nothing runs."""
+        self.tab.wait_for_function(IDLE)
+        self.tab.wait_for_timeout(150)
+        self.tab.wait_for_function(IDLE)
+
+    @property
+    def main(self) -> Any:
+        """Everything but the navigation."""
+        return self.tab.get_by_test_id("stMain")
+
+    @property
+    def text(self) -> str:
+        """All words on the page, the navigation left out."""
+        return str(self.main.inner_text())
+
+    def table(self, name: str) -> list[dict[str, str]]:
+        """The rows of a table, as a screen reader reads them."""
+        region = self.tab.locator(f'[role="region"][aria-label^="{name}"]')
+        region.locator("table").first.wait_for(state="attached")
+        rows = region.locator("table").first.evaluate(
+            "table => [...table.rows].map(row => [...row.cells].map(cell => cell.textContent))"
+        )
+        return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+
+    def check(self) -> None:
+        """Nothing failed and nothing was asked of another machine."""
+        assert self.main.get_by_test_id("stException").count() == 0, self.text
+        assert self.errors == []
+        assert self.strangers == []
+
+
+@contextmanager
+def tab(browser: Any, base: str, **options: Any) -> Iterator[Page]:
+    """A tab of its own, without memory; wide enough that no column of a table is cut off."""
+    with browser.new_context(viewport={"width": 2400, "height": 1400}, **options) as context:
+        yield Page(context, base)
+
+
+@contextmanager
+def serving(place: Workplace, *arguments: str) -> Iterator[str]:
+    """The address of a dashboard over the store of a workplace."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = place.start("dashboard", "--port", str(port), *arguments)
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            assert process.poll() is None, process.communicate()
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=5).close()
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)

@@ -1,0 +1,254 @@
+"""The dashboard in a real browser, over stores that real studies made."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from cli_runs import Workplace, eventually, wait_for
+from pages import Page, Serve, serving, tab
+from written_stores import HOSTILE, hostile_store
+
+from ablate.store import open_store
+from views import PAGES
+
+NAMES = [entry.name for entries in PAGES.values() for entry in entries]
+WILD = """
+  rate: {fair: {}, wild: {training.optimizer.lr: 1.0e+30}}
+design"""
+CLAIMS = """
+claims:
+  - {id: norm-needed, says: Without it the loss is higher., expect: worse, left: norm=none, right: baseline,
+     margin: 0.01}
+"""
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
+    """A store with a study of four variants, of which one diverges, and a claim."""
+    found = Workplace(tmp_path_factory.mktemp("dashboard"), cache)
+    file = found.folder / found.space(seeds=2)
+    file.write_text(file.read_text().replace("\ndesign", WILD, 1) + CLAIMS.lstrip("\n"))
+    done = found.run("study", file.name)
+    assert done.code == 0, done.err
+    return found
+
+
+@pytest.fixture(scope="session")
+def base(place: Workplace, serve: Serve) -> str:
+    return serve(place)
+
+
+@pytest.fixture
+def page(browser: Any, base: str) -> Any:
+    with tab(browser, base) as opened:
+        yield opened
+        opened.check()
+
+
+@pytest.fixture(scope="session")
+def shown(place: Workplace) -> dict[str, Any]:
+    """What `ablate show --json` says."""
+    plain: dict[str, Any] = json.loads(place.run("show", "tiny", "--json").out)
+    return plain
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_page_opens(page: Page, name: str) -> None:
+    page.open(f"/{name}" if name != "studies" else "/")
+    assert_accessible(page)
+
+
+def test_a_telephone_in_the_dark(browser: Any, base: str) -> None:
+    with tab(browser, base, color_scheme="dark") as page:
+        page.tab.set_viewport_size({"width": 390, "height": 844})
+        page.open("/answer")
+        assert_accessible(page)
+        background = page.tab.evaluate(
+            "getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor.match(/\\d+/g).map(Number)"
+        )
+        assert sum(background[:3]) < 3 * 64
+
+
+def assert_accessible(page: Page) -> None:
+    """There is a heading, every figure has a name, and nothing is wider than the window."""
+    page.check()
+    assert page.main.get_by_role("heading").count() > 0
+    unnamed = "[data-testid=stPlotlyChart]:not([aria-label]), [data-testid=stMain] img:not([alt])"
+    assert page.tab.locator(unnamed).count() == 0
+    assert page.tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_the_numbers_are_those_of_show(page: Page, shown: dict[str, Any]) -> None:
+    page.open("/answer?study=tiny")
+    rows = {row["variant"]: row for row in page.table("Ablation table")}
+    assert len(rows) == 4
+    for variant in shown["variants"]:
+        row, versus = rows[variant["name"]], variant["versus_baseline"] or {}
+        assert int(row["parameters"]) == variant["parameters"]
+        if variant["diverged"]:
+            assert row["val_loss"] == row["difference"] == ""
+            continue
+        mean = variant["metrics"]["val_loss"]
+        assert float(row["val_loss"]) == pytest.approx(mean["mean"], rel=1e-12)
+        assert float(row["val_loss ±"]) == pytest.approx((mean["high"] - mean["low"]) / 2, rel=1e-9)
+        assert row["verdict"] == (versus["sentence"] if versus else "baseline")
+        if versus:
+            assert float(row["difference"]) == pytest.approx(versus["difference"], rel=1e-12)
+            assert float(row["difference ±"]) == pytest.approx((versus["high"] - versus["low"]) / 2, rel=1e-9)
+    for sentence in shown["answer"]:
+        assert sentence in page.text
+    assert shown["claims"][0]["sentence"] in page.text
+    assert "rate=wild diverged with seed 0, 1" in page.text
+
+
+def test_a_way_from_studies_to_a_trial_to_a_comparison(page: Page, place: Workplace, shown: dict[str, Any]) -> None:
+    page.open("/")
+    page.main.get_by_role("link", name="Trial").click()
+    page.settle()
+    page.tab.get_by_role("combobox", name="Variant").click()
+    page.tab.get_by_role("option", name="norm=none").click()
+    page.tab.wait_for_url("**/trial?*norm*")
+    page.settle()
+    with open_store(place.store, create=False) as store:
+        record = store.study("tiny")
+        key = next(trial.key for trial in record.planned if trial.variant == "norm=none" and trial.seed == 0)
+        loss = store.trial(key).metrics["val_loss"]
+    assert key in page.text
+    assert f"{loss:.5g}" in page.text
+    assert f"ablate reproduce {key[:12]}" in page.text
+    page.main.get_by_role("link", name="Compare with the baseline").click()
+    page.tab.wait_for_url("**/compare?*")
+    page.settle()
+    (differing,) = page.table("Differing fields of the spec")
+    assert differing == {"path": "model.block.norm.kind", "baseline": "rms", "norm=none": "none"}
+    results = {row["side"]: row for row in page.table("Metrics of each side")}
+    versus = next(row for row in shown["variants"] if row["name"] == "norm=none")["versus_baseline"]
+    assert float(results["norm=none"]["Δ val_loss"]) == pytest.approx(versus["difference"], rel=1e-12)
+    page.main.get_by_alt_text("Block diagram of norm=none, compared with baseline").wait_for()
+
+
+def test_an_address_survives_reload_and_can_be_shared(browser: Any, base: str, page: Page) -> None:
+    page.open("/curves?study=tiny")
+    page.tab.get_by_role("radio", name="seconds").click()
+    page.tab.get_by_text("Single seeds").click()
+    page.tab.wait_for_url("**singles=true*")
+    page.settle()
+    address = page.tab.url
+    assert "axis=seconds" in address
+    with tab(browser, base) as other:
+        other.open(address.removeprefix(base))
+        assert other.tab.get_by_role("radio", name="seconds").is_checked()
+        assert other.tab.url == address
+
+
+def test_all_links_keep_the_study(page: Page, place: Workplace) -> None:
+    page.open("/answer")
+    assert "study=tiny" in page.tab.url
+    page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Curves").click()
+    page.tab.wait_for_url("**/curves?study=tiny")
+
+
+def test_downloads_can_be_read_back(page: Page, shown: dict[str, Any], tmp_path: Path) -> None:
+    import matplotlib.image
+    import pandas as pd
+
+    page.open("/answer?study=tiny")
+    page.main.get_by_role("button", name="Export").click()
+
+    def file(name: str) -> Path:
+        with page.tab.expect_download() as started:
+            page.tab.get_by_role("button", name=name, exact=True).click()
+        started.value.save_as(tmp_path / name)
+        return tmp_path / name
+
+    losses = [row["metrics"]["val_loss"]["mean"] for row in shown["variants"] if not row["diverged"]]
+    for table in (pd.read_csv(file("tiny_table.csv")), pd.read_parquet(file("tiny_table.parquet"))):
+        assert sorted(table["val_loss"].dropna()) == pytest.approx(sorted(losses), rel=1e-12)
+    assert r"\toprule" in file("tiny_table.tex").read_text()
+    assert ElementTree.parse(file("tiny_forest.svg")).getroot().tag.endswith("svg")
+    assert matplotlib.image.imread(file("tiny_forest.png")).size > 10_000
+    assert json.loads(file("tiny.json").read_text())["answer"] == shown["answer"]
+    assert "<html" in file("tiny.html").read_text()
+
+
+def test_stars_tags_and_notes_are_written_and_found(page: Page, place: Workplace) -> None:
+    page.open("/?study=tiny")
+    page.main.get_by_text("Star, tags, note").click()
+    page.tab.get_by_label("Tags, parted by commas").fill("paper, done")
+    page.tab.get_by_label("Note").fill("*look* at it")
+    page.tab.get_by_role("button", name="Save").click()
+    page.main.get_by_text("*look* at it", exact=True).first.wait_for()
+    with open_store(place.store, create=False) as store:
+        assert store.marks.of("study", "tiny").tags == ("done", "paper")
+    page.tab.get_by_role("textbox", name="Search").fill("paper")
+    page.tab.wait_for_url("**find=paper*")
+    page.settle()
+    assert [row["study"] for row in page.table("Studies")] == ["tiny"]
+    page.tab.get_by_role("textbox", name="Search").fill("nothing of the kind")
+    page.main.get_by_text("No study fits").wait_for()
+
+
+def test_hostile_text_is_shown_as_text(browser: Any, cache: Path, tmp_path: Path) -> None:
+    place = Workplace(tmp_path, cache)
+    hostile_store(place.store)
+    with serving(place) as base, tab(browser, base) as page:
+        for name in NAMES:
+            page.open(f"/{name}" if name != "studies" else "/")
+            page.check()
+            assert page.tab.evaluate("window.caught") is None
+            assert page.main.locator("img[src=x], script, a[href^=javascript]").count() == 0
+        page.open("/answer")
+        assert page.main.get_by_role("heading").first.inner_text().strip("\u2068\u2069").startswith(HOSTILE[:90])
+        page.open("/trial?seed=0&variant=" + "baseline")
+        assert "**bold**" in page.text
+
+
+def test_an_empty_folder_says_how_to_begin_and_then_fills(browser: Any, place: Workplace, tmp_path: Path) -> None:
+    empty = Workplace(tmp_path, place.cache)
+    with serving(empty) as base, tab(browser, base) as page:
+        page.open("/answer")
+        page.main.get_by_text("ablate study simplify_block").wait_for()
+        page.open("/")
+        page.main.get_by_text("ablate new my_question").wait_for()
+        empty.store.parent.mkdir()
+        shutil.copy(place.store, empty.store)
+        page.main.get_by_text("Does a tiny model need its maps?").first.wait_for()
+        page.check()
+
+
+def test_a_study_that_runs_is_seen_to_move(browser: Any, cache: Path, tmp_path: Path) -> None:
+    place = Workplace(tmp_path, cache)
+    process = place.start("study", place.space("slow", steps=150, seeds=4))
+    try:
+        eventually(lambda: place.trials("running"))
+        with serving(place) as base, tab(browser, base) as page:
+            page.tab.goto(base + "/answer?study=slow")
+            page.main.get_by_text("of 12 trials finished").wait_for()
+            page.tab.evaluate("window.same = true")
+            before = progress(page)
+            eventually(lambda: progress(page) != before)
+            assert page.tab.evaluate("window.same")  # it was not loaded again
+            page.check()
+    finally:
+        process.terminate()
+        wait_for(process)
+
+
+def progress(page: Page) -> str:
+    found = re.search(r"\d+ of 12 trials finished[^\n]*", page.text)
+    return found[0] if found else ""
+
+
+def test_only_this_machine_is_let_in(base: str) -> None:
+    port = int(base.rpartition(":")[2])
+    with socket.socket() as other:
+        assert other.connect_ex(("127.0.0.1", port)) == 0
+    with socket.socket() as other:
+        assert other.connect_ex(("127.0.0.2", port)) != 0

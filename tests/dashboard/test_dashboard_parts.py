@@ -1,0 +1,122 @@
+"""What pages share, and what the command refuses."""
+
+from __future__ import annotations
+
+import ast
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_runs import Workplace
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from ablate.spec.document import read_document
+from shared.marks import split_tags
+from shared.numbers import arithmetic, duration
+from shared.text import escape, for_plotly, one_line
+from shared.yaml import to_yaml
+from views import PAGES
+
+FOLDER = Path(__file__).parent.parent.parent / "dashboard"
+FILES = sorted(FOLDER.rglob("*.py"))
+
+
+@given(st.text(max_size=200) | st.text(alphabet="*_`[]()<>#!&;~:/\\\\ ab", max_size=40))
+def test_escaped_text_is_read_as_one_run_of_words(text: str) -> None:
+    shown = escape(text).strip("\u2068\u2069")
+    tokens = MarkdownIt("commonmark").enable("strikethrough").parseInline(shown)[0].children or []
+    assert {token.type for token in tokens} <= {"text", "text_special"}
+    assert "".join(token.content for token in tokens).strip() == one_line(text, 10_000).strip()
+
+
+@given(st.text(alphabet="<>&abc/ ", max_size=80))
+def test_plotly_reads_no_tags(text: str) -> None:
+    assert "<" not in for_plotly(text)
+
+
+def test_a_long_text_is_cut() -> None:
+    assert one_line("a" * 500) == "a" * 119 + "…"
+    assert one_line("a\n\tb\u202ec") == "a b\ufffdc"
+
+
+def test_numbers_have_units() -> None:
+    times = {0.0: "0 s", 8.24: "8.2 s", 59.0: "59 s", 240.0: "4.0 min", 11_160.0: "3.1 h", None: "-"}
+    assert {seconds: duration(seconds) for seconds in times} == times
+    amounts = {812.0: "812 FLOP", 8.1e9: "8.1 GFLOP", 1e15: "1.0 PFLOP", 5e18: "5 EFLOP"}
+    assert {flops: arithmetic(flops) for flops in amounts} == amounts
+
+
+def test_tags_are_parted_once_each() -> None:
+    assert split_tags(" b, a b ,, b,c ") == ("b", "a b", "c")
+
+
+def test_yaml_is_read_back(tmp_path: Path) -> None:
+    plain = {"name": "x: [", "model": {"depth": 2, "gain": 1e-8, "none": None, "list": [1, "é"], "empty": {}}}
+    (tmp_path / "a.yaml").write_text(to_yaml(plain), encoding="utf-8")
+    assert read_document(tmp_path / "a.yaml", "a file").plain == plain
+
+
+def test_every_page_has_a_file_and_every_file_a_page() -> None:
+    listed = [entry.name for entries in PAGES.values() for entry in entries]
+    assert sorted(listed) == sorted(path.stem for path in (FOLDER / "views").glob("*.py") if path.stem != "__init__")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(FOLDER)))
+def test_pages_know_neither_torch_nor_sql(file: Path) -> None:
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(str(node.module).split(".")[0])
+    assert not found & {"torch", "sqlalchemy", "sqlite3", "alembic"}
+    assert "unsafe_allow" not in file.read_text(encoding="utf-8")
+
+
+def test_the_shared_modules_do_not_load_torch() -> None:
+    modules = [f"shared.{path.stem}" for path in (FOLDER / "shared").glob("*.py")]
+    modules += [f"views.{path.stem}" for path in (FOLDER / "views").glob("*.py") if path.stem != "design"]
+    program = (
+        f"import sys; sys.path.insert(0, {str(FOLDER)!r})\nimport {', '.join(modules)}\nprint('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--host", "nowhere.invalid"), "there is no such address"),
+        (("--port", "70000"), "--port"),
+        (("--store", "text"), "a store is a file, and this is a folder"),
+        (("--store", "mysql://x/y"), "cannot be a store"),
+        (("--plugin", "missing.py"), "missing.py"),
+    ],
+    ids=" ".join,
+)
+def test_mistakes_are_told(tmp_path: Path, cache: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = Workplace(tmp_path, cache).run("dashboard", *arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path, cache: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = Workplace(tmp_path, cache).run("dashboard", "--port", str(taken.getsockname()[1]))
+    assert (done.code, done.err.count("cannot listen here")) == (2, 1)
+
+
+def test_without_the_extra_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ablate.errors import AblateError
+    from ablate.terminal import dashboard
+
+    monkeypatch.setattr(dashboard, "find_spec", lambda name: None if name == "streamlit" else object())
+    with pytest.raises(AblateError, match=r"needs streamlit.*ablate-blocks\[dashboard\]"):
+        dashboard.serve("x.db", None, "127.0.0.1", ())

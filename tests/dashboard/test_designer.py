@@ -1,0 +1,191 @@
+"""The space designer without a browser: forms from the schema, drafts in addresses, what the page makes of clicks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runs import Workplace
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from streamlit.testing.v1 import AppTest
+
+from ablate.spec.block import BlockSpec
+from ablate.spec.named import block_names, named_block
+from ablate.spec.reading import load_space
+from ablate.spec.space import SpaceSpec
+from shared.drafts import packed, text_of, unpacked
+from shared.schema import lean
+
+SCHEMA = SpaceSpec.model_json_schema()
+DEFINITIONS = SCHEMA["$defs"]
+MIXERS = DEFINITIONS["BlockSpec"]["properties"]["mixer"]["anyOf"][0]["enum"]
+
+
+def _page() -> None:
+    from views.design import show
+
+    show()
+
+
+@pytest.fixture(scope="module")
+def app() -> AppTest:
+    """The page, drawn; each test begins by choosing what to start from."""
+    return AppTest.from_function(_page, default_timeout=90).run()
+
+
+def start_from(app: AppTest, space: str) -> dict[str, Any]:
+    app.selectbox(key="start-space").select(space)
+    button(app, "Start from this space").click().run()
+    return draft(app)
+
+
+def button(app: AppTest, label: str) -> Any:
+    return next(one for one in app.button if one.label == label)
+
+
+def draft(app: AppTest) -> dict[str, Any]:
+    assert not app.exception, app.exception
+    found: dict[str, Any] = app.session_state["draft of a space"]
+    return found
+
+
+def control(app: AppTest, path: str) -> Any:
+    """The control of a field, whatever its sort."""
+    sorts = (app.selectbox, app.segmented_control, app.toggle, app.number_input, app.text_input)
+    return next(one for sort in sorts for one in sort if str(one.key).partition(".")[2] == path)
+
+
+def said(app: AppTest) -> str:
+    return " ".join(one.value for one in app.error).replace("\\", "")
+
+
+def read(app: AppTest, folder: Path) -> SpaceSpec:
+    """The page's YAML, read as `ablate validate` reads it."""
+    file = folder / "made.yaml"
+    file.write_text(next(one.value for one in app.code if one.language == "yaml"))
+    return load_space(file)
+
+
+def test_showing_a_space_changes_nothing_of_it(app: AppTest, tmp_path: Path) -> None:
+    spaces = app.selectbox(key="start-space").options[1:]
+    assert "simplify_block" in spaces
+    for name in spaces:
+        start_from(app, name)
+        assert app.success, said(app)
+        assert read(app, tmp_path).content_hash() == load_space(name).content_hash()
+
+
+@pytest.mark.parametrize("name", sorted(block_names()))
+def test_shortest_form_is_the_same_block(name: str) -> None:
+    node, found = DEFINITIONS["BlockSpec"], BlockSpec.model_validate(named_block(name).block)
+    short = lean(node, found.model_dump(mode="json"), DEFINITIONS)
+    assert BlockSpec.model_validate(short) == found
+    assert lean(node, short, DEFINITIONS) == short
+    assert len(json.dumps(short)) <= len(json.dumps(found.model_dump(mode="json")))
+
+
+def test_every_kind_of_mixer_has_its_controls(app: AppTest, tmp_path: Path) -> None:
+    start_from(app, "packages")  # an encoder, which all but the causal-only kinds may stand in
+    fields = {}
+    for kind in MIXERS:
+        control(app, "model.block.mixer").select(kind).run()
+        assert draft(app)["model"]["block"]["mixer"]["kind"] == kind
+        assert bool(app.success) != bool(app.error)
+        if app.success:
+            assert read(app, tmp_path).model.block.mixer.kind_name() == kind
+        within = f"model.block.mixer.{kind}."
+        sorts = (app.selectbox, app.segmented_control, app.toggle, app.number_input, app.text_input)
+        paths = {str(one.key).partition(".")[2].rstrip("?") for sort in sorts for one in sort}
+        fields[kind] = {path.removeprefix(within).split(".")[0] for path in paths if path.startswith(within)}
+    for kind, shown in fields.items():
+        title = next(body for body in DEFINITIONS.values() if _const(body) == kind)
+        assert shown == {*title["properties"]} - {"kind"}, kind
+
+
+def _const(body: dict[str, Any]) -> str | None:
+    kind: str | None = body.get("properties", {}).get("kind", {}).get("const")
+    return kind
+
+
+def test_what_cannot_be_is_told_with_its_reason_and_mended(app: AppTest) -> None:
+    start_from(app, "recall")
+    mixer = "model.block.mixer.attention"
+    assert app.metric
+    control(app, f"{mixer}.matmul_order").set_value("kv_first").run()
+    assert "softmax stands between" in said(app)
+    assert "Set `softmax: false`" in said(app)
+    assert not any(one.label == "Valid variants" for one in app.metric)
+    control(app, f"{mixer}.softmax").set_value(False).run()
+    assert app.success, said(app)
+    assert draft(app)["model"]["block"]["mixer"] == {"kind": "attention", "softmax": False, "matmul_order": "kv_first"}
+
+
+def test_a_control_set_back_leaves_no_trace(app: AppTest) -> None:
+    before = json.dumps(start_from(app, "simplify_block"))
+    control(app, "model.block.mlp.ratio").set_value(2.0).run()
+    assert draft(app)["model"]["block"]["mlp"]["ratio"] == 2
+    control(app, "model.block.mlp.ratio").set_value(4.0).run()
+    assert json.dumps(draft(app)) == before
+
+
+def test_switches_are_added_extended_and_removed(app: AppTest, tmp_path: Path) -> None:
+    plain = start_from(app, "the template")
+    assert variants(app) == 5
+    for path, value in (("block.norm", None), ("block.mlp.ratio", 2.0)):
+        control(app, "switch").set_value("norm")
+        control(app, "setting").set_value("none")
+        control(app, "path").select(path).run()
+        shown = control(app, f"value.{path}") if value else control(app, f"value.{path}.kind")
+        shown.set_value(value or "none").run()
+        button(app, "Add").click().run()
+    found = draft(app)["switches"]["norm"]
+    assert found == {"kept": {}, "none": {"block.norm": {"kind": "none"}, "block.mlp.ratio": 2}}
+    assert variants(app) == 6
+    assert read(app, tmp_path).resolve({"norm": "none"}).model.block.norm.kind == "none"
+    next(one for one in app.button if str(one.key).endswith("remove.values")).click().run()
+    assert list(draft(app)["switches"]) == ["attention_skip", "projection", "norm"]
+    assert "no_maps" in plain["variants"]
+    assert "variants" not in draft(app)  # what named a switch that is gone
+    assert app.success, said(app)
+
+
+def variants(app: AppTest) -> int:
+    return int(next(one.value for one in app.metric if one.label == "Valid variants"))
+
+
+def test_the_estimate_counts_the_trials_of_plan(app: AppTest, place: Workplace) -> None:
+    start_from(app, "recall")
+    control(app, "design.leave_one_out.seeds").set_value(2).run()
+    (place.folder / "made.yaml").write_text(text_of(draft(app)))
+    planned = json.loads(place.run("plan", "made.yaml", "--json").out)
+    app.toggle(key="estimate").set_value(True).run()
+    shown = {one.label: one.value for one in app.metric}
+    assert int(shown["Trials"]) == len(planned["trials"])
+    assert int(shown["Valid variants"]) == len(planned["variants"])
+    app.toggle(key="estimate").set_value(False).run()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
+    return Workplace(tmp_path_factory.mktemp("designer"), cache)
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+plain = st.dictionaries(st.text(), leaves | st.lists(leaves), max_size=4)
+
+
+@settings(max_examples=30)
+@given(plain, plain, st.dictionaries(st.text(), st.dictionaries(st.text(), plain, max_size=2), max_size=3))
+def test_addresses_hold_drafts(model: dict[str, Any], rest: dict[str, Any], switches: dict[str, Any]) -> None:
+    parts = dict.fromkeys(("task", "training", "design", "objective"), rest)
+    made = parts | {"name": "x", "model": model | {"block": {}}, "switches": switches}
+    assert unpacked(packed(made)) == made
+
+
+@pytest.mark.parametrize("address", ["", "x", "%%%", packed({"model": {}}), packed({"model": 1}), packed([])])  # type: ignore[arg-type]
+def test_other_addresses_hold_none(address: str) -> None:
+    assert unpacked(address) is None
+    assert unpacked(packed({"model": {"block": {}}})[:-3]) is None

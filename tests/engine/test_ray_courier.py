@@ -1,0 +1,97 @@
+"""What a node lacks is brought to it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from engine_samples import planner
+
+from ablate.engine.plan import make_plan
+from ablate.engine.ray import courier
+from ablate.engine.ray.courier import Courier, bring, find_plugin, pack, unpack
+from ablate.tasks.cache import folder_of
+
+
+class Handle:
+    """A courier as its handle is used, with an object store that is a list."""
+
+    def __init__(self, cache: Path) -> None:
+        self.real, self.fetched = Courier(str(cache)), 0
+        self.fetch = self
+
+    def remote(self, fingerprint: str) -> Any:
+        self.fetched += 1
+        return self.real.fetch(fingerprint)
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ray, "get", lambda value: value)
+    monkeypatch.setattr(ray, "put", lambda value: value)
+    monkeypatch.setattr(courier.tempfile, "gettempdir", lambda: str(tmp_path / "node"))
+    (tmp_path / "node").mkdir()
+
+
+def test_prepared_data_is_copied_once_to_a_node_that_does_not_see_it(tmp_path: Path) -> None:
+    trial = make_plan(planner(tmp_path)).trials[0]
+    fingerprint, spec = trial.variant.fingerprint, trial.variant.spec.task
+    handle = Handle(tmp_path / "cache")
+    assert bring(tmp_path / "cache", fingerprint, handle) == tmp_path / "cache"
+    assert handle.fetched == 0, "what is seen is not copied"
+    unseen = tmp_path / "not here"
+    copies = bring(unseen, fingerprint, handle)
+    assert bring(unseen, fingerprint, handle) == copies
+    assert handle.fetched == 1
+    ours, theirs = spec.open(tmp_path / "cache", fingerprint), spec.open(copies, fingerprint)
+    for name, values in ours.train_batch(0, 1, 4).items():
+        assert values.equal(theirs.train_batch(0, 1, 4)[name])
+
+
+def test_a_task_without_files_is_left_alone(tmp_path: Path) -> None:
+    assert bring(tmp_path / "cache", "ab" * 32, Handle(tmp_path / "cache")) == tmp_path / "cache"
+
+
+def test_workers_of_one_node_may_unpack_at_once(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "tokens").write_bytes(b"x" * 100_000)
+    packed = pack(source)
+    target = folder_of(tmp_path / "node", "ab" * 32)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: unpack(packed, target), range(32)))
+    assert (target / "tokens").read_bytes() == b"x" * 100_000
+    assert [path.name for path in (tmp_path / "node").iterdir()] == [target.name]
+
+
+def test_a_plugin_is_found_where_it_lies_or_among_the_modules_that_came_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "mine_that_came.py"
+    here.write_text("")
+    assert find_plugin(str(here)) == str(here)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert find_plugin("/home/driver/mine_that_came.py") == str(here)
+    assert find_plugin("/home/driver/mine_that_did_not.py") == "/home/driver/mine_that_did_not.py"
+
+
+def test_who_is_to_stop_is_told_once(tmp_path: Path) -> None:
+    real = Courier(str(tmp_path))
+    real.stop(3, 1)
+    real.stop(3, 0)
+    assert (real.stops(3), real.stops(3), real.stops(4)) == ([1, 0], [], [])
+
+
+def test_choosing_an_engine_imports_no_other() -> None:
+    """The local engine needs no Ray."""
+    code = (
+        "import sys; from pathlib import Path; from ablate.engine.choose import EngineOptions, make_engine;"
+        "make_engine('local', EngineOptions(Path('c'), device='cpu')); assert 'ray' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,97 @@
+"""`tune` and `match` in a space: how they are written, what they leave alone, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from ablate.spec.sentences import describe
+from ablate.spec.space import SpaceSpec
+
+LR = "training.optimizer.lr"
+SPACE: dict[str, Any] = {
+    "name": "sample",
+    "question": "Which?",
+    "task": {"kind": "recall", "context": 16, "pairs": 3, "symbols": 8},
+    "model": {"family": "decoder", "depth": 1, "width": 16, "heads": 2, "block": {"mixer": "attention"}},
+    "training": {"steps": 10, "batch_size": 2, "optimizer": {"kind": "adamw", "lr": 1e-3}},
+    "switches": {
+        "mlp": {"usual": {}, "small": {"block.mlp.ratio": 2}},
+        "decay": {"none": {}, "some": {"training.optimizer.weight_decay": 0.1}},
+    },
+    "design": {"kind": "leave_one_out"},
+    "objective": {"margin": 0.1},
+}
+
+
+def space(**changes: object) -> SpaceSpec:
+    return SpaceSpec.model_validate({**SPACE, **changes})
+
+
+def test_neither_given_changes_neither_hash_nor_stored_space() -> None:
+    plain = space()
+    assert not {"tune", "match"} & (plain.canonical().keys() | plain.model_dump(mode="json").keys())
+    assert space(match="steps").content_hash() == plain.content_hash()
+
+
+@pytest.mark.parametrize("seeds", [{}, {"seeds": 3}])
+def test_a_grid_may_be_written_flat_or_whole(seeds: dict[str, int]) -> None:
+    grid = {LR: [1e-3, 1e-2], "training.batch_size": [2, 4]}
+    flat, whole = space(tune={**grid, **seeds}), space(tune={"grid": grid, **seeds})
+    assert flat == whole
+    assert flat.tune is not None
+    assert flat.tune.seeds == seeds.get("seeds", 2)
+    assert list(flat.tune.combinations()) == [
+        {LR: lr, "training.batch_size": batch} for lr in (1e-3, 1e-2) for batch in (2, 4)
+    ]
+    stored = SpaceSpec.model_validate(flat.model_dump(mode="json"))
+    assert stored == flat
+    assert stored.content_hash() == flat.content_hash() != space().content_hash()
+
+
+def test_a_bare_word_is_a_quantity() -> None:
+    assert space(match="flops") == space(match={"equal": "flops"})
+    assert space(match="parameters").match.path == "model.width"
+    assert space(match={"equal": "parameters", "by": "mlp"}, switches={"a": {"b": {}, "c": {"block.norm": "none"}}})
+
+
+BAD: list[tuple[dict[str, Any], str, str]] = [
+    ({"tune": {LR: [1e-3]}}, f"tune.{LR}", "at least two values"),
+    ({"tune": {LR: []}}, f"tune.{LR}", "at least two values"),
+    ({"tune": {LR: 1e-3}}, f"tune.{LR}", "a list of values"),
+    ({"tune": {LR: [1e-3, 2e-3, 1e-3]}}, f"tune.{LR}.2", "there twice"),
+    ({"tune": {LR: [1e-3, -1e-3]}}, f"tune.{LR}.1", "greater than 0"),
+    ({"tune": {"training.optimizer.rate": [1, 2]}}, "tune.training.optimizer.rate.0", "no key `rate`"),
+    ({"tune": {"optimizer.lr": [1, 2]}}, "tune.optimizer.lr.0", "no key `optimizer`"),
+    ({"tune": {"block.mlp.ratio": [1, 2]}}, "tune.block.mlp.ratio", "the switch `mlp` sets it too"),
+    ({"tune": {"training.optimizer": [{"lr": 1}, {"lr": 2}]}}, "tune.training.optimizer", "the switch `decay`"),
+    ({"tune": {}}, "tune", "nothing to tune"),
+    ({"tune": {"seeds": 2}}, "tune", "nothing to tune"),
+    ({"tune": {LR: [1e-3, 1e-2], "seeds": 0}}, "tune.seeds", "at least 1"),
+    ({"tune": {LR: [k / 1000 for k in range(1, 102)]}}, "tune", "101 combinations"),
+    (
+        {"tune": {LR: [1e-3, 1e-2]}, "design": {"kind": "sweep", "path": LR, "values": [1, 2]}},
+        f"tune.{LR}",
+        "the sweep design sets it too",
+    ),
+    ({"tune": {"training.steps": [5, 10]}, "match": "tokens"}, "tune.training.steps", "`match: tokens` sets it too"),
+    ({"match": "speed"}, "match.equal", "'tokens'"),
+    ({"match": {"equal": "tokens", "within": 0.1}}, "match.within", "whole steps"),
+    ({"match": {"equal": "parameters", "by": "mlp"}}, "match.equal", "the switch `mlp` sets too"),
+    (
+        {"match": "flops", "switches": {"a": {"b": {}, "c": {"training.steps": 3}}}},
+        "match.equal",
+        "the switch `a` sets too",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "path", "rule"), BAD)
+def test_what_cannot_be_is_refused_with_its_path_and_a_way_out(changes: dict[str, Any], path: str, rule: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        space(**changes)
+    told = {".".join(map(str, loc)): sentence for loc, sentence in describe(caught.value)}
+    assert list(told) == [path]
+    assert rule in told[path]

@@ -1,0 +1,109 @@
+"""What goes on in a store, on both backends; and who may run a trial."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import update
+from store_samples import HERE, begin, curve, digest, now, outcome, sql, start
+
+from ablate.store import Lease, Store, TrialState, WorkerRecord, open_store
+from ablate.store.leases import PATIENCE
+from ablate.store.tables import leases
+
+WORKER = WorkerRecord("node-7", "cuda: 1 x NVIDIA H200", 4711)
+
+
+def begin_trial(store: Store, lease: Lease, name: str, seed: int, attempts: int = 1) -> bool:
+    key = digest((name, seed))
+    return store.record_started(key, digest(name), seed, digest("data"), HERE, lease.token, attempts)
+
+
+def test_what_a_driver_runs_and_where(store: Store) -> None:
+    begin(store, seeds=3)
+    with store.lease("s") as lease:
+        assert begin_trial(store, lease, "baseline", 0)
+        assert begin_trial(store, lease, "baseline", 1, attempts=2)
+        assert begin_trial(store, lease, "no_norm", 0)
+        key = digest(("baseline", 0))
+        store.record_worker(key, WORKER, 1, lease.token)
+        store.record_points(key, curve(3), lease.token)
+        ended = outcome("no_norm", 0)
+        assert store.record_outcome(ended, HERE, lease.token)
+        found = store.activity()
+        (driver,) = found.drivers
+        assert (driver.study, driver.planned, driver.settled, driver.running, driver.failed) == ("s", 6, 1, 2, 0)
+        assert (driver.retries, driver.alive) == (1, True)
+        assert (driver.ended, driver.flops) == (0, 0.0), "it ended long before this driver began, says its record"
+        assert abs(found.at - now()) < timedelta(minutes=1)
+        first, second = sorted(found.running, key=lambda trial: trial.seed)
+        assert (first.key, first.study, first.variant, first.seed) == (key, "s", "baseline", 0)
+        assert (first.worker, first.attempts) == (WORKER, 1)
+        assert (first.step, first.val_loss) == (curve(3)[-1].step, curve(3)[-1].val_loss)
+        assert (second.worker, second.step, second.attempts) == (None, None, 2)
+    assert store.activity().drivers == ()
+    assert {trial.study for trial in store.activity().running} == {""}
+
+
+def test_throughput_counts_what_ended_since_the_driver_began(store: Store) -> None:
+    begin(store)
+    with store.lease("s") as lease:
+        for seed in (0, 1):
+            begin_trial(store, lease, "baseline", seed)
+            ended = outcome("baseline", seed)
+            store.record_outcome(replace(ended, finished_at=now() + timedelta(seconds=1)), HERE, lease.token)
+        (driver,) = store.activity().drivers
+        assert (driver.ended, driver.flops) == (2, 2 * ended.flops)
+
+
+def test_a_trial_is_held_as_long_as_its_driver_lives(store: Store, location: str) -> None:
+    begin(store)
+    key = digest(("baseline", 0))
+    with store.lease("one") as one, open_store(location) as other, other.lease("two") as two:
+        assert begin_trial(store, one, "baseline", 0)
+        assert not begin_trial(other, two, "baseline", 0)
+        assert begin_trial(store, one, "baseline", 0, attempts=2), "its own driver may begin it again"
+        other.record_points(key, curve(2), two.token)
+        assert store.curves([key])[key] == ()
+        assert not other.record_outcome(outcome("baseline", 0), HERE, two.token)
+        assert other.forget_unfinished([key], two.token) == 0
+        assert store.trials([key])[key].state is TrialState.RUNNING
+        assert store.studies()[0].running == 1
+        with sql(location) as connection:
+            dead = {"host": "elsewhere", "heartbeat": now() - 1.1 * PATIENCE}
+            connection.execute(update(leases).where(leases.c.study == "one").values(**dead))
+        assert begin_trial(other, two, "baseline", 0), "its driver is dead"
+        assert not store.record_outcome(outcome("baseline", 0), HERE, one.token), "the first one wakes up too late"
+        assert other.record_outcome(outcome("baseline", 0, points=7), HERE, two.token)
+        assert len(store.curves([key])[key]) == 7
+        assert not begin_trial(store, one, "baseline", 0)
+
+
+def test_a_failed_trial_is_free_at_once(store: Store, location: str) -> None:
+    begin(store)
+    with store.lease("one") as one, open_store(location) as other, other.lease("two") as two:
+        begin_trial(store, one, "baseline", 0)
+        store.record_outcome(outcome("baseline", 0, TrialState.FAILED), HERE, one.token)
+        assert begin_trial(other, two, "baseline", 0)
+
+
+def test_what_older_versions_left_running_is_free(store: Store) -> None:
+    begin(store)
+    key = start(store, "baseline", 0)
+    with store.lease("one") as one:
+        assert begin_trial(store, one, "baseline", 0)
+    assert store.trials([key])[key].attempts == 1
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_attempts_and_worker_outlast_the_trial(store: Store, attempts: int) -> None:
+    begin(store)
+    with store.lease("one") as one:
+        begin_trial(store, one, "baseline", 0)
+        key = digest(("baseline", 0))
+        store.record_worker(key, WORKER, attempts, one.token)
+        store.record_outcome(outcome("baseline", 0), HERE, one.token)
+    record = store.trials([key])[key]
+    assert (record.attempts, record.worker, record.state) == (attempts, WORKER, TrialState.FINISHED)

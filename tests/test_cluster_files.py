@@ -1,0 +1,83 @@
+"""What README says of clusters is as valid as can be told without one."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from ruamel.yaml import YAML
+from typer.testing import CliRunner
+
+from ablate.cli import app
+
+ROOT = Path(__file__).parent.parent
+CLUSTER = ROOT / "cluster"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def config() -> dict[str, Any]:
+    loaded: dict[str, Any] = YAML(typ="safe").load(CLUSTER / "ray-cluster.yaml")
+    return loaded
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_ray_accepts_the_cluster(config: dict[str, Any]) -> None:
+    import ray
+    from ray.autoscaler._private import util
+
+    schema = json.loads((Path(ray.__file__).parent / "autoscaler" / "ray-schema.json").read_text())
+    jsonschema.validate(config, schema)
+    prepared = util.prepare_config(config)
+    util.validate_config(prepared)
+    assert set(prepared["available_node_types"]) == {"head", "cpu", "gpu"}
+
+
+def test_there_is_a_machine_that_a_trial_fits_on_from_the_start(config: dict[str, Any]) -> None:
+    workers = {name: kind for name, kind in config["available_node_types"].items() if name != config["head_node_type"]}
+    assert any(kind["min_workers"] > 0 for kind in workers.values())
+    assert sum(kind["max_workers"] for kind in workers.values()) <= config["max_workers"]
+
+
+def test_the_slurm_script_is_a_script() -> None:
+    assert subprocess.run(["bash", "-n", CLUSTER / "slurm.sh"], check=False).returncode == 0
+
+
+def test_the_slurm_script_does_what_it_says(tmp_path: Path) -> None:
+    """With stand-ins for Slurm and Ray that note how they are called."""
+    log = tmp_path / "log"
+    for name, does in {
+        "scontrol": 'echo "n1\nn2\nn3"',
+        "srun": f'while [[ "$1" == --* ]]; do shift; done; echo "$@" >> {log}; exec "$@"',
+        "ray": ":",
+        "ablate": f'echo "ends $?" >> {log}',
+    }.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "SLURM_JOB_NODELIST": "n[1-3]",
+        "SLURM_JOB_NUM_NODES": "3",
+        "SLURM_CPUS_PER_TASK": "8",
+    }
+    command = ["bash", CLUSTER / "slurm.sh", "space.yaml", "--store", "s.db"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    said = log.read_text().splitlines()
+    assert any(line.startswith("ray start --head --port=6379 --num-cpus 8 --num-gpus 0") for line in said)
+    assert any(line.startswith("ray start --address=n1:6379") for line in said)
+    assert "ablate study space.yaml --store s.db --engine ray --address n1:6379" in said
+    assert "ends 0" in said
+
+
+@pytest.mark.parametrize("text", [README, *(path.read_text(encoding="utf-8") for path in CLUSTER.iterdir())])
+def test_every_option_of_a_study_that_is_named_exists(text: str) -> None:
+    options = CliRunner().invoke(app, ["study", "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
+    for line in re.findall(r"ablate study [^\n`]*", text):
+        for option in re.findall(r"--[a-z-]+", line):
+            assert option in options, line

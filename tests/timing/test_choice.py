@@ -1,0 +1,65 @@
+"""The table of choices: neighbours share an entry, nonsense falls back on the rule, the file survives its writers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from ablate.kernels import choice, convolution, linear_attention
+from ablate.pack.initial import stream
+from ablate.timing.measure import Setting
+from ablate.timing.tune import tune
+
+WAYS = {"slow": 1, "fast": 2}
+
+
+@pytest.fixture(autouse=True)
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
+    choice.table.cache_clear()
+    yield tmp_path / "kernels.json"
+    choice.table.cache_clear()
+
+
+def test_the_rule_holds_until_something_is_measured() -> None:
+    x = torch.zeros(1)
+    assert choice.choose("sum", WAYS, "slow", x, 100, 30) == 1
+    choice.remember({choice.key("sum", "cpu", 128, 32): "fast"})
+    assert choice.choose("sum", WAYS, "slow", x, 100, 30) == 2
+    assert choice.choose("sum", WAYS, "slow", x, 129, 30) == 1
+    assert choice.choose("product", WAYS, "slow", x, 100, 30) == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"sum/cpu/128": "gone"}', '{"sum/cpu/128": 3}', "\x00"])
+def test_a_table_that_makes_no_sense_changes_nothing(table: Path, text: str) -> None:
+    table.write_text(text, encoding="utf-8")
+    assert choice.choose("sum", WAYS, "slow", torch.zeros(1), 128) == 1
+
+
+def test_what_is_remembered_is_added() -> None:
+    choice.remember({"a": "slow"})
+    choice.remember({"b": "fast"})
+    choice.table.cache_clear()
+    assert choice.table() == {"a": "slow", "b": "fast"}
+
+
+def test_tuning_leaves_a_choice_for_every_kernel_and_each_gives_the_same() -> None:
+    generator = stream(0, "tune")
+    x = torch.randn(1, 2, 30, 8, generator=generator)
+    w = torch.randn(1, 30, 8, generator=generator)
+    before = convolution.depthwise(x, w), linear_attention.causal(x, x, x)
+    tuned = list(tune([30], Setting(8, 2, 2, "cpu", whole=False)))
+    assert [one.key.split("/")[0] for one in tuned] == ["causal", "depthwise", "shared", "full"]
+    assert all(one.seconds[one.way] == min(one.seconds.values()) for one in tuned)
+    assert choice.table() == {one.key: one.way for one in tuned}
+    for name in ("direct", "fourier", "pairs"):
+        choice.remember({choice.key("depthwise", "cpu", 30, 30): name})
+        torch.testing.assert_close(convolution.depthwise(x, w), before[0], rtol=1e-4, atol=1e-4)
+        odd = convolution.depthwise(x[:, :1], w)  # of which there are no pairs
+        torch.testing.assert_close(odd, before[0][:, :1], rtol=1e-4, atol=1e-4)
+    for name in linear_attention.CHUNKS:
+        choice.remember({choice.key("causal", "cpu", 30, 8, 8): name})
+        torch.testing.assert_close(linear_attention.causal(x, x, x), before[1], rtol=1e-4, atol=1e-4)
