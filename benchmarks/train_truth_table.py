@@ -1,6 +1,6 @@
 """Train every variant of the truth table with every seed and write the losses down; goes on where it stopped.
 
-`python -m benchmarks.train_truth_table` takes an hour or two on one core. What it writes is kept in `tests/`, so that
+`python -m benchmarks.train_truth_table` takes about an hour on one core. What it writes is kept in `tests/`, so that
 `benchmarks/truth_table.py` can replay designs in seconds.
 """
 

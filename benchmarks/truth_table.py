@@ -1,6 +1,6 @@
 """How much training do designs save, and are their verdicts right? Replayed on a table in which all is trained.
 
-The table holds 256 variants with ten seeds each (`tests/designs/truth_table.csv`, trained by `train_truth_table.py`).
+The table holds 128 variants with ten seeds each (`tests/designs/truth_table.csv`, trained by `train_truth_table.py`).
 Every corner of the space can be the baseline of a study, and seeds can come in any order, so that one table gives many
 studies. The reference is what the full grid says at ten seeds, by the same rule and margin: `needed` or `not needed`
 where it can tell. Compute is the arithmetic of the trials asked for, against that of the full grid.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import random
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -202,9 +202,38 @@ def turned(context: DesignContext) -> dict[str, dict[str, str]]:
     return {switch: {**context.baseline, switch: options[1]} for switch, options in context.switches.items()}
 
 
-def leave_one_out(table: TruthTable, seeds: int | SeedsSpec, name: str, orders: Iterable[Sequence[int]]) -> Tally:
+def all_seeds(table: TruthTable, row: Row, order: Sequence[int]) -> Words:
+    """What the grid says with every seed."""
+    return table.alone[corner(row.settings)]
+
+
+def other_seeds(table: TruthTable, row: Row, order: Sequence[int]) -> Words:
+    """What the grid says with the second half of the seeds alone, which a study of the first half never sees."""
+    rest = order[len(order) // 2 :]
+
+    def of(settings: Mapping[str, str]) -> dict[int, float]:
+        losses = table.rows[corner(settings)].losses
+        return {seed: losses[seed] for seed in rest if seed in losses}
+
+    context = table.context(row.settings)
+    return {switch: table.judge_seeds(of(other), of(row.settings), None) for switch, other in turned(context).items()}
+
+
+def on_average(table: TruthTable, row: Row, order: Sequence[int]) -> Words:
+    """What the grid says of each switch on average over the others."""
+    return table.average[corner(row.settings)]
+
+
+def leave_one_out(
+    table: TruthTable,
+    seeds: int | SeedsSpec,
+    name: str,
+    orders: Iterable[Sequence[int]],
+    asked: str = "this part, in this block",
+    truth: Callable[[TruthTable, Row, Sequence[int]], Words] = all_seeds,
+) -> Tally:
     """Every corner as the baseline; each switch turned alone is judged against it."""
-    tally = Tally(name, "this part, in this block")
+    tally = Tally(name, asked)
     schedule = SeedSchedule(seeds.start, seeds.max) if isinstance(seeds, SeedsSpec) else None
     for order in orders:
         for row in table.rows.values():
@@ -216,7 +245,7 @@ def leave_one_out(table: TruthTable, seeds: int | SeedsSpec, name: str, orders: 
                 switch: table.judge_seeds(replay.results.get(corner(other), {}), base, schedule)
                 for switch, other in turned(context).items()
             }
-            tally.add(replay, said, table.alone[corner(row.settings)])
+            tally.add(replay, said, truth(table, row, order))
     return tally
 
 
@@ -295,6 +324,12 @@ def main() -> None:
         verdicts.add_row(*leave_one_out(table, seeds, name, orders[:1] if seeds == table.seeds else orders).cells())
     growing = SeedsSpec(start=3, max=table.seeds)
     verdicts.add_row(*leave_one_out(table, growing, f"leave_one_out, 3 to {table.seeds} seeds", orders).cells())
+    half, apart = table.seeds // 2, "this part, in this block; the grid has other seeds"
+    verdicts.add_row(*leave_one_out(table, half, f"leave_one_out, {half} seeds", orders, apart, other_seeds).cells())
+    over = "this part, on average over the others"
+    verdicts.add_row(
+        *leave_one_out(table, growing, f"leave_one_out, 3 to {table.seeds} seeds", orders[:1], over, on_average).cells()
+    )
     for resolution in ("III", "IV", "V"):
         for seeds in (table.seeds, 2):
             verdicts.add_row(*fractional(table, resolution, seeds, orders[:1]).cells())
