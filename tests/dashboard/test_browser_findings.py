@@ -1,0 +1,219 @@
+"""Effects, paths, trade-offs, the cluster and the space designer in a real browser, over stores that studies made."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+import pytest
+from cli_runs import Workplace, eventually, wait_for
+from pages import Page, Serve, serving, tab
+
+from ablate.spec.document import read_document
+from shared.drafts import packed
+
+CROSSED = "design: {kind: fractional, resolution: III, seeds: 2}"
+WILD = """
+  rate: {fair: {}, wild: {training.optimizer.lr: 1.0e+30}}
+design: {kind: fractional, resolution: III, seeds: 2}"""
+
+
+def study(place: Workplace, name: str, design: str) -> None:
+    """Run a study with another design than leave_one_out."""
+    file = place.folder / place.space(name, steps=4)
+    file.write_text(re.sub(r"\ndesign: .*", design, file.read_text()))
+    done = place.run("study", file.name)
+    assert done.code == 0, done.err
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
+    """A half fraction of three switches, of which one makes models diverge, and a path."""
+    found = Workplace(tmp_path_factory.mktemp("findings"), cache)
+    study(found, "crossed", WILD)
+    study(found, "path", "\ndesign: {kind: simplify, seeds: 2}\n".rstrip("\n"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def base(place: Workplace, serve: Serve) -> str:
+    return serve(place)
+
+
+@pytest.fixture
+def page(browser: Any, base: str) -> Any:
+    with tab(browser, base) as opened:
+        yield opened
+        opened.check()
+
+
+@pytest.fixture(scope="module")
+def said(place: Workplace) -> dict[str, dict[str, Any]]:
+    """Study to what `ablate report --format json` says of it."""
+    return {name: json.loads(place.run("report", name, "--format", "json").out) for name in ("crossed", "path")}
+
+
+def numbers(rows: list[dict[str, str]], column: str) -> list[float]:
+    return [float(row[column].replace(",", "")) for row in rows if row[column] not in ("", "-")]
+
+
+def test_effects_are_those_of_the_report(page: Page, said: dict[str, dict[str, Any]]) -> None:
+    found = said["crossed"]["effects"]
+    page.open("/effects?study=crossed")
+    rows = page.table("Effects on val_loss")
+    told = [*found["main"], *found["interactions"]]
+    assert numbers(rows, "change") == pytest.approx([row["estimate"] for row in told], rel=1e-9)
+    assert [row["cannot be told from"] or "" for row in rows] == [", ".join(row["aliases"]) for row in told]
+    assert any(row["aliases"] for row in told), "a fraction of resolution III has aliases"
+    assert "diverged count as" in page.text
+    alias = next(row for row in rows if row["cannot be told from"])
+    assert f"{alias['effect']} ≡ {alias['cannot be told from']}" in page.tab.locator(".ytick").all_text_contents()
+
+
+def test_each_view_of_effects_has_an_address(page: Page, said: dict[str, dict[str, Any]]) -> None:
+    page.open("/effects?study=crossed&show=Parallel")
+    assert len(page.table("Variants with their settings")) == len(said["crossed"]["variants"])
+    assert "diverged and stand at the worst value" in page.text
+    page.tab.get_by_role("radio", name="Importances").click()
+    page.tab.wait_for_url("**show=Importances*")
+    page.main.get_by_text("How much of the variance").wait_for()
+    page.settle()
+    shares = numbers(page.table("Share of the variance"), "share")
+    found = said["crossed"]["importances"]
+    assert shares == pytest.approx([*(one["share"] for one in found["factors"]), found["rest"]], rel=1e-9)
+    page.open("/effects?study=crossed&show=Slices")
+    page.main.get_by_text("varies nothing that is a number").wait_for()
+    page.open("/effects?study=path")
+    page.main.get_by_text("design: {kind: fractional}").wait_for()
+
+
+def test_the_path_is_that_of_the_report(page: Page, said: dict[str, dict[str, Any]]) -> None:
+    found = said["path"]["path"]
+    page.open("/path?study=path")
+    rows = page.table("Removals that were tried")
+    tried = [one for tried in found["rounds"] for one in tried]
+    assert [row["what became of it"] for row in rows[1:]] == [one["reason"] for one in tried]
+    assert numbers(rows, "parameters") == [
+        found["baseline"]["parameters"], *(one["standing"]["parameters"] for one in tried)
+    ]  # fmt: skip
+    steps = len(found["steps"])
+    page.main.get_by_alt_text(re.compile("^Block diagram of step")).nth(steps).wait_for()
+    assert page.main.get_by_alt_text(re.compile("^Block diagram of step")).count() == steps + 1
+    page.open("/path?study=crossed")
+    page.main.get_by_text("design: {kind: simplify, seeds: 3}").wait_for()
+
+
+def test_the_front_is_that_of_the_report_and_a_point_shows_its_block(
+    page: Page, said: dict[str, dict[str, Any]]
+) -> None:
+    found = said["path"]["front"]
+    page.open("/tradeoffs?study=path")
+    rows = page.table("Variants by")
+    assert [row["variant"] for row in rows] == [point["variant"] for point in found["points"]]
+    assert numbers(rows, "val_loss") == pytest.approx(
+        [point["values"]["val_loss"]["mean"] for point in found["points"]], rel=1e-9
+    )
+    box = page.tab.get_by_role("combobox", name="Variant")
+    mark = page.main.locator(".scatterlayer .trace path.point").last
+    mark.click(force=True)
+    page.tab.wait_for_url("**variant=*")
+    page.settle()
+    name = box.input_value() or page.tab.url
+    assert any(point["variant"] in name or quote(point["variant"]) in name for point in found["points"])
+    page.main.get_by_alt_text(re.compile("^Block diagram of")).wait_for()
+    page.open("/tradeoffs?study=path&by=val_loss&by=parameters&by=training+FLOP")
+    assert "flops" in page.table("Variants by")[0]
+
+
+def test_the_cluster_says_what_failed_and_what_runs(browser: Any, base: str, cache: Path, tmp_path: Path) -> None:
+    with tab(browser, base) as page:
+        page.open("/cluster?study=crossed")
+        rows = page.table("4 trials that failed")
+        assert {row["state"] for row in rows} == {"diverged"}
+        assert all(row["reason"] and "rate=wild" in row["variant"] for row in rows)
+        assert sum(numbers(page.table("1 machines"), "trials")) == 8
+        page.main.get_by_text("No study is driven now").wait_for()
+        page.check()
+    place = Workplace(tmp_path, cache)
+    process = place.start("study", place.space("slow", steps=300, seeds=4))
+    try:
+        eventually(lambda: place.trials("running"))
+        with serving(place) as other, tab(browser, other) as page:
+            page.tab.goto(other + "/cluster?study=slow")
+            page.main.get_by_text("of 12 trials done").wait_for()
+            assert f"driven by process {process.pid}" in page.text
+            page.tab.locator('[role="region"][aria-label*="trials that run"]').wait_for()
+            page.check()
+    finally:
+        process.terminate()
+        wait_for(process)
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("/effects?study=crossed", "crossed_effects"),
+        ("/path?study=path", "path_path"),
+        ("/tradeoffs?study=path", "path_front"),
+    ],
+)
+def test_downloads_can_be_read_back(page: Page, tmp_path: Path, address: str, name: str) -> None:
+    import matplotlib.image
+    import pandas as pd
+
+    page.open(address)
+    page.main.get_by_role("button", name="Export").first.click()
+    for suffix in ("csv", "parquet", "tex", "svg", "png"):
+        with page.tab.expect_download() as started:
+            page.tab.get_by_role("button", name=f"{name}.{suffix}", exact=True).click()
+        started.value.save_as(tmp_path / f"{name}.{suffix}")
+    table = pd.read_parquet(tmp_path / f"{name}.parquet")
+    assert table.to_csv(index=False) == (tmp_path / f"{name}.csv").read_text()
+    assert len(table) > 2
+    assert r"\bottomrule" in (tmp_path / f"{name}.tex").read_text()
+    assert ElementTree.parse(tmp_path / f"{name}.svg").getroot().tag.endswith("svg")
+    assert matplotlib.image.imread(tmp_path / f"{name}.png").size > 10_000
+
+
+def test_a_space_made_by_clicks_is_valid_and_runs(page: Page, place: Workplace) -> None:
+    start = read_document(place.folder / place.space("made", steps=2, seeds=2), "a space").plain
+    start["model"]["block"] = {"mixer": {"kind": "attention"}}
+    page.open(f"/design?space={packed(start)}")
+    page.main.get_by_text("A valid space: made").wait_for()
+    page.tab.get_by_role("tab", name="Switches").click()
+    page.tab.get_by_role("button", name="Remove").first.click()
+    page.settle()
+    page.tab.get_by_role("tab", name="Block").click()
+    box = page.tab.get_by_role("combobox", name="mixer").first
+    box.click()
+    page.tab.get_by_role("option", name="fnet", exact=True).click()
+    page.main.get_by_text("fnet has no causal form").wait_for()
+    assert page.main.get_by_text("It can be downloaded once it is valid.").count() == 1
+    box.click()
+    page.tab.get_by_role("option", name="linear", exact=True).click()
+    page.main.get_by_text("A valid space: made").wait_for()
+    page.tab.get_by_role("tab", name="Switches").click()
+    page.tab.get_by_label("Switch", exact=True).fill("mlp")
+    page.tab.get_by_label("Setting", exact=True).fill("gated")
+    path = page.tab.get_by_role("combobox", name="Path that it sets")
+    path.fill("block.mlp.kind")
+    page.tab.get_by_role("option", name="block.mlp.kind", exact=True).click()
+    page.tab.get_by_role("tabpanel").get_by_role("radio", name="gated").last.click()
+    page.tab.get_by_role("button", name="Add", exact=True).click()
+    page.main.get_by_text("gated: block.mlp.kind").wait_for()
+    page.settle()
+    page.main.get_by_alt_text("Block diagram of the draft").wait_for()
+    page.main.get_by_role("button", name="Export").click()
+    with page.tab.expect_download() as started:
+        page.tab.get_by_role("button", name="made.yaml", exact=True).click()
+    started.value.save_as(place.folder / "made.yaml")
+    assert place.run("validate", "made.yaml").code == 0
+    made = read_document(place.folder / "made.yaml", "a space").plain
+    assert made["model"]["block"]["mixer"]["kind"] == "linear"
+    assert made["switches"]["mlp"] == {"kept": {}, "gated": {"block.mlp.kind": "gated"}}
+    done = place.run("study", "made.yaml")
+    assert done.code == 0, done.err
