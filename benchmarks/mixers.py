@@ -31,7 +31,7 @@ from ablate.timing.clock import side_by_side
 Way = Callable[..., Tensor]
 
 _TOLERANCE = 1e-4
-_SECONDS = 1.5
+_SECONDS = 0.5
 
 
 def main() -> None:

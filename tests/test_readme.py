@@ -1,5 +1,6 @@
 """README's code runs as it is printed, and its table names the commands that exist."""
 
+import json
 import re
 import subprocess
 import sys
@@ -54,6 +55,40 @@ def test_the_mixer_example_is_listed_and_trains(tmp_path: Path, cache: Path) -> 
     study = run(["-m", "ablate.cli", "study", "space.yaml", "--plugin", "my_mixer.py", "--json"], tmp_path, cache)
     assert study.returncode == 0, study.stderr
     assert '"trained": 3' in study.stdout.splitlines()[-1]
+
+
+def test_the_task_example_is_listed_and_trained_on(tmp_path: Path, cache: Path) -> None:
+    code = block("python", "my_task.py")
+    assert len(code.splitlines()) <= 30
+    (tmp_path / "my_task.py").write_text(code, encoding="utf-8")
+    kinds = run(["-m", "ablate.cli", "kinds", "--plugin", "my_task.py"], tmp_path, cache)
+    assert kinds.returncode == 0, kinds.stderr
+    assert "Say a random text backwards" in kinds.stdout
+    space = re.sub(r"task: {.*}", "task: {kind: reverse, span: 12}", block("yaml", "my_question"))
+    space = space.replace("steps: 200", "steps: 2").replace("seeds: 3", "seeds: 1").replace("depth: 4", "depth: 1")
+    (tmp_path / "space.yaml").write_text(space, encoding="utf-8")
+    data = run(["-m", "ablate.cli", "data", "space.yaml", "--plugin", "my_task.py", "--json"], tmp_path, cache)
+    assert data.returncode == 0, data.stderr
+    shown = json.loads(data.stdout)
+    assert shown["baselines"]["guess"]["val_accuracy"] == 0.1
+    said = shown["samples"][0].split()
+    digits = [word for word in said if word.isdigit() and len(word) == 1][:12]
+    answers = re.findall(r"then (\d)", shown["samples"][0])
+    assert answers == digits[::-1]
+    study = run(["-m", "ablate.cli", "study", "space.yaml", "--plugin", "my_task.py", "--json"], tmp_path, cache)
+    assert study.returncode == 0, study.stderr
+    assert '"trained": 3' in study.stdout.splitlines()[-1]
+
+
+def test_a_package_brings_its_task_by_an_entry_point(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "my_task.py").write_text(block("python", "my_task.py"), encoding="utf-8")
+    about = tmp_path / "reversing-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: reversing\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[ablate.tasks]\nreverse = my_task:ReverseSpec\n")
+    code = "import ablate.cli as c; c.app(['kinds'])"
+    found = run(["-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"], tmp_path, cache)
+    assert "Say a random text backwards" in found.stdout, found.stderr
 
 
 def test_the_space_in_the_readme_is_valid(tmp_path: Path) -> None:

@@ -17,6 +17,9 @@ def show(
     study: StudyArgument,
     store: StoreOption = DEFAULT_STORE,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the table as a picture.")] = None,
+    trials: Annotated[
+        bool, typer.Option("--trials", help="List the trials with their keys, as others take them.")
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Show the table and the answer of a study, finished or not."""
@@ -29,7 +32,23 @@ def show(
             svg.write_text(picture, encoding="utf-8")
         except OSError as error:
             raise AblateError(f"the picture cannot be written ({error.strerror})", where=str(svg)) from None
-    if json_:
+    if trials:
+        show_trials(store, study, json_=json_)
+    elif json_:
         print(to_text(study_json(read(store, study))))
     elif svg is None:
         print_study(read(store, study), make_console())
+
+
+def show_trials(store: str, study: str, *, json_: bool) -> None:
+    """Print the trials of a study instead of its table."""
+    from ablate.report.as_json import to_text
+    from ablate.report.trials import list_trials, trials_json, trials_table
+    from ablate.store import open_store
+
+    with open_store(store, create=False) as opened:
+        found = list_trials(opened, study)
+    if json_:
+        print(to_text(trials_json(found)))
+    else:
+        make_console().print(trials_table(found))

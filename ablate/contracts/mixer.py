@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ablate.model.block import build_mixer
-from ablate.pack import initialise
+from ablate.pack import State, initialise, step
 from ablate.pack.initial import stream
 from ablate.spec.mixer import MixerContext, MixerSpec
 
@@ -104,6 +104,21 @@ def hides_the_future(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
         yield "changing the last token moved no output before it"
 
 
+def goes_on_token_by_token(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
+    """Causal: read token by token, with what it keeps or from all inputs again, it gives what it gives at once."""
+    if not context.causal:
+        return
+    mixer = _mixer(spec, context, [0])
+    x = _noise("input", 1, 2, context.context, context.width)
+    state: State = ()
+    for place in range(context.context):
+        y, state = step(mixer, x[:, :, place : place + 1], place, state)
+        gap = _gap(y, mixer(x[:, :, : place + 1])[:, :, -1:])
+        if gap > _TOLERANCE:
+            yield f"token {place} read by itself is {gap:.2g} off what the whole sequence gives"
+            return
+
+
 def has_gradients(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
     """Every trainable parameter, and the input, gets a finite gradient."""
     mixer = _mixer(spec, context, [0])
@@ -192,6 +207,7 @@ RULES: dict[str, Rule] = {
     for rule in (
         keeps_shape,
         hides_the_future,
+        goes_on_token_by_token,
         has_gradients,
         counts_parameters,
         comes_back_from_json,

@@ -37,7 +37,7 @@ class Budget:
         space: Says what is equal.
         resolver: Of the space.
         spec_of: The variant of a point as the space writes it; None if it makes no model.
-        measure: The cost of a variant, and the tokens of one of its batches.
+        measure: The cost of a variant, the arithmetic of a usual forward pass, and the tokens of one of its batches.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Budget:
         space: SpaceSpec,
         resolver: Resolver,
         spec_of: Callable[[Point], VariantSpec | None],
-        measure: Callable[[VariantSpec, Point], tuple[Cost, int]],
+        measure: Callable[[VariantSpec, Point], tuple[Cost, float, int]],
     ) -> None:
         self._match = space.match
         self._resolver = resolver
@@ -118,8 +118,8 @@ class Budget:
             return None
 
     def _step(self, spec: VariantSpec, point: Point, seconds: float | None) -> Step:
-        cost, tokens = self._measure(spec, point)
-        flops = BACKWARD * cost.flops * spec.training.batch_size
+        _, forward, tokens = self._measure(spec, point)
+        flops = BACKWARD * forward * spec.training.batch_size
         return Step(float(tokens), flops, flops if seconds is None else seconds)
 
     def _seconds(self, point: Point) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ablate.engine.plan import Plan, Trial, Variant
@@ -45,8 +45,12 @@ class Ledger:
         """The store, as a path or URL."""
         return self._store.where
 
-    def begin(self, plan: Plan) -> int:
+    def begin(self, plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> int:
         """Write the study and its plan, and clear what a dead driver left.
+
+        Args:
+            plan: What the design asks for at first.
+            trivial: What is reached without learning, by name.
 
         Returns:
             How many of its trials are settled that this study has not planned before: other studies trained them.
@@ -56,7 +60,7 @@ class Ledger:
         before = (*known.planned, *known.scout_trials) if known is not None else ()
         self._planned_before = frozenset(planned.key for planned in before)
         self._store.begin_study(
-            _draft(plan),
+            _draft(plan, trivial),
             [_variant(variant) for variant in (*plan.variants, *plan.scouts)],
             [_planned(trial) for trial in plan.trials],
         )
@@ -128,7 +132,7 @@ class Ledger:
         self._store.forget_unfinished([trial.key for trial in trials], self._driver)
 
 
-def _draft(plan: Plan) -> StudyDraft:
+def _draft(plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> StudyDraft:
     space = plan.space
     return StudyDraft(
         name=space.name,
@@ -138,6 +142,7 @@ def _draft(plan: Plan) -> StudyDraft:
         text=space.text,
         objective=space.objective.model_dump(mode="json"),
         baseline=plan.variants[0].name,
+        trivial={name: dict(metrics) for name, metrics in trivial.items()},
     )
 
 

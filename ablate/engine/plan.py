@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from ablate.designs.tuned import TunedDesign
 from ablate.engine.budget import Budget
 from ablate.engine.match import BACKWARD, UnmatchedError
 from ablate.errors import PluginError, SpaceError
-from ablate.model.build import model_cost
+from ablate.model.build import mean_flops, model_cost
 from ablate.spec.cost import Cost
 from ablate.spec.resolver import Resolver
 from ablate.spec.space import SpaceSpec
@@ -32,7 +33,7 @@ class Variant:
         settings: The settings of that point.
         spec: The full spec.
         hash: Its content hash.
-        cost: Forward pass over one sequence.
+        cost: Forward pass over one sequence of the longest.
         flops: Arithmetic of one whole trial.
         fingerprint: Content hash of its prepared data.
     """
@@ -84,8 +85,8 @@ class Planner:
     """By canonical JSON of the task."""
     specs: dict[tuple[str, str], VariantSpec | InvalidPoint] = field(default_factory=dict)
     """By name of the point (and what was tuned): every point that was looked at, whether it is asked for or not."""
-    costs: dict[tuple[str, str], Cost] = field(default_factory=dict)
-    """By canonical JSON of the model and of the task."""
+    costs: dict[tuple[str, str], tuple[Cost, float]] = field(default_factory=dict)
+    """By canonical JSON of the model and of the task: of the longest input, and the arithmetic of a usual one."""
     resolver: Resolver = field(init=False)
     budget: Budget = field(init=False)
     """What every variant has as much of as the baseline."""
@@ -146,23 +147,23 @@ class Planner:
         spec = self._spec(point)
         return spec if isinstance(spec, VariantSpec) else None
 
-    def _measured(self, spec: VariantSpec, point: Point) -> tuple[Cost, int]:
-        """The cost of a variant, and the tokens of one of its batches."""
+    def _measured(self, spec: VariantSpec, point: Point) -> tuple[Cost, float, int]:
+        """The cost of a variant, the arithmetic of a usual forward pass, and the tokens of one of its batches."""
         task = self.prepare(spec)
         read = self.resolver.text(spec.model), self.resolver.text(spec.task)
         if read not in self.costs:
             self.costs[read] = _cost(spec, task, point)
-        return self.costs[read], task.tokens_per_batch(spec.training.batch_size)
+        return *self.costs[read], task.tokens_per_batch(spec.training.batch_size)
 
     def _variant(self, point: Point, spec: VariantSpec, digest: str) -> Variant:
-        cost, _ = self._measured(spec, point)
+        cost, forward, _ = self._measured(spec, point)
         return Variant(
             name=point.name,
             settings={**point.settings, **{path: str(value) for path, value in point.values.items()}},
             spec=spec,
             hash=digest,
             cost=cost,
-            flops=BACKWARD * cost.flops * spec.training.batch_size * spec.training.steps,
+            flops=BACKWARD * forward * spec.training.batch_size * spec.training.steps,
             fingerprint=self.prepare(spec).fingerprint,
         )
 
@@ -198,11 +199,32 @@ class Planner:
             self.tasks[key] = spec.task.open(self.cache, spec.task.prepare(self.cache, self.say))
         return self.tasks[key]
 
+    def trivial(self, variant: Variant) -> dict[str, dict[str, float]]:
+        """What is reached on a variant's data without learning: name to metrics, numbers that are not finite left out.
 
-def _cost(spec: VariantSpec, task: Task, point: Point) -> Cost:
+        Raises:
+            DataError: Its data cannot be prepared.
+            PluginError: Its task cannot say.
+        """
+        task = self.prepare(variant.spec)
+        try:
+            found = task.baselines()
+        except Exception as error:  # a user's task may raise anything
+            raise PluginError(
+                f"working out its trivial baselines raised {type(error).__name__}: {error}",
+                where=f"task {variant.spec.task.kind_name()}",
+                remedy="If the task is your own, mend its `baselines`; `--debug` shows where it was raised.",
+            ) from error
+        return {
+            name: {metric: float(value) for metric, value in metrics.items() if math.isfinite(value)}
+            for name, metrics in found.items()
+        }
+
+
+def _cost(spec: VariantSpec, task: Task, point: Point) -> tuple[Cost, float]:
+    shape = {"vocabulary": task.shape.vocabulary, "context": task.shape.context, "classes": task.shape.classes}
     try:
-        shape = task.shape
-        return model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes)
+        return model_cost(spec.model, **shape), mean_flops(spec.model, task.input_lengths(), **shape)
     except Exception as error:  # a user's mixer may raise anything
         raise PluginError(
             f"working out its cost raised {type(error).__name__}: {error}",

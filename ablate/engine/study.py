@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -93,9 +93,10 @@ def run_study(
         pass  # who cannot have the lease hears it now, not after the data is prepared, which can outlast a lease
     plan = make_plan(planner)
     engine.admit(plan)
+    trivial = planner.trivial(plan.variants[0])
     with store.lease(study) as lease, stop_on_signal() as stop:
         driver = _Driver(planner, Ledger(store, lease, environment), engine, observer, lease, packing)
-        driver.begin(plan)
+        driver.begin(plan, trivial)
         driver.run(stop)
     counts = driver.counts
     return StudyResult(
@@ -142,9 +143,9 @@ class _Driver:
         """Whether there is anything left to train."""
         return bool(self.waiting or self.attempts or self.elsewhere)
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> None:
         """Write the study and its plan, and see what is done already."""
-        elsewhere = self.ledger.begin(plan)
+        elsewhere = self.ledger.begin(plan, trivial)
         self.trials = {trial.key: trial for trial in plan.trials}
         settled = self.ledger.settled(plan.trials, pruned=self.design.prunes)
         self.observer.planned(plan, settled.keys(), elsewhere, self.engine.size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from ablate.decoding.sampling import Sampling, choose
 from ablate.engine.weights import load_weights
 from ablate.errors import AblateError, DataError, SpaceError
 from ablate.model.build import build_model
+from ablate.model.decoder import Decoder, States
 from ablate.spec.task import Codec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
@@ -83,8 +85,8 @@ def load_trained(folder: Path, trial: str, cache: Path, say: Callable[[str], Non
 def generate(trained: Trained, prompt: str, tokens: int, sampling: Sampling, seed: int) -> Iterator[str]:
     """Text that goes on from a prompt, in pieces as they come; the prompt is none of them.
 
-    The model sees as much of the end of the text as its context holds. Writing ends with the document, or after
-    `tokens` tokens.
+    The model sees as much of the end of the text as its context holds; until it is full, each token is read once (see
+    `Reading`). Writing ends with the document, or after `tokens` tokens.
 
     Raises:
         SpaceError: The model is no decoder, or learnt no text.
@@ -94,8 +96,9 @@ def generate(trained: Trained, prompt: str, tokens: int, sampling: Sampling, see
     ids = codec.encode(prompt).tolist() or [codec.end_of_document]
     known = [token for token in ids if token < codec.end_of_document]
     told = codec.decode(known)
+    reading = Reading(trained)
     for _ in range(tokens):
-        token = choose(next_logits(trained, ids), sampling, generator)
+        token = choose(reading.next_logits(ids), sampling, generator)
         if token == codec.end_of_document:
             break
         ids.append(token)
@@ -107,6 +110,30 @@ def generate(trained: Trained, prompt: str, tokens: int, sampling: Sampling, see
             told = text
     if len(rest := codec.decode(known)) > len(told):
         yield rest[len(told) :]
+
+
+class Reading:
+    """A decoder that reads a text as it grows and keeps what its mixers can keep of it.
+
+    Beyond the context the window moves with every token, and with it all positions: it is then read anew each time.
+    """
+
+    def __init__(self, trained: Trained) -> None:
+        self._trained = trained
+        self._states: States = ()
+        self._read = 0
+        self._logits = torch.empty(0)
+
+    @torch.no_grad()
+    def next_logits(self, ids: Sequence[int]) -> torch.Tensor:
+        """Logits [V] of the token after `ids`, which begin with those of the last call."""
+        if len(ids) > self._trained.task.shape.context:
+            return next_logits(self._trained, ids)
+        model = cast(Decoder, self._trained.model)
+        for place in range(self._read, len(ids)):
+            self._logits, self._states = model.step(torch.tensor([[[ids[place]]]]), place, self._states)
+        self._read = len(ids)
+        return self._logits[0, 0, -1]
 
 
 @torch.no_grad()

@@ -122,6 +122,49 @@ def normalised_from_logs(
     return normalised(log_q.exp(), k, v, is_causal=is_causal, log_decay=log_decay)
 
 
+def recur(
+    q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, log_decay: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """One more token of `causal`: y = q·S with S = e^g ∘ S + kᵀ·v.
+
+    Args:
+        q: [..., 1, d].
+        k: [..., 1, d].
+        v: [..., 1, e].
+        state: S after the tokens before, [..., d, e]; None if there are none.
+        log_decay: g, [..., 1, 1] or [..., 1, d]; None for no decay.
+
+    Returns:
+        [..., 1, e], and S.
+    """
+    added = k.mT @ v
+    if state is not None:
+        added = added + (state if log_decay is None else state * log_decay.exp().mT)
+    return q @ added, added
+
+
+def recur_normalised(
+    q: Tensor, k: Tensor, v: Tensor, state: tuple[Tensor, ...], *, logarithmic: bool
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """One more token of causal `normalised`, or of `normalised_from_logs` if q and k are logarithms.
+
+    Returns:
+        [..., 1, e], and what is to be kept: S with the sum of keys, and the largest logarithm so far.
+    """
+    decay: Tensor | None = None
+    kept: tuple[Tensor, ...] = ()
+    if logarithmic:
+        top = k.amax(-1, keepdim=True)
+        if state:
+            top = torch.maximum(top, state[1])
+            decay = state[1] - top
+        q, k, kept = (q - q.amax(-1, keepdim=True)).exp(), (k - top).exp(), (top,)
+    v = torch.cat([v, v.new_ones(1).expand(*v.shape[:-1], 1)], -1)
+    y, summed = recur(q, k, v, state[0] if state else None, decay)
+    total = y[..., -1:]
+    return y[..., :-1] / total.masked_fill(total == 0, 1.0), (summed, *kept)
+
+
 def _no_longer(chunk: int, length: int) -> int:
     """The chunk, or the smallest power of two that holds all tokens."""
     return min(chunk, 1 << (length - 1).bit_length())

@@ -30,6 +30,7 @@ from ablate.pack import (
     Linear,
     Projection,
     RMSNorm,
+    State,
     dropout,
     normal,
     zeros,
@@ -306,6 +307,11 @@ def _position_cost(context: MixerContext, length: int, d_kv: int, pairs: int) ->
     return Cost(additions=context.heads * pairs if context.positions == "alibi" else 0)
 
 
+def _apart(state: State) -> tuple[State, State]:
+    """What is kept of keys and of values; nothing of either at first."""
+    return (state[:1], state[1:])
+
+
 def _query_start(shaping: ShapingSpec) -> str:
     return "zero" if shaping.kind == "shaped" else "normal"
 
@@ -354,6 +360,7 @@ class Attention(nn.Module):
         """
         seen = padding if memory is None else memory_padding
         q, k, v = self._heads(x, x if memory is None else memory)
+        k, v = self._for_each_query(k), self._for_each_query(v)
         if self.spec.dropout > 0 and self.training:
             # Dropout falls on the shaped matrix, so it has to be made.
             y = dropout(self._matrix(q, k, seen), self.spec.dropout, self.training) @ v
@@ -363,21 +370,52 @@ class Attention(nn.Module):
         mixed: Tensor = self.output(y)
         return mixed
 
+    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+        """See `Stepping.step`: keys and values are kept; with `kv_first`, the state Σ kᵀ·v of each head."""
+        q, k, v = self._heads(x, x, place)
+        scale = {"none": 1.0, "head_width": q.shape[-1] ** -0.5, "length": (place + 1) ** -0.5}[self.spec.scale]
+        if self.spec.matmul_order == "kv_first":
+            values = v = self._for_each_query(v)
+            y, kept = linear_attention.recur(q * scale, self._for_each_query(k), v, state[0] if state else None)
+            state = (kept,)
+        else:
+            state = tuple(torch.cat([*before, now], -2) for before, now in zip(_apart(state), (k, v), strict=True))
+            keys, values = (self._for_each_query(kept) for kept in state)
+            y, v = self._read(q, keys, values, scale), values[..., -1:, :]
+        if self.spec.shaping.kind != "none":
+            y = self.gains["alpha"](v) + self.gains["beta"](y)
+        if self.spec.shaping.kind == "shaped":
+            y = y - self.gains["gamma"](values.mean(-2, keepdim=True))
+        return self.output(y.transpose(2, 3).flatten(3)), state
+
+    def _read(self, q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        """The last row of A·V: q [K, B, H, 1, d_h], keys and values [K, B, H, T, d_h]."""
+        if not self.spec.softmax:
+            return (q * scale @ keys.mT) @ values
+        length = keys.shape[-2]
+        bias = alibi_bias(self.heads, length, q.device, q.dtype, length - 1) if self.positions == "alibi" else None
+        y = F.scaled_dot_product_attention(
+            q.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1), attn_mask=bias, scale=scale
+        )
+        return y.view(q.shape)
+
     def matrix(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """The attention matrix after shaping, [K, B, H, T, T], from x [K, B, T, D]."""
         q, k, _ = self._heads(x, x)
-        return self._matrix(q, k, padding)
+        return self._matrix(q, self._for_each_query(k), padding)
 
-    def _heads(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [K, B, H, T, d_h] of x, keys and values [K, B, H, S, d_h] of source."""
+    def _heads(self, x: Tensor, source: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [K, B, H, T, d_h] of x, keys and values [K, B, kv_heads, S, d_h] of source, from place `first` on."""
         q = self.query_norm(self._split(self.query(x), self.heads))
         k = self.key_norm(self._split(self.key(source), self.kv_heads))
         v = self._split(self.value(source), self.kv_heads)
         if self.positions == "rotary":
-            q, k = rotate(q), rotate(k)
-        if self.kv_heads != self.heads:
-            k, v = (kv.repeat_interleave(self.heads // self.kv_heads, 2) for kv in (k, v))
+            q, k = rotate(q, first), rotate(k, first)
         return q, k, v
+
+    def _for_each_query(self, kv: Tensor) -> Tensor:
+        """Keys or values with each head as often as queries share it, [K, B, H, S, d_h]."""
+        return kv if self.kv_heads == self.heads else kv.repeat_interleave(self.heads // self.kv_heads, 2)
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
         return x.view(*x.shape[:-1], heads, -1).transpose(2, 3)  # [K, B, heads, T, d_h]

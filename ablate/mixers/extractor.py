@@ -21,12 +21,13 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
+import torch
 from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
 from ablate.errors import AblateError
 from ablate.kernels import convolution
-from ablate.pack import Linear, Packed, normal
+from ablate.pack import Linear, Packed, State, normal
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.mixer import MixerContext, MixerSpec
@@ -37,6 +38,9 @@ _CONVOLUTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "we": convolution.depthwise,
     "me": convolution.shared,
 }
+
+_SUMS = {"she": "kbji,kjio->kbo", "he": "kbjd,kjd->kbd", "we": "kbjd,kjd->kbd", "me": "kbjd,kj->kbd"}
+"""The sum over the tokens j of a window, of the oldest with the weights of the longest lag, and so on."""
 
 
 class ExtractorSpec(MixerSpec):
@@ -143,6 +147,7 @@ class Extractor(Packed):
 
         self.lags = spec.lags(context)
         self.convolve = _CONVOLUTIONS[spec.type]
+        self.sums = _SUMS[spec.type]
         self.declare("weight", (self.lags, *spec.lag_shape(context.width)), start, decay=True)
         self.input = square() if spec.type == "he" else nn.Identity()
         self.adjustment = square() if spec.adjusts else None
@@ -150,16 +155,28 @@ class Extractor(Packed):
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
-        if x.shape[2] > self.lags:
+        self._check(x.shape[2])
+        if padding is not None:
+            x = x * padding[..., None]
+        return self._adjusted(x, self.convolve(self.input(x), self.weight))
+
+    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+        """See `Stepping.step`: the inputs of the convolution are kept."""
+        self._check(place + 1)
+        window = torch.cat([*state, self.input(x)], 2)
+        extracted = torch.einsum(self.sums, window, self.weight[:, : place + 1].flip(1))
+        return self._adjusted(x, extracted.unsqueeze(2)), (window,)
+
+    def _check(self, length: int) -> None:
+        if length > self.lags:
             raise AblateError(
                 "this input is longer than the context of an extractor, which has weights for no later lag",
                 expected=f"at most {self.lags} tokens",
-                got=f"{x.shape[2]}",
+                got=f"{length}",
                 remedy="Build the model with a longer context, or cut the input.",
             )
-        if padding is not None:
-            x = x * padding[..., None]
-        extracted = self.convolve(self.input(x), self.weight)
+
+    def _adjusted(self, x: Tensor, extracted: Tensor) -> Tensor:
         if self.adjustment is not None:
             extracted = self.adjustment(x) * extracted
         y: Tensor = self.output(extracted)

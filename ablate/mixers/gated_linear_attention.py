@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.kernels import linear_attention
-from ablate.pack import LayerNorm, Linear, normal
+from ablate.pack import LayerNorm, Linear, State, normal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.mixer import MixerContext, MixerSpec
 
@@ -120,13 +120,25 @@ class GatedLinearAttention(nn.Module):
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
-        fade = F.logsigmoid(self.fade_up(self.fade_down(x))) / self.spec.temperature
-        q, k, v, log_decay = (
-            y.unflatten(-1, (self.heads, -1)).transpose(2, 3) for y in (self.query(x), self.key(x), self.value(x), fade)
-        )
+        q, k, v, log_decay = self._heads(x)
         if padding is not None:
             unreal = ~padding[:, :, None, :, None]
             k, log_decay = k.masked_fill(unreal, 0.0), log_decay.masked_fill(unreal, 0.0)
-        o = self.norm(linear_attention.causal(q, k, v, log_decay))
-        mixed: Tensor = self.output(F.silu(self.gate(x)) * o.transpose(2, 3).flatten(3))
+        return self._joined(x, linear_attention.causal(q, k, v, log_decay))
+
+    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+        """See `Stepping.step`: the state is kept."""
+        q, k, v, log_decay = self._heads(x)
+        o, kept = linear_attention.recur(q, k, v, state[0] if state else None, log_decay)
+        return self._joined(x, o), (kept,)
+
+    def _heads(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys, values and log α, [K, B, H, T, ...]."""
+        fade = F.logsigmoid(self.fade_up(self.fade_down(x))) / self.spec.temperature
+        made = (self.query(x), self.key(x), self.value(x), fade)
+        return tuple(y.unflatten(-1, (self.heads, -1)).transpose(2, 3) for y in made)
+
+    def _joined(self, x: Tensor, o: Tensor) -> Tensor:
+        """Norm, gate and output map: [K, B, H, T, d_v] to [K, B, T, D]."""
+        mixed: Tensor = self.output(F.silu(self.gate(x)) * self.norm(o).transpose(2, 3).flatten(3))
         return mixed

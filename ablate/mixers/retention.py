@@ -30,7 +30,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.kernels import linear_attention
-from ablate.pack import Linear, normal
+from ablate.pack import Linear, State, normal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.mixer import MixerContext, MixerSpec
 
@@ -127,10 +127,26 @@ class Retention(nn.Module):
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        return self._joined(x, self._retain(*self._heads(x, 0), padding))
+
+    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+        """See `Stepping.step`: the state is kept, and the sum of keys."""
+        q, k, v = self._heads(x, place)
+        decay = self.log_decay[:, None, None]  # [H, 1, 1]
+        v = torch.cat([v, v.new_ones(1).expand(*v.shape[:-1], 1)], -1)
+        summed, kept = linear_attention.recur(q, k, v, state[0] if state else None, decay.to(q.dtype))
+        weight = (torch.arange(place + 1, device=x.device) * decay).exp().sum(-1, keepdim=True).to(q.dtype)
+        return self._joined(x, summed[..., :-1] / torch.maximum(summed[..., -1:].abs(), weight.sqrt())), (kept,)
+
+    def _heads(self, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values [K, B, H, T, ...] of tokens from place `first` on."""
         q, k, v = (
             project(x).unflatten(-1, (self.heads, -1)).transpose(2, 3) for project in (self.query, self.key, self.value)
         )
-        y = self._retain(self._rotate(q) / math.sqrt(q.shape[-1]), self._rotate(k), v, padding)
+        return self._rotate(q, first) / math.sqrt(q.shape[-1]), self._rotate(k, first), v
+
+    def _joined(self, x: Tensor, y: Tensor) -> Tensor:
+        """Norm, gate and output map: [K, B, H, T, e] to [K, B, T, D]."""
         if self.spec.norm:
             y = F.layer_norm(y, y.shape[-1:], eps=_EPSILON)
         y = y.transpose(2, 3).flatten(3)  # [K, B, T, value_ratio·D]
@@ -153,9 +169,9 @@ class Retention(nn.Module):
         weight = weight.masked_fill(weight == 0, 1.0)  # nothing seen yet: the sums are 0 too
         return summed[..., :-1] / torch.maximum(summed[..., -1:].abs(), weight.sqrt())
 
-    def _rotate(self, x: Tensor) -> Tensor:
-        """Token n turned by n·θ in each pair of channels, [K, B, H, T, d_h]."""
-        place = torch.arange(x.shape[-2], dtype=self.theta.dtype, device=x.device)
+    def _rotate(self, x: Tensor, first: int) -> Tensor:
+        """Token n, counted from `first`, turned by n·θ in each pair of channels, [K, B, H, T, d_h]."""
+        place = torch.arange(first, first + x.shape[-2], dtype=self.theta.dtype, device=x.device)
         angle = place[:, None] * self.theta  # [T, d_h // 2]
         sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
         turning = 2 * len(self.theta)

@@ -9,24 +9,26 @@ Shapes: K pack, B batch, T tokens, D width.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
 
 from torch import Tensor, nn
 
 from ablate.model.mlp import MLP, mlp_cost
 from ablate.model.norm import build_norm, norm_cost
-from ablate.pack import Gain, Unpacked, dropout
+from ablate.pack import Gain, State, Unpacked, dropout, step
 from ablate.spec.block import BlockSpec, GainSpec
 from ablate.spec.cost import Cost
 from ablate.spec.mixer import MixerContext, MixerSpec
 
 
-def build_block(spec: BlockSpec, context: MixerContext) -> nn.Module:
+def build_block(spec: BlockSpec, context: MixerContext) -> Block:
     """The module of a block; `forward(x, padding=None)` maps [K, B, T, D] to the same."""
     return ParallelBlock(spec, context) if spec.arrangement == "parallel" else SequentialBlock(spec, context)
 
 
-class _Block(nn.Module):
+class Block(nn.Module, ABC):
     """What both arrangements have: the mixer, the MLP, four gains and dropout."""
 
     def __init__(self, spec: BlockSpec, context: MixerContext) -> None:
@@ -40,11 +42,30 @@ class _Block(nn.Module):
         self.mlp_branch = _gain(spec.gains.mlp_branch, context)
         self.mlp_skip = _gain(spec.gains.mlp_skip, context)
 
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        return self.around(x, lambda y: self.mixer(y, padding))
+
+    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+        """One token, [K, B, 1, D], and what the mixer keeps; see `Stepping.step`."""
+        kept = [state]
+
+        def mix(y: Tensor) -> Tensor:
+            mixed, kept[0] = step(self.mixer, y, place, state)
+            return mixed
+
+        return self.around(x, mix), kept[0]
+
+    @abstractmethod
+    def around(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
+        """The block round a mixer, [K, B, T, D] to the same."""
+
     def drop(self, x: Tensor) -> Tensor:
+        """Dropout of a branch, in training."""
         return dropout(x, self.spec.dropout, self.training)
 
 
-class SequentialBlock(_Block):
+class SequentialBlock(Block):
     """The MLP reads what the mixer gave."""
 
     def __init__(self, spec: BlockSpec, context: MixerContext) -> None:
@@ -52,10 +73,10 @@ class SequentialBlock(_Block):
         if self.mlp is not None:
             self.norm_mlp = build_norm(spec.norm.kind, context.pack, context.width, spec.norm.eps)
 
-    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+    def around(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
+        """See `Block.around`."""
         skips, pre = self.spec.skips, self.spec.norm.place == "pre"
-        y: Tensor = self.mixer_branch(self.drop(self.mixer(self.norm_mixer(x) if pre else x, padding)))
+        y: Tensor = self.mixer_branch(self.drop(mix(self.norm_mixer(x) if pre else x)))
         if skips.mixer > 0:
             y = y + self.mixer_skip(x)
         if not pre:
@@ -70,14 +91,14 @@ class SequentialBlock(_Block):
         return z if pre else self.norm_mlp(z)
 
 
-class ParallelBlock(_Block):
+class ParallelBlock(Block):
     """Mixer and MLP read the same normalised input."""
 
-    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+    def around(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
+        """See `Block.around`."""
         assert self.mlp is not None
         shared = self.norm_mixer(x)
-        y: Tensor = self.mixer_branch(self.drop(self.mixer(shared, padding)))
+        y: Tensor = self.mixer_branch(self.drop(mix(shared)))
         y = y + self.mlp_branch(self.drop(self.mlp(shared)))
         return y + self.mixer_skip(x) if self.spec.skips.mixer > 0 else y
 

@@ -45,3 +45,9 @@ def build_model(spec: ModelSpec, *, vocabulary: int, context: int, classes: int 
 def model_cost(spec: ModelSpec, *, vocabulary: int, context: int, classes: int = 0, length: int | None = None) -> Cost:
     """Cost of the forward pass over one example (of the longest input unless `length` is given)."""
     return FAMILIES[spec.family][1](spec, vocabulary, context, classes, length or context)
+
+
+def mean_flops(spec: ModelSpec, lengths: Sequence[int], *, vocabulary: int, context: int, classes: int = 0) -> float:
+    """Arithmetic of the forward pass over one example, on average over examples of these lengths."""
+    price = FAMILIES[spec.family][1]
+    return sum(price(spec, vocabulary, context, classes, length).flops for length in lengths) / len(lengths)

@@ -10,14 +10,16 @@ Shapes: K pack, B batch, S source tokens, T target tokens, D width, V vocabulary
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from torch import Tensor, nn
 
 from ablate.model.block import block_cost, build_mixer
+from ablate.model.decoder import States
 from ablate.model.mlp import MLP
 from ablate.model.norm import build_norm, norm_cost
 from ablate.model.stack import FINAL_EPS, TokenHead, stack_cost, token_head_cost
-from ablate.pack import dropout
+from ablate.pack import State, dropout, step
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
 from ablate.spec.mixer import MixerContext, MixerSpec
@@ -54,6 +56,17 @@ class EncoderDecoder(TokenHead):
             y = block(y, memory, target_padding, source_padding)
         return self.logits(self.decoder_norm(y))
 
+    def decode_step(
+        self, memory: Tensor, target: Tensor, place: int, states: States, source_padding: Tensor | None = None
+    ) -> tuple[Tensor, States]:
+        """What `decode` gives for one target token more, [K, B, 1] to [K, B, 1, V]; see `Decoder.step`."""
+        y = self.embed(target, place)
+        kept = []
+        for block, state in zip(self.decoder_blocks, states or ((),) * len(self.decoder_blocks), strict=True):
+            y, state = cast(DecoderBlock, block).step(y, place, state, memory, source_padding)
+            kept.append(state)
+        return self.logits(self.decoder_norm(y)), tuple(kept)
+
 
 class DecoderBlock(nn.Module):
     """Causal mixer, cross-attention, MLP; each with dropout, a skip and a norm before (pre) or after the sum (post)."""
@@ -72,6 +85,21 @@ class DecoderBlock(nn.Module):
     def forward(self, x: Tensor, memory: Tensor, padding: Tensor | None, memory_padding: Tensor | None) -> Tensor:
         """Target [K, B, T, D] and the encoder's output [K, B, S, D] to [K, B, T, D]."""
         x = self._add(x, self.norm_mixer, lambda y: self.mixer(y, padding))
+        return self._rest(x, memory, padding, memory_padding)
+
+    def step(
+        self, x: Tensor, place: int, state: State, memory: Tensor, memory_padding: Tensor | None
+    ) -> tuple[Tensor, State]:
+        """One target token, [K, B, 1, D], and what the mixer keeps; see `Stepping.step`."""
+        kept = [state]
+
+        def mix(y: Tensor) -> Tensor:
+            mixed, kept[0] = step(self.mixer, y, place, state)
+            return mixed
+
+        return self._rest(self._add(x, self.norm_mixer, mix), memory, None, memory_padding), kept[0]
+
+    def _rest(self, x: Tensor, memory: Tensor, padding: Tensor | None, memory_padding: Tensor | None) -> Tensor:
         x = self._add(x, self.norm_cross, lambda y: self.cross(y, padding, memory, memory_padding))
         return self._add(x, self.norm_mlp, self.mlp)
 

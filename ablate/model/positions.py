@@ -17,9 +17,9 @@ class LearnedPositions(Packed):
         super().__init__(pack)
         self.declare("weight", (context, width), normal(std), decay=True)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[K, B, T, D] to the same."""
-        return x + self.weight[:, None, : x.shape[2]]
+    def forward(self, x: Tensor, first: int = 0) -> Tensor:
+        """[K, B, T, D], the tokens from place `first` on, to the same."""
+        return x + self.weight[:, None, first : first + x.shape[2]]
 
 
 class SinusoidalPositions(nn.Module):
@@ -37,6 +37,6 @@ class SinusoidalPositions(nn.Module):
         table[:, 1::2] = angle.cos()[:, : width // 2]
         self.register_buffer("table", table, persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[K, B, T, D] to the same."""
-        return x + self.table[: x.shape[2]]
+    def forward(self, x: Tensor, first: int = 0) -> Tensor:
+        """[K, B, T, D], the tokens from place `first` on, to the same."""
+        return x + self.table[first : first + x.shape[2]]

@@ -44,12 +44,12 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(build_block(block, mixer_context) for block in spec.blocks)
         self.norm = build_norm(spec.final_norm, pack, spec.width, FINAL_EPS)
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        """Token ids [K, B, T] to [K, B, T, D], positions added."""
+    def embed(self, tokens: Tensor, first: int = 0) -> Tensor:
+        """Token ids [K, B, T], from place `first` on, to [K, B, T, D], positions added."""
         x: Tensor = self.embedding(tokens)
         if self.spec.embedding_scale == "sqrt_width":
             x = x * math.sqrt(self.spec.width)
-        return x if self.positions is None else self.positions(x)
+        return x if self.positions is None else self.positions(x, first)
 
     def mix(self, x: Tensor, padding: Tensor | None) -> Tensor:
         """[K, B, T, D] through dropout, blocks and norm."""

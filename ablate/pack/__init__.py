@@ -15,6 +15,7 @@ from ablate.pack.projection import (
     ProjectionSpec,
     ReparametrisedSpec,
 )
+from ablate.pack.stepping import State, Stepping, step
 from ablate.pack.unpacked import Unpacked
 
 __all__ = [
@@ -30,6 +31,8 @@ __all__ = [
     "ProjectionSpec",
     "RMSNorm",
     "ReparametrisedSpec",
+    "State",
+    "Stepping",
     "Unpacked",
     "constant",
     "dropout",
@@ -38,5 +41,6 @@ __all__ = [
     "member_streams",
     "normal",
     "orthogonal",
+    "step",
     "zeros",
 ]

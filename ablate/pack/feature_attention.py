@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.kernels import linear_attention
-from ablate.pack import Linear, Packed, normal
+from ablate.pack import Linear, Packed, State, normal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.mixer import MixerContext
 
@@ -46,16 +46,27 @@ class FeatureAttention(nn.Module):
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        q, k, v = self._projected(x)
+        attend = linear_attention.normalised_from_logs if self.features.logarithmic else linear_attention.normalised
+        real = None if padding is None else padding.unsqueeze(2)  # [K, B, 1, T]
+        y = attend(q, k, v, is_causal=self.causal, real=real)
+        mixed: Tensor = self.output(y.transpose(2, 3).flatten(3))
+        return mixed
+
+    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+        """See `Stepping.step`: the state is kept, and the sum of features."""
+        q, k, v = self._projected(x)
+        y, state = linear_attention.recur_normalised(q, k, v, state, logarithmic=self.features.logarithmic)
+        return self.output(y.transpose(2, 3).flatten(3)), state
+
+    def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Features of queries and of keys [K, B, H, T, m] (or their logarithms), and values [K, B, H, T, d_h]."""
         q, k, v = (
             project(x).unflatten(-1, (self.heads, -1)).transpose(2, 3) for project in (self.query, self.key, self.value)
         )
-        attend = linear_attention.normalised_from_logs if self.features.logarithmic else linear_attention.normalised
         # Together, so that what φ makes from its own parameters is made once.
         features_q, features_k = self.features(torch.cat([q, k], 1)).chunk(2, 1)
-        real = None if padding is None else padding.unsqueeze(2)  # [K, B, 1, T]
-        y = attend(features_q, features_k, v, is_causal=self.causal, real=real)
-        mixed: Tensor = self.output(y.transpose(2, 3).flatten(3))
-        return mixed
+        return features_q, features_k, v
 
 
 def state_size(context: MixerContext, size: int) -> int:

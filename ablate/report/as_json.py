@@ -23,6 +23,10 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         "question": report.record.question,
         "objective": {"metric": report.metric, "direction": report.direction, "margin": report.margin},
         "baseline": report.record.baseline,
+        "trivial_baselines": {
+            "best": report.trivial.name if report.trivial else None,
+            "metrics": report.record.trivial,
+        },
         "progress": {"planned": report.planned} | {state.value: count for state, count in report.progress.items()},
         "variants": [_variant(row, report) for row in report.variants],
         "claims": claims_json(report.claims),

@@ -13,6 +13,7 @@ from ablate.report.findings import Findings
 from ablate.report.numbers import MISSING, fixed, percent, times
 from ablate.report.study import StudyReport, VariantRow
 from ablate.report.table import (
+    TRIVIAL,
     axis_title,
     groups,
     legend,
@@ -25,19 +26,21 @@ from ablate.store.records import Environment, TrialState
 
 
 def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
-    """The report of a study; each picture stands in the section that it belongs to, the others after the table."""
+    """The report of a study: what answers its question first, what is looked up last; each picture in its section."""
     report = findings.report
     shown = {picture.name: picture for picture in pictures}
     designed = [section for of in sections.OF_DESIGNS if (section := of(findings, shown)) is not None]
-    placed = {block for section in designed for block in section.blocks}
+    placed = {block for section in designed for block in section.blocks} | {shown.get("forest")}
     parts = [
         Section("Answer", (Paragraph(" ".join(report.answer)),)),
         Section("Ablation table", (ablation_table(report), Paragraph(legend(report, "±")))),
         *_fairness(report),
     ]
-    if figures := tuple(picture for picture in pictures if picture not in placed):
-        parts.append(Section("Figures", figures))
+    if "forest" in shown:
+        parts.append(Section("Differences from the baseline", (shown["forest"],)))
     parts += designed
+    if curves := tuple(picture for picture in pictures if picture not in placed):
+        parts.append(Section("Learning curves", curves))
     if report.claims:
         parts.append(Section("Claims", (claims_table(report),)))
     parts.append(Section("Environment", (Items(tuple(_environments(findings))),)))
@@ -49,9 +52,13 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
 def ablation_table(report: StudyReport) -> Grid:
     """The table of a study, a row for each variant: baseline, then switch by switch, then the rest."""
     decimals = shared_decimals(report)
-    tuned, metric, axis = tuned_titles(report), report.metric, axis_title(report)
-    titles = ("variant", "parameters", "change", *tuned, "seeds", metric, "difference", "verdict", axis, "speed")
-    rows = tuple(tuple(_cells(row, report, decimals) for row in group) for group in groups(report))
+    metrics = (report.metric, *([report.test_metric] if report.test_metric else []))
+    tuned, axis = tuned_titles(report), axis_title(report)
+    titles = ("variant", "parameters", "change", *tuned, "seeds", *metrics, "difference", "verdict", axis, "speed")
+    rows = tuple(tuple(_cells(row, report, metrics, decimals) for row in group) for group in groups(report))
+    if report.trivial:
+        without = {"variant": report.trivial.name, report.metric: fixed(report.trivial.value, decimals)}
+        rows += ((tuple({"verdict": TRIVIAL, **without}.get(title, MISSING) for title in titles),),)
     return Grid(titles, rows, frozenset({0, titles.index("verdict")}))
 
 
@@ -59,11 +66,12 @@ def _no_mean(row: VariantRow) -> str:
     return "diverged" if row.diverged else "pruned" if row.pruned else MISSING
 
 
-def _cells(row: VariantRow, report: StudyReport, decimals: int) -> tuple[str, ...]:
-    objective, difference = _no_mean(row), MISSING
+def _cells(row: VariantRow, report: StudyReport, metrics: Sequence[str], decimals: int) -> tuple[str, ...]:
+    means, difference = [_no_mean(row)] * len(metrics), MISSING
     # As in the table of a terminal, the seeds that survived stand for no mean when others diverged.
-    if not row.diverged and (found := row.metrics.get(report.metric)):
-        objective = fixed(found.mean, decimals) + _half_width(found.low, found.high, decimals)
+    for place, metric in enumerate(metrics):
+        if not row.diverged and (found := row.metrics.get(metric)):
+            means[place] = fixed(found.mean, decimals) + _half_width(found.low, found.high, decimals)
     if not row.diverged and (paired := row.difference):
         difference = fixed(paired.difference, decimals, sign=True) + _half_width(paired.low, paired.high, decimals)
     return (
@@ -72,7 +80,7 @@ def _cells(row: VariantRow, report: StudyReport, decimals: int) -> tuple[str, ..
         percent(row.parameter_change),
         *tuned_cells(report, row),
         f"{len(row.finished)}/{len(row.planned)}",
-        objective,
+        *means,
         difference,
         row.verdict.sentence if row.verdict else MISSING if row.pruned else "baseline",
         steps_to_baseline(row),

@@ -55,7 +55,7 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
                 f"Optuna's storage holds another study {name!r}", where=url, remedy="Name another file with --optuna."
             )
         made = [
-            _trial(study, variants[planned.variant], records[planned.key], curves[planned.key], distributions)
+            _trial(study, variants[planned.variant], records[planned.key], curves.get(planned.key, ()), distributions)
             for planned in study.planned
             if planned.key in records
             and records[planned.key].state is not TrialState.RUNNING

@@ -43,7 +43,7 @@ class StudyImportances:
 def read_importances(store: StudyReader, name: str) -> StudyImportances | None:
     """The importances of a study; None if it does not cross at least two things, or fewer than four variants ended.
 
-    Takes about 2 s for 64 variants.
+    Takes about 2 s for 64 variants, 25 s for 1,000.
 
     Raises:
         NotFoundError: The store holds no such study.

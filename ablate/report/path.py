@@ -1,6 +1,7 @@
 """The path of `simplify`: what was tried in each round, what was kept or refused and why, and where it led.
 
-The design is asked and told again what the store holds, as when a study is resumed; so this is what it did.
+The design is asked and told again what the store holds, as when a study is resumed; so this is what it did. Only where
+two points are the same variant the store knows the first of them alone, and the other is missing from its round.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ablate.report.answer import answer_sentences
 from ablate.report.fairness import Matching, Tuning, read_matching, read_tuning
 from ablate.report.runs import Curve, StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.report.trivial import TrivialBaseline, best_trivial, warning
 from ablate.stats import (
     Direction,
     Interval,
@@ -117,6 +118,7 @@ class StudyReport:
         claims: What became of the claims of its space, in their order.
         matching: What all variants have as much of.
         tuning: What was tuned for each variant; None if nothing was.
+        trivial: The best trivial baseline of its task; None if there is none.
     """
 
     record: StudyRecord
@@ -131,6 +133,14 @@ class StudyReport:
     claims: tuple[ClaimVerdict, ...]
     matching: Matching
     tuning: Tuning | None
+    trivial: TrivialBaseline | None
+
+    @property
+    def test_metric(self) -> str | None:
+        """The objective's metric on the test, which no verdict reads; None if nothing was tested."""
+        name = self.metric.replace("val_", "test_", 1)
+        tested = name != self.metric and any(name in row.metrics for row in self.variants)
+        return name if tested else None
 
     @property
     def baseline(self) -> VariantRow:
@@ -184,6 +194,8 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         and not any(progress[state] for state in (TrialState.WAITING, TrialState.RUNNING, TrialState.FAILED)),
         scheduled=question.schedule is not None,
     )
+    trivial = best_trivial(record.trivial, metric, direction)
+    reached = next(row for row in rows if row.name == baseline.name).metrics.get(metric)
     return StudyReport(
         record=record,
         metric=metric,
@@ -191,12 +203,13 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         margin=margin,
         variants=rows,
         progress=progress,
-        answer=answer,
+        answer=answer + warning(trivial, reached.mean if reached else None, direction),
         schedule=question.schedule,
         together=together,
         claims=_claims(record, runs),
         matching=matching,
         tuning=read_tuning(store, record),
+        trivial=trivial,
     )
 
 

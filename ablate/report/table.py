@@ -22,6 +22,8 @@ WIDE = 120
 """Columns from which names, parameter counts and headings are written out."""
 LONG_NAME = 16
 """Characters beyond which a name is broken after its equals sign, unless the table is wide."""
+TRIVIAL = "trivial baseline"
+"""What stands in place of a verdict for a rule that learns nothing."""
 COLOURS = {"needed": "red", "not needed": "green", "undecided": "yellow", "diverged": "magenta"}
 
 
@@ -54,11 +56,14 @@ def study_table(report: StudyReport, console: Console) -> Table:
     """The table of a study, laid out for the width of `console`: baseline, then switch by switch, then the rest."""
     layout = _Layout.of(report, console)
     rows = [[(row, layout.name(row)) for row in group] for group in groups(report)]
-    longest = max(len(line) for group in rows for _, name in group for line in name.plain.splitlines())
+    names = [*(name.plain for group in rows for _, name in group), report.trivial.name if report.trivial else ""]
+    longest = max(len(line) for name in names for line in name.splitlines())
     table = plain_table(gap=1 if console.width < NARROW else 2)
     # Only the verdict shrinks when room is scarce: rich would cut numbers, or names in the middle of a word.
     table.add_column(plain("variant"), overflow="fold", width=min(longest, console.width // 4))
-    titles = ["parameters" if layout.wide else "params", *tuned_titles(report), report.metric, "difference"]
+    tested = [report.test_metric] if report.test_metric else []
+    tuned = tuned_titles(report)
+    titles = ["parameters" if layout.wide else "params", *tuned, report.metric, *tested, "difference"]
     for title in titles:
         table.add_column(plain(title), justify="right", no_wrap=True)
     table.add_column(plain("verdict"), overflow="fold")
@@ -68,6 +73,11 @@ def study_table(report: StudyReport, console: Console) -> Table:
         for row, name in group:
             table.add_row(name, *layout.cells(row, [plain(cell) for cell in tuned_cells(report, row)]))
         table.add_section()
+    if report.trivial:
+        value = fixed(report.trivial.value, layout.decimals)
+        before, after = [MISSING] * (1 + len(tuned)), [MISSING] * (len(tested) + 1)
+        cells = (report.trivial.name, *before, value, *after, TRIVIAL, MISSING, MISSING)
+        table.add_row(*(plain(cell, "dim") for cell in cells))
     return table
 
 
@@ -76,6 +86,7 @@ class _Layout:
     """How the cells of one table are written."""
 
     metric: str
+    test_metric: str | None
     decimals: int
     plus_minus: str
     wide: bool
@@ -84,7 +95,7 @@ class _Layout:
     @classmethod
     def of(cls, report: StudyReport, console: Console) -> Self:
         wide, stacked = console.width >= WIDE, console.width < NARROW
-        return cls(report.metric, shared_decimals(report), _plus_minus(console), wide, stacked)
+        return cls(report.metric, report.test_metric, shared_decimals(report), _plus_minus(console), wide, stacked)
 
     def name(self, row: VariantRow) -> Text:
         switch, equals, setting = row.name.partition("=")
@@ -98,7 +109,7 @@ class _Layout:
         return [
             self._parameters(row),
             *tuned,
-            self._objective(row),
+            *(self._mean(row, name) for name in (self.metric, self.test_metric) if name),
             self._difference(row),
             _verdict(row),
             plain(steps_to_baseline(row)),
@@ -113,12 +124,12 @@ class _Layout:
         changed = plain(change, "dim")
         return Text(" ").join([parameters, changed]) if self.wide else joined([parameters, changed])
 
-    def _objective(self, row: VariantRow) -> Text:
+    def _mean(self, row: VariantRow, metric: str) -> Text:
         if row.diverged:  # the mean of the seeds that survived would flatter the variant
             return plain("diverged", COLOURS["diverged"])
         if row.pruned:
             return plain("pruned", "dim")
-        interval = row.metrics.get(self.metric)
+        interval = row.metrics.get(metric)
         if interval is None:
             return plain(MISSING)
         return self._with_interval(fixed(interval.mean, self.decimals), interval.low, interval.high)
@@ -149,12 +160,13 @@ def _progress(report: StudyReport) -> str:
 def legend(report: StudyReport, plus_minus: str) -> str:
     """How to read the table, in a few sentences."""
     better = "lower" if report.direction == "minimize" else "higher"
+    tested = f"{report.test_metric} was measured once, at the end; no verdict reads it. " if report.test_metric else ""
     looks = f" (over all looks, from {report.schedule.start} to {report.schedule.max} seeds)" if report.schedule else ""
     axis = axis_title(report)
     reached = f"{axis[0].upper()}{axis[1:]}: until the baseline's final validation loss"
     return (
         f"{plus_minus} 95 % interval over seeds. Differences are paired by seed ({better} {report.metric} is better); "
-        f"verdicts use one-sided 95 % bounds{looks} and the margin {report.margin:g}. {reached}; `2 of 3` "
+        f"verdicts use one-sided 95 % bounds{looks} and the margin {report.margin:g}. {tested}{reached}; `2 of 3` "
         "means that only 2 of 3 seeds got there. Speed: tokens/s relative to the baseline."
     )
 

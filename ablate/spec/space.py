@@ -134,6 +134,13 @@ class SpaceSpec(Spec):
         for name, settings in self.variants.items():
             self._check_variant(name, settings)
         self._check_baseline()
+        if self.objective.metric.startswith("test_"):
+            raise refusal(
+                ("objective", "metric"),
+                self.objective.metric,
+                "a test is read once, at the end: what is chosen by looking at it is no longer tested by it",
+                f"Name `val_{self.objective.metric.removeprefix('test_')}`; the test is shown beside it.",
+            )
         if self.objective.metric not in self.task.metric_names:
             known = dict.fromkeys(sorted(self.task.metric_names))
             rule = f"the task {self.task.kind_name()} gives no metric of this name"

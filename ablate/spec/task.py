@@ -100,6 +100,13 @@ class Task(ABC):
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """The validation batches, the same for every trial: the tensors of `train_batch`, and what `measure` needs."""
 
+    def test_batches(self, batch_size: int) -> Iterator[Batch]:
+        """The batches of a test that is read once, after the last step: as `validation_batches`; none without one.
+
+        Its metrics are called `test_...`. No decision reads them: objectives, designs and seeds see validation alone.
+        """
+        return iter(())
+
     def outputs(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
         """What the model gives for a batch with leading axes [K, B]; a task of several inputs says how they go in."""
         outputs: torch.Tensor = model(batch["inputs"], batch.get("padding"))
@@ -121,8 +128,18 @@ class Task(ABC):
     def tokens_per_batch(self, batch_size: int) -> int:
         """Training tokens in a batch, for the token axis of curves."""
 
+    def input_lengths(self) -> tuple[int, ...]:
+        """Tokens in an input of a training batch with its padding, each length as frequent as any other.
+
+        The arithmetic of training is counted over these. The context, unless a task sorts its inputs by length.
+        """
+        return (self.shape.context,)
+
     def final_metrics(self, model: torch.nn.Module, device: torch.device) -> dict[str, list[float]]:
-        """Metrics that are too dear for every evaluation: measured once, after the last step, of every member."""
+        """Metrics that are too dear for every evaluation: measured once, after the last step, of every member.
+
+        Their names begin with `val_`, or with `test_` where they are of the test.
+        """
         return {}
 
     def codec(self) -> Codec | None:

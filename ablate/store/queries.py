@@ -47,9 +47,10 @@ def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
     )
     found = [VariantRecord(**variant) for variant in variant_rows.mappings()]
     trials = [PlannedTrial(*planned) for planned in planned_rows]
-    scouts = {planned.variant for planned in trials if planned.scouts}
+    compared = {planned.variant for planned in trials if not planned.scouts}
+    scouts = {planned.variant for planned in trials if planned.scouts} - compared
     return StudyRecord(
-        **row._mapping,
+        **{**row._mapping, "trivial": row.trivial or {}},  # an older ablate stored none
         variants=tuple(variant for variant in found if variant.name not in scouts),
         planned=tuple(planned for planned in trials if not planned.scouts),
         scout_variants=tuple(variant for variant in found if variant.name in scouts),

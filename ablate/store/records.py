@@ -79,6 +79,7 @@ class StudyDraft:
         text: The space file as the user wrote it (empty if it came from Python).
         objective: Keys `metric`, `direction` (`minimize` or `maximize`), `margin` (in units of the metric).
         baseline: Name of the variant that all others are compared with.
+        trivial: What is reached without learning, on the data of the baseline: name to metrics, all finite numbers.
     """
 
     name: str
@@ -88,6 +89,7 @@ class StudyDraft:
     text: str
     objective: dict[str, Any]
     baseline: str
+    trivial: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class StudyRecord:
     updated_at: datetime
     variants: tuple[VariantRecord, ...]
     planned: tuple[PlannedTrial, ...]
+    trivial: dict[str, dict[str, float]] = field(default_factory=dict)
     scout_variants: tuple[VariantRecord, ...] = ()
     scout_trials: tuple[PlannedTrial, ...] = ()
 

@@ -100,6 +100,7 @@ studies = Table(
     Column("text", FreeText, nullable=False),
     Column("objective", JSON, nullable=False),
     Column("baseline", String, nullable=False),
+    Column("trivial", JSON),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
 )

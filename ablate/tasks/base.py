@@ -9,4 +9,7 @@ from ablate.spec.task import TASKS, DataShape, DataSummary, Say, Task, TaskSpec
 if TYPE_CHECKING:
     from ablate.spec.task import Batch
 
-__all__ = ["TASKS", "Batch", "DataShape", "DataSummary", "Say", "Task", "TaskSpec"]
+__all__ = ["PARTS", "TASKS", "Batch", "DataShape", "DataSummary", "Say", "Task", "TaskSpec"]
+
+PARTS = ("train", "validation")
+"""The parts that all data has; a test may come to them."""

@@ -33,6 +33,11 @@ class Buckets:
         self._buckets = np.array_split(self.order, count)
         self._widths = [tuple(self._lengths[bucket].max(axis=0).tolist()) for bucket in self._buckets]
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens of a row of each bucket with its padding, of a text on average where it has several."""
+        return tuple(round(sum(widths) / len(widths)) for widths in self._widths)
+
     def draw(self, seed: int, step: int, batch_size: int) -> tuple[NDArray[np.int64], tuple[int, ...]]:
         """Rows of one bucket, drawn uniformly with replacement, and the width that each of their texts is padded to.
 

@@ -13,7 +13,7 @@ from ablate.tasks import cache as prepared
 from ablate.tasks import scores
 from ablate.tasks.arrays import spread
 from ablate.tasks.base import DataSummary
-from ablate.tasks.labelled import Labelled, LabelledSpec
+from ablate.tasks.labelled import Labelled, LabelledSpec, Split
 from ablate.tasks.random_stream import Draws
 from ablate.tasks.text import left_out
 
@@ -85,13 +85,20 @@ class Classification(Labelled):
         drawn = Draws(f"{self.fingerprint}/{seed}/{step}/{batch_size}")
         texts = drawn.integers(self.train.labels.size, batch_size)
         offsets = self.random_offsets(texts, drawn.uniforms(batch_size))
-        return self._batch(*self._cut(texts, offsets, training=True))
+        return self._batch(*self._cut(self.train, texts, offsets))
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """The same rows, or windows of them, every time: as `train_batch`."""
-        for first in range(0, len(self._windows), batch_size):
-            texts, offsets = self._windows[first : first + batch_size].T
-            yield self._batch(*self._cut(texts, offsets, training=False))
+        return self._batches(self.validation, self._windows, batch_size)
+
+    def test_batches(self, batch_size: int) -> Iterator[Batch]:
+        """All rows of the test, or windows of them: as `train_batch`."""
+        return self._batches(self.test, self.windows(self.test), batch_size) if self.test else iter(())
+
+    def _batches(self, split: Split, windows: NDArray[np.int64], batch_size: int) -> Iterator[Batch]:
+        for first in range(0, len(windows), batch_size):
+            texts, offsets = windows[first : first + batch_size].T
+            yield self._batch(*self._cut(split, texts, offsets))
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Mean cross entropy of each member in nats: outputs [K, B, C], labels [K, B] -> [K]."""
@@ -117,13 +124,13 @@ class Classification(Labelled):
         counts = np.ones((classes, self.shape.vocabulary))
         counted = spread(self.train.labels.size, _COUNTED_ROWS)
         for text in counted:
-            ids, real, label = self._cut(np.array([text]), np.array([0]), training=True)
+            ids, real, label = self._cut(self.train, np.array([text]), np.array([0]))
             np.add.at(counts[label[0]], ids[real], 1)
         logs = np.log(counts / counts.sum(1, keepdims=True))
         prior = np.bincount(self.train.labels, minlength=classes) + 1.0
         joint = np.tile(np.log(prior / prior.sum()), (truth.size, 1))
         for row, (text, offset) in enumerate(zip(texts, offsets, strict=True)):
-            ids, real, _ = self._cut(np.array([text]), np.array([offset]), training=False)
+            ids, real, _ = self._cut(self.validation, np.array([text]), np.array([offset]))
             joint[row] += logs[:, ids[real]].sum(1)
         joint -= np.logaddexp.reduce(joint, axis=1, keepdims=True)
         return {
@@ -135,15 +142,16 @@ class Classification(Labelled):
         """Rows, tokens, labels, and the first, middle and last training rows."""
         counts = np.bincount(self.train.labels, minlength=len(self.labels))
         shown = spread(self.train.labels.size, 3)
-        ids, real, labels = self._cut(shown, np.zeros_like(shown), training=True)
+        ids, real, labels = self._cut(self.train, shown, np.zeros_like(shown))
         lengths = self.train.lengths[spread(self.train.lengths.size, 1_000_000)]
         longer = float((lengths > self.spec.context).mean())
         notes = left_out(prepared.about(self._folder))
         if longer:
             notes.append(f"{longer:.0%} of the texts are longer than the context: {self.spec.long_texts}")
+        rows, tokens = self.sizes()
         return DataSummary(
-            rows={"train": self.train.labels.size, "validation": self.validation.labels.size},
-            tokens={"train": self.train.tokens.size, "validation": self.validation.tokens.size},
+            rows=rows,
+            tokens=tokens,
             lengths=tuple(lengths.tolist()),
             labels=dict(zip(self.labels, counts.tolist(), strict=True)),
             samples=tuple(f"{self.labels[labels[i]]}: {self.text(ids[i], real[i])}" for i in range(shown.size)),
@@ -151,9 +159,8 @@ class Classification(Labelled):
         )
 
     def _cut(
-        self, texts: NDArray[np.int64], offsets: NDArray[np.int64], *, training: bool
+        self, split: Split, texts: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
-        split = self.train if training else self.validation
         ids, real = split.cut(texts, offsets, self.shape.context, self.tokenizer.end_of_document)
         return ids, real, np.asarray(split.labels[texts])
 

@@ -73,10 +73,17 @@ class LanguageModel(Text):
 
         `target_bytes` counts the UTF-8 bytes that the targets stand for.
         """
+        return self._batches("validation", batch_size)
+
+    def test_batches(self, batch_size: int) -> Iterator[Batch]:
+        """Windows of the test; as `validation_batches`."""
+        return self._batches("test", batch_size)
+
+    def _batches(self, part: str, batch_size: int) -> Iterator[Batch]:
         import torch
 
-        for first in range(0, self.validation_starts().size, batch_size):
-            batch = _shifted(self.validation_windows(first, batch_size))
+        for first in range(0, self.starts(part).size, batch_size):
+            batch = _shifted(self.windows(part, slice(first, first + batch_size)))
             target_bytes = self.token_bytes[batch["targets"].numpy()].sum(axis=1)
             yield {**batch, "target_bytes": torch.from_numpy(target_bytes)}
 
@@ -108,7 +115,7 @@ class LanguageModel(Text):
 
     def baselines(self) -> dict[str, dict[str, float]]:
         """Unigram and bigram frequencies of the training text, the bigram's drawn towards the unigram's."""
-        windows = self.validation_windows(0, self.spec.validation_windows)
+        windows = self.windows("validation")
         before, targets = windows[:, :-1].ravel(), windows[:, 1:].ravel()
         unigram = self.unigram()
         size = unigram.size

@@ -10,24 +10,27 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from ablate.errors import DataError
-from ablate.spec.base import Spelling, content_hash, refusal
+from ablate.spec.base import content_hash, refusal
 from ablate.tasks import cache as prepared
+from ablate.tasks import scores
 from ablate.tasks.arrays import mapped
-from ablate.tasks.base import DataShape, DataSummary, Say, Task, TaskSpec
+from ablate.tasks.base import PARTS, DataShape, DataSummary, Say, Task
 from ablate.tasks.buckets import Buckets, padded
-from ablate.tasks.sources import BadRows, check_address, parse
-from ablate.tasks.sources.listops import CLOSE, DIGIT, LENGTHS, OPERATORS, WORDS, ListOps, Tree, expression, trees
+from ablate.tasks.expressions import parsed
+from ablate.tasks.sourced import Column, SourcedSpec
+from ablate.tasks.sources import TEST, BadRows, parse
+from ablate.tasks.sources.listops import LENGTHS, OPERATORS, WORDS, ListOps, Tree, expression, trees
 
 if TYPE_CHECKING:
     import torch
@@ -37,16 +40,12 @@ if TYPE_CHECKING:
 CODE_VERSION = 1
 """Part of the key of prepared data: raised whenever making, reading or dividing comes to mean something else."""
 
-PARTS = ("train", "validation")
 CLASSES = 10
 PADDING = 0
-_IDS = {word: index for index, word in enumerate(WORDS)}
 _ROOTS = (*OPERATORS, "a digit")
 
-Column = Annotated[str, Spelling(r"\S", "a column has a name, or a number counted from 1 in a file without header")]
 
-
-class ListOpsSpec(TaskSpec):
+class ListOpsSpec(SourcedSpec):
     """Evaluate a nested list operation of MIN, MAX, MED (median) and SM (sum modulo 10) over digits."""
 
     model_families: ClassVar[frozenset[str]] = frozenset({"encoder"})
@@ -65,17 +64,15 @@ class ListOpsSpec(TaskSpec):
     """Expressions to train on; fewer if a file holds fewer."""
     validation_rows: int = Field(default=2_000, ge=1)
     """Expressions to validate on; at most half of those in a file that has no such part of its own."""
+    test_rows: int = Field(default=0, ge=0)
+    """Expressions for a test that is measured once, at the end of a trial, taken as those to validate on are; 0: no
+    test. Long Range Arena has 2,000."""
     expression: Column = "Source"
     """The column of a table that holds the expression."""
     label: Column = "Target"
     """The column of a table that holds its value."""
     bad_rows: Literal["refuse", "skip"] = "refuse"
     """Whether a row that holds no expression, or another value than its own, is refused, or left out and counted."""
-
-    @field_validator("data")
-    @classmethod
-    def _names_a_source(cls, data: str) -> str:
-        return check_address(data)
 
     @model_validator(mode="after")
     def _has_lengths(self) -> Self:
@@ -89,10 +86,6 @@ class ListOpsSpec(TaskSpec):
         """See `TaskSpec.length`."""
         return self.longest - 1
 
-    def missing(self) -> str | None:
-        """See `TaskSpec.missing`."""
-        return parse(self.data).missing()
-
     def prepare(self, cache: Path, say: Say) -> str:
         """Make or read the expressions, unless `cache` holds the result.
 
@@ -103,6 +96,7 @@ class ListOpsSpec(TaskSpec):
         found = None if made else self._read(say)
         identity = self.data if found is None else {"rows": found.digest}
         sizes = {name: getattr(self, name) for name in ("shortest", "longest", "train_rows", "validation_rows")}
+        sizes |= {"test_rows": self.test_rows} if self.test_rows else {}
         key = content_hash({"task": "listops", "data": identity, "code": CODE_VERSION, **sizes})
         fingerprint = prepared.prepare(cache, key, lambda folder: self._build(found, folder, say), say)
         self.open(cache, fingerprint)
@@ -116,29 +110,32 @@ class ListOpsSpec(TaskSpec):
         """
         return ListOpsTask(self, prepared.locate(cache, fingerprint), fingerprint)
 
+    @property
+    def _held_out(self) -> dict[str, int]:
+        """Part to the rows that it is to have."""
+        return {"validation": self.validation_rows, **({TEST: self.test_rows} if self.test_rows else {})}
+
     def _build(self, found: _Found | None, folder: Path, say: Say) -> dict[str, Any]:
         if found is None:
-            say(f"Making {self.train_rows + self.validation_rows:,} expressions")
+            say(f"Making {self.train_rows + sum(self._held_out.values()):,} expressions")
             stream = trees(self.shortest, self.longest)
-            # The part to validate on comes first: it stays the same when there is more to train on.
-            parts: dict[str, Iterator[Tree]] = {
-                "validation": islice(stream, self.validation_rows),
-                "train": islice(stream, self.train_rows),
-            }
+            # What is held out comes first: it stays the same when there is more to train on.
+            sizes = self._held_out | {"train": self.train_rows}
+            parts: dict[str, Iterator[Tree]] = {part: islice(stream, size) for part, size in sizes.items()}
             notes = []
         else:
-            parts, notes = {part: iter(found.parts[part]) for part in PARTS}, found.notes
-        counts = {part: _save(folder, part, parts[part]) for part in ("validation", "train")}
+            parts, notes = {part: iter(trees) for part, trees in found.parts.items()}, found.notes
+        counts = {part: _save(folder, part, trees) for part, trees in parts.items()}
         return {"data": self.data, "rows": counts, "notes": notes}
 
     def _read(self, say: Say) -> _Found:
         """The expressions of a file, each once, divided as the file is, else by the hashes of the expressions."""
         bad_rows = BadRows(self.bad_rows == "refuse")
         digest = hashlib.sha256()
-        given: dict[str, dict[bytes, Tree]] = {"": {}, "train": {}, "validation": {}}
+        given: dict[str, dict[bytes, Tree]] = {"": {}, "train": {}, "validation": {}, TEST: {}}
         unfit = copies = 0
-        for row in parse(self.data).rows((self.expression, self.label), bad_rows, say):
-            tree = _parsed(row.values, row.where, bad_rows)
+        for row in parse(self.data, with_test=self.test_rows > 0).rows((self.expression, self.label), bad_rows, say):
+            tree = parsed(row.values, row.where, bad_rows)
             if tree is None:
                 continue
             if not self.shortest < tree.tokens.size < self.longest:
@@ -150,16 +147,17 @@ class ListOpsSpec(TaskSpec):
                 continue
             given[row.split][key] = tree
             digest.update(key + row.split.encode())
-        train, held_out = {**given["train"], **given[""]}, given["validation"]
-        if not held_out:
-            keys = sorted(train)[: min(self.validation_rows, len(train) // 2)]
-            held_out = {key: train.pop(key) for key in keys}
-        parts = {
-            "train": list(train.values())[: self.train_rows],
-            "validation": list(held_out.values())[: self.validation_rows],
-        }
-        for part in PARTS:
-            if not parts[part]:
+        train = {**given["train"], **given[""]}
+        parts: dict[str, list[Tree]] = {}
+        ranked = sorted(train)
+        for part, rows in self._held_out.items():
+            if not given[part]:
+                keys, ranked = ranked[: min(rows, len(train) // 2)], ranked[min(rows, len(train) // 2) :]
+                given[part] = {key: train.pop(key) for key in keys}
+            parts[part] = list(given[part].values())[:rows]
+        parts["train"] = list(train.values())[: self.train_rows]
+        for part, kept in parts.items():
+            if not kept:
                 raise DataError(
                     f"there are too few expressions: none for {part}",
                     where=self.data,
@@ -190,7 +188,7 @@ class ListOpsTask(Task):
         self.fingerprint = fingerprint
         self.shape = DataShape(vocabulary=1 + len(WORDS), context=spec.length, classes=CLASSES)
         self._about = prepared.about(folder)
-        self._rows = {part: _Rows(folder, part) for part in PARTS}
+        self._rows = {part: _Rows(folder, part) for part in (*PARTS, *([TEST] if spec.test_rows else []))}
         self._buckets = {part: Buckets(fingerprint, rows.lengths) for part, rows in self._rows.items()}
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
@@ -199,18 +197,25 @@ class ListOpsTask(Task):
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """Every expression to validate on, from short to long; as `train_batch`."""
-        for rows, widths in self._buckets["validation"].batches(batch_size):
-            yield self._rows["validation"].batch(rows, widths)
+        return self._batches("validation", batch_size)
+
+    def test_batches(self, batch_size: int) -> Iterator[Batch]:
+        """Every expression of the test; as `validation_batches`."""
+        return self._batches(TEST, batch_size) if TEST in self._rows else iter(())
+
+    def _batches(self, part: str, batch_size: int) -> Iterator[Batch]:
+        for rows, widths in self._buckets[part].batches(batch_size):
+            yield self._rows[part].batch(rows, widths)
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Mean cross entropy of each member in nats: outputs [K, B, C] and labels [K, B] to [K]."""
-        return _nats(outputs, batch["labels"]).mean(1)
+        return scores.cross_entropy(outputs, batch["labels"]).mean(1)
 
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
         """Totals of `nats`, `right` and `rows`, float64 [K]."""
         labels = batch["labels"]
         right = (outputs.argmax(-1) == labels).double().sum(1)
-        nats = _nats(outputs, labels).double().sum(1)
+        nats = scores.cross_entropy(outputs, labels).double().sum(1)
         return {"nats": nats, "right": right, "rows": right.new_full(right.shape, labels.shape[1])}
 
     def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
@@ -223,6 +228,10 @@ class ListOpsTask(Task):
     def tokens_per_batch(self, batch_size: int) -> int:
         """B times the mean length."""
         return batch_size * round(float(self._rows["train"].lengths.mean()))
+
+    def input_lengths(self) -> tuple[int, ...]:
+        """See `Task.input_lengths`."""
+        return self._buckets["train"].lengths
 
     def baselines(self) -> dict[str, dict[str, float]]:
         """`majority`: the most frequent value; `root_operator`: the most frequent value given the root's operator.
@@ -291,53 +300,8 @@ def _save(folder: Path, part: str, expressions: Iterator[Tree]) -> int:
     return len(kept)
 
 
-def _parsed(values: Sequence[str], where: str, bad_rows: BadRows) -> Tree | None:
-    """The tree of a row; None if the row is bad and bad rows are left out."""
-    words = values[0].replace("(", " ").replace(")", " ").split()
-    unknown = next((word for word in words if word not in _IDS), None)
-    if unknown is not None:
-        bad_rows.meet(where, f"`{unknown}` is none of the tokens {' '.join(WORDS)}")
-        return None
-    value = evaluated(words)
-    if value is None:
-        bad_rows.meet(where, "the brackets of this expression do not match")
-    elif values[1].strip() != str(value):
-        bad_rows.meet(where, f"the value of this expression is {value}, and its label is {values[1].strip()!r}")
-    else:
-        return Tree(np.array([_IDS[word] for word in words], dtype=np.uint8), value)
-    return None
-
-
-def evaluated(words: Sequence[str]) -> int | None:
-    """The value of an expression; None if it is none."""
-    opened: list[str] = []
-    stack: list[list[int]] = [[]]
-    for word in words:
-        if word in OPERATORS:
-            opened.append(word)
-            stack.append([])
-        elif word != CLOSE:
-            stack[-1].append(_IDS[word] - DIGIT)
-        elif len(stack) == 1 or not stack[-1]:
-            return None
-        else:
-            arguments = sorted(stack.pop())
-            middle = (arguments[(len(arguments) - 1) // 2] + arguments[len(arguments) // 2]) // 2
-            results = (arguments[0], arguments[-1], middle, sum(arguments) % 10)
-            stack[-1].append(results[OPERATORS.index(opened.pop())])
-    return stack[0][0] if len(stack) == 1 and len(stack[0]) == 1 else None
-
-
 def _rule(counts: NDArray[np.float64], roots: NDArray[np.int64], labels: NDArray[np.int64]) -> dict[str, float]:
     """Metrics of the rule that answers by the frequencies `counts` [root, value]."""
     logs = np.log(counts / counts.sum(axis=1, keepdims=True))
     right = counts.argmax(axis=1)[roots] == labels
     return {"val_loss": float(-logs[roots, labels].mean()), "val_accuracy": float(right.mean())}
-
-
-def _nats(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross entropy of every row: [K, B, C] and [K, B] to [K, B]."""
-    from torch.nn import functional
-
-    flat = outputs.flatten(0, 1).float()
-    return functional.cross_entropy(flat, labels.flatten(), reduction="none").view(labels.shape)

@@ -90,7 +90,16 @@ class MaskedLanguageModel(Text):
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """The same windows with the same tokens hidden every time: as `train_batch`."""
-        whole = self._validation()
+        return self._batches("validation", batch_size)
+
+    def test_batches(self, batch_size: int) -> Iterator[Batch]:
+        """Windows of the test; as `validation_batches`."""
+        return self._batches("test", batch_size)
+
+    def _batches(self, part: str, batch_size: int) -> Iterator[Batch]:
+        if not self.starts(part).size:
+            return
+        whole = self._hidden_in(part)
         for first in range(0, len(whole["inputs"]), batch_size):
             yield {name: values[first : first + batch_size] for name, values in whole.items()}
 
@@ -116,7 +125,7 @@ class MaskedLanguageModel(Text):
 
     def baselines(self) -> dict[str, dict[str, float]]:
         """Frequencies of tokens in the training text; the most frequent one is the guess."""
-        targets = self._validation()["targets"].numpy().ravel()
+        targets = self._hidden_in("validation")["targets"].numpy().ravel()
         unigram = self.unigram()
         totals = {
             "nats": -unigram[targets].sum(),
@@ -126,9 +135,8 @@ class MaskedLanguageModel(Text):
         sums: dict[str, list[Any]] = {name: [float(total)] for name, total in totals.items()}
         return {"unigram": {name: value for name, (value,) in self.metrics(sums).items()}}
 
-    def _validation(self) -> Batch:
-        windows = self.validation_windows(0, self.spec.validation_windows)
-        return self._hide(windows, f"{self.fingerprint}/validation/hidden")
+    def _hidden_in(self, part: str) -> Batch:
+        return self._hide(self.windows(part), f"{self.fingerprint}/{part}/hidden")
 
     def _hide(self, windows: NDArray[np.int64], name: str) -> Batch:
         import torch

@@ -17,6 +17,7 @@ from ablate.tasks.arrays import spread
 from ablate.tasks.base import DataSummary
 from ablate.tasks.labelled import Labelled, LabelledSpec, Split
 from ablate.tasks.random_stream import Draws
+from ablate.tasks.sources import TEST
 from ablate.tasks.text import left_out
 
 if TYPE_CHECKING:
@@ -106,17 +107,12 @@ class Matching(Labelled):
     def __init__(self, spec: MatchingSpec, folder: Path, fingerprint: str) -> None:
         super().__init__(spec, folder, fingerprint, classes=len(SAME) if spec.same else None)
         self._drawers = (
-            {split: Drawer(self.windows(split), split.labels, spec.data) for split in (self.train, self.validation)}
+            {part: Drawer(self.windows(split), split.labels, spec.data) for part, split in self.splits.items()}
             if spec.same
             else {}
         )
         self._classes = SAME if spec.same else tuple(self.labels)
-        if spec.same:
-            draws = Draws(f"{fingerprint}/validation/{spec.validation_rows}")
-            self._validation = self._drawers[self.validation].pairs(draws, spec.validation_rows)
-        else:
-            chosen = spread(self.validation.labels.size, spec.validation_rows)
-            self._validation = self._given(self.validation, chosen, np.zeros((2, chosen.size), dtype=np.int64))
+        self._validation = self._measured("validation", spec.validation_rows)
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
         """Pairs drawn uniformly: `inputs` and `other` int64, `padding` and `other_padding` bool (True where real), all
@@ -126,9 +122,25 @@ class Matching(Labelled):
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """The same pairs every time: as `train_batch`."""
-        for first in range(0, self._validation.labels.size, batch_size):
-            some = Pairs(*(values[first : first + batch_size] for values in self._validation))
-            yield self._batch(self.validation, some)
+        return self._batches(self.validation, self._validation, batch_size)
+
+    def test_batches(self, batch_size: int) -> Iterator[Batch]:
+        """All pairs of the test; if pairs are drawn, as many as there are rows."""
+        if self.test is None:
+            return iter(())
+        return self._batches(self.test, self._measured(TEST, self.test.labels.size), batch_size)
+
+    def _batches(self, split: Split, pairs: Pairs, batch_size: int) -> Iterator[Batch]:
+        for first in range(0, pairs.labels.size, batch_size):
+            yield self._batch(split, Pairs(*(values[first : first + batch_size] for values in pairs)))
+
+    def _measured(self, part: str, rows: int) -> Pairs:
+        """The pairs of a part that are measured, the same every time."""
+        if self._drawers:
+            return self._drawers[part].pairs(Draws(f"{self.fingerprint}/{part}/{rows}"), rows)
+        split = self.splits[part]
+        chosen = spread(split.labels.size, rows)
+        return self._given(split, chosen, np.zeros((2, chosen.size), dtype=np.int64))
 
     def outputs(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
         """Both texts go through the model: [K, B, C]."""
@@ -176,9 +188,10 @@ class Matching(Labelled):
         ]
         labels = [self._classes[label] for label in some["labels"]]
         lengths = self.train.lengths[spread(self.train.lengths.size, 1_000_000)]
+        rows, tokens = self.sizes()
         return DataSummary(
-            rows={"train": self.train.labels.size, "validation": self.validation.labels.size},
-            tokens={"train": self.train.tokens.size, "validation": self.validation.tokens.size},
+            rows=rows,
+            tokens=tokens,
             lengths=tuple(lengths.tolist()),
             labels=dict(zip(self.labels, counts.tolist(), strict=True)),
             samples=tuple(f"{label}: {a}\n--- and ---\n{b}" for label, a, b in zip(labels, *texts, strict=True)),
@@ -187,7 +200,7 @@ class Matching(Labelled):
 
     def _train_pairs(self, draws: Draws, count: int) -> Pairs:
         if self._drawers:
-            return self._drawers[self.train].pairs(draws, count)
+            return self._drawers["train"].pairs(draws, count)
         rows = draws.integers(self.train.labels.size, count)
         uniforms = draws.uniforms((2, count))
         offsets = np.stack([self.random_offsets(2 * rows + side, uniforms[side]) for side in (0, 1)])

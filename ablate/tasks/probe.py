@@ -39,6 +39,8 @@ class ProbeSpec(TaskSpec):
 
     validation_rows: int = Field(default=512, ge=1)
     """Sequences to validate on, the same for every trial."""
+    test_rows: int = Field(default=0, ge=0)
+    """Sequences for a test that is measured once, at the end of a trial; 0: no test."""
 
     @property
     @abstractmethod
@@ -71,6 +73,7 @@ class Probe(Task):
         self.spec = spec
         self.shape = DataShape(vocabulary=spec.vocabulary, context=spec.length)
         self._validation = spec.sequences(Draws(f"{fingerprint}/validation"), spec.validation_rows)
+        self._test = spec.sequences(Draws(f"{fingerprint}/test"), spec.test_rows) if spec.test_rows else None
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
         """New sequences: `inputs` and `targets`, int64 [B, T]; what does not count has the target `UNSCORED`."""
@@ -78,9 +81,11 @@ class Probe(Task):
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """The same sequences every time; as `train_batch`."""
-        inputs, targets = self._validation
-        for first in range(0, len(inputs), batch_size):
-            yield _batch(inputs[first : first + batch_size], targets[first : first + batch_size])
+        return _batches(*self._validation, batch_size)
+
+    def test_batches(self, batch_size: int) -> Iterator[Batch]:
+        """The sequences of the test; as `train_batch`."""
+        return _batches(*self._test, batch_size) if self._test else iter(())
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Mean cross entropy of each member over what counts, in nats: [K, B, T, V] and [K, B, T] to [K]."""
@@ -120,6 +125,11 @@ class Probe(Task):
             samples=tuple(_written(*pair) for pair in zip(inputs[:3], targets[:3], strict=True)),
             notes=("training sequences are drawn anew at every step",),
         )
+
+
+def _batches(inputs: NDArray[np.int64], targets: NDArray[np.int64], batch_size: int) -> Iterator[Batch]:
+    for first in range(0, len(inputs), batch_size):
+        yield _batch(inputs[first : first + batch_size], targets[first : first + batch_size])
 
 
 def _batch(inputs: NDArray[np.int64], targets: NDArray[np.int64]) -> Batch:

@@ -1,7 +1,8 @@
-"""Loss, accuracy and macro-F1 of classifiers. Shapes: K pack, B batch, C classes."""
+"""Loss, accuracy and macro-F1 of classifiers; BLEU and chrF of written texts. Shapes: K pack, B batch, C classes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,3 +65,14 @@ def majority(train: NDArray[np.int64], validation: NDArray[np.int64], classes: i
     """The scores of the frequencies of the training labels."""
     counts = np.bincount(train, minlength=classes) + 1.0
     return of_log_probabilities(np.tile(np.log(counts / counts.sum()), (validation.size, 1)), validation)
+
+
+def of_texts(written: Sequence[str], wanted: Sequence[str]) -> dict[str, float]:
+    """`bleu` and `chrf` of texts by `sacrebleu`, 0 to 100, as it scores unless told otherwise."""
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    return {
+        "bleu": BLEU().corpus_score(list(written), [list(wanted)]).score,
+        "chrf": CHRF().corpus_score(list(written), [list(wanted)]).score,
+    }

@@ -8,33 +8,34 @@ from __future__ import annotations
 from abc import abstractmethod
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ablate.errors import DataError
-from ablate.spec.base import OneOf, content_hash
+from ablate.spec.base import content_hash
 from ablate.tasks import cache as prepared
 from ablate.tasks.arrays import GrowingArray, mapped, spread, token_dtype
-from ablate.tasks.base import DataShape, DataSummary, Say, Task, TaskSpec
+from ablate.tasks.base import PARTS, DataShape, DataSummary, Say, Task
 from ablate.tasks.corpus import Corpus, read_corpus
 from ablate.tasks.random_stream import Draws
-from ablate.tasks.sources import check_address, parse
-from ablate.tasks.tokenizers import Again, Tokenizer, TokenizerSpec
+from ablate.tasks.sourced import TokenizedSpec
+from ablate.tasks.sources import TEST
+from ablate.tasks.tokenizers import Again, Tokenizer
 
 CODE_VERSION = 1
 """Part of the key of prepared data: raised whenever reading, dividing or tokenizing comes to mean something else."""
 
-TRAIN, VALIDATION, TOKEN_BYTES = "train.npy", "validation.npy", "token_bytes.npy"
+TOKEN_BYTES = "token_bytes.npy"
 
 _COUNTED = 1 << 24
 """Training tokens, spread evenly in runs, that the trivial baselines are counted on: memory stays flat."""
 _RUN = 1 << 16
 
 
-class TextSpec(TaskSpec):
+class TextSpec(TokenizedSpec):
     """A task on text.
 
     The documents are divided into training and validation as a whole, tokenized, and laid end to end, each followed
@@ -44,10 +45,6 @@ class TextSpec(TaskSpec):
 
     data: str
     """Address of the text: `builtin:python_stdlib`, `file:PATH` with a file, a glob or a folder, or `hub:NAME`."""
-    tokenizer: Annotated[TokenizerSpec, OneOf]
-    """How text becomes tokens."""
-    context: int = Field(ge=2, le=1_000_000)
-    """Tokens in one input."""
     text: str = "text"
     """The column of a table that holds the text."""
     bad_rows: Literal["refuse", "skip"] = "refuse"
@@ -56,20 +53,9 @@ class TextSpec(TaskSpec):
     """Share of the documents that is held out for validation."""
     validation_windows: int = Field(default=128, ge=1)
     """Windows that an evaluation reads, spread evenly over the validation text; fewer if more would overlap."""
-
-    @field_validator("data")
-    @classmethod
-    def _names_a_source(cls, data: str) -> str:
-        return check_address(data)
-
-    @property
-    def length(self) -> int:
-        """See `TaskSpec.length`: the context."""
-        return self.context
-
-    def missing(self) -> str | None:
-        """See `TaskSpec.missing`."""
-        return parse(self.data).missing()
+    test_share: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the documents that is held out for a test, which is measured once, at the end of a trial, on as many
+    windows; 0: no test."""
 
     def prepare(self, cache: Path, say: Say) -> str:
         """Read, divide and tokenize the text, unless `cache` holds the result for the very same text.
@@ -78,7 +64,12 @@ class TextSpec(TaskSpec):
             DataError: The text is missing or unfit, or too short for the context.
         """
         corpus = read_corpus(
-            self.data, self.validation_share, say, column=self.text, refuse_bad_rows=self.bad_rows == "refuse"
+            self.data,
+            self.validation_share,
+            say,
+            column=self.text,
+            refuse_bad_rows=self.bad_rows == "refuse",
+            test_share=self.test_share,
         )
         revision = corpus.source.revision()
         key = content_hash(
@@ -88,6 +79,7 @@ class TextSpec(TaskSpec):
                 "validation_share": self.validation_share,
                 "code": CODE_VERSION,
                 **({"revision": revision} if revision else {}),
+                **({"test_share": self.test_share} if self.test_share else {}),
             }
         )
         fingerprint = prepared.prepare(cache, key, lambda folder: self._build(corpus, folder, say), say)
@@ -95,26 +87,26 @@ class TextSpec(TaskSpec):
         return fingerprint
 
     def _build(self, corpus: Corpus, folder: Path, say: Say) -> dict[str, Any]:
-        say(f"Learning the tokenizer ({self.tokenizer.kind_name()}) from {corpus.train_size:,} training documents")
-        tokenizer = self.tokenizer.train(Again(lambda: (document.text for document in corpus.train)))
+        say(f"Learning the tokenizer ({self.tokenizer.kind_name()}) from {corpus.sizes['train']:,} training documents")
+        tokenizer = self.tokenizer.train(Again(lambda: (document.text for document in corpus.part("train"))))
         say("Turning the text into tokens")
         dtype = token_dtype(tokenizer.vocabulary)
         end = np.array([tokenizer.end_of_document])
-        sizes: list[int] = []
-        for name, documents in ((TRAIN, corpus.train), (VALIDATION, corpus.validation)):
-            with GrowingArray(folder / name, dtype) as tokens:
-                for ids in tokenizer.encode_all(document.text for document in documents):
+        parts: dict[str, dict[str, int]] = {}
+        for part, documents in corpus.sizes.items():
+            with GrowingArray(folder / f"{part}.npy", dtype) as tokens:
+                for ids in tokenizer.encode_all(document.text for document in corpus.part(part)):
                     tokens.append(ids)
                     tokens.append(end)
-            sizes.append(tokens.size)
+            parts[part] = {"documents": documents, "tokens": tokens.size}
         np.save(folder / TOKEN_BYTES, tokenizer.token_bytes)
         tokenizer.save(folder)
-        say(f"Prepared {sizes[0]:,} training and {sizes[1]:,} validation tokens")
+        counted = [f"{sizes['tokens']:,} {part}" for part, sizes in parts.items()]
+        say(f"Prepared {', '.join(counted)} tokens")
         return {
             "data": self.data,
             "tokenizer": self.tokenizer.canonical(),
-            "train": {"documents": corpus.train_size, "tokens": sizes[0]},
-            "validation": {"documents": corpus.validation_size, "tokens": sizes[1]},
+            **parts,
             "left_out": {"empty_or_copies": corpus.dropped, "bad_rows": corpus.bad_rows},
         }
 
@@ -130,23 +122,26 @@ class Text(Task):
         more_ids: Ids that the task adds to those of the tokenizer.
 
     Raises:
-        DataError: One of the two texts is shorter than a window.
+        DataError: The text of a part is shorter than a window.
+
+    Attributes:
+        tokens: Part to its text.
     """
 
     def __init__(self, spec: TextSpec, folder: Path, fingerprint: str, window: int, more_ids: int = 0) -> None:
         self.fingerprint = fingerprint
         self.spec = spec
-        self.train_tokens = mapped(folder / TRAIN)
-        self.validation_tokens = mapped(folder / VALIDATION)
+        parts = [*PARTS, *([TEST] if spec.test_share else [])]
+        self.tokens = {part: mapped(folder / f"{part}.npy") for part in parts}
         self.token_bytes: NDArray[np.int64] = np.load(folder / TOKEN_BYTES)
         self.shape = DataShape(vocabulary=self.token_bytes.size + more_ids, context=spec.context)
         self._folder = folder
         self._window = window
-        for part, tokens in (("training", self.train_tokens), ("validation", self.validation_tokens)):
+        for part, tokens in self.tokens.items():
             if tokens.size < window:
                 why = " (the context and the token after it)" if window > spec.context else ""
                 raise DataError(
-                    f"the {part} text is shorter than one window",
+                    f"the {'training' if part == 'train' else part} text is shorter than one window",
                     where=spec.data,
                     expected=f"at least {window:,} tokens{why}",
                     got=f"{tokens.size:,}",
@@ -168,17 +163,19 @@ class Text(Task):
 
     def train_windows(self, name: str, batch_size: int) -> NDArray[np.int64]:
         """Windows at uniform random places that `name` decides, [B, W]."""
-        starts = Draws(name).integers(self.train_tokens.size - self._window + 1, batch_size)
-        return self._cut(self.train_tokens, starts)
+        starts = Draws(name).integers(self.tokens["train"].size - self._window + 1, batch_size)
+        return self._cut("train", starts)
 
-    def validation_windows(self, first: int, count: int) -> NDArray[np.int64]:
-        """Windows `first` and on, at most `count`, of those that an evaluation reads, [B, W]."""
-        return self._cut(self.validation_tokens, self.validation_starts()[first : first + count])
+    def windows(self, part: str, rows: slice = slice(None)) -> NDArray[np.int64]:
+        """All or some of the windows of a part that an evaluation reads, [N, W]."""
+        return self._cut(part, self.starts(part)[rows])
 
-    def validation_starts(self) -> NDArray[np.int64]:
-        """Where the windows of an evaluation begin: even, and with no target in two of them."""
+    def starts(self, part: str) -> NDArray[np.int64]:
+        """Where these windows begin: even, and with no target in two of them; nowhere if there is no such part."""
+        if part not in self.tokens:
+            return np.zeros(0, dtype=np.int64)
         step = self.shape.context
-        span = self.validation_tokens.size - self._window
+        span = self.tokens[part].size - self._window
         windows = min(self.spec.validation_windows, 1 + span // step)
         starts: NDArray[np.int64] = np.arange(windows, dtype=np.int64) * (span // max(1, windows - 1))
         return starts
@@ -192,19 +189,19 @@ class Text(Task):
 
     def counted_runs(self) -> list[NDArray[Any]]:
         """The training text, or runs of it spread evenly, for counting."""
-        size = self.train_tokens.size
-        runs = spread(-(-size // _RUN), _COUNTED // _RUN)
-        return [self.train_tokens[run * _RUN : (run + 1) * _RUN] for run in runs]
+        tokens = self.tokens["train"]
+        runs = spread(-(-tokens.size // _RUN), _COUNTED // _RUN)
+        return [tokens[run * _RUN : (run + 1) * _RUN] for run in runs]
 
     def describe(self) -> DataSummary:
         """Documents, tokens, and the beginnings of three windows."""
-        train, validation = self._document_lengths(self.train_tokens), self._document_lengths(self.validation_tokens)
-        windows = self.validation_windows(0, self.spec.validation_windows)
+        train, validation = (self._document_lengths(self.tokens[part]) for part in PARTS)
+        windows = self.windows("validation")
         samples = windows[spread(len(windows), 3)]
         about = prepared.about(self._folder)
         return DataSummary(
-            rows={"train": about["train"]["documents"], "validation": about["validation"]["documents"]},
-            tokens={"train": self.train_tokens.size, "validation": self.validation_tokens.size},
+            rows={part: about[part]["documents"] for part in self.tokens},
+            tokens={part: tokens.size for part, tokens in self.tokens.items()},
             lengths=tuple(int(length) for length in train if length) or tuple(int(length) for length in validation),
             samples=tuple(self.decode(sample) for sample in samples),
             notes=tuple(left_out(about)),
@@ -222,8 +219,8 @@ class Text(Task):
             ends.append(start + np.flatnonzero(tokens[start : start + _COUNTED] == self.token_bytes.size - 1))
         return np.diff(np.concatenate(ends), prepend=-1) - 1
 
-    def _cut(self, tokens: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.asarray(tokens[starts[:, None] + np.arange(self._window)].astype(np.int64))
+    def _cut(self, part: str, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.asarray(self.tokens[part][starts[:, None] + np.arange(self._window)].astype(np.int64))
 
     @abstractmethod
     def baselines(self) -> dict[str, dict[str, float]]:
@@ -232,7 +229,7 @@ class Text(Task):
 
 def left_out(about: dict[str, Any]) -> list[str]:
     """Lines that say what the preparation left out."""
-    names = {"empty_or_copies": "empty or copies", "in_both": "in training and validation", "bad_rows": "bad rows"}
+    names = {"empty_or_copies": "empty or copies", "in_both": "in more than one part", "bad_rows": "bad rows"}
     counts = about.get("left_out", {})
     told = [f"{counts[key]:,} {name}" for key, name in names.items() if counts.get(key)]
     return [f"left out: {', '.join(told)}"] if told else []

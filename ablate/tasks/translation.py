@@ -8,26 +8,27 @@ Shapes: K pack, B batch, S source tokens, T target tokens, V vocabulary.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from ablate.errors import DataError
-from ablate.spec.base import OneOf, Spelling, content_hash
+from ablate.spec.base import OneOf, content_hash
 from ablate.tasks import cache as prepared
-from ablate.tasks.arrays import GrowingArray, mapped, spread, token_dtype
-from ablate.tasks.base import DataShape, DataSummary, Say, Task, TaskSpec
-from ablate.tasks.buckets import Buckets, padded
-from ablate.tasks.sources import BadRows, Source, check_address, parse
+from ablate.tasks import scores
+from ablate.tasks.arrays import spread
+from ablate.tasks.base import PARTS, DataShape, DataSummary, Say, Task
+from ablate.tasks.buckets import Buckets
+from ablate.tasks.pairs import Pairs, Part, read_pairs, write_pairs
+from ablate.tasks.sourced import Column, TokenizedSpec
+from ablate.tasks.sources import TEST
 from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec
+from ablate.tasks.translating import Translator, translate
 
 if TYPE_CHECKING:
     import torch
@@ -37,18 +38,11 @@ if TYPE_CHECKING:
 CODE_VERSION = 1
 """Part of the key of prepared data: raised whenever reading, dividing or tokenizing comes to mean something else."""
 
-PARTS = ("train", "validation")
-TEXTS = "validation.json"
 UNSCORED = -100
 """The target of a place that is padding."""
-MORE_THAN_SOURCE = 50
-"""Tokens by which a translation may be longer than its source (arXiv:1706.03762, §6.1)."""
-_AT_ONCE = 64
-
-Column = Annotated[str, Spelling(r"\S", "a column has a name, or a number counted from 1 in a file without header")]
 
 
-class TranslationSpec(TaskSpec):
+class TranslationSpec(TokenizedSpec):
     """Translate. BLEU and chrF are those of `sacrebleu` (arXiv:1804.08771), over texts that the model writes."""
 
     model_families: ClassVar[frozenset[str]] = frozenset({"encoder_decoder"})
@@ -75,22 +69,8 @@ class TranslationSpec(TaskSpec):
     """Beams of the search that writes the texts for BLEU and chrF; 1 is greedy."""
     length_penalty: float = Field(default=0.6, ge=0)
     """Of a search with several beams: scores are divided by ((5 + length) / 6) to this power (arXiv:1609.08144)."""
-    bad_rows: Literal["refuse", "skip"] = "refuse"
-    """Whether a bad row stops the preparation, or is left out and counted."""
-
-    @field_validator("data")
-    @classmethod
-    def _names_a_source(cls, data: str) -> str:
-        return check_address(data)
-
-    @property
-    def length(self) -> int:
-        """See `TaskSpec.length`: the context."""
-        return self.context
-
-    def missing(self) -> str | None:
-        """See `TaskSpec.missing`."""
-        return parse(self.data).missing()
+    test_pairs: int = Field(default=0, ge=0)
+    """Pairs for a test that is measured once, at the end of a trial, taken as those to validate on are; 0: no test."""
 
     def prepare(self, cache: Path, say: Say) -> str:
         """Read, divide and tokenize the pairs, unless `cache` holds the result for the very same pairs.
@@ -98,7 +78,9 @@ class TranslationSpec(TaskSpec):
         Raises:
             DataError: The pairs are missing or unfit.
         """
-        pairs = self._read(say)
+        held_out = {"validation": self.validation_pairs, **({TEST: self.test_pairs} if self.test_pairs else {})}
+        columns, refuse = (self.source, self.target), self.bad_rows == "refuse"
+        pairs = read_pairs(self.data, columns, held_out, say, refuse_bad_rows=refuse)
         revision = pairs.source.revision()
         key = content_hash(
             {
@@ -121,133 +103,21 @@ class TranslationSpec(TaskSpec):
         """
         return Translation(self, prepared.locate(cache, fingerprint), fingerprint)
 
-    def _read(self, say: Say) -> _Pairs:
-        source, bad_rows = parse(self.data), BadRows(self.bad_rows == "refuse")
-        columns = (self.source, self.target)
-        parts: dict[tuple[bytes, bytes], str] = {}
-        read = 0
-        for row in source.rows(columns, bad_rows, say):
-            read += 1
-            parts.setdefault((_digest(row.values[0]), _digest(row.values[1])), row.split)
-        if "validation" not in parts.values():
-            # Pairs of one source text are held out together: texts in the order of their hashes, as many as wanted.
-            counts: dict[bytes, int] = {}
-            for text, _ in parts:
-                counts[text] = counts.get(text, 0) + 1
-            room = min(self.validation_pairs, len(parts) // 2)
-            held_out: set[bytes] = set()
-            for text in sorted(counts):
-                if counts[text] <= room:
-                    held_out.add(text)
-                    room -= counts[text]
-                if not room:
-                    break
-            parts = {pair: "validation" if pair[0] in held_out else "train" for pair in parts}
-        held = [{pair[side] for pair, part in parts.items() if part == "validation"} for side in (0, 1)]
-        in_both = [
-            pair for pair, part in parts.items() if part == "train" and (pair[0] in held[0] or pair[1] in held[1])
-        ]
-        parts |= dict.fromkeys(in_both, "")
-        sizes = {part: sum(value == part for value in parts.values()) for part in PARTS}
-        for part, size in sizes.items():
-            if not size:
-                raise DataError(
-                    f"no pairs are left for {part}",
-                    where=self.data,
-                    got=f"{read:,} rows, {read - len(parts):,} copies, {len(in_both):,} with a text to validate on",
-                    remedy="Give more pairs with texts of their own.",
-                )
-        left_out = {"empty_or_copies": read - len(parts), "in_both": len(in_both), "bad_rows": bad_rows.count}
-        say(
-            f"Read {len(parts):,} pairs from {self.data} ({read - len(parts):,} copies and {len(in_both):,} training"
-            " pairs with a text to validate on left out)"
-        )
-        if bad_rows.count:
-            say(f"Left out {bad_rows.count:,} bad rows, the first at {bad_rows.first}")
-        plain = [[first.hex(), second.hex(), part] for (first, second), part in parts.items()]
-        return _Pairs(content_hash(plain), sizes, left_out, source, columns, parts)
-
-    def _build(self, pairs: _Pairs, folder: Path, say: Say) -> dict[str, Any]:
+    def _build(self, pairs: Pairs, folder: Path, say: Say) -> dict[str, Any]:
         say(f"Learning the tokenizer ({self.tokenizer.kind_name()}) from {pairs.sizes['train']:,} training pairs")
         tokenizer = self.tokenizer.train(text for pair in pairs.rows("train") for text in pair)
         say("Turning the text into tokens")
         kept, too_long = {}, 0
-        for part in PARTS:
-            lengths = self._write(pairs, part, tokenizer, folder)
-            fits = (lengths <= self.context).all(axis=1)
-            if not fits.any():
-                raise DataError(
-                    f"no {part} pair fits the context",
-                    where=self.data,
-                    expected=f"texts of at most {self.context} tokens",
-                    got=f"{int(lengths.max(axis=1).min())} and more",
-                    remedy="Raise `context`.",
-                )
-            np.save(folder / f"{part}.fits.npy", np.flatnonzero(fits))
-            kept[part], too_long = int(fits.sum()), too_long + int((~fits).sum())
-        texts = [list(pair) for pair in pairs.rows("validation")]
-        (folder / TEXTS).write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")
+        for part in pairs.sizes:
+            kept[part], more = write_pairs(pairs, part, tokenizer, self.context, folder)
+            too_long += more
+            if part != "train":
+                texts = [list(pair) for pair in pairs.rows(part)]
+                (folder / f"{part}.json").write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")
         tokenizer.save(folder)
         if too_long:
             say(f"Left out {too_long:,} pairs with a text of more than {self.context} tokens")
         return {"data": self.data, "rows": kept, "left_out": {**pairs.left_out, "too_long": too_long}}
-
-    def _write(self, pairs: _Pairs, part: str, tokenizer: Tokenizer, folder: Path) -> NDArray[np.int64]:
-        """Source and target side by side, each with its end; the lengths [N, 2] are given back and written."""
-        end = np.array([tokenizer.end_of_document])
-        sizes: list[int] = []
-        texts = (text for pair in pairs.rows(part) for text in pair)
-        with GrowingArray(folder / f"{part}.tokens.npy", token_dtype(tokenizer.vocabulary)) as tokens:
-            for ids in tokenizer.encode_all(texts):
-                tokens.append(ids)
-                tokens.append(end)
-                sizes.append(ids.size + 1)
-        lengths = np.array(sizes, dtype=np.int64).reshape(-1, 2)
-        np.save(folder / f"{part}.lengths.npy", lengths)
-        return lengths
-
-
-@dataclass(frozen=True, slots=True)
-class _Pairs:
-    """Pairs of a source, each once, divided; read anew whenever they are asked for."""
-
-    fingerprint: str
-    sizes: dict[str, int]
-    left_out: dict[str, int]
-    source: Source = field(repr=False)
-    columns: tuple[str, str] = field(repr=False)
-    parts: dict[tuple[bytes, bytes], str] = field(repr=False)
-
-    def rows(self, part: str) -> Iterator[tuple[str, str]]:
-        """The pairs of a part.
-
-        Raises:
-            DataError: They are not what they were at the first reading.
-        """
-        seen: set[tuple[bytes, bytes]] = set()
-        for row in self.source.rows(self.columns, BadRows(refuse=False), lambda line: None):
-            first, second = row.values
-            key = (_digest(first), _digest(second))
-            if key not in seen and self.parts.get(key) == part:
-                seen.add(key)
-                yield first, second
-        if len(seen) != self.sizes[part]:
-            raise DataError("the data has changed while it was read", remedy="Run the command again.")
-
-
-class Translator(Protocol):
-    """What the task asks of a model that is to write."""
-
-    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Ids [K, B, S] to [K, B, S, D]."""
-
-    def mix(self, x: torch.Tensor, padding: torch.Tensor | None) -> torch.Tensor:
-        """The encoder: [K, B, S, D] to the same."""
-
-    def decode(
-        self, memory: torch.Tensor, target: torch.Tensor, source_padding: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """[K, B, S, D] and ids [K, B, T] to logits [K, B, T, V]."""
 
 
 class Translation(Task):
@@ -257,7 +127,7 @@ class Translation(Task):
         self.fingerprint = fingerprint
         self.spec = spec
         self._folder = folder
-        self._parts = {part: _Part(folder, part) for part in PARTS}
+        self._parts = {part: Part(folder, part) for part in (*PARTS, *([TEST] if spec.test_pairs else []))}
         self._buckets = {part: Buckets(fingerprint, rows.lengths) for part, rows in self._parts.items()}
         self.shape = DataShape(vocabulary=self.tokenizer.vocabulary, context=spec.context)
 
@@ -281,8 +151,15 @@ class Translation(Task):
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """Every pair to validate on, from short to long; as `train_batch`."""
-        for rows, widths in self._buckets["validation"].batches(batch_size):
-            yield self._batch("validation", rows, widths)
+        return self._batches("validation", batch_size)
+
+    def test_batches(self, batch_size: int) -> Iterator[Batch]:
+        """Every pair of the test; as `validation_batches`."""
+        return self._batches(TEST, batch_size) if TEST in self._parts else iter(())
+
+    def _batches(self, part: str, batch_size: int) -> Iterator[Batch]:
+        for rows, widths in self._buckets[part].batches(batch_size):
+            yield self._batch(part, rows, widths)
 
     def outputs(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
         """Logits [K, B, T, V] of every target token from those before it."""
@@ -310,20 +187,24 @@ class Translation(Task):
         }
 
     def final_metrics(self, model: torch.nn.Module, device: torch.device) -> dict[str, list[float]]:
-        """`val_bleu` and `val_chrf`, 0 to 100, over the texts that the model writes for all pairs to validate on."""
-        pairs = self.validation_texts
+        """`val_bleu` and `val_chrf`, 0 to 100, over the texts that the model writes for all pairs to validate on.
+
+        And, with a test, `test_bleu` and `test_chrf` over its pairs.
+        """
         was_training = model.training
         model.eval()
-        written = self.translate(
-            model,
-            [source for source, _ in pairs],
-            beams=self.spec.beams,
-            length_penalty=self.spec.length_penalty,
-            device=device,
-        )
+        found: dict[str, list[float]] = {}
+        for part, prefix in (("validation", "val"), (TEST, "test")):
+            if part not in self._parts:
+                continue
+            sources, targets = zip(*self.texts(part), strict=True)
+            written = self.translate(
+                model, sources, beams=self.spec.beams, length_penalty=self.spec.length_penalty, device=device
+            )
+            members = [scores.of_texts(texts, targets) for texts in written]
+            found |= {f"{prefix}_{name}": [member[name] for member in members] for name in members[0]}
         model.train(was_training)
-        scores = [corpus_scores(texts, [target for _, target in pairs]) for texts in written]
-        return {name: [score[name] for score in scores] for name in scores[0]}
+        return found
 
     def translate(
         self,
@@ -334,40 +215,24 @@ class Translation(Task):
         length_penalty: float = 0.6,
         device: torch.device | None = None,
     ) -> list[list[str]]:
-        """Translations of texts by every member of a pack.
-
-        Args:
-            model: An encoder-decoder in evaluation mode.
-            texts: What to translate.
-            beams: 1 is greedy.
-            length_penalty: Of a search with several beams.
-            device: Where the model is; None: the CPU.
+        """Translations of texts by every member of a pack; see `translating.translate`.
 
         Raises:
             DataError: A text is longer than the context.
         """
-        end = self.tokenizer.end_of_document
-        sources = [np.append(ids, end) for ids in self.tokenizer.encode_all(texts)]
-        for text, ids in zip(texts, sources, strict=True):
-            if ids.size > self.spec.context:
-                raise DataError(
-                    "a text is too long for this model",
-                    where=repr(text[:60]),
-                    expected=f"at most {self.spec.context} tokens, the end included",
-                    got=f"{ids.size}",
-                    remedy="Divide it into sentences.",
-                )
-        order = sorted(range(len(texts)), key=lambda row: sources[row].size)
-        found: list[list[str]] = []
-        for first in range(0, len(order), _AT_ONCE):
-            rows = order[first : first + _AT_ONCE]
-            some = [sources[row] for row in rows]
-            members = self._search(cast(Translator, model), some, beams, length_penalty, device)
-            found = found or [[""] * len(texts) for _ in members]
-            for member, written in enumerate(members):
-                for row, tokens in zip(rows, written, strict=True):
-                    found[member][row] = self.tokenizer.decode(tokens)
-        return found
+        return translate(
+            cast(Translator, model),
+            self.tokenizer,
+            texts,
+            context=self.spec.context,
+            beams=beams,
+            length_penalty=length_penalty,
+            device=device,
+        )
+
+    def input_lengths(self) -> tuple[int, ...]:
+        """See `Task.input_lengths`: the mean of source and target."""
+        return self._buckets["train"].lengths
 
     def tokens_per_batch(self, batch_size: int) -> int:
         """B times the mean length of source and target together."""
@@ -382,15 +247,16 @@ class Translation(Task):
             "val_loss": float(-(validation * logs).sum() / validation.sum()),
             "val_token_accuracy": float(validation[train.argmax()] / validation.sum()),
         }
-        sources, targets = zip(*self.validation_texts, strict=True)
-        return {"unigram": unigram, "source": corpus_scores(sources, targets)}
+        sources, targets = zip(*self.texts("validation"), strict=True)
+        copied = {f"val_{name}": score for name, score in scores.of_texts(sources, targets).items()}
+        return {"unigram": unigram, "source": copied}
 
     def describe(self) -> DataSummary:
         """Pairs, tokens, lengths of sources and targets together, and three pairs."""
-        pairs = self.validation_texts
+        pairs = self.texts("validation")
         names = {
             "empty_or_copies": "copies",
-            "in_both": "training pairs with a text to validate on",
+            "in_both": "pairs with a text of another part",
             "too_long": "too long",
             "bad_rows": "bad rows",
         }
@@ -404,11 +270,10 @@ class Translation(Task):
             notes=(f"left out: {', '.join(told)}",) if told else (),
         )
 
-    @cached_property
-    def validation_texts(self) -> list[tuple[str, str]]:
-        """The pairs to validate on, as text."""
-        texts = json.loads((self._folder / TEXTS).read_text(encoding="utf-8"))
-        return [(texts[row][0], texts[row][1]) for row in self._parts["validation"].fits.tolist()]
+    def texts(self, part: str) -> list[tuple[str, str]]:
+        """The pairs of a part that is not for training, as text."""
+        texts = json.loads((self._folder / f"{part}.json").read_text(encoding="utf-8"))
+        return [(texts[row][0], texts[row][1]) for row in self._parts[part].fits.tolist()]
 
     def _batch(self, part: str, rows: NDArray[np.int64], widths: tuple[int, ...]) -> Batch:
         import torch
@@ -425,74 +290,6 @@ class Translation(Task):
         }
         return {name: torch.from_numpy(values) for name, values in arrays.items()}
 
-    def _search(
-        self,
-        model: Translator,
-        sources: list[NDArray[np.int64]],
-        beams: int,
-        length_penalty: float,
-        device: torch.device | None,
-    ) -> list[list[list[int]]]:
-        import torch
-
-        from ablate.decoding.search import beam, greedy
-
-        device = device or torch.device("cpu")
-        end, lengths = self.tokenizer.end_of_document, np.array([ids.size for ids in sources])
-        ids, real = padded(np.concatenate(sources), np.cumsum(lengths) - lengths, lengths, int(lengths.max()), end)
-        pack = next(cast("torch.nn.Module", model).parameters()).shape[0]
-        with torch.no_grad():
-            padding = torch.from_numpy(real).to(device).expand(pack, -1, -1)
-            memory = model.mix(model.embed(torch.from_numpy(ids).to(device).expand(pack, -1, -1)), padding)
-
-            def step(member: int, rows: torch.Tensor, prefixes: torch.Tensor) -> torch.Tensor:
-                logits = model.decode(memory[:, rows], prefixes.expand(pack, -1, -1), padding[:, rows])
-                return logits[member, :, -1]
-
-            limits = np.minimum(lengths + MORE_THAN_SOURCE, self.spec.context).tolist()
-            found = []
-            for member in range(pack):
-                one = lambda rows, prefixes, member=member: step(member, rows, prefixes)  # noqa: E731
-                if beams == 1:
-                    found.append(greedy(one, len(sources), end, end, limits, device))
-                else:
-                    found.append(beam(one, len(sources), end, end, limits, device, beams, length_penalty))
-        return found
-
-
-class _Part:
-    """The pairs of one part that fit the context."""
-
-    def __init__(self, folder: Path, part: str) -> None:
-        self.tokens = mapped(folder / f"{part}.tokens.npy")
-        self.fits: NDArray[np.int64] = np.load(folder / f"{part}.fits.npy")
-        lengths: NDArray[np.int64] = np.load(folder / f"{part}.lengths.npy")
-        starts = (np.cumsum(lengths) - lengths.ravel()).reshape(lengths.shape)
-        self.lengths, self._starts = lengths[self.fits], starts[self.fits]
-
-    def cut(
-        self, rows: NDArray[np.int64], widths: tuple[int, ...], filler: int
-    ) -> tuple[tuple[NDArray[np.int64], NDArray[np.bool_]], ...]:
-        """Source and target of pairs, padded, and where they are real."""
-        sides = ((self._starts[rows, side], self.lengths[rows, side], widths[side]) for side in (0, 1))
-        return tuple(padded(self.tokens, *side, filler) for side in sides)
-
-    def target_counts(self, vocabulary: int) -> NDArray[np.float64]:
-        """How often every id is a target."""
-        ids, real = padded(self.tokens, self._starts[:, 1], self.lengths[:, 1], int(self.lengths[:, 1].max()), 0)
-        return np.bincount(ids[real], minlength=vocabulary).astype(np.float64)
-
-
-def corpus_scores(written: Sequence[str], wanted: Sequence[str]) -> dict[str, float]:
-    """BLEU and chrF of texts by `sacrebleu`, as it scores unless told otherwise."""
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
-
-    return {
-        "val_bleu": BLEU().corpus_score(list(written), [list(wanted)]).score,
-        "val_chrf": CHRF().corpus_score(list(written), [list(wanted)]).score,
-    }
-
 
 def _nats(outputs: torch.Tensor, targets: torch.Tensor, smoothing: float) -> torch.Tensor:
     """Cross entropy of every target, 0 for padding: [K, B, T, V] and [K, B, T] to [K, B·T]."""
@@ -508,7 +305,3 @@ def _nats(outputs: torch.Tensor, targets: torch.Tensor, smoothing: float) -> tor
 def _count(targets: torch.Tensor) -> torch.Tensor:
     """Targets that are no padding: [K, B, T] to [K]."""
     return (targets != UNSCORED).flatten(1).sum(1)
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()

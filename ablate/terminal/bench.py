@@ -89,7 +89,7 @@ def print_bench(rows: Sequence[Row], setting: Setting, console: Console) -> None
             table.add_column(column, justify="right", no_wrap=True)
         refused = []
         for row in (row for row in rows if row.length == length):
-            name = row.block if row.causal else f"{row.block} (sees both sides)"
+            name = row.block if row.causal else f"{row.block} *"
             if row.why:
                 refused.append(f"{name}: {row.why}")
                 continue
@@ -107,6 +107,8 @@ def print_bench(rows: Sequence[Row], setting: Setting, console: Console) -> None
             console.print(table)
         for line in refused:
             console.print(Text(f"{line}", style="yellow"), soft_wrap=True)
+    if not all(row.causal for row in rows):
+        console.print(Text("* sees both sides; the others hide the future"))
     slopes = {name: slope for name, slope in growth(rows).items() if not math.isnan(slope)}
     if slopes:
         grown = ", ".join(f"{name} L^{slope:.2f}" for name, slope in slopes.items())

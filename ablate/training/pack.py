@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor
 
-from ablate.model.build import model_cost
+from ablate.model.build import mean_flops
 from ablate.pack import member_streams
 from ablate.pack.initial import stream
 from ablate.tasks.base import Task
@@ -25,7 +25,7 @@ from ablate.training.batches import Batches
 from ablate.training.events import Diverged, Point, State
 from ablate.training.members import Member
 from ablate.training.optimizer import PackOptimizer, optimizer_order
-from ablate.training.program import build_program
+from ablate.training.program import BuildProgram, build_program
 
 if TYPE_CHECKING:
     from ablate.tasks.base import Batch
@@ -41,6 +41,7 @@ class Pack:
         members: What to train.
         task: The opened task.
         device: Where to train.
+        program: How steps are run.
 
     Attributes:
         model: The members' model.
@@ -49,7 +50,9 @@ class Pack:
         told: Every point and divergence so far.
     """
 
-    def __init__(self, members: Sequence[Member], task: Task, device: torch.device) -> None:
+    def __init__(
+        self, members: Sequence[Member], task: Task, device: torch.device, program: BuildProgram = build_program
+    ) -> None:
         self.members = list(members)
         self.task = task
         self.device = device
@@ -59,11 +62,16 @@ class Pack:
         self.alive = set(range(count))
         self.model = assemble(self._placed(), task.shape).to(device)
         self._streams = self._dropout_streams()
+        self._build_program = program
         self._prepare()
         shape = task.shape
-        forward = model_cost(
-            members[0].variant.model, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes
-        ).flops
+        forward = mean_flops(
+            members[0].variant.model,
+            task.input_lengths(),
+            vocabulary=shape.vocabulary,
+            context=shape.context,
+            classes=shape.classes,
+        )
         self.step_flops = 3.0 * forward * self.training.batch_size  # backward is twice the forward
         self.step_tokens = task.tokens_per_batch(self.training.batch_size)
         self.batches = Batches(task, self.training.batch_size, self.training.steps, device)
@@ -107,8 +115,10 @@ class Pack:
             begin = time.perf_counter()
             torch.cuda.synchronize(self.device)
             self._spend(begin)
-        metrics = self._evaluate()
+        metrics = self._evaluate(self.task.validation_batches(self.training.batch_size))
         if self.steps == self.training.steps:
+            tested = self._evaluate(self.task.test_batches(self.training.batch_size))
+            metrics |= {name.replace("val_", "test_", 1): values for name, values in tested.items()}
             metrics |= self.task.final_metrics(self.model, self.device)
         self._note(torch.tensor(metrics["val_loss"], device=self.device), self.steps)
         nothing = [math.nan] * len(self.places)
@@ -219,7 +229,7 @@ class Pack:
         """Optimiser and program of the model as it is."""
         settings = [member.variant.training for member in self._placed()]
         self._optimizer = PackOptimizer(self.model, settings, capturable=self.device.type == "cuda")
-        self._program = build_program(self._compute, self.device)
+        self._program = self._build_program(self._compute, self.device)
 
     def _dropout_streams(self) -> list[torch.Generator] | None:
         """Seed dropout, the one random number that is drawn while training; None: by torch's default generator."""
@@ -255,18 +265,19 @@ class Pack:
         self._stopped_loss = torch.where(bad, loss, self._stopped_loss)
 
     @torch.no_grad()
-    def _evaluate(self) -> dict[str, list[float]]:
+    def _evaluate(self, batches: Iterator[Batch]) -> dict[str, list[float]]:
+        """The metrics over some batches, by their names in validation; none without a batch."""
         self.model.eval()
         sums: dict[str, Tensor] = {}
         count = len(self.places)
-        for batch in self.task.validation_batches(self.training.batch_size):
+        for batch in batches:
             packed = {name: values.to(self.device).expand(count, *values.shape) for name, values in batch.items()}
             with self._precision():
                 outputs = self.task.outputs(self.model, packed)
             for name, total in self.task.measure(outputs.float(), packed).items():
                 sums[name] = sums[name] + total.double() if name in sums else total.double()
         self.model.train()
-        return self.task.metrics({name: total.tolist() for name, total in sums.items()})
+        return self.task.metrics({name: total.tolist() for name, total in sums.items()}) if sums else {}
 
     def _precision(self) -> AbstractContextManager[object]:
         if self.training.precision == "bf16":

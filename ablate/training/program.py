@@ -43,6 +43,9 @@ def build_program(compute: Compute, device: torch.device) -> Program:
     return GraphProgram(compute, device) if device.type == "cuda" else EagerProgram(compute)
 
 
+BuildProgram = Callable[[Compute, torch.device], Program]
+
+
 class EagerProgram(Program):
     """Operation by operation."""
 

@@ -51,10 +51,10 @@ def on_paper(colour: str) -> str:
 
 
 def look(index: int) -> Look:
-    """The look of the thing with this number: seven colours, then the same with another dash and mark."""
+    """The look of the thing with this number: seven colours, then the same with another dash; the mark says it too."""
     colours = _DARK if dark() else _LIGHT
     again, colour = divmod(index, len(colours))
-    return Look(colours[colour], _DASHES[again % len(_DASHES)], _MARKS[again % len(_MARKS)])
+    return Look(colours[colour], _DASHES[again % len(_DASHES)], _MARKS[(index + 1) % len(_MARKS)])
 
 
 def verdict_look(word: str) -> Look:

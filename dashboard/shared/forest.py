@@ -43,7 +43,7 @@ def forest(report: StudyReport) -> go.Figure:
         range=[len(rows) - 0.4, -0.6], showgrid=False, zeroline=False, automargin=True,
     )  # fmt: skip
     made.update_xaxes(
-        title=for_plotly(f"difference of {report.metric} from the baseline ({better} is better)"),
+        title=for_plotly(f"difference of {report.metric} from the baseline") + f"<br>({better} is better)",
         range=[low, high], zeroline=False,
     )  # fmt: skip
     return made

@@ -28,7 +28,7 @@ def show() -> None:
     """Draw the page."""
     study = chosen_study()
     st.fragment(_live, run_every=every(study))(study)
-    _before_and_after(report(study))
+    st.fragment(_before_and_after)(report(study))
 
 
 def _live(study: str) -> None:
@@ -99,8 +99,7 @@ def _row(found: StudyReport, row: VariantRow) -> dict[str, object]:
         f"{found.metric} ±": _half(value.low, value.high) if value else None,
         "difference": paired.difference if paired else None,
         "difference ±": _half(paired.low, paired.high) if paired else None,
-        "seeds": len(row.finished),
-        "planned": len(row.planned),
+        "seeds": f"{len(row.finished)}/{len(row.planned)}",
         "parameters": row.parameters,
         "change": row.parameter_change,
         "steps": steps_to_baseline(row),

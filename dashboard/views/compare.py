@@ -19,6 +19,7 @@ from shared.colours import Look, look, variant_looks
 from shared.exports import export, table_files
 from shared.frame import STUDY, chosen_study, link
 from shared.pictures import block_picture
+from shared.samples import can_write, sample_box
 from shared.store import every, settled_curves, stamp, store
 from shared.store import record as read_record
 from shared.text import escape, one_line
@@ -43,6 +44,7 @@ def show() -> None:
         return
     sides = [f"{study}/{name}" if name in names else name for name in chosen]
     st.fragment(_live, run_every=every(study))(study, sides)
+    _samples(record, chosen)
 
 
 def _live(study: str, sides: list[str]) -> None:
@@ -75,6 +77,16 @@ def _live(study: str, sides: list[str]) -> None:
     _show_fields(places, "environment", "Nothing: the trials of all sides ran in the same place.")
     files = table_files("compare_spec", spec) | table_files("compare_results", results)
     export(files | table_files("compare_environment", places), "compare")
+
+
+def _samples(record: StudyRecord, chosen: list[str]) -> None:
+    """What the first trials of the chosen variants write, if their weights were kept."""
+    variants = {variant.name: variant for variant in record.variants if variant.name in chosen}
+    writing = [name for name, variant in variants.items() if can_write(record, variant)]
+    keys = {trial.variant: trial.key for trial in reversed(record.planned) if trial.variant in writing}
+    if keys:
+        st.subheader("Samples", anchor=False)
+        sample_box(keys)
 
 
 @st.cache_resource(show_spinner=False, max_entries=32)

@@ -75,13 +75,8 @@ def _live(study: str) -> None:
 
 def removals(found: RemovalPath) -> pd.DataFrame:
     """A row for the baseline and each removal that was tried, round by round."""
-    start = {
-        "round": 0,
-        "path": False,
-        "removal": "baseline",
-        **_costs(found.baseline),
-        "what became of it": "where it begins",
-    }
+    begin = {"what became of it": "where it begins"}
+    start = {"round": 0, "path": False, "removal": "baseline", **_costs(found.baseline), **begin}
     rows = [start]
     for number, tried in enumerate(found.rounds, 1):
         rows += [_row(number, one) for one in tried]

@@ -72,6 +72,7 @@ def _table(words: str, state: str, starred: bool) -> None:
         column_config={
             "progress": st.column_config.ProgressColumn("progress", min_value=0, max_value=1, format="percent"),
             "updated": st.column_config.DatetimeColumn("updated", format="YYYY-MM-DD HH:mm"),
+            "★": st.column_config.TextColumn(width=40),
             "question": st.column_config.TextColumn(width="medium"),
         },
         placeholder="-",

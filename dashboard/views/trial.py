@@ -18,6 +18,7 @@ from shared.frame import chosen_study, link
 from shared.marks import edit_mark
 from shared.numbers import arithmetic, duration
 from shared.pictures import block_picture
+from shared.samples import can_write, sample_box
 from shared.store import LIVE, moves, options, store
 from shared.store import record as read_record
 from shared.text import escape
@@ -58,6 +59,9 @@ def show() -> None:
     if found.environment is not None:
         st.caption("It was first run by")
         st.code(found.environment.command, language="bash", wrap_lines=True)
+    if can_write(record, variant) and found.state is TrialState.FINISHED:
+        st.subheader("Samples", anchor=False)
+        sample_box({variant.name: key})
     st.subheader("Block", anchor=False)
     block_picture(variant.name or "block", variant.spec["model"])
 

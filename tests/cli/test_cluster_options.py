@@ -69,3 +69,7 @@ def test_a_cluster_that_is_not_there(tmp_path: Any, monkeypatch: pytest.MonkeyPa
         make_engine("ray", EngineOptions(tmp_path, address="auto"))
     with pytest.raises(EngineError, match="has to run on a machine of the cluster"):
         make_engine("ray", EngineOptions(tmp_path, address="ray://head:10001"))
+    with pytest.raises(EngineError, match=r"--address 127.0.0.1:1: .*got .*refused"):
+        make_engine("ray", EngineOptions(tmp_path, address="127.0.0.1:1"))
+    with pytest.raises(EngineError, match=r"--address somewhere: .*got invalid literal"):
+        make_engine("ray", EngineOptions(tmp_path, address="somewhere"))

@@ -8,7 +8,7 @@ import shutil
 
 from cli_runs import Finished, Workplace
 
-KEYS = ["study", "trials", "trained", "reused", "failed", "diverged", "seconds"]
+KEYS = ["study", "trials", "trained", "reused", "failed", "diverged", "pruned", "seconds"]
 
 MIXERS = '''
 """Two mixers written for [B, T, D], without a thought for the pack axis."""
@@ -94,7 +94,7 @@ def test_a_finished_study_answers_at_once(done: tuple[Workplace, Finished]) -> N
     assert again.code == 0
     assert list(again.last_object) == KEYS
     seconds = again.last_object.pop("seconds")
-    counts = {"study": "tiny", "trials": 9, "trained": 0, "reused": 9, "failed": 0, "diverged": 0}
+    counts = {"study": "tiny", "trials": 9, "trained": 0, "reused": 9, "failed": 0, "diverged": 0, "pruned": 0}
     assert {key: value for key, value in again.last_object.items() if key != "seconds"} == counts
     assert seconds < 10
     assert again.out.count("\n") == 1  # progress went to stderr
@@ -138,7 +138,7 @@ def test_what_fails_or_diverges_is_said_and_the_rest_goes_on(place: Workplace) -
 
     first = place.run("study", file.name, "--plugin", "mine.py", "--workers", "1", "--json")
     assert first.code == 3, first
-    expected = {"study": "trouble", "trials": 12, "trained": 8, "reused": 0, "failed": 2, "diverged": 2}
+    expected = {"study": "trouble", "trials": 12, "trained": 8, "reused": 0, "failed": 2, "diverged": 2, "pruned": 0}
     assert {**first.last_object, "seconds": 0} == expected | {"seconds": 0}
     assert "mixer=angry" in first.err
     assert "failed: RuntimeError: this mixer always fails" in first.err

@@ -14,8 +14,9 @@ from cli_runs import Workplace
 Serve = Callable[[Workplace], str]
 
 IDLE = """
-() => document.querySelector('[data-testid="stMain"] [data-testid="stHeading"]')
-    && !document.querySelector('[data-testid="stStatusWidget"], [data-testid="stSpinner"], [data-testid="stSkeleton"]')
+() => document.querySelector('[data-testid="stApp"][data-test-script-state="notRunning"]')
+    && document.querySelector('[data-testid="stMain"] [data-testid="stHeading"]')
+    && !document.querySelector('[data-testid="stSpinner"], [data-testid="stSkeleton"], [data-stale="true"]')
 """
 PATIENCE = 30_000
 

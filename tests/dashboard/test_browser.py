@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 from cli_runs import Workplace, eventually, wait_for
-from hostile import HOSTILE, hostile_store
 from pages import Page, Serve, serving, tab
+from written_stores import HOSTILE, hostile_store
 
 from ablate.store import open_store
 from views import PAGES

@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parent.parent.parent / "dashboard"
 FILES = sorted(FOLDER.rglob("*.py"))
 
 
-@given(st.text(max_size=200))
+@given(st.text(max_size=200) | st.text(alphabet="*_`[]()<>#!&;~:/\\\\ ab", max_size=40))
 def test_escaped_text_is_read_as_one_run_of_words(text: str) -> None:
     shown = escape(text).strip("\u2068\u2069")
     tokens = MarkdownIt("commonmark").enable("strikethrough").parseInline(shown)[0].children or []

@@ -35,11 +35,11 @@ from ablate.engine.observer import Observer
 from ablate.engine.plan import Planner, Trial, make_plan
 from ablate.engine.study import StudyResult, run_study
 from ablate.engine.worker import Again, Began, Happened, Job, Message
-from ablate.errors import EngineError, SpaceError, StoreError, StudyBusyError
+from ablate.errors import EngineError, PluginError, SpaceError, StoreError, StudyBusyError
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.store.records import TrialOutcome, TrialState, WorkerRecord
-from ablate.tasks.language_model import LanguageModelSpec
+from ablate.tasks.language_model import LanguageModel, LanguageModelSpec
 
 Run = Callable[..., StudyResult]
 UseRounds = Callable[[list[list[Proposal]]], list[Rounds]]
@@ -271,7 +271,7 @@ def test_a_trial_that_another_study_trains_is_waited_for_while_others_train(
     with ExitStack() as stack:
         lease = stack.enter_context(store.lease("other"))
         ledger = Ledger(store, lease, ENVIRONMENT)
-        ledger.begin(make_plan(planner(folder, name="other")))
+        ledger.begin(make_plan(planner(folder, name="other")), {})
         assert ledger.start(first, 1)
 
         def finish_five(job: Job, attempt: int) -> Sequence[Message]:
@@ -420,3 +420,28 @@ def test_the_driver_never_spins(run: Run) -> None:
     engine = ScriptedEngine()
     run(engine)
     assert all(wait >= 0.05 for wait in engine.waits[:-1])
+
+
+def test_the_trivial_baselines_of_the_data_are_stored(run: Run, store: Store, folder: Path) -> None:
+    run()
+    made = planner(folder)
+    task = made.prepare(made.space.resolve({}))
+    assert store.study("sample").trivial == task.baselines()
+    assert store.study("sample").trivial["bigram"]["val_loss"] < store.study("sample").trivial["unigram"]["val_loss"]
+
+
+def test_a_task_that_cannot_tell_its_trivial_baselines(run: Run, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LanguageModel, "baselines", lambda self: 1 / 0)
+    with pytest.raises(PluginError, match="trivial baselines raised ZeroDivisionError"):
+        run()
+    assert store.studies() == []
+
+
+def test_a_trivial_baseline_that_is_no_number_is_left_out(
+    run: Run, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        LanguageModel, "baselines", lambda self: {"a": {"val_loss": 2.0, "val_perplexity": float("inf")}}
+    )
+    run()
+    assert store.study("sample").trivial == {"a": {"val_loss": 2.0}}

@@ -162,6 +162,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_curve_is_that_of_an
     os.kill(worker.pid, signal.SIGKILL)
     after = listen(trainer, ended(101))
     assert after[-1] == Done(101)
+    assert [path.name for path in (folder / "storage").rglob("*.pt")] == [], "nobody needs the checkpoints any more"
     again = [isinstance(message, Again) for message in after].index(True)
     assert after[again] == Again(101, "its worker died")
     (second,) = [message.worker for message in after if isinstance(message, Began)]
@@ -231,22 +232,26 @@ def test_a_node_killed_in_the_middle_loses_no_finished_trial_and_trains_none_twi
     assert sum(record.attempts - 1 for record in records) == sum(what == "lost" for what, _, _ in log.told)
 
 
-def test_fractions_of_resources_and_resources_of_ones_own_are_respected(cluster: Cluster, folder: Path) -> None:
-    cluster.add_node(**node(1, resources={"slice": 4}))
+def test_fractions_and_resources_of_ones_own_are_respected_and_plugins_travel(cluster: Cluster, folder: Path) -> None:
+    plugin, mark = folder / "travels_along.py", folder / "loaded"
+    plugin.write_text(f"from pathlib import Path\nPath({str(mark)!r}).write_text(__file__)\n")
+    cluster.add_node(**node(2, resources={"slice": 1}))  # one core more: Ray may move here what a dead node held
     cluster.wait_for_nodes()
-    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"slice": 1})
-    with RayEngine(folder / "cache", "cpu", resources, address=cluster.address) as shared:
+    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"slice": 0.5})
+    with RayEngine(folder / "cache", "cpu", resources, address=cluster.address, plugins=(str(plugin),)) as shared:
+        plugin.unlink()  # as on a machine that does not see the driver's files
         assert shared.size == 2
         for number in (1, 2, 3):
             shared.submit(job(number, trial(folder, steps=10**6)))
         heard = listen(shared, lambda heard: sum(isinstance(message, Began) for message in heard) == 2)
         assert len({message.worker.pid for message in heard if isinstance(message, Began)}) == 2
+        assert Path(mark.read_text()).name == "travels_along.py"
         more = shared.poll(0.0) + shared.poll(2.0)
         assert not any(isinstance(message, Began) for message in more), "a third would take what is not there"
     wanted = ResourcesSpec(custom={"slice": 5}, memory=0.1)
     with (
         RayEngine(folder / "cache", "cpu", wanted, address=cluster.address) as small,
-        pytest.raises(EngineError, match=r"no machine .* slice 5; got .*slice 4"),
+        pytest.raises(EngineError, match=r"no machine .* slice 5; got .*slice 1"),
     ):
         small.admit(make_plan(planner(folder)))
 
@@ -279,6 +284,8 @@ def test_a_killed_driver_goes_on_where_it_was(
         keys = [planned.key for planned in store.study("sample").planned] if store.studies() else []
         return {key: record for key, record in store.trials(keys).items() if record.state is TrialState.FINISHED}
 
+    cluster.add_node(**node(2))  # warm actors of the shared engine keep the cores of the others
+    cluster.wait_for_nodes()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
         while len(done := finished()) < 2:
             assert driver.poll() is None

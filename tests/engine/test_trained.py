@@ -13,7 +13,7 @@ import torch
 from ablate.api import run
 from ablate.cli import app
 from ablate.decoding.sampling import Sampling
-from ablate.engine.trained import Trained, generate, load_trained, next_logits, translate
+from ablate.engine.trained import Reading, Trained, generate, load_trained, next_logits, translate
 from ablate.engine.weights import load_weights, save_weights, weights_folder
 from ablate.errors import DataError, NotFoundError, SpaceError
 from ablate.spec.space import SpaceSpec
@@ -159,3 +159,28 @@ def test_the_command_prints_the_text(
     assert capsys.readouterr().out == "abcdefgh.abcdefgh.a\n"
     app(["generate", *common, "--tokens", "7", "--top-k", "1", "--json"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out)["text"] == "defgh.a"
+
+
+def test_reading_token_by_token_is_the_full_forward(trained: Trained) -> None:
+    ids = trained.task.codec().encode(CYCLE * 4).tolist()  # type: ignore[union-attr]
+    reading = Reading(trained)
+    for length in (1, 2, 7, 8, 23, 24, 25, 30):  # the context is 24
+        torch.testing.assert_close(reading.next_logits(ids[:length]), next_logits(trained, ids[:length]))
+
+
+def test_show_lists_the_keys_that_generate_takes(
+    keys: list[str], folder: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = ["--store", str(folder / "store.db")]
+    app(["show", "cycle", "--trials", *store], standalone_mode=False)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:4] for line in lines[2:]] == [
+        [keys[0][:12], "baseline", "0", "finished"],
+        [keys[1][:12], "heads=one", "0", "finished"],
+    ]
+    app(["generate", lines[2][0], *store, "--cache", str(cache), "--tokens", "2", "--greedy"], standalone_mode=False)
+    capsys.readouterr()
+    app(["show", "cycle", "--trials", "--json", *store], standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    assert [trial["key"] for trial in found] == keys
+    assert float(lines[2][4]) == pytest.approx(found[0]["metrics"]["val_loss"], abs=1e-4)

@@ -181,3 +181,15 @@ def test_slices_are_lines_over_their_places() -> None:
         assert list(drawn.get_ydata()) == [point.objective.mean for point in line.points]
         assert list(drawn.get_xdata()) == pytest.approx([point.at for point in line.points], rel=0.01)
     assert len({line.get_marker() for line in lines}) == len(lines)
+
+
+@pytest.mark.parametrize("most", [1, 3, 9])
+@pytest.mark.parametrize("kind", ["grid", "simplify", "sweep", "search"])
+def test_a_study_that_has_just_begun_can_be_reported(kind: str, most: int) -> None:
+    variants = {"plain": {"a": "off"}} if kind == "sweep" else {}
+    made = run(DESIGNS[kind], on_off("a", "b", "c"), lambda s, v: 3.0, variants=variants, most=most)
+    begun = read_findings(made, "a_study")
+    for name in ("terminal", "md", "json"):
+        assert render_report(begun, name)
+    for picture in pictures(begun):
+        assert save(draw(picture.name, begun), "svg")

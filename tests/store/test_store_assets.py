@@ -25,6 +25,7 @@ def test_an_older_store(tmp_path: Path, name: str, create: bool) -> None:
         assert study.planned == tuple(planned(name, seed) for seed in (0, 1) for name in ("baseline", "no_norm"))
         for field in ("question", "source", "space", "text", "objective", "baseline"):
             assert getattr(study, field) == getattr(draft(), field)
+        assert study.trivial == ({} if name < "store_v6.db" else draft().trivial)
         finished, diverged = outcome("baseline", 0), outcome("no_norm", 0, TrialState.DIVERGED, points=2)
         keys = [trial.key for trial in study.planned]
         found = store.trials(keys)

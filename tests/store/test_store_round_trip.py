@@ -143,6 +143,9 @@ def test_a_study(
     planned = tuple(PlannedTrial(digest((name, seed)), name, seed) for seed in seeds for name in names)
     store.begin_study(drafts, variants, planned)
     read = store.study(drafts.name)
-    assert (read.variants, read.planned) == (variants, planned)
+    scouting = bool(seeds) and min(seeds) >= 1000  # trials from there on only say how others shall be trained
+    assert (read.variants, read.scout_variants) == (((), variants) if scouting else (variants, ()))
+    assert read.planned == tuple(trial for trial in planned if trial.seed < 1000)
+    assert read.scout_trials == tuple(trial for trial in planned if trial.seed >= 1000)
     for name in ("question", "source", "space", "text", "objective", "baseline"):
         assert getattr(read, name) == getattr(drafts, name)

@@ -18,7 +18,7 @@ from ablate.errors import DataError
 from ablate.spec.variant import VariantSpec
 from ablate.tasks import scores
 from ablate.tasks.classification import Classification, ClassificationSpec
-from ablate.tasks.labelled import read_table
+from ablate.tasks.rows import read_table
 
 WORDS = ["eins", "zwei", "drei", "vier", "fuenf", "sechs"]
 

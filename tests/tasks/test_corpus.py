@@ -23,10 +23,12 @@ def read(address: str, share: float = 0.25) -> Corpus:
 
 
 def test_real_corpus_has_no_text_on_both_sides(corpus: Corpus) -> None:
-    train, validation = ({document.text for document in part} for part in (corpus.train, corpus.validation))
+    train, validation = (
+        {document.text for document in part} for part in (corpus.part("train"), corpus.part("validation"))
+    )
     assert not train & validation
-    assert len(train) == corpus.train_size
-    assert len(validation) == corpus.validation_size
+    assert len(train) == corpus.sizes["train"]
+    assert len(validation) == corpus.sizes["validation"]
     assert len(validation) == pytest.approx(0.1 * (len(train) + len(validation)), abs=1)
     assert "" not in train | validation
 
@@ -37,9 +39,9 @@ def test_division_is_the_same_under_other_names(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
     first = read(write(tmp_path / "first", {f"{i:02}.txt": text for i, text in enumerate(texts)}))
     second = read(write(tmp_path / "second", {f"{99 - i}.md": text for i, text in enumerate(texts)}))
-    assert first.validation_size == 10
-    assert {d.text for d in first.validation} == {d.text for d in second.validation}
-    assert {d.text for d in first.train} == {d.text for d in second.train}
+    assert first.sizes["validation"] == 10
+    assert {d.text for d in first.part("validation")} == {d.text for d in second.part("validation")}
+    assert {d.text for d in first.part("train")} == {d.text for d in second.part("train")}
     assert first.fingerprint != second.fingerprint, "the order decides the batches"
 
 
@@ -63,10 +65,10 @@ def test_copies_never_cross_and_no_side_is_empty(
             read(address, share)
         return
     corpus = read(address, share)
-    sides = sorted(document.text for document in (*corpus.train, *corpus.validation))
+    sides = sorted(document.text for document in (*corpus.part("train"), *corpus.part("validation")))
     assert sides == sorted(set(texts))
-    assert corpus.train_size
-    assert corpus.validation_size
+    assert corpus.sizes["train"]
+    assert corpus.sizes["validation"]
 
 
 @pytest.mark.parametrize("texts", [{}, {"a.txt": ""}, {"a.txt": "", "b.txt": "<|endoftext|>\n"}])

@@ -82,6 +82,15 @@ def test_it_is_learnt_from(folder: Path, tmp_path: Path) -> None:
     assert task.describe().rows == {"train": 40, "validation": 6}
 
 
+@pytest.mark.parametrize("named", ["", "#train,validation,test"])
+def test_the_split_for_a_test_is_read_when_it_is_asked_for(folder: Path, named: str) -> None:
+    lines: list[str] = []
+    source = parse(f"hub:{folder}{named}", with_test=True)
+    rows = list(source.rows(("text",), BadRows(refuse=True), lines.append))
+    assert [row.split for row in rows] == ["train"] * 40 + ["validation"] * 6 + ["test"] * 3
+    assert lines == []
+
+
 def test_the_resolved_revision_counts_in_the_fingerprint(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,8 +103,14 @@ def test_the_resolved_revision_counts_in_the_fingerprint(
 
 
 def test_the_parts_of_an_address() -> None:
-    parts = Hub("stanfordnlp/imdb/plain@1f3a#train,test")._parts
-    assert parts == {"name": "stanfordnlp/imdb/plain", "revision": "1f3a", "train": "train", "validation": "test"}
+    parts = Hub("stanfordnlp/imdb/plain@1f3a#train,dev,test")._parts
+    assert parts == {
+        "name": "stanfordnlp/imdb/plain",
+        "revision": "1f3a",
+        "train": "train",
+        "validation": "dev",
+        "test": "test",
+    }
     with pytest.raises(DataError, match="this is no address of a data set"):
         _ = Hub("a@b@c")._parts
 
@@ -117,3 +132,13 @@ def test_offline_without_a_copy_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_missing(tmp_path: Path) -> None:
     assert "there is no such folder" in str(parse(f"hub:{tmp_path}/nothing").missing())
+
+
+def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda *args, **more: pytest.fail("the hub was asked"))
+    with pytest.raises(DataError, match="there is no such folder"):
+        list(parse(f"hub:{tmp_path}/nothing").rows(("text",), BadRows(refuse=True), lambda line: None))

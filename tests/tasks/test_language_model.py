@@ -85,7 +85,7 @@ def test_what_cannot_be_is_refused_with_its_path(spec: LanguageModelSpec, change
 
 
 def test_prepared_tokens_are_the_documents(folder: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
-    for name, documents in (("train", list(corpus.train)), ("validation", list(corpus.validation))):
+    for name, documents in (("train", list(corpus.part("train"))), ("validation", list(corpus.part("validation")))):
         tokens = np.load(folder / f"{name}.npy")
         assert tokens.dtype == np.uint16
         assert tokens[-1] == tokenizer.end_of_document
@@ -273,7 +273,7 @@ def test_metrics_agree_with_a_slow_recomputation(
 ) -> None:
     # Bytes: over the whole validation text the lengths of the tokens add up to its size on disk.
     lengths = np.load(folder / "token_bytes.npy")
-    total = sum(len(document.text.encode()) for document in corpus.validation)
+    total = sum(len(document.text.encode()) for document in corpus.part("validation"))
     assert lengths[np.load(folder / "validation.npy")].sum() == total
 
     generator = torch.Generator().manual_seed(1)
@@ -327,7 +327,7 @@ def test_losses_beyond_all_bounds_are_not_an_error(task: LanguageModel) -> None:
 def test_baselines_are_counts_of_the_training_text(tmp_path: Path) -> None:
     texts = ["abcabcabd " * 9, "abdabcabc " * 7, "cab abc " * 8, "dab abc " * 5]
     task = ready(small(tmp_path, 6, texts, validation_share=0.3), tmp_path / ".cache")
-    train, vocabulary = task.train_tokens.tolist(), 257
+    train, vocabulary = task.tokens["train"].tolist(), 257
     firsts, pairs = {}, {}
     for before, after in itertools.pairwise(train):
         firsts[before] = firsts.get(before, 0) + 1

@@ -14,7 +14,8 @@ import torch
 from scipy.stats import chi2_contingency, ks_2samp
 
 from ablate.errors import DataError
-from ablate.tasks.listops import ListOpsSpec, ListOpsTask, evaluated
+from ablate.tasks.expressions import evaluated
+from ablate.tasks.listops import ListOpsSpec, ListOpsTask
 from ablate.tasks.random_stream import Draws
 from ablate.tasks.sources import BadRows, parse
 from ablate.tasks.sources.listops import expression, grown, trees

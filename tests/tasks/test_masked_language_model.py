@@ -36,7 +36,7 @@ def test_it_is_prepared_as_for_a_language_model(masked: MaskedLanguageModel, fin
 
 
 def test_inputs_are_the_text_but_for_what_is_hidden(masked: MaskedLanguageModel) -> None:
-    text = masked.train_tokens.tobytes()
+    text = masked.tokens["train"].tobytes()
     for step in range(10):
         batch = masked.train_batch(0, step, 8)
         assert batch["places"].shape == (8, 6)
@@ -83,7 +83,7 @@ def test_loss_is_of_the_hidden_tokens_alone(masked: MaskedLanguageModel) -> None
 
 
 def test_unigram_is_the_frequency_of_tokens(masked: MaskedLanguageModel) -> None:
-    counts = np.bincount(masked.train_tokens, minlength=2048) + 1
+    counts = np.bincount(masked.tokens["train"], minlength=2048) + 1
     targets = np.concatenate([batch["targets"].numpy().ravel() for batch in masked.validation_batches(128)])
     expected = -np.log(counts[targets] / counts.sum()).mean()
     assert masked.baselines()["unigram"]["val_loss"] == pytest.approx(expected)

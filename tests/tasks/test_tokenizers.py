@@ -41,7 +41,7 @@ def test_text_survives(tokenizer: Tokenizer, text: str) -> None:
 
 
 def test_many_texts_are_as_one_by_one(tokenizer: Tokenizer, corpus: Corpus) -> None:
-    texts = ["", *(document.text[:500] for document in itertools.islice(corpus.train, 300))]
+    texts = ["", *(document.text[:500] for document in itertools.islice(corpus.part("train"), 300))]
     for each in (tokenizer, ByteTokenizer()):
         together = list(each.encode_all(texts))
         assert len(together) == len(texts)
@@ -100,8 +100,8 @@ def test_real_tokenizer_is_exact_and_learnt_from_training_documents_alone(
     spec: LanguageModelSpec, tokenizer: Tokenizer, corpus: Corpus
 ) -> None:
     assert tokenizer.vocabulary == 2048
-    again = spec.tokenizer.train([document.text for document in corpus.train])
-    for document in itertools.islice(corpus.validation, 20):
+    again = spec.tokenizer.train([document.text for document in corpus.part("train")])
+    for document in itertools.islice(corpus.part("validation"), 20):
         assert np.array_equal(again.encode(document.text), tokenizer.encode(document.text))
 
 

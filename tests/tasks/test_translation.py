@@ -78,7 +78,7 @@ def test_batches_hold_pairs_of_the_source(task: Translation) -> None:
     from ablate.tasks.sources.number_words import english, german
 
     pairs = {english(number): german(number) for number in range(1, 740_000, 37)}
-    held_out = {source for source, _ in task.validation_texts}
+    held_out = {source for source, _ in task.texts("validation")}
     batch = task.train_batch(1, 2, 32)
     for source, real, targets in zip(batch["inputs"], batch["padding"], batch["targets"], strict=True):
         text = task.tokenizer.decode(source[real][:-1].tolist())
@@ -138,7 +138,7 @@ def test_greedy_writes_what_the_full_forward_finds_likeliest(task: Translation) 
 def test_final_metrics_are_those_of_sacrebleu(task: Translation) -> None:
     model = model_of(task, [3, 4])
     found = task.final_metrics(model, torch.device("cpu"))
-    sources, targets = zip(*task.validation_texts, strict=True)
+    sources, targets = zip(*task.texts("validation"), strict=True)
     for member, texts in enumerate(task.translate(model, sources)):
         assert found["val_bleu"][member] == corpus_bleu(texts, [list(targets)]).score
         assert found["val_chrf"][member] == corpus_chrf(texts, [list(targets)]).score
@@ -151,7 +151,7 @@ def test_a_text_that_is_too_long_is_told(task: Translation) -> None:
 
 def test_the_trivial_baselines(task: Translation) -> None:
     found = task.baselines()
-    sources, targets = (list(side) for side in zip(*task.validation_texts, strict=True))
+    sources, targets = (list(side) for side in zip(*task.texts("validation"), strict=True))
     assert found["source"] == {
         "val_bleu": corpus_bleu(sources, [targets]).score,
         "val_chrf": corpus_chrf(sources, [targets]).score,
@@ -168,7 +168,7 @@ def test_no_text_is_in_both_parts(tmp_path: Path, cache: Path) -> None:
     path.write_text("\n".join([*ROWS, *many, ROWS[0]]) + "\n", encoding="utf-8")
     plain = {**PLAIN, "data": f"file:{path}", "source": 1, "target": 2, "tokenizer": "bytes", "validation_pairs": 60}
     task = opened(plain, cache)
-    validation = task.validation_texts
+    validation = task.texts("validation")
     assert len(validation) == 60
     rows = [tuple(row.split("\t")) for row in (*ROWS, *many)]
     sides = [{pair[side] for pair in validation} for side in (0, 1)]
@@ -176,7 +176,7 @@ def test_no_text_is_in_both_parts(tmp_path: Path, cache: Path) -> None:
     summary = task.describe()
     assert summary.rows == {"train": len(rest), "validation": 60}
     left_out = len(rows) - len(rest) - 60
-    assert summary.notes == (f"left out: 1 copies, {left_out} training pairs with a text to validate on",)
+    assert summary.notes == (f"left out: 1 copies, {left_out} pairs with a text of another part",)
 
 
 def test_pairs_longer_than_the_context_are_left_out(tmp_path: Path, cache: Path) -> None:
@@ -186,7 +186,7 @@ def test_pairs_longer_than_the_context_are_left_out(tmp_path: Path, cache: Path)
     task = opened(plain, cache)
     assert sum(task.describe().rows.values()) == 19  # a text of 19 bytes and its end fill the context
     assert "21 too long" in task.describe().notes[0]
-    assert all(len(source) < 20 for source, _ in task.validation_texts)
+    assert all(len(source) < 20 for source, _ in task.texts("validation"))
     with pytest.raises(DataError, match="pair fits the context"):
         opened({**plain, "context": 2, "validation_pairs": 1, "data": f"file:{path}"}, cache)
 

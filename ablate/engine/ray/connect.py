@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ablate.engine.ray.seats import Node
 
 LOCAL = "local"
+_KNOCK_SECONDS = 5.0
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere behind the user's back
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -60,16 +62,30 @@ def connect(address: str | None, threads: int, plugins: tuple[str, ...]) -> bool
         runtime["excludes"] = ["__pycache__"]
         del options["include_dashboard"]
     try:
+        _knock(address)
         ray.init(address=address, runtime_env=runtime, **options)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise EngineError(
             "there is no Ray cluster to connect to",
             where=f"--address {address}",
-            got=str(error).strip().splitlines()[0],
+            got=(str(error).strip() or type(error).__name__).splitlines()[0],
             remedy="Start one with `ray start --head` here and `ray start --address=HOST:6379` on each further machine"
             " (with the same versions of Python and Ray), or leave --address out to use this machine alone.",
         ) from error
     return True
+
+
+def _knock(address: str) -> None:
+    """See that somebody listens at HOST:PORT; Ray itself would try for many minutes.
+
+    Raises:
+        OSError: Nobody does.
+        ValueError: This is no address.
+    """
+    if address not in (LOCAL, "auto"):
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS):
+            pass
 
 
 def check_installed() -> None:

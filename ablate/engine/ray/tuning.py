@@ -6,9 +6,10 @@ import os
 import re
 import threading
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ray import tune
 from ray.tune import Callback, CheckpointConfig, Stopper
@@ -19,6 +20,9 @@ from ablate.engine.ray.seats import Seat
 from ablate.engine.ray.trainable import JOB, MESSAGES, SEAT
 from ablate.engine.worker import Again, Broken, Done, Job, Message
 from ablate.errors import EngineError
+
+if TYPE_CHECKING:
+    from ray.train._internal.storage import StorageContext
 
 _IDLE_SECONDS = 30.0
 _SETTINGS = {
@@ -88,6 +92,7 @@ class Messenger(Callback):
         self._messages = messages
         self._told: set[str] = set()
         """Tune's trials of which `Done` or `Broken` was told."""
+        self._storage: StorageContext | None = None
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
@@ -112,6 +117,14 @@ class Messenger(Callback):
             self._messages.put(Done(trial.config[JOB].number))
         self._told.discard(trial.trial_id)
         trial.config = {}  # a study may have very many trials, and Tune forgets none
+        if trial.storage is not None:
+            self._storage = trial.storage
+            _remove(trial.storage, trial.storage.trial_fs_path)
+
+    def remove_all(self) -> None:
+        """Remove what Tune has written: nobody goes on from it, as a study is resumed from the store."""
+        if self._storage is not None:
+            _remove(self._storage, self._storage.experiment_fs_path)
 
 
 class _Stopper(Stopper):
@@ -141,6 +154,7 @@ class Tuning:
         os.environ.update(_SETTINGS)
         self.jobs = JobQueue()
         self.messages: Queue[Message] = Queue()
+        self._messenger = Messenger(self.messages)
         self._stopper = _Stopper()
         self._failure: BaseException | None = None
         self._options: dict[str, Any] = {
@@ -149,7 +163,7 @@ class Tuning:
             "search_alg": self.jobs,
             "num_samples": -1,
             "reuse_actors": True,
-            "callbacks": [Messenger(self.messages)],
+            "callbacks": [self._messenger],
             "stop": self._stopper,
             "max_failures": retries,
             "checkpoint_config": CheckpointConfig(num_to_keep=1),
@@ -185,6 +199,13 @@ class Tuning:
         self._stopper.asked = True
         self.jobs.close()
         self._thread.join(patience)
+        self._messenger.remove_all()
+
+
+def _remove(storage: StorageContext, path: str) -> None:
+    """Remove a folder of the storage, with the checkpoints in it."""
+    with suppress(OSError):  # there was none
+        storage.storage_filesystem.delete_dir(path)
 
 
 def _name(trial: Trial) -> str:

@@ -27,11 +27,12 @@ def render(findings: Findings, place: Place) -> str:
 
 def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
     """A line of the table for each variant: title of the column to value."""
-    plain = study_json(findings.report)
+    plain, trivial = study_json(findings.report), findings.report.trivial
     for row, variant in zip(findings.report.variants, plain["variants"], strict=True):
         versus = variant["versus_baseline"] or {}
         flip = versus.get("sign_flip") or {}
         interval = variant["metrics"].get(findings.report.metric, {})
+        tested = variant["metrics"].get(findings.report.test_metric, {})
         cost = findings.cost_of[row.name]
         yield {
             "study": plain["study"],
@@ -47,6 +48,7 @@ def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
             "metric": findings.report.metric,
             "margin": findings.report.margin,
             **{key: interval.get(key) for key in ("mean", "low", "high")},
+            **{f"test_{key}": tested.get(key) for key in ("mean", "low", "high")},
             "difference": versus.get("difference"),
             "difference_low": versus.get("low"),
             "difference_high": versus.get("high"),
@@ -59,6 +61,8 @@ def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
             "holds_together": versus.get("holds_together"),
             "sign_flip_p": flip.get("p"),
             "sign_flip_floor": flip.get("floor"),
+            "trivial_baseline": trivial.name if trivial else None,
+            "trivial_value": trivial.value if trivial else None,
             "steps_to_baseline": row.steps_to_baseline.mean,
             "reached_baseline": row.steps_to_baseline.reached,
             "relative_speed": row.relative_speed,

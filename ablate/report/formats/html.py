@@ -32,7 +32,7 @@ thead th {{ border-top: 2px solid; border-bottom: 1px solid; }}
 tbody {{ border-bottom: 1px solid #ccc; }}
 tbody:last-child {{ border-bottom: 2px solid; }}
 th, td {{ padding: 0.25rem 0.75rem; text-align: right; vertical-align: top; white-space: nowrap; }}
-.text {{ text-align: left; white-space: normal; min-width: 8rem; overflow-wrap: anywhere; }}
+.text {{ text-align: left; white-space: normal; min-width: 12rem; overflow-wrap: anywhere; }}
 pre {{ background: #f5f5f5; padding: 0.75rem; overflow-x: auto; font-size: 0.85rem; }}
 li {{ overflow-wrap: anywhere; }}
 figure {{ margin: 1.5rem 0; }}

@@ -48,6 +48,11 @@ def how_to_read(found: StudyEffects) -> str:
         f"when the second is there too. Changes {worse} 0 are for the worse; the study's margin is {found.margin:g}. "
         f"Least squares over {found.trials} trials with seeds as blocks; each 95 % interval holds by itself."
     )
+    if any(row.aliases for row in (*found.main, *found.interactions)):
+        said += (
+            " Effects in the last column cannot be told from the one before them: the change is what all of them do "
+            "together, and a design of higher resolution would part them."
+        )
     if found.diverged:
         trials = "trial that" if found.diverged == 1 else "trials that"
         said += (

@@ -31,11 +31,9 @@ def what_it_says(front: Front) -> str:
     quantities = [words_for(quantity) for quantity in front.quantities]
     said = (
         f"Of {len(front.points)} variants {len(on_front)} are on the Pareto front of {' and '.join(quantities)}: no "
-        f"other has means that are at least as good in everything and better in something. Of the {len(others)} others "
-        f"{sure} are surely beaten, beyond the noise of the seeds; the rest may belong on the front."
+        "other has means that are at least as good in everything and better in something. Neighbours on the front may "
+        f"differ by noise alone. {_beaten(len(others), sure)}"
     )
-    if not others:
-        said = f"All {len(front.points)} variants are on the Pareto front of {' and '.join(quantities)}."
     if any(quantity in TIMED for quantity in front.quantities):
         said += " Speeds hang on the machine and on what else it did meanwhile."
     if front.left_out:
@@ -56,6 +54,14 @@ def _blocks(front: Front, margin: float, pictures: Mapping[str, Picture]) -> Ite
     yield Grid(titles, rows, frozenset({1, len(titles) - 1}))
     if len(others) > MOST_OTHERS:
         yield Paragraph(f"{len(others) - MOST_OTHERS} further variants that are beaten are left out of the table.")
+
+
+def _beaten(others: int, sure: int) -> str:
+    if not others:
+        return "No variant is beaten."
+    if sure == others:
+        return f"{'The other one is' if others == 1 else f'All {others} others are'} surely beaten, beyond that noise."
+    return f"Of the {others} others {sure} are surely beaten, beyond that noise; the rest may belong on the front."
 
 
 def _cells(point: FrontPoint, front: Front, numbered: Mapping[str, str], margin: float) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ from ablate.tasks.base import Say
 
 VALIDATION_NAMES = ("validation", "valid", "val", "dev")
 """What a split to validate on is called, best first; another split but `train` is left out."""
+TEST = "test"
+"""What a split for the test is called; it is left out too, unless it is asked for."""
 
 
 class Document(NamedTuple):
@@ -33,7 +35,7 @@ class Row(NamedTuple):
     Attributes:
         where: File and line, or what else names the row in a message.
         values: In the order in which the columns were asked for.
-        split: `train` or `validation` where the source has such a division of its own, else empty.
+        split: `train`, `validation` or `test` where the source has such a division of its own, else empty.
     """
 
     where: str
@@ -71,6 +73,7 @@ class Source(ABC):
 
     Args:
         argument: What follows the prefix in the address.
+        with_test: Whether rows of a split for the test are asked for.
     """
 
     prefix: ClassVar[str]
@@ -78,8 +81,9 @@ class Source(ABC):
     argument_name: ClassVar[str] = ""
     """What follows the prefix, as messages call it; empty if nothing may follow."""
 
-    def __init__(self, argument: str) -> None:
+    def __init__(self, argument: str, with_test: bool = False) -> None:
         self.argument = argument
+        self.with_test = with_test
 
     def __init_subclass__(cls) -> None:
         _SOURCES[cls.prefix] = cls
@@ -114,8 +118,8 @@ class Source(ABC):
 _SOURCES: dict[str, type[Source]] = {}
 
 
-def parse(address: str) -> Source:
-    """The source that an address names. Nothing is read yet.
+def parse(address: str, *, with_test: bool = False) -> Source:
+    """The source that an address names, with its split for the test or without. Nothing is read yet.
 
     Raises:
         DataError: There is no such source; the message names the nearest.
@@ -125,7 +129,7 @@ def parse(address: str) -> Source:
     for prefix, source in _SOURCES.items():
         rest = address.removeprefix(prefix)
         if address.startswith(prefix) and bool(rest) == bool(source.argument_name):
-            return source(rest)
+            return source(rest, with_test)
     forms = {prefix: f"`{prefix}{source.argument_name}`" for prefix, source in sorted(_SOURCES.items())}
     near = difflib.get_close_matches(address, forms, n=1)
     raise DataError(

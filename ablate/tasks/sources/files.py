@@ -14,7 +14,7 @@ from typing import ClassVar
 from ablate.errors import DataError
 from ablate.tasks.base import Say
 from ablate.tasks.compression import LONGEST, inner_name, lines, too_long
-from ablate.tasks.sources import VALIDATION_NAMES, BadRows, Document, Row, Source, picked
+from ablate.tasks.sources import TEST, VALIDATION_NAMES, BadRows, Document, Row, Source, picked
 from ablate.tasks.tables import TABLES
 
 END_OF_DOCUMENT = "<|endoftext|>"
@@ -29,7 +29,7 @@ class Files(Source):
     A relative path is below the working folder. Names that end in `.gz`, `.xz` or `.zst` are decompressed. A text file
     is one document, or several with lines `<|endoftext|>` between them; its columns are `text`, `file` and `folder`.
     Where rows are asked for and files are named `train...`, only those and files named `val...`, `validation...` or
-    `dev...` are read, as the two parts that they say they are.
+    `dev...` are read, as the two parts that they say they are; and those named `test...` if a test is asked for.
     """
 
     prefix: ClassVar[str] = "file:"
@@ -50,7 +50,7 @@ class Files(Source):
         files = self._files()
         splits = {path: _split(name) for path, name in files}
         if "train" in splits.values():
-            files = [(path, name) for path, name in files if splits[path]]
+            files = [(path, name) for path, name in files if splits[path] and (self.with_test or splits[path] != TEST)]
             if left_out := len(splits) - len(files):
                 say(f"Files left out because others are named `train`: {left_out}")
         else:
@@ -100,7 +100,9 @@ def _split(name: str) -> str:
     words = re.split(r"[^a-z]+", name.rpartition("/")[2].lower())
     if "train" in words:
         return "train"
-    return "validation" if set(words) & set(VALIDATION_NAMES) else ""
+    if set(words) & set(VALIDATION_NAMES):
+        return "validation"
+    return TEST if TEST in words else ""
 
 
 def _documents(path: Path) -> Iterator[str]:

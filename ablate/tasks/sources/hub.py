@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -11,37 +12,38 @@ from typing import Any, ClassVar
 
 from ablate.errors import DataError
 from ablate.tasks.base import Say
-from ablate.tasks.sources import VALIDATION_NAMES, BadRows, Row, Source, no_column
+from ablate.tasks.sources import TEST, VALIDATION_NAMES, BadRows, Row, Source, no_column
 from ablate.tasks.tables import is_good, plain_value
 
 STREAMED_FROM = 4 << 30
 """Bytes from which a data set is streamed, not copied to the disk first."""
 
-_ADDRESS = re.compile(r"(?P<name>[^@#]+?)(?:@(?P<revision>[^@#]+))?(?:#(?P<train>[^,#]+)(?:,(?P<validation>[^,#]+))?)?")
+_ADDRESS = re.compile(
+    r"(?P<name>[^@#]+?)(?:@(?P<revision>[^@#]+))?"
+    r"(?:#(?P<train>[^,#]+)(?:,(?P<validation>[^,#]+)(?:,(?P<test>[^,#]+))?)?)?"
+)
 
 
 class Hub(Source):
-    """`hub:OWNER/NAME[/CONFIG][@REVISION][#TRAIN[,VALIDATION]]`, or a path that begins with `/`, `.` or `~`.
+    """`hub:OWNER/NAME[/CONFIG][@REVISION][#TRAIN[,VALIDATION[,TEST]]]`, or a path that begins with `/`, `.` or `~`.
 
-    Without `#` the splits are `train` and one of `validation`, `valid`, `val` and `dev`, if there is one. The revision
-    that the hub resolves counts in the fingerprint. Large sets are streamed.
+    Without `#` the splits are `train` and one of `validation`, `valid`, `val` and `dev`, if there is one; and `test` if
+    a test is asked for. The revision that the hub resolves counts in the fingerprint. Large sets are streamed.
     """
 
     prefix: ClassVar[str] = "hub:"
     argument_name: ClassVar[str] = "NAME"
 
     def rows(self, columns: Sequence[str], bad_rows: BadRows, say: Say) -> Iterator[Row]:
-        """The rows of the training split, then those of the validation split."""
+        """The rows of the training split, then those of the validation split and of the test."""
         splits = self._splits
-        train, validation = self._chosen(list(splits))
-        self._check_columns(columns, splits[train])
-        unread = [name for name in splits if name not in (train, validation)]
+        chosen = self._chosen(list(splits))
+        unread = [name for name in splits if name not in chosen.values()]
         if unread:
             say(f"Splits left out: {', '.join(unread)}")
-        yield from self._read(train, "train" if validation else "", columns, bad_rows)
-        if validation:
-            self._check_columns(columns, splits[validation])
-            yield from self._read(validation, "validation", columns, bad_rows)
+        for part, name in chosen.items():
+            self._check_columns(columns, splits[name])
+            yield from self._read(name, part if len(chosen) > 1 else "", columns, bad_rows)
 
     def revision(self) -> str:
         """The commit that the hub resolved; empty for a local folder, whose content alone counts."""
@@ -64,7 +66,7 @@ class Hub(Source):
             raise DataError(
                 "this is no address of a data set",
                 where=f"hub:{self.argument}",
-                expected="`hub:OWNER/NAME[/CONFIG][@REVISION][#TRAIN[,VALIDATION]]`",
+                expected="`hub:OWNER/NAME[/CONFIG][@REVISION][#TRAIN[,VALIDATION[,TEST]]]`",
             )
         return match.groupdict()
 
@@ -79,14 +81,21 @@ class Hub(Source):
         except ImportError:
             raise _needs_library(self.argument) from None
         name, config = self._parts["name"], None
+        if missing := self.missing():
+            raise DataError(missing, remedy="Check the path after `hub:`, or name other data.")
         if self._is_local:
             name = str(Path(name).expanduser())
         elif name.count("/") == 2:
             name, _, config = name.rpartition("/")
+        quiet = logging.getLogger("huggingface_hub")
+        before = quiet.level
+        quiet.setLevel(logging.CRITICAL)  # it tells of every attempt to reach the hub; we tell how it ended
         try:
             return datasets.load_dataset_builder(name, config, revision=self._parts["revision"])
         except Exception as error:  # whatever the library raises for what it cannot find
             raise self._not_found(error) from None
+        finally:
+            quiet.setLevel(before)
 
     @cached_property
     def _splits(self) -> dict[str, Any]:
@@ -109,9 +118,10 @@ class Hub(Source):
         except Exception as error:
             raise self._not_found(error) from None
 
-    def _chosen(self, names: list[str]) -> tuple[str, str]:
-        train, validation = self._parts["train"], self._parts["validation"]
-        for name in filter(None, (train, validation)):
+    def _chosen(self, names: list[str]) -> dict[str, str]:
+        """Which split is which part; the training split first, and at least that."""
+        chosen = {part: self._parts[part] for part in ("train", "validation", TEST) if self._parts[part]}
+        for name in chosen.values():
             if name not in names:
                 near = difflib.get_close_matches(name, names, n=1)
                 raise DataError(
@@ -120,10 +130,11 @@ class Hub(Source):
                     expected=f"one of {', '.join(names)}",
                     remedy=f"Did you mean `{near[0]}`?" if near else None,
                 )
-        if train is None:
-            train = "train" if "train" in names else names[0]
-            validation = next((name for name in VALIDATION_NAMES if name in names), None)
-        return train, validation or ""
+        if not chosen:
+            usual = {"train": ("train", *names), "validation": VALIDATION_NAMES, TEST: (TEST,)}
+            first = {part: next((name for name in wanted if name in names), "") for part, wanted in usual.items()}
+            chosen = {part: name for part, name in first.items() if name}
+        return {part: name for part, name in chosen.items() if part != TEST or self.with_test}
 
     def _check_columns(self, columns: Sequence[str], rows: Any) -> None:
         there = rows.column_names or []

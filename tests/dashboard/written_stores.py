@@ -1,4 +1,4 @@
-"""A store in which every text that users write tries to be something else."""
+"""Stores written by hand: one in which every text that users write tries to be something else, and a plain one."""
 
 from __future__ import annotations
 
@@ -51,3 +51,42 @@ def hostile_store(path: Path) -> None:
             )  # fmt: skip
         store.marks.put("study", f"s {SCRIPT}", Mark(True, (SCRIPT, "**t**"), HOSTILE))
         store.marks.put("trial", planned[0].key, Mark(True, (SCRIPT,), HOSTILE))
+
+
+def simple_store(location: str) -> None:
+    """Write the studies `done`, `half` (half of its trials wait) and `broken` (one failed), each of two variants."""
+    where = Environment({"python": "3"}, "cpu", "here", None, None, "ablate study")
+    objective = {"metric": "val_loss", "direction": "minimize", "margin": 0.5}
+    sizes = {"baseline": 10, "small": 5}
+    states = {
+        "done": [TrialState.FINISHED] * 4,
+        "half": [TrialState.FINISHED] * 2,
+        "broken": [TrialState.FINISHED] * 3 + [TrialState.FAILED],
+    }
+    with open_store(location) as store:
+        for number, (study, ended) in enumerate(states.items()):
+            hashes = {name: f"{2 * number + n:064x}" for n, name in enumerate(sizes)}
+            variants = [VariantRecord(name, hashes[name], {}, {"model": {}}, size) for name, size in sizes.items()]
+            planned = [PlannedTrial(f"{study}{seed}{name}", name, seed) for seed in (0, 1) for name in sizes]
+            store.begin_study(StudyDraft(study, f"Why {study}?", "", {}, "", objective, "baseline"), variants, planned)
+            for trial, state in zip(planned, ended, strict=False):
+                loss = {"val_loss": sizes[trial.variant] / 100 + trial.seed} if state is TrialState.FINISHED else {}
+                store.record_outcome(
+                    TrialOutcome(
+                        trial.key,
+                        hashes[trial.variant],
+                        trial.seed,
+                        state,
+                        loss,
+                        1,
+                        1.0,
+                        1,
+                        1.0,
+                        None,
+                        "",
+                        "d",
+                        NOW,
+                        NOW,
+                    ),
+                    where,
+                )

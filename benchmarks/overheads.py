@@ -108,7 +108,7 @@ def _storing(folder: Path) -> Iterator[Row]:
     from ablate.store import CurvePoint, Environment, PlannedTrial, StudyDraft, VariantRecord, open_store
     from ablate.store.records import TrialOutcome, TrialState
 
-    here = Environment({}, "cpu", "here", None, None, "benchmarks platform")
+    here = Environment({}, "cpu", "here", None, None, "benchmarks overheads")
     curve = tuple(CurvePoint(50 * n, 0.6 * n, 51_200 * n, 1e11 * n, 5.0 - 0.1 * n, 5.0 - 0.1 * n) for n in range(20))
     now, digest = datetime.now(UTC), content_hash("variant")
     keys = [content_hash(["trial", n]) for n in range(500)]

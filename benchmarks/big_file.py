@@ -1,0 +1,74 @@
+"""Memory and speed of preparing a large text file: the peak must not grow with the file.
+
+`python -m benchmarks.big_file 2048` takes a file of 2 GiB (and needs as much again for the tokens).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from itertools import count
+from pathlib import Path
+
+SMALL = 64
+"""Mebibytes unless told."""
+
+_PREPARE = """
+import json, resource, sys, time
+from pathlib import Path
+from ablate.spec.task import TaskSpec
+spec = TaskSpec.parse(json.loads(sys.argv[1]))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+begin = time.perf_counter()
+task = spec.open(Path(sys.argv[2]), spec.prepare(Path(sys.argv[2]), lambda line: None))
+task.train_batch(0, 0, 16)
+print(json.dumps({
+    "seconds": time.perf_counter() - begin,
+    "idle": before / 1024,
+    "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    "tokens": sum(task.describe().tokens.values()),
+}))
+"""
+
+
+def write_text(path: Path, mebibytes: int) -> int:
+    """A file of random words in documents of some 100 KiB, no two alike; returns its bytes."""
+    generator = random.Random(0)
+    words = ["".join(generator.choices("abcdefghij", k=generator.randint(2, 9))) for _ in range(5000)]
+    texts = [" ".join(generator.choices(words, k=16_000)) for _ in range(16)]
+    with path.open("w", encoding="ascii") as file:
+        for document in count():
+            file.write(f"document {document}\n{texts[document % len(texts)]}\n<|endoftext|>\n")
+            if file.tell() >= mebibytes << 20:
+                break
+    return path.stat().st_size
+
+
+def prepared(path: Path, folder: Path) -> dict[str, float]:
+    """Prepare a file in a process of its own."""
+    plain = {"kind": "language_model", "data": f"file:{path}", "tokenizer": "bytes", "context": 128}
+    command = [sys.executable, "-c", _PREPARE, json.dumps(plain), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def main(mebibytes: int = SMALL) -> None:
+    """Print the peak memory over files of an eighth, a half and the whole of a size."""
+    print(f"{'file':>10} {'seconds':>9} {'MiB/s':>7} {'before':>8} {'peak':>8}  MiB of memory")
+    for size in sorted({max(1, mebibytes // 8), max(1, mebibytes // 2), mebibytes}):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            written = write_text(folder / "big.txt", size)
+            found = prepared(folder / "big.txt", folder / "cache")
+            assert found["tokens"] > 0.99 * written
+            speed = written / 2**20 / found["seconds"]
+            cells = f"{found['seconds']:9.1f} {speed:7.1f} {found['idle']:8.0f} {found['peak']:8.0f}"
+            print(f"{written / 2**20:7.0f}MiB {cells}", flush=True)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

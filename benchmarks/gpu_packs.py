@@ -1,0 +1,189 @@
+"""K small models as one program on a GPU, against one after the other: eager, and compiled in a CUDA graph.
+
+Needs torch and pydantic alone: `python -m benchmarks.gpu_packs [--pack 64] [--width 128] [--depth 4] [--steps 200]`.
+Data are made on the spot. Losses of all rows are compared before anything is printed; the aims are at least 40 times
+the trials an hour of serial eager, and 10 times those of serial compile + CUDA graph.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ablate.spec.model import ModelSpec
+from ablate.spec.training import TrainingSpec
+from ablate.spec.variant import VariantSpec
+from ablate.tasks.base import DataShape, Task
+from ablate.training.members import Member
+from ablate.training.pack import Pack
+from ablate.training.program import BuildProgram, Compute, EagerProgram, GraphProgram, Program, build_program
+
+if TYPE_CHECKING:
+    from ablate.tasks.base import Batch
+
+TOLERANCE = 5e-3
+"""Largest difference of a training loss, in nats: what other kernels do to float32 over the compared steps."""
+COMPARED_STEPS = 20
+WARM_UP_STEPS = 8
+REPEATS = 3
+
+
+class Tokens(Task):
+    """Windows of one long random walk over the vocabulary, at places that seed and step decide."""
+
+    def __init__(self, vocabulary: int, context: int) -> None:
+        self.fingerprint = "walk"
+        self.shape = DataShape(vocabulary=vocabulary, context=context)
+        moves = torch.randint(1, 4, (1_000_003,), generator=torch.Generator().manual_seed(0))
+        self._text = moves.cumsum(0) % vocabulary
+        self._window = torch.arange(context + 1)
+
+    def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
+        """See `Task.train_batch`."""
+        starts = (torch.arange(batch_size) * 7_919 + seed * 104_729 + step * 15_485_863) % (
+            self._text.numel() - self._window.numel()
+        )
+        windows = self._text[starts[:, None] + self._window]
+        return {"inputs": windows[:, :-1], "targets": windows[:, 1:]}
+
+    def validation_batches(self, batch_size: int) -> Iterator[Batch]:
+        """See `Task.validation_batches`."""
+        yield self.train_batch(-1, 0, batch_size)
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """See `Task.loss`."""
+        nats = F.cross_entropy(outputs.flatten(0, -2), batch["targets"].reshape(-1), reduction="none")
+        return nats.view(outputs.shape[0], -1).mean(1)
+
+    def measure(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """See `Task.measure`."""
+        return {"loss": self.loss(outputs, batch)}
+
+    def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
+        """See `Task.metrics`."""
+        return {"val_loss": sums["loss"]}
+
+    def tokens_per_batch(self, batch_size: int) -> int:
+        """See `Task.tokens_per_batch`."""
+        return batch_size * self.shape.context
+
+
+def eager(compute: Compute, device: torch.device) -> Program:
+    """One operation at a time."""
+    return EagerProgram(compute)
+
+
+def members(options: argparse.Namespace) -> list[Member]:
+    """Seeds 0, 1, 2 ... of four learning rates."""
+    model = ModelSpec.model_validate(
+        {
+            "family": "decoder",
+            "depth": options.depth,
+            "width": options.width,
+            "heads": 4,
+            "block": {"mixer": {"kind": "attention"}},
+        }
+    )
+    found = []
+    for seed in range(options.pack):
+        optimizer = {"lr": 5e-4 * (1 + seed % 4), "weight_decay": 0.1}
+        training = TrainingSpec.model_validate(
+            {"steps": 1_000_000, "batch_size": options.batch, "optimizer": optimizer}
+        )
+        # Without a task, whose kinds need further packages: `Tokens` is handed over ready.
+        found.append(Member(VariantSpec.model_construct(model=model, training=training), seed))
+    return found
+
+
+class Row:
+    """One way to train some members; its steps are counted on."""
+
+    def __init__(
+        self, name: str, trained: Sequence[Member], task: Task, program: BuildProgram, *, compiled: bool = False
+    ) -> None:
+        self.name = name
+        self.count = len(trained)
+        self.pack = Pack(trained, task, torch.device("cuda"), program)
+        if compiled:
+            self.pack.model.compile(dynamic=False)
+        self.done = 0
+        self.losses: list[list[float]] = []
+
+    def begin(self) -> None:
+        """The first steps: compiling, capturing, and the losses that are compared."""
+        for _ in range(max(COMPARED_STEPS, WARM_UP_STEPS)):
+            self.step()
+            self.losses.append(self.pack.last_loss())
+
+    def step(self) -> None:
+        """One more step."""
+        self.done += 1
+        self.pack.step(self.done)
+
+    def rate(self, steps: int) -> float:
+        """Steps of members a second."""
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(steps):
+            self.step()
+        torch.cuda.synchronize()
+        return self.count * steps / (time.perf_counter() - begin)
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Print one line for each way."""
+    torch.set_float32_matmul_precision("highest")
+    task, everyone = Tokens(options.vocabulary, options.context), members(options)
+    one = everyone[:1]
+    rows = [
+        Row("serial eager", one, task, eager),
+        Row("serial CUDA graph", one, task, GraphProgram),
+        Row("serial compile + CUDA graph", one, task, GraphProgram, compiled=True),
+        Row(f"pack of {options.pack}, eager", everyone, task, eager),
+        Row(f"pack of {options.pack}, CUDA graph (what ablate does)", everyone, task, build_program),
+        Row(f"pack of {options.pack}, compile + CUDA graph", everyone, task, GraphProgram, compiled=True),
+    ]
+    for row in rows:
+        row.begin()
+        worst = max(abs(ours[0] - theirs[0]) for ours, theirs in zip(row.losses, rows[0].losses, strict=True))
+        if worst > TOLERANCE:
+            raise SystemExit(f"{row.name}: losses are {worst:.1e} nats off those of a single eager run")
+        if row.pack.remark:
+            print(f"{row.name}: {row.pack.remark}")
+    rates: dict[str, list[float]] = {row.name: [] for row in rows}
+    for _ in range(REPEATS):
+        for row in rows:
+            rates[row.name].append(row.rate(options.steps))
+    median = {name: statistics.median(found) for name, found in rates.items()}
+    plain, best = median["serial eager"], median["serial compile + CUDA graph"]
+    print(f"width {options.width}, {options.depth} layers, {options.batch} x {options.context} tokens, fp32")
+    print(f"{'':48}{'steps/s':>10}{'x eager':>9}{'x compiled':>11}   spread")
+    for name, rate in median.items():
+        spread = f"{min(rates[name]):,.0f} to {max(rates[name]):,.0f}"
+        print(f"{name:48}{rate:10,.0f}{rate / plain:9.2f}{rate / best:11.2f}   {spread}")
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Print the table, or say that there is no GPU."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    sizes = {"pack": 64, "width": 128, "depth": 4, "batch": 8, "context": 128, "vocabulary": 256, "steps": 200}
+    for name, value in sizes.items():
+        parser.add_argument(f"--{name}", type=int, default=value, help=f"{value} unless given")
+    options = parser.parse_args(arguments)
+    if not torch.cuda.is_available():
+        print("torch sees no CUDA device here; run `python -m benchmarks.gpu_packs` where there is one.")
+        return
+    compare(options)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

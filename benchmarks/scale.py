@@ -1,0 +1,107 @@
+"""The driver alone at the load of 1,000 GPUs: 1,000 jobs at once, fake trials, real designs, real stores.
+
+Trials a second, by the clock and by processor time (driver and database server), which other work on the machine does
+not change; and what that means for a cluster. TRIALS=1000000 simulates the whole million. `python -m benchmarks scale`.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from ablate.engine.observer import Observer
+from ablate.engine.plan import Planner
+from ablate.engine.study import run_study
+from ablate.engine.worker import Done, Happened, Message
+from ablate.store import Environment, open_store
+from ablate.training.events import Point
+from benchmarks.driver import InstantEngine, grid_space
+
+GPUS = 1_000
+PACK = 16
+"""Trials of a job, for the table of what a cluster needs."""
+_HERE = Environment({"python": "3.x"}, "cuda: none", "head", None, None, "benchmarks scale")
+
+
+class ManyJobs(InstantEngine):
+    """Holds 1,000 jobs; each poll ends a hundred of them, with a curve of eleven points as by default."""
+
+    size = GPUS
+
+    def poll(self, timeout: float) -> list[Message]:
+        """The oldest jobs end."""
+        ended, self._jobs = self._jobs[:100], self._jobs[100:]
+        return [message for number in ended for message in _told(number)]
+
+
+def _told(number: int) -> Iterator[Message]:
+    for step in range(11):
+        loss = 5.0 - 0.2 * step + number % 7 / 100
+        yield Happened(number, Point(step, 1.0 * step, 1_000 * step, 1e9 * step, [loss], {"val_loss": [loss]}))
+    yield Done(number)
+
+
+def main() -> None:
+    """Print a row for each store, and what follows."""
+    trials = int(os.environ.get("TRIALS", "10000"))
+    print(f"{'store':12} {'trials':>9} {'trials/s':>9} {'of CPU':>9} {'server CPU':>11} {'bytes/trial':>12}")
+    slowest = float("inf")
+    for name, where in _stores():
+        wall, own, server, size = _drive(trials, where)
+        slowest = min(slowest, trials / max(own, server))
+        print(
+            f"{name:12} {trials:>9,} {trials / wall:>9.0f} {trials / own:>9.0f} "
+            f"{trials / server if server else 0:>11.0f} {size / trials:>12,.0f}",
+            flush=True,
+        )
+    print(f"\n{GPUS:,} GPUs, a pack of {PACK} on each, keep such a driver busy when a job takes less than")
+    print(f"{GPUS * PACK / slowest:.0f} s; a million trials take it {1e6 / slowest / 3600:.1f} h of processor time.")
+
+
+def _drive(trials: int, where: str) -> tuple[float, float, float, int]:
+    """Seconds by the clock, of the driver's processor and of the server's, and the bytes that the store grew by."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        where = where or str(folder / "store.db")
+        sides = (10, 10, 10, max(2, trials // 1_000))
+        planner = Planner(grid_space(folder / "texts", 1, sides), folder / "cache", lambda line: None)
+        planner.design()
+        begun, own, server = time.perf_counter(), time.process_time(), _servers()
+        with open_store(where) as store, ManyJobs() as engine:
+            run_study(planner, store, engine, _HERE, Observer())
+        file = folder / "store.db"
+        size = sum(path.stat().st_size for path in folder.glob("store.db*")) if file.exists() else 0
+        return time.perf_counter() - begun, time.process_time() - own, _servers() - server, size
+
+
+def _servers() -> float:
+    """Processor seconds of the processes below this one."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # what has ended is among its parent's children
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def _stores() -> Iterator[tuple[str, str]]:
+    yield "SQLite", ""
+    import pytest
+
+    from tests import postgres
+
+    try:
+        with postgres.server() as url:
+            yield "PostgreSQL", url
+    except pytest.skip.Exception as reason:
+        print(f"PostgreSQL   {reason}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Train every variant of the truth table with every seed and write the losses down; goes on where it stopped.
+
+`python -m benchmarks.train_truth_table` takes about an hour on one core. What it writes is kept in `tests/`, so that
+`benchmarks/truth_table.py` can replay designs in seconds.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import torch
+
+from ablate.engine.plan import Planner, Variant
+from ablate.spec.reading import load_space
+from ablate.tasks.base import Task
+from ablate.tasks.cache import default_cache
+from ablate.training.events import Point
+from ablate.training.loop import train
+
+FOLDER = Path(__file__).parent.parent / "tests" / "designs"
+SPACE, TABLE = FOLDER / "truth_table.yaml", FOLDER / "truth_table.csv"
+SEEDS = tuple(range(10))
+
+
+def losses(variant: Variant, task: Task) -> list[float]:
+    """The last validation loss of each seed, NaN for one that diverged; the seeds are trained as one pack."""
+    last = [math.nan] * len(SEEDS)
+    for event in train(variant.spec, SEEDS, task, torch.device("cpu")):
+        if isinstance(event, Point):
+            last = event.metrics["val_loss"]
+    return last
+
+
+def write_table() -> None:
+    """Train what the table does not hold yet, a line for each variant."""
+    torch.set_num_threads(1)
+    space = load_space(str(SPACE))
+    planner = Planner(space, default_cache(), print)
+    points = planner.design().points()
+    done = {row["variant"] for row in csv.DictReader(TABLE.open())} if TABLE.exists() else set()
+    for point in points:
+        variant = planner.resolve(point)
+        if variant is None or point.name in done:
+            continue
+        task = space.task.open(default_cache(), variant.fingerprint)
+        with TABLE.open("a", newline="") as file:
+            out = csv.writer(file)
+            if not done:
+                out.writerow(["variant", *space.switches, "parameters", "flops", *(f"seed_{seed}" for seed in SEEDS)])
+            numbers = ["" if math.isnan(loss) else f"{loss:.6f}" for loss in losses(variant, task)]
+            settings = [point.settings[switch] for switch in space.switches]
+            out.writerow([point.name, *settings, variant.cost.parameters, f"{variant.flops:.0f}", *numbers])
+        done.add(point.name)
+        print(len(done), point.name, numbers[0], flush=True)
+
+
+if __name__ == "__main__":
+    write_table()

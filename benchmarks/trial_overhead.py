@@ -1,0 +1,105 @@
+"""What a trial spends besides its steps: evaluation, curve points on their way to the store, final weights.
+
+One trial of the ready space `simplify_block` is timed part by part, in this process, on one thread: steps and
+evaluations in processor time, what is written in wall time. How large an evaluation is, the space decides
+(`evaluations`, `validation_windows`), so its share is printed beside that of its arithmetic.
+"""
+
+from __future__ import annotations
+
+import pickle
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from ablate.engine.attempt import Attempt
+from ablate.engine.environment import describe_environment
+from ablate.engine.ledger import Ledger
+from ablate.engine.plan import Planner, make_plan
+from ablate.engine.weights import save_weights
+from ablate.spec.reading import load_space
+from ablate.spec.variant import VariantSpec
+from ablate.store import open_store
+from ablate.training.members import Member
+from ablate.training.pack import Pack
+
+STEPS = 12
+REPEATS = 5
+
+
+def median(work: Callable[[], object], times: int = REPEATS, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds of a call, the median of several."""
+    seconds = []
+    for _ in range(times):
+        begin = clock()
+        work()
+        seconds.append(clock() - begin)
+    return statistics.median(seconds)
+
+
+def main() -> None:
+    """Print the share of each part."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            _measure(Path(folder))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _measure(folder: Path) -> None:
+    space = load_space("simplify_block")
+    planner = Planner(space, folder / "cache", lambda line: None)
+    plan = make_plan(planner)
+    trial = plan.trials[0]
+    spec = trial.variant.spec
+    task = planner.prepare(spec)
+    with (
+        Pack([Member(spec, trial.seed)], task, torch.device("cpu")) as pack,
+        open_store(folder / "store.db") as store,
+        store.lease(space.name) as lease,
+    ):
+        ledger = Ledger(store, lease, describe_environment("cpu"))
+        ledger.begin(plan)
+        ledger.start(trial, 1)
+        attempt = Attempt(trial, 1, 0, 1, datetime.now(UTC))
+        numbers = iter(range(1, 10**6))
+        pack.step(next(numbers))
+        step = median(lambda: pack.step(next(numbers)), STEPS, time.process_time)
+        evaluation = median(pack.point, clock=time.process_time)
+        point = pack.point()
+        # To the driver through a pipe, into the curve and into the store, as each point is.
+        recording = median(lambda: ledger.add_point(trial, attempt.add(pickle.loads(pickle.dumps(point)))), 50)
+        ending = median(lambda: ledger.end(attempt.outcome(), None), 1)
+        weights = median(
+            lambda: save_weights(folder / "w.safetensors", pack.model, 0, spec, 0, trial.variant.fingerprint)
+        )
+    steps, points = spec.training.steps, len(spec.training.evaluation_steps()) + 1
+    rows = {
+        f"{steps} steps": steps * step,
+        f"{points} evaluations, as the space asks": points * evaluation,
+        f"{points} curve points told and stored": points * recording,
+        "the end of the trial stored": ending,
+        "final weights, if they are kept": weights,
+    }
+    whole = sum(rows.values())
+    for name, seconds in rows.items():
+        print(f"{name:40}{1000 * seconds:12,.1f} ms{seconds / whole:9.2%}")
+    least = points * evaluation_flops(spec, trial.variant.cost.flops) / (trial.variant.flops / steps) / steps
+    print(f"\nThe arithmetic of the evaluations alone is {least:.1%} of that of the steps.")
+
+
+def evaluation_flops(spec: VariantSpec, forward: float) -> float:
+    """Arithmetic of one evaluation, of which each window is a forward pass."""
+    windows = getattr(spec.task, "validation_windows", 0)
+    return float(windows) * forward
+
+
+if __name__ == "__main__":
+    main()

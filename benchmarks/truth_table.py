@@ -1,0 +1,348 @@
+"""How much training do designs save, and are their verdicts right? Replayed on a table in which all is trained.
+
+The table holds 128 variants with ten seeds each (`tests/designs/truth_table.csv`, trained by `train_truth_table.py`).
+Every corner of the space can be the baseline of a study, and seeds can come in any order, so that one table gives many
+studies. The reference is what the full grid says at ten seeds, by the same rule and margin: `needed` or `not needed`
+where it can tell. Compute is the arithmetic of the trials asked for, against that of the full grid.
+"""
+
+from __future__ import annotations
+
+import csv
+import random
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from scipy.stats import binomtest
+
+from ablate.designs.base import Design, DesignContext, Point, PointCost
+from ablate.designs.fractional import FractionalSpec
+from ablate.designs.leave_one_out import LeaveOneOutSpec
+from ablate.designs.simplify import SimplifyDesign, SimplifySpec
+from ablate.spec.design import SeedsSpec
+from ablate.spec.reading import load_space
+from ablate.stats import SeedSchedule, Word, judge
+from ablate.stats.effects import Effect, Observation, estimate_effects
+
+FOLDER = Path(__file__).parent.parent / "tests" / "designs"
+ORDERS = 4
+"""Orders of the seeds in which each study is replayed."""
+
+Corner = tuple[tuple[str, str], ...]
+Words = dict[str, Word]
+"""Switch to the verdict on turning it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A variant: what it costs, and its final loss with each seed that did not diverge."""
+
+    settings: dict[str, str]
+    cost: PointCost
+    losses: dict[int, float]
+
+
+@dataclass(frozen=True)
+class TruthTable:
+    """The whole grid, trained."""
+
+    switches: Mapping[str, tuple[str, ...]]
+    margin: float
+    rows: dict[Corner, Row]
+    seeds: int
+
+    @classmethod
+    def read(cls, folder: Path = FOLDER) -> TruthTable:
+        """Read the space and its table."""
+        space = load_space(str(folder / "truth_table.yaml"))
+        switches = {switch: tuple(settings) for switch, settings in space.switches.items()}
+        rows = {}
+        with (folder / "truth_table.csv").open(newline="") as file:
+            for line in csv.DictReader(file):
+                settings = {switch: line[switch] for switch in switches}
+                numbers = {
+                    int(name[5:]): float(text) for name, text in line.items() if name.startswith("seed_") and text
+                }
+                cost = PointCost(int(line["parameters"]), float(line["flops"]))
+                rows[corner(settings)] = Row(settings, cost, numbers)
+        return cls(switches, space.objective.margin, rows, space.design.fixed_seeds())
+
+    @cached_property
+    def flops(self) -> float:
+        """Arithmetic of the full grid, all seeds."""
+        return self.seeds * sum(row.cost.flops for row in self.rows.values())
+
+    @cached_property
+    def alone(self) -> dict[Corner, Words]:
+        """What the grid says of turning each switch alone, by the corner that is the baseline."""
+        return {
+            key: {
+                switch: self.judge(other, row.settings) for switch, other in turned(self.context(row.settings)).items()
+            }
+            for key, row in self.rows.items()
+        }
+
+    @cached_property
+    def average(self) -> dict[Corner, Words]:
+        """What the grid says of turning each switch on average over the others, by the corner that is the baseline."""
+        everything = {key: row.losses for key, row in self.rows.items()}
+        return {
+            key: main_effects(everything, self.context(row.settings), self.margin) for key, row in self.rows.items()
+        }
+
+    def context(self, baseline: Mapping[str, str]) -> DesignContext:
+        """The space as a study sees it whose baseline is this corner."""
+        switches = {
+            switch: (baseline[switch], *(setting for setting in settings if setting != baseline[switch]))
+            for switch, settings in self.switches.items()
+        }
+        return DesignContext(
+            switches,
+            {},
+            "minimize",
+            self.margin,
+            lambda point: None,
+            lambda point: self.rows[corner(point.settings)].cost,
+        )
+
+    def judge(self, variant: Mapping[str, str], baseline: Mapping[str, str]) -> Word:
+        """The grid's verdict on a variant, all seeds."""
+        return self.judge_seeds(self.rows[corner(variant)].losses, self.rows[corner(baseline)].losses, None)
+
+    def judge_seeds(
+        self, variant: Mapping[int, float], baseline: Mapping[int, float], schedule: SeedSchedule | None
+    ) -> Word:
+        """The verdict on losses by seed."""
+        return judge(variant, baseline, margin=self.margin, direction="minimize", schedule=schedule).word
+
+
+@dataclass
+class Replay:
+    """One study, replayed: what its design asked for, in what it found."""
+
+    table: TruthTable
+    order: Sequence[int]
+    flops: float = 0.0
+    trials: int = 0
+    results: dict[Corner, dict[int, float]] = field(default_factory=dict)
+
+    def run(self, design: Design) -> None:
+        """Answer a design from the table until it asks no more."""
+        while proposals := design.ask():
+            for proposal in proposals:
+                row = self.table.rows[corner(proposal.point.settings)]
+                loss = row.losses.get(self.order[proposal.seed])
+                self.trials += 1
+                self.flops += row.cost.flops
+                if loss is not None:
+                    self.results.setdefault(corner(proposal.point.settings), {})[proposal.seed] = loss
+                design.tell(proposal.point, proposal.seed, loss)
+
+
+@dataclass
+class Tally:
+    """What many replays of one design come to."""
+
+    name: str
+    question: str
+    saved: list[float] = field(default_factory=list)
+    trials: list[int] = field(default_factory=list)
+    agree: int = 0
+    false: int = 0
+    silent: int = 0
+    reference: int = 0
+
+    def add(self, replay: Replay, said: Words, truth: Words) -> None:
+        """Count one replay; comparisons that the grid cannot tell, or that diverged, have no right answer."""
+        self.saved.append(replay.table.flops / replay.flops)
+        self.trials.append(replay.trials)
+        for switch, right in truth.items():
+            if right not in ("needed", "not needed"):
+                continue
+            self.reference += 1
+            self.agree += said[switch] == right
+            self.false += said[switch] in ("needed", "not needed") and said[switch] != right
+            self.silent += said[switch] not in ("needed", "not needed")
+
+    def cells(self) -> list[str]:
+        """A row of the printed table."""
+        decided = self.agree + self.false
+        return [
+            self.name,
+            self.question,
+            f"{statistics.fmean(self.trials):,.0f}",
+            f"{statistics.fmean(self.saved):.0f}x",
+            f"{self.reference:,}",
+            share(self.silent, self.reference),
+            share(self.agree, decided),
+            share(self.false, decided),
+        ]
+
+
+def corner(settings: Mapping[str, str]) -> Corner:
+    """Settings as a key."""
+    return tuple(sorted(settings.items()))
+
+
+def share(count: int, of: int) -> str:
+    """A share with its exact 95 % interval, in per cent."""
+    if not of:
+        return "-"
+    low, high = binomtest(count, of).proportion_ci()
+    return f"{100 * count / of:.1f} % ({100 * low:.1f}-{100 * high:.1f})"
+
+
+def turned(context: DesignContext) -> dict[str, dict[str, str]]:
+    """Each switch turned alone, by switch."""
+    return {switch: {**context.baseline, switch: options[1]} for switch, options in context.switches.items()}
+
+
+def all_seeds(table: TruthTable, row: Row, order: Sequence[int]) -> Words:
+    """What the grid says with every seed."""
+    return table.alone[corner(row.settings)]
+
+
+def other_seeds(table: TruthTable, row: Row, order: Sequence[int]) -> Words:
+    """What the grid says with the second half of the seeds alone, which a study of the first half never sees."""
+    rest = order[len(order) // 2 :]
+
+    def of(settings: Mapping[str, str]) -> dict[int, float]:
+        losses = table.rows[corner(settings)].losses
+        return {seed: losses[seed] for seed in rest if seed in losses}
+
+    context = table.context(row.settings)
+    return {switch: table.judge_seeds(of(other), of(row.settings), None) for switch, other in turned(context).items()}
+
+
+def on_average(table: TruthTable, row: Row, order: Sequence[int]) -> Words:
+    """What the grid says of each switch on average over the others."""
+    return table.average[corner(row.settings)]
+
+
+def leave_one_out(
+    table: TruthTable,
+    seeds: int | SeedsSpec,
+    name: str,
+    orders: Iterable[Sequence[int]],
+    asked: str = "this part, in this block",
+    truth: Callable[[TruthTable, Row, Sequence[int]], Words] = all_seeds,
+) -> Tally:
+    """Every corner as the baseline; each switch turned alone is judged against it."""
+    tally = Tally(name, asked)
+    schedule = SeedSchedule(seeds.start, seeds.max) if isinstance(seeds, SeedsSpec) else None
+    for order in orders:
+        for row in table.rows.values():
+            context = table.context(row.settings)
+            replay = Replay(table, order)
+            replay.run(LeaveOneOutSpec(kind="leave_one_out", seeds=seeds).build(context))
+            base = replay.results.get(corner(row.settings), {})
+            said = {
+                switch: table.judge_seeds(replay.results.get(corner(other), {}), base, schedule)
+                for switch, other in turned(context).items()
+            }
+            tally.add(replay, said, truth(table, row, order))
+    return tally
+
+
+def main_effects(results: Mapping[Corner, Mapping[int, float]], context: DesignContext, margin: float) -> Words:
+    """The verdict on each main effect, by its one-sided 95 % bounds."""
+    observations = [
+        Observation(dict(settings), seed, loss) for settings, losses in results.items() for seed, loss in losses.items()
+    ]
+    found = estimate_effects(observations, context.switches, interactions=False, confidence=0.9)
+    return {effect.term.settings[0][0]: effect_word(effect, margin) for effect in found.effects}
+
+
+def effect_word(effect: Effect, margin: float) -> Word:
+    """`needed` if turning the switch is surely worse by the margin on average, `not needed` if surely not."""
+    if effect.low is None or effect.high is None:
+        return "undecided"
+    return "needed" if effect.low > margin else "not needed" if effect.high < margin else "undecided"
+
+
+def fractional(table: TruthTable, resolution: str, seeds: int, orders: Iterable[Sequence[int]]) -> Tally:
+    """Every corner as the baseline of a fraction, which makes other runs of it; main effects against the grid's."""
+    tally = Tally(f"fractional {resolution}, {seeds} seeds", "this part, on average over the others")
+    for order in orders:
+        for row in table.rows.values():
+            context = table.context(row.settings)
+            replay = Replay(table, order)
+            replay.run(FractionalSpec(kind="fractional", resolution=resolution, seeds=seeds).build(context))  # type: ignore[arg-type]
+            said = main_effects(replay.results, context, table.margin)
+            tally.add(replay, said, table.average[corner(row.settings)])
+    return tally
+
+
+def simplify(table: TruthTable, seeds: int, beam: int, orders: Iterable[Sequence[int]]) -> list[str]:
+    """The smallest block that `simplify` finds from the space's baseline, beside the smallest that the grid knows."""
+    baseline = {switch: settings[0] for switch, settings in table.switches.items()}
+    fit = [row for row in table.rows.values() if table.judge(row.settings, baseline) == "not needed"]
+    least = min(row.cost.parameters for row in fit)
+    saved, trials, found, fine = [], [], [], 0
+    orders = list(orders)
+    for order in orders:
+        replay = Replay(table, order)
+        design = SimplifySpec(kind="simplify", seeds=seeds, beam=beam).build(table.context(baseline))
+        assert isinstance(design, SimplifyDesign)
+        replay.run(design)
+        end: Point | None = design.path[-1].point if design.path else None
+        row = table.rows[corner(end.settings if end else baseline)]
+        saved.append(table.flops / replay.flops)
+        trials.append(replay.trials)
+        found.append(row.cost.parameters)
+        fine += table.judge(row.settings, baseline) != "needed"
+    return [
+        f"simplify, beam {beam}, {seeds} seeds",
+        f"{statistics.fmean(trials):,.0f}",
+        f"{statistics.fmean(saved):.0f}x",
+        f"{statistics.fmean(found):,.0f}",
+        f"{least:,}",
+        f"{fine} of {len(orders)}",
+    ]
+
+
+def main() -> None:
+    """Print what each design saves and how often it is right."""
+    table = TruthTable.read()
+    console = Console(width=160)
+    shuffled = random.Random(0)
+    orders = [shuffled.sample(range(table.seeds), table.seeds) for _ in range(ORDERS)]
+    console.print(
+        f"{len(table.rows)} variants, {table.seeds} seeds, margin {table.margin:g} nats; each design replayed with "
+        f"every corner as baseline, and up to {ORDERS} orders of seeds."
+    )
+    verdicts = Table(
+        "design", "what is asked", "trials", "compute saved", "grid decides", "undecided", "agree", "false"
+    )
+    for seeds in (table.seeds, 5, 3):
+        name = f"leave_one_out, {seeds} seeds"
+        verdicts.add_row(*leave_one_out(table, seeds, name, orders[:1] if seeds == table.seeds else orders).cells())
+    growing = SeedsSpec(start=3, max=table.seeds)
+    verdicts.add_row(*leave_one_out(table, growing, f"leave_one_out, 3 to {table.seeds} seeds", orders).cells())
+    half, apart = table.seeds // 2, "this part, in this block; the grid has other seeds"
+    verdicts.add_row(*leave_one_out(table, half, f"leave_one_out, {half} seeds", orders, apart, other_seeds).cells())
+    over = "this part, on average over the others"
+    verdicts.add_row(
+        *leave_one_out(table, growing, f"leave_one_out, 3 to {table.seeds} seeds", orders[:1], over, on_average).cells()
+    )
+    for resolution in ("III", "IV", "V"):
+        for seeds in (table.seeds, 2):
+            verdicts.add_row(*fractional(table, resolution, seeds, orders[:1]).cells())
+    console.print(verdicts)
+    ends = Table(
+        "design", "trials", "compute saved", "parameters found", "least in the grid", "not worse, says the grid"
+    )
+    many = [shuffled.sample(range(table.seeds), table.seeds) for _ in range(20)]
+    for beam in (1, 3):
+        for seeds in (table.seeds, 5):
+            ends.add_row(*simplify(table, seeds, beam, many))
+    console.print(ends)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The frame and the list of studies without a browser, by Streamlit's AppTest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import postgres
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+from written_stores import simple_store
+
+from ablate.store import Mark, open_store
+from shared.samples import _write
+from shared.store import store as opened_store
+
+APP = Path(__file__).parent.parent.parent / "dashboard" / "app.py"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A store with three studies: `done`, `half` (half of its trials wait) and `broken` (one failed)."""
+    with ExitStack() as stack:
+        location = str(tmp_path / "ablate.db")
+        if request.param == "postgres":
+            location = stack.enter_context(postgres.schema(request.getfixturevalue("postgres_server")))
+        simple_store(location)
+        with open_store(location) as known:
+            known.marks.put("study", "half", Mark(starred=True, tags=("thesis",)))
+        monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps({"store": location}))
+        st.cache_resource.clear()
+        yield location
+        opened_store().close()
+        st.cache_resource.clear()
+
+
+def opened(**parameters: str) -> AppTest:
+    app = AppTest.from_file(str(APP), default_timeout=60)
+    app.query_params.update(parameters)
+    return app.run()
+
+
+def listed(app: AppTest) -> list[str]:
+    assert not app.exception
+    return sorted(app.dataframe[0].value["study"]) if app.dataframe else []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "names"),
+    [
+        ({}, ["broken", "done", "half"]),
+        ({"find": "why DONE"}, ["done"]),
+        ({"find": "thesis"}, ["half"]),
+        ({"find": "nothing"}, []),
+        ({"state": "complete"}, ["done"]),
+        ({"state": "incomplete"}, ["broken", "half"]),
+        ({"state": "with failures"}, ["broken"]),
+        ({"starred": "true"}, ["half"]),
+    ],
+    ids=str,
+)
+def test_studies_are_found(store: str, parameters: dict[str, str], names: list[str]) -> None:
+    assert listed(opened(**parameters)) == names
+
+
+def test_a_line_says_what_matters(store: str) -> None:
+    table = opened().dataframe[0].value.set_index("study")
+    assert list(table.loc["done", ["state", "progress", "trials", "best"]]) == ["complete", 1.0, "4/4", "small"]
+    assert list(table.loc["half", ["state", "progress", "trials", "★", "tags"]]) == [
+        "waiting",
+        0.5,
+        "2/4",
+        "★",
+        "thesis",
+    ]
+    assert table.loc["broken", "failed"] == 1
+
+
+def test_the_address_chooses_the_study_and_a_wrong_one_is_told(store: str) -> None:
+    assert opened(study="half").selectbox(key="study").value == "half"
+    wrong = opened(study="no such")
+    assert [message.value for message in wrong.toast] == [
+        "There is no study no such in this store; this is the latest."
+    ]
+    assert wrong.query_params["study"] == wrong.selectbox(key="study").value
+
+
+def test_a_store_that_is_none_yet_says_how_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps({"store": str(tmp_path / "none.db")}))
+    st.cache_resource.clear()
+    app = opened()
+    assert not app.exception
+    assert "ablate study simplify_block" in [code.value for code in app.code]
+
+
+def test_a_sample_without_weights_says_why(store: str) -> None:
+    with open_store(store, create=False) as known:
+        key = known.study("done").planned[0].key
+    assert "weights" in _write(key, "", 0)

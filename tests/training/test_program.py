@@ -1,0 +1,139 @@
+"""A step as a CUDA graph, on a device that is played: what is captured, replayed, and run one operation at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from random_tokens import CPU, RandomTokens, variant
+
+from ablate.training.members import Member
+from ablate.training.pack import Pack
+from ablate.training.program import EagerProgram, GraphProgram, build_program
+
+CUDA = torch.device("cuda")
+
+
+class PlayedGraph:
+    """Stands for `torch.cuda.CUDAGraph`: a replay runs the captured step anew, on the tensors of its capture."""
+
+    def __init__(self) -> None:
+        self.step: Callable[[], None] = lambda: None
+
+    def replay(self) -> None:
+        self.step()
+
+
+class Stream:
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def wait_stream(self, stream: object) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def played(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def graph(graph: PlayedGraph, capture_error_mode: str) -> Iterator[None]:
+        assert capture_error_mode == "thread_local", "another thread prepares batches"
+        Recorder.recording = graph
+        try:
+            yield
+        finally:
+            Recorder.recording = None
+
+    for name, value in {
+        "CUDAGraph": PlayedGraph,
+        "graph": graph,
+        "Stream": Stream,
+        "current_stream": Stream,
+        "stream": nullcontext,
+        "device": nullcontext,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+
+
+class Recorder:
+    """A step that adds up what it is given; while it is captured it only remembers what to do."""
+
+    recording: PlayedGraph | None = None
+
+    def __init__(self, refuses: Exception | None = None) -> None:
+        self.total = 0.0
+        self.runs = 0
+        self.loss = torch.zeros(1)
+        self.refuses = refuses
+
+    def __call__(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        def step() -> None:
+            self.loss.fill_(self.total)
+            self.total += batch["x"].sum().item()
+            self.runs += 1
+
+        if Recorder.recording is None:
+            step()
+        elif self.refuses is not None:
+            raise self.refuses
+        else:
+            Recorder.recording.step = step
+        return self.loss
+
+
+def batches(count: int) -> list[dict[str, torch.Tensor]]:
+    return [{"x": torch.full((2, 3), float(i))} for i in range(1, count + 1)]
+
+
+def test_every_batch_is_learnt_from_once() -> None:
+    step = Recorder()
+    program = GraphProgram(step, CUDA)
+    losses = [program.run(batch).item() for batch in batches(8)]
+    assert losses == [6.0 * sum(range(i)) for i in range(1, 9)]
+    assert (step.total, step.runs, program.remark) == (6.0 * 36, 8, "")
+
+
+def test_a_batch_of_another_shape_is_run_without_the_graph() -> None:
+    step = Recorder()
+    program = GraphProgram(step, CUDA)
+    for batch in [*batches(5), {"x": torch.ones(2, 7)}, *batches(1)]:
+        program.run(batch)
+    assert (step.total, step.runs) == (6.0 * 15 + 14 + 6, 7)
+
+
+def test_what_cannot_be_captured_runs_one_operation_at_a_time_and_says_why() -> None:
+    step = Recorder(RuntimeError("operation not permitted when stream is capturing\nand more"))
+    program = GraphProgram(step, CUDA)
+    for batch in batches(8):
+        program.run(batch)
+    assert (step.total, step.runs) == (6.0 * 36, 8)
+    assert program.remark.endswith("one operation at a time: operation not permitted when stream is capturing")
+
+
+def test_a_capture_that_is_out_of_memory_breaks_the_pack() -> None:
+    program = GraphProgram(Recorder(torch.cuda.OutOfMemoryError("CUDA out of memory.")), CUDA)
+    *warm_up, last = batches(4)
+    for batch in warm_up:
+        program.run(batch)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        program.run(last)
+
+
+def test_the_device_chooses() -> None:
+    assert isinstance(build_program(Recorder(), CUDA), GraphProgram)
+    assert isinstance(build_program(Recorder(), CPU), EagerProgram)
+
+
+def test_the_program_of_a_pack_runs_its_steps() -> None:
+    ran: list[Any] = []
+
+    class Counted(EagerProgram):
+        def run(self, batch: Any) -> torch.Tensor:
+            ran.append(batch)
+            return super().run(batch)
+
+    pack = Pack([Member(variant(), 0)], RandomTokens(), CPU, lambda compute, device: Counted(compute))
+    pack.step(1)
+    assert len(ran) == 1
