@@ -70,15 +70,18 @@ def run(
     """
     folder = cache or default_cache()
     observer = observer or Observer()
-    with nullcontext(store) if isinstance(store, Store) else open_store(store) as opened:
+    options = EngineOptions(
+        folder, device, workers, threads, plugins, address, resources or space.resources, space.name, pack
+    )
+    # The engine first: a mistake in what was asked of it leaves no empty store behind.
+    with (
+        make_engine(engine, options) as trainer,
+        nullcontext(store) if isinstance(store, Store) else open_store(store) as opened,
+    ):
         observer.say(f"store: {opened.where}")
-        options = EngineOptions(
-            folder, device, workers, threads, plugins, address, resources or space.resources, space.name, pack
-        )
-        with make_engine(engine, options) as trainer:
-            planner = Planner(space, folder, observer.say)
-            environment, packing = describe_environment(trainer.device), Packing(pack, trainer.device)
-            return run_study(planner, opened, trainer, environment, observer, packing)
+        planner = Planner(space, folder, observer.say)
+        environment, packing = describe_environment(trainer.device), Packing(pack, trainer.device)
+        return run_study(planner, opened, trainer, environment, observer, packing)
 
 
 def build(

@@ -198,7 +198,7 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_space_left_in_the_middle_of_a_study(place: Workplace) -> None:
     file = place.space(seeds=40)
-    limit = "ulimit -f 1000; trap '' XFSZ"  # files of a megabyte at most
+    limit = "ulimit -f 3000; trap '' XFSZ"  # files of three megabytes at most
     full = place.shell(f"{limit}; exec {ABLATE} study {file} --workers 1")
     assert full.code == 2, full
     assert full.err.splitlines()[-1].startswith("Error: ")

@@ -110,7 +110,7 @@ def test_a_trial_that_diverged_diverges_again(call: Call, trained: Workplace) ->
     assert call("study", file.name, "--workers", "1", "--device", "cpu", "--json").code == 0
     ((trial, step),) = trained.rows(
         "SELECT key, stopped_at FROM trials JOIN study_trials ON trial_key = key "
-        "WHERE state = 'diverged' AND variant = 'norm=none'"
+        "WHERE trials.state = 'diverged' AND variant = 'norm=none'"
     )
     found = json.loads(call("reproduce", trial, "--device", "cpu", "--json").out)
     assert (found["verdict"], found["diverged_at"]) == ("identical", {"stored": step, "again": step})

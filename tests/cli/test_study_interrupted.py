@@ -50,6 +50,7 @@ def test_a_study_killed_at_any_moment_goes_on(place: Workplace) -> None:
         "reused": len(kept),
         "failed": 0,
         "diverged": 0,
+        "pruned": 0,
         "seconds": 0,
     }
     finished = place.trials("finished")

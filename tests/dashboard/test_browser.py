@@ -186,7 +186,7 @@ def test_stars_tags_and_notes_are_written_and_found(page: Page, place: Workplace
     page.tab.get_by_role("button", name="Save").click()
     page.main.get_by_text("*look* at it", exact=True).first.wait_for()
     with open_store(place.store, create=False) as store:
-        assert store.marks.of("study", "tiny").tags == ("done", "paper")
+        eventually(lambda: store.marks.of("study", "tiny").tags == ("done", "paper"))
     page.tab.get_by_role("textbox", name="Search").fill("paper")
     page.tab.wait_for_url("**find=paper*")
     page.settle()

@@ -103,7 +103,7 @@ def test_last_channel_of_an_odd_head_does_not_turn() -> None:
     mixer = RetentionSpec().build(MixerContext(1, 21, 3, depth=1, context=7, causal=True))
     initialise(mixer, [0])
     x = torch.randn(1, 1, 3, 7, 7, generator=torch.Generator().manual_seed(0))
-    turned_x = mixer._rotate(x)
+    turned_x = mixer._rotate(x, 0)
     assert torch.equal(turned_x[..., -1], x[..., -1])
     torch.testing.assert_close(turned_x.norm(dim=-1), x.norm(dim=-1))
 

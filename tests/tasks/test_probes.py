@@ -17,6 +17,7 @@ from ablate.tasks.base import TaskSpec
 from ablate.tasks.probe import UNSCORED, Probe
 from ablate.training.events import Point
 from ablate.training.loop import train
+from ablate.training.members import Member
 
 PROBES: list[dict[str, Any]] = [
     {"kind": "recall", "context": 34, "pairs": 7, "symbols": 26},
@@ -128,6 +129,6 @@ def test_a_decoder_learns_to_find_what_followed() -> None:
     }
     variant = VariantSpec.model_validate(plain)
     task = variant.task.open(Path(), variant.task.prepare(Path(), print))
-    *_, last = train(variant, [0], task, torch.device("cpu"))
+    *_, last = train([Member(variant, 0)], task, torch.device("cpu"))
     assert isinstance(last, Point)
     assert last.metrics["val_accuracy"][0] > 0.9
