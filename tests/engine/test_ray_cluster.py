@@ -138,6 +138,31 @@ def losses(curve: list[Point]) -> list[tuple[int, str, str]]:
     return [(point.step, str(point.train_loss), str(point.metrics)) for point in curve]
 
 
+# Before the shared engine begins: files travel with a connection, and a process has one.
+def test_fractions_and_resources_of_ones_own_are_respected_and_plugins_travel(cluster: Cluster, folder: Path) -> None:
+    plugin, mark = folder / "travels_along.py", folder / "loaded"
+    plugin.write_text(f"from pathlib import Path\nPath({str(mark)!r}).write_text(__file__)\n")
+    cluster.add_node(**node(2, resources={"slice": 1}))  # one core more: Ray may move here what a dead node held
+    cluster.wait_for_nodes()
+    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"slice": 0.5})
+    with RayEngine(folder / "cache", "cpu", resources, address=cluster.address, plugins=(str(plugin),)) as shared:
+        plugin.unlink()  # as on a machine that does not see the driver's files
+        assert shared.size == 2
+        for number in (1, 2, 3):
+            shared.submit(job(number, trial(folder, steps=10**6)))
+        heard = listen(shared, lambda heard: sum(isinstance(message, Began) for message in heard) == 2)
+        assert len({message.worker.pid for message in heard if isinstance(message, Began)}) == 2
+        assert Path(mark.read_text()).name == "travels_along.py"
+        more = shared.poll(0.0) + shared.poll(2.0)
+        assert not any(isinstance(message, Began) for message in more), "a third would take what is not there"
+    wanted = ResourcesSpec(custom={"slice": 5}, memory=0.1)
+    with (
+        RayEngine(folder / "cache", "cpu", wanted, address=cluster.address) as small,
+        pytest.raises(EngineError, match=r"no machine .* slice 5; got .*slice 1"),
+    ):
+        small.admit(make_plan(planner(folder)))
+
+
 def test_the_same_space_gives_the_same_variants_trials_and_numbers(
     trainer: RayEngine, folder: Path, store: Store, tmp_path: Path
 ) -> None:
@@ -234,35 +259,10 @@ def test_a_node_killed_in_the_middle_loses_no_finished_trial_and_trains_none_twi
     assert sum(record.attempts - 1 for record in records) == sum(what == "lost" for what, _, _ in log.told)
 
 
-def test_fractions_and_resources_of_ones_own_are_respected_and_plugins_travel(cluster: Cluster, folder: Path) -> None:
-    plugin, mark = folder / "travels_along.py", folder / "loaded"
-    plugin.write_text(f"from pathlib import Path\nPath({str(mark)!r}).write_text(__file__)\n")
-    cluster.add_node(**node(2, resources={"slice": 1}))  # one core more: Ray may move here what a dead node held
-    cluster.wait_for_nodes()
-    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"slice": 0.5})
-    with RayEngine(folder / "cache", "cpu", resources, address=cluster.address, plugins=(str(plugin),)) as shared:
-        plugin.unlink()  # as on a machine that does not see the driver's files
-        assert shared.size == 2
-        for number in (1, 2, 3):
-            shared.submit(job(number, trial(folder, steps=10**6)))
-        heard = listen(shared, lambda heard: sum(isinstance(message, Began) for message in heard) == 2)
-        assert len({message.worker.pid for message in heard if isinstance(message, Began)}) == 2
-        assert Path(mark.read_text()).name == "travels_along.py"
-        more = shared.poll(0.0) + shared.poll(2.0)
-        assert not any(isinstance(message, Began) for message in more), "a third would take what is not there"
-    wanted = ResourcesSpec(custom={"slice": 5}, memory=0.1)
-    with (
-        RayEngine(folder / "cache", "cpu", wanted, address=cluster.address) as small,
-        pytest.raises(EngineError, match=r"no machine .* slice 5; got .*slice 1"),
-    ):
-        small.admit(make_plan(planner(folder)))
-
-
 DRIVE = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from cli_runs import eventually
 from engine_samples import ENVIRONMENT, SPACE, Log, planner
 from ablate.engine.ray.engine import RayEngine
 from ablate.engine.study import run_study

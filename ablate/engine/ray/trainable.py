@@ -74,8 +74,10 @@ class JobTrainable(Trainable):
         """Train for about a second, or to the end, or to a checkpoint."""
         messages: list[Message] = []
         result: dict[str, Any] = {MESSAGES: messages, DONE: False, SHOULD_CHECKPOINT: False}
+        # A tiny job ends in its first step, and is spared the question.
         if not self._fresh:
             self._asked_to_stop += ray.get(self._courier.stops.remote(self._job.number))
+        self._fresh = False
         deadline = time.monotonic() + _REPORT_SECONDS
         for message in self._messages:
             match message:
@@ -90,7 +92,6 @@ class JobTrainable(Trainable):
                 return result | {DONE: True}
             if time.monotonic() > deadline:
                 break
-        self._fresh = False
         return result
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
