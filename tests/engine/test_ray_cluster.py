@@ -142,7 +142,7 @@ def losses(curve: list[Point]) -> list[tuple[int, str, str]]:
 def test_fractions_and_resources_of_ones_own_are_respected_and_plugins_travel(cluster: Cluster, folder: Path) -> None:
     plugin, mark = folder / "travels_along.py", folder / "loaded"
     plugin.write_text(f"from pathlib import Path\nPath({str(mark)!r}).write_text(__file__)\n")
-    joined = cluster.add_node(**node(2, resources={"slice": 1}))  # one core more: Ray may move here what a dead node held
+    joined = cluster.add_node(**node(2, resources={"slice": 1}))
     cluster.wait_for_nodes()
     resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"slice": 0.5})
     with RayEngine(folder / "cache", "cpu", resources, address=cluster.address, plugins=(str(plugin),)) as shared:
