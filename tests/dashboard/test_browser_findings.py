@@ -193,7 +193,7 @@ def test_a_space_made_by_clicks_is_valid_and_runs(page: Page, place: Workplace) 
     box.click()
     page.tab.get_by_role("option", name="fnet", exact=True).click()
     page.main.get_by_text("fnet has no causal form").wait_for()
-    assert page.main.get_by_text("It can be downloaded once it is valid.").count() == 1
+    page.main.get_by_text("It can be downloaded once it is valid.").wait_for()
     box.click()
     page.tab.get_by_role("option", name="linear", exact=True).click()
     page.main.get_by_text("A valid space: made").wait_for()
