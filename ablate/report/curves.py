@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
@@ -121,9 +121,9 @@ def band(lines: Sequence[Line], spread: Spread = "range") -> Band:
     return Band(tuple(xs), tuple(means), tuple(lows), tuple(highs), len(by_step))
 
 
-def heights(bands: Mapping[str, Band]) -> tuple[float, float] | None:
+def heights(bands: Iterable[Band]) -> tuple[float, float] | None:
     """Limits of loss that show where curves differ: the fall from the initial loss is cut off at the top."""
-    drawn = [one for one in bands.values() if one.mean]
+    drawn = [one for one in bands if one.mean]
     if not drawn:
         return None
     bottom = min(min(one.low) for one in drawn)

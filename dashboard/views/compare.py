@@ -176,7 +176,7 @@ def _curves(found: Comparison, labels: list[str], looks: list[Look]) -> None:
         st.caption("No trial of these has finished yet.")
         return
     made.update_xaxes(title="steps")
-    made.update_yaxes(title="validation loss", range=heights(bands))
+    made.update_yaxes(title="validation loss", range=heights(bands.values()))
     ends = "; ".join(f"{label} ends at {one.mean[-1]:.4g}" for label, one in bands.items())
     chart(made, "compared", f"Validation loss against steps: {ends}"[:1000])
 

@@ -170,7 +170,7 @@ def _figure(groups: dict[str, Group], wish: Wish) -> go.Figure:
     said = f"{LOSSES[wish.loss]} loss" + (", minus the baseline's" if wish.align == "baseline" else "")
     made.update_xaxes(title=against, type="log" if wish.log_x else "linear")
     made.update_yaxes(title=said, type="log" if wish.log_y and wish.align != "baseline" else "linear")
-    limits = heights({name: group.band for name, group in groups.items()})
+    limits = heights(group.band for group in groups.values())
     if limits and not wish.log_y and not wish.singles:
         made.update_yaxes(range=limits)
     made.update_layout(uirevision=str(wish))  # a zoom stays while the study runs

@@ -33,7 +33,7 @@ def draw_bands(bands: Mapping[str, Band], colours: Mapping[str, str], against: s
             colour, dash = colours[name], _DASHES[number % len(_DASHES)]
             axes.fill_between(band.x, band.low, band.high, color=colour, alpha=0.2, linewidth=0)
             axes.plot(band.x, band.mean, linewidth=1.2, label=name, color=colour, linestyle=dash)
-        if limits := heights(bands):
+        if limits := heights(bands.values()):
             axes.set_ylim(*limits)
         axes.set_xlabel(against)
         axes.set_ylabel(loss)

@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ablate.report.blocks import Picture
+from ablate.report.curves import Axis, Band, band, heights, line
 from ablate.report.figures.style import BLUE, GREY, WIDTH, wrapped
 from ablate.report.findings import Findings
 from ablate.report.runs import VariantRuns
 from ablate.report.study import VariantRow
 from ablate.report.table import groups
-from ablate.store.records import CurvePoint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,15 +31,15 @@ NAME = 24
 class _Axis:
     """What a learning curve is drawn against."""
 
-    of: Callable[[CurvePoint], float]
+    of: Axis
     label: str
     words: str
 
 
 AXES = {
-    "loss_steps": _Axis(lambda point: point.step, "steps", "optimiser steps"),
-    "loss_seconds": _Axis(lambda point: point.seconds, "seconds of training", "seconds of training"),
-    "loss_flops": _Axis(lambda point: point.flops, "FLOP", "training FLOP"),
+    "loss_steps": _Axis("steps", "steps", "optimiser steps"),
+    "loss_seconds": _Axis("seconds", "seconds of training", "seconds of training"),
+    "loss_flops": _Axis("flops", "FLOP", "training FLOP"),
 }
 
 
@@ -51,7 +51,7 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
     if lost := [row.name for row in findings.report.variants if row.diverged and not row.finished]:
         rest += f" No seed finished, and so there is no curve, of {', '.join(lost)}."
     for name, axis in AXES.items():
-        if shown and max(x for row in shown for x, *_ in _mean_curve(findings.runs[row.name], axis)) > 0:
+        if shown and max(x for row in shown for x in _mean_curve(findings.runs[row.name], axis).x) > 0:
             found.append(
                 Picture(
                     name,
@@ -65,34 +65,15 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
 def _panels(findings: Findings) -> tuple[list[VariantRow], int]:
     """The variants whose curves are drawn, and how many more there are; none unless the baseline has a curve."""
     steps = AXES["loss_steps"]
-    rows = [row for group in groups(findings.report) for row in group if _mean_curve(findings.runs[row.name], steps)]
+    rows = [row for group in groups(findings.report) for row in group if _mean_curve(findings.runs[row.name], steps).x]
     if findings.report.baseline not in rows:
         return [], 0
     variants = [row for row in rows if row is not findings.report.baseline] or [findings.report.baseline]
     return variants[:MOST_PANELS], max(0, len(variants) - MOST_PANELS)
 
 
-Band = list[tuple[float, float, float, float]]
-
-
 def _mean_curve(runs: VariantRuns, axis: _Axis) -> Band:
-    """Position, mean, lowest and highest validation loss at each step that all finished seeds evaluated."""
-    by_seed = [_evaluated(runs, seed) for seed in runs.finished]
-    band = []
-    for step in sorted(set.intersection(*map(set, by_seed))) if by_seed else []:
-        points = [curve[step] for curve in by_seed]
-        losses = [loss for _, loss in points]
-        where = math.fsum(axis.of(point) for point, _ in points) / len(points)
-        band.append((where, math.fsum(losses) / len(losses), min(losses), max(losses)))
-    return band
-
-
-def _evaluated(runs: VariantRuns, seed: int) -> dict[int, tuple[CurvePoint, float]]:
-    return {
-        point.step: (point, point.val_loss)
-        for point in runs.curves[seed]
-        if point.val_loss is not None and math.isfinite(point.val_loss)
-    }
+    return band([line(runs.curves[seed], axis.of) for seed in runs.finished])
 
 
 def _curves(findings: Findings, axis: _Axis) -> Figure:
@@ -108,34 +89,26 @@ def _curves(findings: Findings, axis: _Axis) -> Figure:
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     panels: Any = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
     bands = [_mean_curve(findings.runs[row.name], axis) for row in shown]
-    for panel, row, band, title in zip(panels.flat, shown, bands, titles, strict=False):
+    for panel, row, curve, title in zip(panels.flat, shown, bands, titles, strict=False):
         _band(panel, baseline, GREY, "--")
-        _band(panel, band, BLUE, "-")
+        _band(panel, curve, BLUE, "-")
         diverged = f"\n{len(row.diverged)} of {len(row.planned)} seeds diverged" if row.diverged else ""
         panel.set_title(title + diverged, fontsize=7 if max(tallest) > 1 else 8)
     for panel in panels.flat[len(shown) :]:
         panel.set_visible(False)
     for panel in panels.flat[max(0, len(shown) - columns) : len(shown)]:
         panel.xaxis.set_tick_params(labelbottom=True)  # also above a place that is left empty
-    panels[0, 0].set_ylim(*_heights([baseline, *bands]))
+    if limits := heights([baseline, *bands]):
+        panels[0, 0].set_ylim(*limits)
     panels[0, 0].set_xlim(left=0)
     figure.supxlabel(axis.label, fontsize=8)
     figure.supylabel("validation loss", fontsize=8)
     return figure
 
 
-def _band(panel: Axes, band: Band, colour: str, line: str) -> None:
-    where, mean, low, high = zip(*band, strict=True)
-    panel.fill_between(where, low, high, color=colour, alpha=0.25, linewidth=0)
-    panel.plot(where, mean, color=colour, linestyle=line, linewidth=1.2)
-
-
-def _heights(bands: list[Band]) -> tuple[float, float]:
-    """Limits of loss that show where curves differ: the fall from the initial loss is cut off at the top."""
-    bottom = min(low for band in bands for _, _, low, _ in band)
-    top = max([bands[0][min(1, len(bands[0]) - 1)][3], *(band[-1][3] for band in bands)])
-    room = 0.06 * (top - bottom) or 0.05 * abs(top) or 1.0
-    return bottom - room, top + room
+def _band(panel: Axes, curve: Band, colour: str, dash: str) -> None:
+    panel.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.25, linewidth=0)
+    panel.plot(curve.x, curve.mean, color=colour, linestyle=dash, linewidth=1.2)
 
 
 FIGURES: Mapping[str, Callable[[Findings], Figure]] = {name: partial(_curves, axis=axis) for name, axis in AXES.items()}
