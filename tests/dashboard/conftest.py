@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import Serve, serving
+from cli_runs import Workplace
+from pages import Page, Serve, serving, tab
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "dashboard"))
 
@@ -39,3 +40,17 @@ def browser() -> Iterator[Any]:
         started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"] if os.geteuid() == 0 else [])
         yield started
         started.close()
+
+
+@pytest.fixture(scope="module")
+def base(place: Workplace, serve: Serve) -> str:
+    """The address of a dashboard over the store of a module's `place`."""
+    return serve(place)
+
+
+@pytest.fixture
+def page(browser: Any, base: str) -> Iterator[Page]:
+    """A tab on that dashboard, which shows no error when a test is through."""
+    with tab(browser, base) as opened:
+        yield opened
+        opened.check()

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 from cli_runs import Workplace, eventually, wait_for
-from pages import Page, Serve, serving, tab
+from pages import Page, serving, tab
 from written_stores import HOSTILE, hostile_store
 
 from ablate.store import open_store
@@ -38,18 +38,6 @@ def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
     done = found.run("study", file.name)
     assert done.code == 0, done.err
     return found
-
-
-@pytest.fixture(scope="session")
-def base(place: Workplace, serve: Serve) -> str:
-    return serve(place)
-
-
-@pytest.fixture
-def page(browser: Any, base: str) -> Any:
-    with tab(browser, base) as opened:
-        yield opened
-        opened.check()
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from cli_runs import Workplace, eventually, wait_for
-from pages import Page, Serve, serving, tab
+from pages import Page, serving, tab
 
 from ablate.spec.document import read_document
 from shared.drafts import packed
@@ -37,18 +37,6 @@ def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
     study(found, "crossed", WILD)
     study(found, "path", "\ndesign: {kind: simplify, seeds: 2}\n".rstrip("\n"))
     return found
-
-
-@pytest.fixture(scope="module")
-def base(place: Workplace, serve: Serve) -> str:
-    return serve(place)
-
-
-@pytest.fixture
-def page(browser: Any, base: str) -> Any:
-    with tab(browser, base) as opened:
-        yield opened
-        opened.check()
 
 
 @pytest.fixture(scope="module")
