@@ -25,7 +25,7 @@ from ablate.spec.paths import assign
 from ablate.spec.schema import space_schema
 from ablate.spec.space import SpaceSpec
 from ablate.tasks.language_model import LanguageModelSpec
-from ablate.tasks.tokenizers.library import BpeSpec
+from ablate.tasks.tokenizers.subwords import BpeSpec
 
 SHIPPED = json.loads((shipped_spaces() / "space.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = Draft7Validator(SHIPPED)

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from ablate.errors import DataError
 from ablate.tasks.corpus import Corpus
 from ablate.tasks.language_model import LanguageModelSpec
-from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec, library
+from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec, subwords
 from ablate.tasks.tokenizers.bytes import ByteTokenizer
-from ablate.tasks.tokenizers.library import BpeSpec
+from ablate.tasks.tokenizers.subwords import BpeSpec
 
 CODE = Path(ast.__file__).read_text(encoding="utf-8")
 
@@ -81,7 +81,7 @@ def test_too_large_a_vocabulary_is_refused_with_the_largest_that_fits() -> None:
 
 def test_training_is_the_same_in_another_process_with_another_number_of_threads(tmp_path: Path) -> None:
     program = (
-        "import sys, pathlib; from ablate.tasks.tokenizers.library import BpeSpec\n"
+        "import sys, pathlib; from ablate.tasks.tokenizers.subwords import BpeSpec\n"
         "text = pathlib.Path(sys.argv[1]).read_text()\n"
         "BpeSpec(vocab_size=380).train([text, text[:99]]).save(pathlib.Path(sys.argv[2]))"
     )
@@ -178,11 +178,11 @@ def test_a_saved_tokenizer_is_used_as_it_is(tmp_path: Path, tokenizer: Tokenizer
 
 def test_a_long_text_is_tokenized_in_pieces_as_a_whole(monkeypatch: pytest.MonkeyPatch, tokenizer: Tokenizer) -> None:
     whole = tokenizer.encode(CODE)
-    monkeypatch.setattr(library, "_LONG_TEXT", 1000)
+    monkeypatch.setattr(subwords, "_LONG_TEXT", 1000)
     assert np.array_equal(tokenizer.encode(CODE), whole)
     assert BpeSpec(vocab_size=400).train([CODE]).encode(CODE).tolist() == in_one(monkeypatch).tolist()
 
 
 def in_one(monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
-    monkeypatch.setattr(library, "_LONG_TEXT", 1 << 30)
+    monkeypatch.setattr(subwords, "_LONG_TEXT", 1 << 30)
     return BpeSpec(vocab_size=400).train([CODE]).encode(CODE)

@@ -130,7 +130,7 @@ class SavedSpec(TokenizerSpec):
             ) from None
 
 
-class LibraryTokenizer(Tokenizer):
+class SubwordTokenizer(Tokenizer):
     """A model of the library. Its special tokens are none of ours: only a saved model has any that a text can name."""
 
     def __init__(self, model: tokenizers.Tokenizer) -> None:
@@ -168,7 +168,7 @@ def _trained(model: tokenizers.Tokenizer, texts: Iterable[str], trainer: Any) ->
 
 
 def _filled(model: tokenizers.Tokenizer, size: int) -> Tokenizer:
-    tokenizer = LibraryTokenizer(model)
+    tokenizer = SubwordTokenizer(model)
     if tokenizer.vocabulary < size:
         raise DataError(
             "the training documents are too few for this vocabulary",
@@ -201,7 +201,7 @@ def _read(path: Path) -> Tokenizer:
         ) from None
     model.no_padding()
     model.no_truncation()
-    return LibraryTokenizer(model)
+    return SubwordTokenizer(model)
 
 
 def _handfuls(texts: Iterable[str]) -> Iterator[list[str]]:
