@@ -32,6 +32,7 @@ from ablate.store.records import (
     WorkerRecord,
 )
 from ablate.store.rows import (
+    TRIAL_COLUMNS,
     environment_row,
     outcome_row,
     point_rows,
@@ -295,7 +296,8 @@ class Store:
         Raises:
             NotFoundError: There is none, or more than one.
         """
-        query = select(trials).where(trials.c.key.startswith(prefix, autoescape=True)).order_by(trials.c.key).limit(3)
+        named = trials.c.key.startswith(prefix, autoescape=True)
+        query = select(*TRIAL_COLUMNS).where(named).order_by(trials.c.key).limit(3)
         with self._database.reading() as connection:
             found = queries.trial_records(connection, list(connection.execute(query)))
         if not found:
@@ -342,6 +344,18 @@ class Store:
         with self._database.reading() as connection:
             points.update(queries.points_of_keys(connection, list(points)))
         return points
+
+    def crossings(self, keys: Sequence[str], target: float) -> dict[str, tuple[CurvePoint, ...]]:
+        """Where the validation loss of these trials first is at or below `target`, by key.
+
+        Much sooner read than whole curves: the database looks for it.
+
+        Returns:
+            The first point that is, and before it the last one that was evaluated, if there is one. A trial that
+            stays above the target is left out.
+        """
+        with self._database.reading() as connection:
+            return dict(queries.crossings_of_keys(connection, keys, target))
 
     def _keys_near(self, prefix: str) -> list[str]:
         """The beginnings of the keys between which a prefix that no key has would stand."""
