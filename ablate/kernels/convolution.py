@@ -30,20 +30,32 @@ def depthwise(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} x_s ∘ w_{t-s}: x [K, B, T, D] and w [K, L, D], or [K, L, 1] for all channels, to [K, B, T, D]."""
     lags = min(x.shape[2], w.shape[1])
     ways = DEPTHWISE if x.shape[1] % 2 == 0 else {name: DEPTHWISE[name] for name in ("direct", "fourier")}
-    rule = "direct" if lags <= _FEW_LAGS else "fourier" if x.shape[1] % 2 else "pairs"
-    return choose("depthwise", ways, rule, x, x.shape[2], lags)(x, w)
+    return choose("depthwise", ways, depthwise_rule(lags, x.shape[1]), x, x.shape[2], lags)(x, w)
 
 
 def shared(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} w_{t-s}·x_s: x [K, B, T, D] and w [K, L] to [K, B, T, D]."""
-    rule = "direct" if x.shape[2] <= _FEW_SHARED else "depthwise"
-    return choose("shared", SHARED, rule, x, x.shape[2])(x, w)
+    return choose("shared", SHARED, shared_rule(x.shape[2]), x, x.shape[2])(x, w)
 
 
 def full(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} x_s·W_{t-s}: x [K, B, T, D] and w [K, L, D, E] to [K, B, T, E]."""
-    rule = "direct" if x.shape[2] <= _FEW_TOKENS else "fourier"
-    return choose("full", FULL, rule, x, x.shape[2], x.shape[3])(x, w)
+    return choose("full", FULL, full_rule(x.shape[2]), x, x.shape[2], x.shape[3])(x, w)
+
+
+def depthwise_rule(lags: int, batch: int) -> str:
+    """The way of `depthwise` that is taken where nothing was measured."""
+    return "direct" if lags <= _FEW_LAGS else "fourier" if batch % 2 else "pairs"
+
+
+def shared_rule(length: int) -> str:
+    """The same of `shared`."""
+    return "direct" if length <= _FEW_SHARED else "depthwise"
+
+
+def full_rule(length: int) -> str:
+    """The same of `full`."""
+    return "direct" if length <= _FEW_TOKENS else "fourier"
 
 
 def depthwise_direct(x: Tensor, w: Tensor) -> Tensor:
