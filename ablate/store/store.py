@@ -205,7 +205,7 @@ class Store:
         if self._put_trial(self._put_start, row, (), environment):
             return True
         with self._database.writing() as connection:
-            freed = drop_abandoned(connection)
+            freed = drop_abandoned(connection, driver)
         return freed > 0 and self._put_trial(self._put_start, row, (), environment)
 
     def record_worker(self, key: str, worker: WorkerRecord | None, attempts: int, driver: str = "") -> None:
@@ -254,7 +254,7 @@ class Store:
         """
         forgotten = 0
         with self._database.writing() as connection:
-            drop_abandoned(connection)
+            drop_abandoned(connection, driver)
             for chunk in queries.chunks(keys):
                 unfinished = trials.c.key.in_(chunk) & trials.c.state.in_(_UNSETTLED) & free(literal(driver))
                 forgotten += connection.execute(trials.delete().where(unfinished)).rowcount

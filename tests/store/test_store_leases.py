@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from sqlalchemy import func, select, update
-from store_samples import begin, now, sql
+from store_samples import begin, now, planned, sql
 
 from ablate.errors import StudyBusyError
 from ablate.store import Store, open_store
@@ -99,6 +99,18 @@ def test_renewing_keeps_a_lease_alive(store: Store, location: str) -> None:
         lease.renew()
         with pytest.raises(StudyBusyError), store.lease("s"):
             pass
+
+
+def test_a_driver_that_was_silent_for_long_does_not_end_its_own_lease(store: Store, location: str) -> None:
+    begin(store)
+    with store.lease("other"):
+        change(location, heartbeat=now() - 2 * PATIENCE)
+        with store.lease("s") as lease:
+            change(location, heartbeat=now() - 2 * PATIENCE)  # of both
+            store.forget_unfinished([planned("baseline", 0).key], lease.token)
+            lease.renew()
+            with sql(location) as connection:
+                assert connection.execute(select(leases.c.study)).scalars().all() == ["s"], "the other's is gone"
 
 
 def test_a_late_exit_does_not_end_the_lease_of_the_next_driver(store: Store, location: str) -> None:
