@@ -18,7 +18,8 @@ from torch import Tensor
 
 from ablate.kernels import convolution, linear_attention
 from ablate.kernels.random_features import fourier
-from ablate.mixers.attention import Attention, AttentionSpec
+from ablate.mixers.attention import AttentionSpec
+from ablate.mixers.attention_module import Attention
 from ablate.mixers.bigbird import BigBirdSpec
 from ablate.mixers.fastfood import FastFoodSpec
 from ablate.mixers.gated_linear_attention import GatedLinearAttentionSpec
