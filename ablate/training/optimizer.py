@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ablate.pack import Packed
 from ablate.spec.training import OptimizerSpec, ScheduleSpec, TrainingSpec
+from ablate.training.adamw import AdamW
 from ablate.training.events import State
 
 
@@ -59,7 +60,7 @@ class PackOptimizer:
                             "eps": spec.eps,
                         }
                     )
-        self.adamw = torch.optim.AdamW(groups, fused=True, capturable=capturable)
+        self.adamw = AdamW(groups, fused=True, capturable=capturable)
         for part in self._parts:
             first, second = self._moments[part.index]
             step = torch.zeros((), device=device)
