@@ -70,9 +70,10 @@ class RayEngine(Engine):
         self._placed: dict[int, Seat] = {}
         self._needed = 0
         self._looked = 0.0
-        self._scratch = tempfile.TemporaryDirectory(prefix="ablate-ray-", ignore_cleanup_errors=True)
-        self._storage = open_storage(resources.storage or self._scratch.name)
+        shared = open_storage(resources.storage) if resources.storage else None
         self._connected = connect(address, max(1, int(resources.cpus)))
+        self._scratch = tempfile.TemporaryDirectory(prefix="ablate-ray-", ignore_cleanup_errors=True)
+        self._storage = shared or open_storage(self._scratch.name)
         self._gpu_bytes = gpu_bytes()
         self._seats: dict[Seat, int] = {}
 

@@ -114,6 +114,8 @@ def _find(where: str) -> Storage:
         return Storage(LocalFileSystem(), str(Path(where).absolute()))
     try:
         return Storage(*FileSystem.from_uri(where))
-    except ArrowInvalid:  # a scheme that Arrow does not know; it is a ValueError
+    except ArrowInvalid as error:  # a ValueError
+        if "Unrecognized filesystem" not in str(error):  # Arrow knows the scheme, and what follows it is wrong
+            raise
         filesystem, path = url_to_fs(where)
         return Storage(PyFileSystem(FSSpecHandler(filesystem)), path)
