@@ -110,14 +110,18 @@ class Lease:
         )
 
 
-def drop_abandoned(connection: Connection) -> int:
+def drop_abandoned(connection: Connection, alive: str = "") -> int:
     """Remove the leases of dead drivers, and so free their trials.
+
+    Args:
+        connection: In a transaction.
+        alive: Token of the driver that asks; it lives, however long it has given no sign of it.
 
     Returns:
         How many there were.
     """
     now = clock(connection)
-    dead = [row.token for row in connection.execute(select(leases)) if abandoned(row, now)]
+    dead = [row.token for row in connection.execute(select(leases)) if row.token != alive and abandoned(row, now)]
     if dead:
         connection.execute(leases.delete().where(leases.c.token.in_(dead)))
     return len(dead)

@@ -253,7 +253,7 @@ class Store:
         """
         forgotten = 0
         with self._database.writing() as connection:
-            drop_abandoned(connection)
+            drop_abandoned(connection, alive=driver)
             for chunk in queries.chunks(keys):
                 unfinished = trials.c.key.in_(chunk) & trials.c.state.in_(_UNSETTLED) & free(literal(driver))
                 forgotten += connection.execute(trials.delete().where(unfinished)).rowcount

@@ -37,7 +37,7 @@ with open_store(sys.argv[2]) as store, RayEngine(here / "cache", "cpu", ANYWHERE
 """A driver in a process of its own: its arguments are the folder of this file, a store and an address."""
 ANYWHERE = ResourcesSpec(cpus=0.5, memory=0.1, custom={"late": 1}, checkpoint_every=100, storage="checkpoints")
 LONG = {
-    "training": {**SPACE["training"], "steps": 1000, "evaluations": 20},
+    "training": {**SPACE["training"], "steps": 700, "evaluations": 14},
     "design": {"kind": "leave_one_out", "seeds": 1},
 }
 
@@ -76,7 +76,7 @@ def joined(cluster: Cluster, cores: int, **options: Any) -> Iterator[Any]:
 
 def trial(folder: Path, **training: object) -> Trial:
     """A trial of a second or so with many points, unless `training` says otherwise."""
-    changed = {**SPACE["training"], "steps": 800, "evaluations": 16, **training}
+    changed = {**SPACE["training"], "steps": 600, "evaluations": 12, **training}
     return make_plan(planner(folder, training=changed)).trials[0]
 
 

@@ -101,6 +101,17 @@ def test_renewing_keeps_a_lease_alive(store: Store, location: str) -> None:
             pass
 
 
+def test_who_asks_lives_however_long_it_was_silent(store: Store, location: str) -> None:
+    with store.lease("s") as lease:
+        change(location, heartbeat=now() - 2 * PATIENCE)
+        store.forget_unfinished([], lease.token)
+        lease.renew()
+        change(location, heartbeat=now() - 2 * PATIENCE)
+        store.forget_unfinished([], "of another")
+        with pytest.raises(StudyBusyError):
+            lease.renew()
+
+
 def test_a_late_exit_does_not_end_the_lease_of_the_next_driver(store: Store, location: str) -> None:
     first = store.lease("s")
     first.__enter__()
