@@ -101,6 +101,7 @@ def numbers(store: Store) -> dict[tuple[str, int], Any]:
             records[trial.key].state,
             records[trial.key].metrics,
             [(point.step, point.tokens, point.flops, point.train_loss, point.val_loss) for point in curves[trial.key]],
+            store.recordings(trial.key),
         )
         for trial in planned
     }
@@ -167,11 +168,13 @@ def test_fractions_and_resources_of_ones_own_are_respected_and_plugins_travel(cl
 def test_the_same_space_gives_the_same_variants_trials_and_numbers(
     trainer: RayEngine, folder: Path, store: Store, tmp_path: Path
 ) -> None:
+    recording = {**SPACE["training"], "record_blocks": True}
     with LocalEngine(folder / "cache", workers=2) as local:
-        drive(local, store, folder)
+        drive(local, store, folder, training=recording)
+    assert all(found[-1] for found in numbers(store).values())
     with open_store(tmp_path / "ray.db") as other:
         assert trainer.size == 2
-        result = drive(trainer, other, folder)
+        result = drive(trainer, other, folder, training=recording)
         assert (result.trained, result.trials) == (6, 6)
         assert numbers(other) == numbers(store)
         records = other.trials([planned.key for planned in other.study("sample").planned]).values()
