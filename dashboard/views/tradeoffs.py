@@ -20,7 +20,7 @@ from shared.charts import chart, figure, ink
 from shared.colours import pale, variant_looks
 from shared.exports import export, table_files
 from shared.frame import chosen_study, link
-from shared.pictures import block_picture
+from shared.pictures import block_files, block_picture
 from shared.printed import printed_front
 from shared.store import every
 from shared.store import record as read_record
@@ -218,3 +218,4 @@ def _block(study: str, record: StudyRecord, found: Front) -> None:
         link("curves", "Curves", variants=sides)
         link("trial", "Trial", variant=name)
     block_picture(name, variants[name].spec["model"], beside)
+    export(block_files("block", name, variants[name].spec["model"], beside), "block")
