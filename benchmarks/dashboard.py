@@ -16,7 +16,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,25 +77,28 @@ class _Taken:
 @contextmanager
 def _taking(server: int, taken: list[_Taken], less: float = 0.0) -> Iterator[None]:
     """Measures what happens within; `less` are seconds on the clock that do not count."""
-    began, spent, ours = time.perf_counter(), _spent(), _spent(server)
+    began, before, members = time.perf_counter(), _spent(), _below(server)
     yield
     clock = time.perf_counter() - began - less
-    served = _spent(server) - ours
-    taken.append(_Taken(clock, served, _spent() - spent - served))
+    # A process that has ended meanwhile was of an earlier tab.
+    spent = {member: seconds - before.get(member, 0.0) for member, seconds in _spent().items()}
+    served = sum(spent.pop(member, 0.0) for member in members)
+    taken.append(_Taken(clock, served, sum(spent.values())))
 
 
-def _spent(process: int | None = None) -> float:
-    """Processor seconds so far of a process and those below it; of all that this one has started, if none is given."""
-    root = psutil.Process(process)
-    members = root.children(recursive=True) + ([root] if process else [])
-    total = 0.0
-    for member in members:
-        try:
-            times = member.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += times.user + times.system
-    return total
+def _below(process: int) -> list[int]:
+    """A process and all that it has started."""
+    return [process, *(child.pid for child in psutil.Process(process).children(recursive=True))]
+
+
+def _spent() -> dict[int, float]:
+    """Processor seconds so far of each process that this one has started."""
+    spent = {}
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            times = child.cpu_times()
+            spent[child.pid] = times.user + times.system
+    return spent
 
 
 def _print(page: str, study: str, what: str, target: float, taken: list[_Taken]) -> None:

@@ -80,7 +80,7 @@ SPACES: tuple[dict[str, Any], ...] = (
         "name": "crossed",
         "question": "Which parts of a Pre-LN block matter on average over the others?",
         "switches": {name: dict(list(settings.items())[:2]) for name, settings in SWITCHES.items()},
-        "design": {"kind": "fractional", "resolution": 4, "seeds": 2},
+        "design": {"kind": "fractional", "resolution": "IV", "seeds": 2},
     },
     {
         "name": "smallest",
