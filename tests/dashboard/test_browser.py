@@ -213,12 +213,12 @@ def test_an_empty_folder_says_how_to_begin_and_then_fills(browser: Any, place: W
 
 def test_a_study_that_runs_is_seen_to_move(browser: Any, cache: Path, tmp_path: Path) -> None:
     place = Workplace(tmp_path, cache)
-    process = place.start("study", place.space("slow", steps=150, seeds=4))
+    process = place.start("study", place.space("slow", steps=150, seeds=40), "--pack", "1")  # more than anybody awaits
     try:
         eventually(lambda: place.trials("running"))
         with serving(place) as base, tab(browser, base) as page:
             page.tab.goto(base + "/answer?study=slow")
-            page.main.get_by_text("of 12 trials finished").wait_for()
+            page.main.get_by_text("of 120 trials finished").wait_for()
             page.tab.evaluate("window.same = true")
             before = progress(page)
             eventually(lambda: progress(page) != before)
@@ -230,7 +230,7 @@ def test_a_study_that_runs_is_seen_to_move(browser: Any, cache: Path, tmp_path: 
 
 
 def progress(page: Page) -> str:
-    found = re.search(r"\d+ of 12 trials finished[^\n]*", page.text)
+    found = re.search(r"\d+ of 120 trials finished[^\n]*", page.text)
     return found[0] if found else ""
 
 

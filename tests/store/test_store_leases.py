@@ -133,7 +133,7 @@ def race_for_lease(location: str, rounds: int, number: int, barrier: Barrier, wo
 def test_of_several_that_race_for_a_lease_one_gets_it(store: Store, location: str) -> None:
     processes, rounds = 4, 30
     context = multiprocessing.get_context("spawn")
-    barrier, won = context.Barrier(processes, timeout=60), context.Array("i", processes * rounds)
+    barrier, won = context.Barrier(processes, timeout=300), context.Array("i", processes * rounds)
     racers = [
         context.Process(target=race_for_lease, args=(location, rounds, number, barrier, won))
         for number in range(processes)
@@ -156,7 +156,7 @@ def race_to_make(locations: list[str], barrier: Barrier) -> None:
 def test_several_processes_may_make_the_same_store_at_once(tmp_path: Path) -> None:
     processes = 3
     context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(processes, timeout=60)
+    barrier = context.Barrier(processes, timeout=300)
     locations = [str(tmp_path / f"{number}.db") for number in range(8)]
     racers = [context.Process(target=race_to_make, args=(locations, barrier)) for _ in range(processes)]
     for racer in racers:

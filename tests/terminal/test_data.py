@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 def ablate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "ABLATE_CACHE": str(cwd / "cache"), "COLUMNS": "100"}
     command = [sys.executable, "-m", "ablate.cli", *arguments]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 def space(tmp_path: Path) -> str:
