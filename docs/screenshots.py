@@ -47,12 +47,12 @@ COMMON: dict[str, Any] = {
     "task": {
         "kind": "language_model",
         "data": "builtin:python_stdlib",
-        "tokenizer": {"kind": "bpe", "vocab_size": 512},
+        "tokenizer": "bytes",
         "context": 64,
         "validation_windows": 64,
     },
-    "model": {"family": "decoder", "depth": 4, "width": 32, "heads": 4, "block": "pre_ln"},
-    "training": {"steps": 240, "batch_size": 8, "optimizer": {"lr": 3.0e-3, "weight_decay": 0.1}},
+    "model": {"family": "decoder", "depth": 3, "width": 32, "heads": 4, "block": "pre_ln"},
+    "training": {"steps": 600, "batch_size": 16, "optimizer": {"lr": 6.0e-3, "weight_decay": 0.1}},
     "objective": {"margin": 0.05},
 }
 CLAIMS = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 SAID: dict[Quantity, str] = {"gradients": "gradients", "weights": "weights", "spread": "spread of mixing"}
 PARTS = {WHOLE: "whole block", "mlp": "MLP", "rest": "norms and gains", "cross": "cross-attention"}
+DECADES = 3
+"""Powers of ten that the colours of a map span."""
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 
@@ -103,11 +106,12 @@ def _maps(maps: tuple[MixingMap, ...], key: str, name: str) -> None:
     st.markdown("**How the mixers mix**")
     st.caption(
         "The first tokens of the validation data, at the end of training: how strongly a mixer's output at one token "
-        "(row) answers to its input at another (column), as a root mean square. Each map has a scale of its own."
+        "(row) answers to its input at another (column), as a root mean square. Colours are logarithmic, from a "
+        "thousandth of each map's largest entry; less is left blank."
     )
     with st.container(horizontal=True):
         for one in maps:
-            with st.container(width=300):
+            with st.container(width=225):
                 st.caption(escape(f"{one.part}, up to {one.highest:.3g}"))
                 chart(
                     _map(one), f"map-{one.part}".replace(" ", "-"), f"Mixing map of {one.part} of {name}: {told(one)}"
@@ -131,10 +135,15 @@ def told(one: MixingMap) -> str:
 
 
 def _map(one: MixingMap) -> go.Figure:
-    made = figure(280)
+    made = figure(250)
+    top = math.log10(one.highest or 1.0)
+    powers = [
+        [math.log10(value) if value and math.log10(value) >= top - DECADES else None for value in row]
+        for row in one.rows
+    ]
     made.add_heatmap(
-        z=one.rows, x0=1, y0=1, zmin=0.0, zmax=one.highest or 1.0, colorscale="Cividis", showscale=False,
-        hovertemplate="output %{y} from input %{x}<br>%{z:.3g}<extra></extra>",
+        z=powers, x0=1, y0=1, zmin=top - DECADES, zmax=top, colorscale="Cividis", showscale=False, customdata=one.rows,
+        hovertemplate="output %{y} from input %{x}<br>%{customdata:.3g}<extra></extra>",
     )  # fmt: skip
     made.update_yaxes(autorange="reversed", scaleanchor="x", constrain="domain", showgrid=False, title="output token")
     made.update_xaxes(constrain="domain", showgrid=False, title="input token")

@@ -16,8 +16,9 @@ COLUMNS = 4
 
 
 def draw_maps(maps: Sequence[MixingMap]) -> Figure:
-    """Draw maps, each on a scale of its own that ends at the number in its title."""
+    """Draw maps, each on a logarithmic scale of its own: three powers of ten up to the number in its title."""
     import matplotlib as mpl
+    from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
     with mpl.rc_context(STYLE):
@@ -30,7 +31,8 @@ def draw_maps(maps: Sequence[MixingMap]) -> Figure:
                 continue
             one = maps[place]
             shown = [[math.nan if value is None else value for value in row] for row in one.rows]
-            axes.imshow(shown, cmap="Greys", vmin=0.0, vmax=one.highest or 1.0, interpolation="nearest")
+            scale = LogNorm((one.highest or 1.0) / 1000, one.highest or 1.0)
+            axes.imshow(shown, cmap="Greys", norm=scale, interpolation="nearest")
             axes.set_title(f"{one.part}, to {one.highest:.3g}")
             axes.set_xticks([0, len(one.rows[0]) - 1], ["1", str(len(one.rows[0]))])
             axes.set_yticks([0, len(one.rows) - 1], ["1", str(len(one.rows))])
