@@ -12,6 +12,7 @@ from ablate.store.records import (
     CurvePoint,
     Environment,
     PlannedTrial,
+    Recording,
     StudyRecord,
     StudySummary,
     TrialRecord,
@@ -19,7 +20,16 @@ from ablate.store.records import (
 )
 from ablate.store.rows import POINT_COLUMNS, trial_record
 from ablate.store.summaries import SUMMARIES
-from ablate.store.tables import UtcDateTime, curves, environments, study_trials, study_variants, trials, variants
+from ablate.store.tables import (
+    UtcDateTime,
+    curves,
+    environments,
+    recordings,
+    study_trials,
+    study_variants,
+    trials,
+    variants,
+)
 
 # Databases limit the values in one statement, to 32,766 at least.
 _CHUNK = 5_000
@@ -86,6 +96,12 @@ def points_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tupl
     )
     for key, group in groupby(rows, key=lambda row: str(row[0])):
         yield key, tuple(CurvePoint(*row[1:]) for row in group)
+
+
+def recordings_of(connection: Connection, key: str) -> tuple[Recording, ...]:
+    """What was recorded inside the model of a trial, by step."""
+    query = select(recordings.c.step, recordings.c.content).where(recordings.c.trial_key == key)
+    return tuple(Recording(*row) for row in connection.execute(query.order_by(recordings.c.step)))
 
 
 def next_position(connection: Connection, study: int, owner: Column[int], position: Column[int]) -> int:

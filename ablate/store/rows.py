@@ -15,6 +15,7 @@ from ablate.store.records import (
     CurvePoint,
     Environment,
     PlannedTrial,
+    Recording,
     TrialOutcome,
     TrialRecord,
     VariantRecord,
@@ -25,7 +26,7 @@ from ablate.store.tables import curves
 # The columns of a curve in the order of the fields of `CurvePoint`.
 POINT_COLUMNS = tuple(curves.c[field.name] for field in fields(CurvePoint))
 # Those of a record that its row has too; the curve and the environment are rows of their own.
-_OUTCOME = tuple(field.name for field in fields(TrialOutcome) if field.name != "curve")
+_OUTCOME = tuple(field.name for field in fields(TrialOutcome) if field.name not in ("curve", "recordings"))
 _TRIAL = tuple(field.name for field in fields(TrialRecord) if field.name not in ("environment", "worker"))
 
 
@@ -82,6 +83,11 @@ def point_rows(key: str, points: Iterable[CurvePoint]) -> list[dict[str, Any]]:
     ]
 
 
+def recording_rows(key: str, recordings: Iterable[Recording]) -> list[dict[str, Any]]:
+    """The rows of `recordings`, to four significant digits."""
+    return [{"trial_key": key, "step": one.step, "content": _short(one.values)} for one in recordings]
+
+
 def environment_row(environment: Environment) -> dict[str, Any]:
     """The row of `environments`; equal environments have equal hashes."""
     content = asdict(environment)
@@ -95,6 +101,15 @@ def trial_record(row: Row[Any], environments: Mapping[int, Environment]) -> Tria
     environment = None if row.environment_id is None else environments[row.environment_id]
     worker = None if row.worker is None else WorkerRecord(**row.worker)
     return TrialRecord(**values, environment=environment, worker=worker)
+
+
+def _short(value: Any) -> Any:
+    """Plain data with short numbers; JSON in a database has none that are not finite."""
+    if isinstance(value, Mapping):
+        return {name: _short(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_short(item) for item in value]
+    return float(f"{value:.4g}") if value is not None and math.isfinite(value) else None
 
 
 def _number(loss: float | None) -> float | None:

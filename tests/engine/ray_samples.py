@@ -122,6 +122,7 @@ def numbers(store: Store) -> dict[tuple[str, int], Any]:
             records[trial.key].state,
             records[trial.key].metrics,
             [(point.step, point.tokens, point.flops, point.train_loss, point.val_loss) for point in curves[trial.key]],
+            store.recordings(trial.key),
         )
         for trial in planned
     }

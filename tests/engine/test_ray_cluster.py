@@ -149,10 +149,12 @@ def test_what_no_machine_has_is_refused_with_what_there_is(cluster: Cluster, tra
 def test_the_same_space_gives_the_same_variants_trials_and_numbers(
     trainer: Listening, folder: Path, store: Store, tmp_path: Path
 ) -> None:
+    recording = {**SPACE["training"], "record_blocks": True}
     with LocalEngine(folder / "cache", workers=1) as local:
-        drive(local, store, folder)
+        drive(local, store, folder, training=recording)
+    assert all(found[-1] for found in numbers(store).values())
     with open_store(tmp_path / "ray.db") as other:
-        result = drive(trainer, other, folder)
+        result = drive(trainer, other, folder, training=recording)
         assert (result.trained, result.trials) == (6, 6)
         assert numbers(other) == numbers(store)
         records = other.trials([planned.key for planned in other.study("sample").planned]).values()
