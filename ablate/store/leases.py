@@ -111,20 +111,18 @@ class Lease:
         )
 
 
-def drop_abandoned(connection: Connection, asking: str) -> int:
+def drop_abandoned(connection: Connection, alive: str = "") -> int:
     """Remove the leases of dead drivers, and so free their trials.
 
     Args:
-        connection: Within a transaction.
-        asking: Token of the lease of the driver that asks. It lives, however long it gave no sign: writing the plan
-            of 100,000 trials can take longer.
+        connection: In a transaction.
+        alive: Token of the driver that asks; it lives, however long it has given no sign of it.
 
     Returns:
         How many there were.
     """
     now = clock(connection)
-    others = connection.execute(select(leases).where(leases.c.token != asking))
-    dead = [row.token for row in others if abandoned(row, now)]
+    dead = [row.token for row in connection.execute(select(leases)) if row.token != alive and abandoned(row, now)]
     if dead:
         connection.execute(leases.delete().where(leases.c.token.in_(dead)))
     return len(dead)

@@ -14,6 +14,7 @@ from ablate.store.records import (
     CurvePoint,
     Environment,
     PlannedTrial,
+    Recording,
     StudyRecord,
     StudySummary,
     TrialRecord,
@@ -21,7 +22,16 @@ from ablate.store.records import (
 )
 from ablate.store.rows import POINT_COLUMNS, TRIAL_COLUMNS, trial_record
 from ablate.store.summaries import SUMMARIES
-from ablate.store.tables import UtcDateTime, curves, environments, study_trials, study_variants, trials, variants
+from ablate.store.tables import (
+    UtcDateTime,
+    curves,
+    environments,
+    recordings,
+    study_trials,
+    study_variants,
+    trials,
+    variants,
+)
 
 # Databases limit the values in one statement, to 32,766 at least.
 _CHUNK = 5_000
@@ -122,6 +132,12 @@ def crossings_of_keys(
 def _curves(rows: Iterator[Any]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:
     for key, group in groupby(rows, key=itemgetter(0)):
         yield key, tuple(CurvePoint(*row[1:]) for row in group)
+
+
+def recordings_of(connection: Connection, key: str) -> tuple[Recording, ...]:
+    """What was recorded inside the model of a trial, by step."""
+    query = select(recordings.c.step, recordings.c.content).where(recordings.c.trial_key == key)
+    return tuple(Recording(*row) for row in connection.execute(query.order_by(recordings.c.step)))
 
 
 def next_position(connection: Connection, study: int, owner: Column[int], position: Column[int]) -> int:

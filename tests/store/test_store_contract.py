@@ -98,6 +98,7 @@ def test_the_life_of_a_trial(store: Store) -> None:
     assert store.record_outcome(ended, HERE)
     assert store.trial(key) == as_record(ended)
     assert store.curves([key]) == {key: ended.curve}
+    assert store.recordings(key) == ended.recordings
 
 
 @pytest.mark.parametrize("settled", [TrialState.FINISHED, TrialState.DIVERGED])
@@ -134,6 +135,7 @@ def test_a_pruned_trial_stays_until_it_is_trained_anew(store: Store) -> None:
     assert (summary.pruned, summary.finished, summary.diverged, summary.failed) == (1, 0, 0, 0)
     start(store, "baseline", 0)
     assert store.curves([pruned.key]) == {pruned.key: ()}
+    assert store.recordings(pruned.key) == ()
     assert store.record_outcome(outcome("baseline", 0), HERE)
     assert not store.record_outcome(pruned, HERE), "what has finished is not pruned"
     assert store.trial(pruned.key).state is TrialState.FINISHED
