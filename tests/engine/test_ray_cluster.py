@@ -24,6 +24,7 @@ from ray_samples import (
     ANYWHERE,
     DRIVE,
     LONG,
+    POPULATION,
     ended,
     job,
     joined,
@@ -69,13 +70,12 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("ray")
-
-
-@pytest.fixture(autouse=True)
-def _here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The working folder of all that is here."""
+    made = tmp_path_factory.mktemp("ray")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made)
+        yield made
 
 
 def plugin(folder: Path, name: str) -> str:
@@ -104,6 +104,7 @@ def trainer(cluster: Cluster, folder: Path) -> Iterator[Listening]:
     files = (plugin(folder, "travels"),)
     with Listening(folder / "cache", "cpu", resources, address=cluster.address, plugins=files) as made:
         made.heard = []
+        made.admit(make_plan(planner(folder, **POPULATION)))  # one of the studies to come
         Path(files[0]).unlink()  # as on a machine that does not see the driver's files
         yield made
 
@@ -185,6 +186,28 @@ def test_what_a_search_prunes_is_ended_by_rays_scheduler(trainer: Listening, fol
         assert record.metrics == {}
     told = {number: points([m for m in trainer.heard if m.number == number]) for number in range(1, 8)}
     assert sum(curve[-1].step < steps for curve in told.values()) > 0, "nobody was ended while it trained"
+
+
+def test_a_population_exchanges_weights_and_values(trainer: Listening, folder: Path, store: Store) -> None:
+    """Four members on two seats take turns."""
+    rate = "training.optimizer.lr"
+    low, high = POPULATION["design"]["ranges"][rate]
+    result = drive(trainer, store, folder, **POPULATION)
+    assert (result.trained, result.trials) == (5, 5)
+    baseline, *members = [planned.key for planned in store.study("sample").planned]
+    curves = store.curves(members)
+    assert {tuple(point.step for point in curve) for curve in curves.values()} == {tuple(range(0, 301, 50))}
+    assert store.recordings(baseline) == ()
+    used = {key: [one.values["values"][rate] for one in store.recordings(key)] for key in members}
+    assert all(low <= value <= high for values in used.values() for value in values)
+    begins = [variant.spec["training"]["optimizer"]["lr"] for variant in store.study("sample").variants[1:]]
+    assert {values[0] for values in used.values()} <= {float(f"{value:.4g}") for value in begins}
+    took = {key for key, values in used.items() if len(set(values)) > 1}
+    assert took, "nobody took over values"
+    for key in took:  # who takes over goes on with other values from an exchange on
+        assert used[key].index(next(value for value in used[key] if value != used[key][0])) in (3, 5)
+    trained = {key: curve[1].seconds for key, curve in curves.items()}
+    assert len(set(trained.values())) < 4, "nobody has the weights, and so the first steps, of another"
 
 
 def test_what_does_not_fit_into_memory_or_raises_fails_alone(trainer: Listening, folder: Path) -> None:
