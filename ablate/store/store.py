@@ -33,6 +33,7 @@ from ablate.store.records import (
     WorkerRecord,
 )
 from ablate.store.rows import (
+    TRIAL_COLUMNS,
     environment_row,
     outcome_row,
     point_rows,
@@ -306,7 +307,8 @@ class Store:
         Raises:
             NotFoundError: There is none, or more than one.
         """
-        query = select(trials).where(trials.c.key.startswith(prefix, autoescape=True)).order_by(trials.c.key).limit(3)
+        named = trials.c.key.startswith(prefix, autoescape=True)
+        query = select(*TRIAL_COLUMNS).where(named).order_by(trials.c.key).limit(3)
         with self._database.reading() as connection:
             found = queries.trial_records(connection, list(connection.execute(query)))
         if not found:
@@ -358,6 +360,18 @@ class Store:
         """What was recorded inside the model of a trial, by step; empty if nothing was."""
         with self._database.reading() as connection:
             return queries.recordings_of(connection, key)
+
+    def crossings(self, keys: Sequence[str], target: float) -> dict[str, tuple[CurvePoint, ...]]:
+        """Where the validation loss of these trials first is at or below `target`, by key.
+
+        Much sooner read than whole curves: the database looks for it.
+
+        Returns:
+            The first point that is, and before it the last one that was evaluated, if there is one. A trial that
+            stays above the target is left out.
+        """
+        with self._database.reading() as connection:
+            return dict(queries.crossings_of_keys(connection, keys, target))
 
     def _keys_near(self, prefix: str) -> list[str]:
         """The beginnings of the keys between which a prefix that no key has would stand."""
