@@ -30,7 +30,8 @@ from ablate.spec.resources import ResourcesSpec
 _CLOSE_SECONDS = 10.0
 _LOOK_SECONDS = 2.0
 """How old what we know of the cluster's machines may be."""
-_RETRIES = 1
+_RETRIES = 3
+"""How often a job is begun again; a machine takes a while to be known as dead, and may take a job with it twice."""
 
 
 class RayEngine(Engine):
