@@ -110,7 +110,7 @@ PAGES = {
     "path": "/path?study=smallest",
     "tradeoffs": "/tradeoffs?study=skipless",
     "compare": "/compare?study=skipless&sides=baseline&sides=sas",
-    "trial": "/trial?study=skipless&variant=sas",
+    "trial": "/trial?study=skipless&variant=baseline",
     "diverged": "/trial?study=skipless&variant=rate%3Dhuge",
     "cluster": "/cluster?study=skipless",
     "design": "/design",

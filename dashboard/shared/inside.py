@@ -75,7 +75,7 @@ def _norms(found: Inside, key: str, name: str) -> None:
     colours = dict(zip(lines, scale(len(lines), False), strict=True))
     files = table_files(f"trial_{key[:12]}_blocks", pd.DataFrame(rows))
     bands = {block: band([one]) for block, one in lines.items()}
-    files |= printed_bands(f"trial_{key[:12]}_{quantity}", bands, colours, "steps", QUANTITIES[quantity])
+    files |= printed_bands(f"trial_{key[:12]}_{quantity}", bands, colours, "steps", QUANTITIES[quantity], whole=True)
     export(files, "inside")
 
 
