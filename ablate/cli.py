@@ -29,12 +29,17 @@ _HABITS: dict[str, Any] = {
 
 
 class _Commands(Mapping[str, Any]):
-    """Every command by name, imported and parsed into parameters only when it is looked up."""
+    """Every command by name, imported and parsed into parameters only when it is first looked up."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        alone = typer.Typer(**_HABITS)
-        alone.command(name, rich_help_panel=PANEL_OF[name])(function_of(name))
-        return typer.main.get_command(alone)
+        if name not in self._made:
+            alone = typer.Typer(**_HABITS)
+            alone.command(name, rich_help_panel=PANEL_OF[name])(function_of(name))
+            self._made[name] = typer.main.get_command(alone)
+        return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(PANEL_OF)

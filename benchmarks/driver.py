@@ -5,6 +5,7 @@ Planner, design, driver and store are the real ones; only the engine is not. `py
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import time
@@ -72,15 +73,16 @@ class _Milestones(Observer):
         """Look at the clock and the memory, now and then."""
         self._ended += 1
         if self._ended == 1:
-            self._begun, self._start = time.perf_counter(), _megabytes()
+            self._begun, self._start = time.perf_counter(), megabytes()
             print(f"{self._start:.0f} MB hold Python, torch and the plan before the first trial ends\n")
             print(f"{'trials':>8} {'trials/s':>9} {'MB':>7} {'MB grown':>9}", flush=True)
         elif self._ended in (1_000, 10_000, 20_000, 50_000, 100_000):
-            rate, megabytes = self._ended / (time.perf_counter() - self._begun), _megabytes()
-            print(f"{self._ended:>8,} {rate:>9.0f} {megabytes:>7.0f} {megabytes - self._start:>9.1f}", flush=True)
+            rate, held = self._ended / (time.perf_counter() - self._begun), megabytes()
+            print(f"{self._ended:>8,} {rate:>9.0f} {held:>7.0f} {held - self._start:>9.1f}", flush=True)
 
 
-def _megabytes() -> float:
+def megabytes() -> float:
+    """Resident memory of this process."""
     return float(psutil.Process().memory_info().rss) / 2**20
 
 
@@ -110,7 +112,7 @@ def grid_space(texts: Path, seeds: int = 1, sides: tuple[int, ...] = (10, 10, 10
             "model": {"family": "decoder", "depth": 1, "width": 8, "heads": 2, "block": "pre_ln"},
             "training": {"steps": 9, "batch_size": 2, "evaluations": 1, "optimizer": {"kind": "adamw", "lr": 1e-3}},
             "switches": switches,
-            "design": {"kind": "grid", "seeds": seeds},
+            "design": {"kind": "grid", "seeds": seeds, "most": max(10_000, math.prod(sides))},
             "objective": {"metric": "val_loss", "direction": "minimize", "margin": 0.1},
         }
     )

@@ -57,7 +57,7 @@ def main() -> None:
         ours, same = through(ray_engine, plan, TRIALS)
         empty = nothing(ray_engine, TRIALS)
     assert same == losses, "the engines must train the same"
-    connect("local", 1, ())
+    connect("local", 1)
     floor = bare(TRIALS, reuse=True, concurrent=size)
     fresh = bare(FRESH, reuse=False, concurrent=size)
     ray.shutdown()

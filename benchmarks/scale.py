@@ -1,7 +1,8 @@
 """The driver alone at the load of 1,000 GPUs: 1,000 jobs at once, fake trials, real designs, real stores.
 
 Trials a second, by the clock and by processor time (driver and database server), which other work on the machine does
-not change; and what that means for a cluster. TRIALS=1000000 simulates the whole million. `python -m benchmarks scale`.
+not change, also of each tenth of the trials, with the driver's memory; and what that means for a cluster.
+TRIALS=1000000 simulates the whole million. `python -m benchmarks scale`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from pathlib import Path
 import psutil
 
 from ablate.engine.observer import Observer
-from ablate.engine.plan import Planner
+from ablate.engine.plan import Planner, Trial
 from ablate.engine.study import run_study
 from ablate.engine.worker import Done, Happened, Message
-from ablate.store import Environment, open_store
+from ablate.store import Environment, TrialOutcome, open_store
 from ablate.training.events import Point
-from benchmarks.driver import InstantEngine, grid_space
+from benchmarks.driver import InstantEngine, grid_space, megabytes
 
 GPUS = 1_000
 PACK = 16
@@ -45,6 +46,24 @@ def _told(number: int) -> Iterator[Message]:
         loss = 5.0 - 0.2 * step + number % 7 / 100
         yield Happened(number, Point(step, 1.0 * step, 1_000 * step, 1e9 * step, [loss], {"val_loss": [loss]}))
     yield Done(number)
+
+
+class Tenths(Observer):
+    """Prints the rate by processor time, and the memory, of each tenth of the trials; a rate that sags would show."""
+
+    def __init__(self, trials: int) -> None:
+        self._tenth = max(1, trials // 10)
+        self._ended, self._since = 0, time.process_time()
+
+    def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
+        """Look at the clock now and then."""
+        self._ended += 1
+        if self._ended == 1:
+            self._since = time.process_time()
+        elif self._ended % self._tenth == 0:
+            now = time.process_time()
+            print(f"  {self._ended:>10,} {self._tenth / (now - self._since):>9.0f} {megabytes():>7,.0f} MB", flush=True)
+            self._since = now
 
 
 def main() -> None:
@@ -74,7 +93,7 @@ def _drive(trials: int, where: str) -> tuple[float, float, float, int]:
         planner.design()
         begun, own, server = time.perf_counter(), time.process_time(), _servers()
         with open_store(where) as store, ManyJobs() as engine:
-            run_study(planner, store, engine, _HERE, Observer())
+            run_study(planner, store, engine, _HERE, Tenths(trials))
         file = folder / "store.db"
         size = sum(path.stat().st_size for path in folder.glob("store.db*")) if file.exists() else 0
         return time.perf_counter() - begun, time.process_time() - own, _servers() - server, size

@@ -121,7 +121,7 @@ class Workplace:
         return self.rows(f"SELECT {columns} FROM curves WHERE trial_key = '{key}' ORDER BY step")
 
 
-def wait_for(process: subprocess.Popen[str], timeout: float = 120.0) -> Finished:
+def wait_for(process: subprocess.Popen[str], timeout: float = 300.0) -> Finished:
     """The end of a command."""
     try:
         out, err = process.communicate(timeout=timeout)
@@ -131,7 +131,7 @@ def wait_for(process: subprocess.Popen[str], timeout: float = 120.0) -> Finished
     return Finished(process.returncode, out, err)
 
 
-def eventually(condition: Callable[[], object], timeout: float = 60.0) -> None:
+def eventually(condition: Callable[[], object], timeout: float = 180.0) -> None:
     """Wait until something holds."""
     deadline = time.monotonic() + timeout
     while not condition():

@@ -66,7 +66,7 @@ def test_the_slurm_script_does_what_it_says(tmp_path: Path) -> None:
         "SLURM_CPUS_PER_TASK": "8",
     }
     command = ["bash", CLUSTER / "slurm.sh", "space.yaml", "--store", "s.db"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     said = log.read_text().splitlines()
     assert any(line.startswith("ray start --head --port=6379 --num-cpus 8 --num-gpus 0") for line in said)

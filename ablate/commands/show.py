@@ -20,11 +20,12 @@ def show(
     trials: Annotated[
         bool, typer.Option("--trials", help="List the trials with their keys, as others take them.")
     ] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Show every row of a long table.")] = False,
     json_: JsonOption = False,
 ) -> None:
     """Show the table and the answer of a study, finished or not."""
     from ablate.report.as_json import study_json, to_text
-    from ablate.report.table import print_study, study_svg
+    from ablate.report.table import MOST_ROWS, print_study, study_svg
 
     if svg is not None:
         picture = study_svg(read(store, study))
@@ -37,7 +38,7 @@ def show(
     elif json_:
         print(to_text(study_json(read(store, study))))
     elif svg is None:
-        print_study(read(store, study), make_console())
+        print_study(read(store, study), make_console(), None if all_ else MOST_ROWS)
 
 
 def show_trials(store: str, study: str, *, json_: bool) -> None:

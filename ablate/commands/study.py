@@ -73,7 +73,7 @@ def study(
     asked, 3 some trials failed, 130 interrupted.
     """
     from ablate.api import run
-    from ablate.report.table import print_study
+    from ablate.report.table import MOST_ROWS, print_study
     from ablate.terminal.live import Display
 
     most = pack_size(pack)
@@ -109,7 +109,7 @@ def study(
         print(json.dumps(counts | {"seconds": round(result.seconds, 3)}), flush=True)
     elif not result.interrupted:
         console.print()
-        print_study(read(store, result.study), console)
+        print_study(read(store, result.study), console, MOST_ROWS)
     _print_ending(result, store, console)
     return INTERRUPTED if result.interrupted else FAILED if result.failed else 0
 

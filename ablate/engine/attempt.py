@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ablate.engine.plan import Trial
-from ablate.store.records import CurvePoint, TrialOutcome, TrialState, WorkerRecord
+from ablate.store.records import CurvePoint, Recording, TrialOutcome, TrialState, WorkerRecord
 from ablate.training.events import Diverged, Point
 
 
@@ -22,6 +22,7 @@ class Attempt:
         together: How many trials its job began with.
         started_at: When it was handed to the engine.
         curve: Its learning curve so far.
+        recordings: What was recorded inside its model so far, if its variant asks for it.
         metrics: Its validation metrics at the last point of the curve.
         diverged: Set as soon as its loss is not finite.
         pruned_at: The step at which its design ended it; None if it did not.
@@ -34,6 +35,7 @@ class Attempt:
     together: int
     started_at: datetime
     curve: list[CurvePoint] = field(default_factory=list)
+    recordings: list[Recording] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     diverged: Diverged | None = None
     pruned_at: int | None = None
@@ -43,6 +45,7 @@ class Attempt:
         """Its engine has it begun once more; what it has told so far is told again."""
         self.number += 1
         self.curve.clear()
+        self.recordings.clear()
         self.worker = None
 
     def add(self, point: Point) -> CurvePoint:
@@ -50,6 +53,12 @@ class Attempt:
         taken = curve_point(point, self.member)
         self.curve.append(taken)
         self.metrics = {name: values[self.member] for name, values in point.metrics.items()}
+        if point.inside and self.trial.variant.spec.training.record_blocks:
+            own = {
+                quantity: {part: values[self.member] for part, values in parts.items()}
+                for quantity, parts in point.inside.items()
+            }
+            self.recordings.append(Recording(point.step, own))
         return taken
 
     def outcome(self, failure: str = "") -> TrialOutcome:
@@ -76,6 +85,7 @@ class Attempt:
             started_at=self.started_at,
             finished_at=datetime.now(UTC),
             curve=tuple(self.curve),
+            recordings=tuple(self.recordings),
         )
 
 

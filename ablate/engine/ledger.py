@@ -23,6 +23,9 @@ from ablate.store.records import (
 SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)
 """States of a trial that is not trained again."""
 
+_AT_ONCE = 10_000
+"""Variants, or planned trials, that are written between two signs of life."""
+
 
 class Ledger:
     """The rows of one study and of its trials.
@@ -35,6 +38,7 @@ class Ledger:
 
     def __init__(self, store: Store, lease: Lease, environment: Environment) -> None:
         self._store = store
+        self._lease = lease
         self._study = lease.study
         self._driver = lease.token
         self._environment = environment
@@ -59,13 +63,26 @@ class Ledger:
         known = self._store.study(self._study) if self._study in names else None
         before = (*known.planned, *known.scout_trials) if known is not None else ()
         self._planned_before = frozenset(planned.key for planned in before)
-        self._store.begin_study(
-            _draft(plan, trivial),
-            [_variant(variant) for variant in (*plan.variants, *plan.scouts)],
-            [_planned(trial) for trial in plan.trials],
-        )
+        self._write(plan, trivial)
         self._store.forget_unfinished([trial.key for trial in plan.trials], self._driver)
         return len(self.settled(plan.trials).keys() - self._planned_before)
+
+    def _write(self, plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> None:
+        """Write the study and its plan; a very large one in parts, as it takes longer than a silent driver may."""
+        variants, planned = (*plan.variants, *plan.scouts), plan.trials
+        whole = len(variants) <= _AT_ONCE and len(planned) <= _AT_ONCE
+        self._store.begin_study(
+            _draft(plan, trivial),
+            [_variant(variant) for variant in variants[:_AT_ONCE]],
+            [_planned(trial) for trial in planned] if whole else [],
+        )
+        for start in range(_AT_ONCE, len(variants), _AT_ONCE):
+            self._lease.renew()
+            self._store.add_variants(self._study, [_variant(each) for each in variants[start : start + _AT_ONCE]])
+        for start in () if whole else range(0, len(planned), _AT_ONCE):
+            self._lease.renew()
+            self._store.plan_trials(self._study, [_planned(each) for each in planned[start : start + _AT_ONCE]])
+        self._lease.renew()
 
     def extend(self, trials: Iterable[Trial]) -> None:
         """Write trials that the design has thought of since the study began."""

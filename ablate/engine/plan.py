@@ -16,7 +16,7 @@ from ablate.designs.tuned import TunedDesign
 from ablate.engine.budget import Budget
 from ablate.engine.match import BACKWARD, UnmatchedError
 from ablate.errors import PluginError, SpaceError
-from ablate.model.build import mean_flops, model_cost
+from ablate.model.build import model_cost
 from ablate.spec.cost import Cost
 from ablate.spec.resolver import Resolver
 from ablate.spec.space import SpaceSpec
@@ -224,7 +224,9 @@ class Planner:
 def _cost(spec: VariantSpec, task: Task, point: Point) -> tuple[Cost, float]:
     shape = {"vocabulary": task.shape.vocabulary, "context": task.shape.context, "classes": task.shape.classes}
     try:
-        return model_cost(spec.model, **shape), mean_flops(spec.model, task.input_lengths(), **shape)
+        lengths = task.input_lengths()
+        costs = {at: model_cost(spec.model, **shape, length=at) for at in {task.shape.context, *lengths}}
+        return costs[task.shape.context], sum(costs[at].flops for at in lengths) / len(lengths)
     except Exception as error:  # a user's mixer may raise anything
         raise PluginError(
             f"working out its cost raised {type(error).__name__}: {error}",

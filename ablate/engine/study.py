@@ -147,7 +147,9 @@ class _Driver:
         """Write the study and its plan, and see what is done already."""
         elsewhere = self.ledger.begin(plan, trivial)
         self.trials = {trial.key: trial for trial in plan.trials}
+        self.renew()
         settled = self.ledger.settled(plan.trials, pruned=self.design.prunes)
+        self.renew()
         self.observer.planned(plan, settled.keys(), elsewhere, self.engine.size)
         for record in settled.values():
             self.reuse(record)

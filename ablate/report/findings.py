@@ -14,7 +14,7 @@ from ablate.report.fairness import scouts_of
 from ablate.report.importances import StudyImportances, importances_of
 from ablate.report.pareto import Front, front_of
 from ablate.report.path import RemovalPath, path_of
-from ablate.report.runs import StudyReader, VariantRuns, read_runs
+from ablate.report.runs import Curve, StudyReader, VariantRuns, read_runs
 from ablate.report.slices import Slice, slices_of
 from ablate.report.study import StudyReport, read_study
 from ablate.store.records import Environment, TrialRecord
@@ -74,6 +74,7 @@ class Findings:
     Attributes:
         report: The study, compared and judged.
         runs: Variant name to its trials by seed.
+        curves: Key of a trial to its curve.
         cost: Of all trials that ended, those apart that only tuned or timed others.
         scouting: Of those.
         cost_of: Variant name to the cost of its own.
@@ -83,6 +84,7 @@ class Findings:
 
     report: StudyReport
     runs: Mapping[str, VariantRuns]
+    curves: Mapping[str, Curve]
     cost: TrainingCost
     scouting: TrainingCost
     cost_of: Mapping[str, TrainingCost]
@@ -155,6 +157,7 @@ def read_findings(store: StudyReader, name: str) -> Findings:
     return Findings(
         report=report,
         runs=runs,
+        curves=store.curves([planned.key for planned in report.record.planned]),
         cost=TrainingCost.of(trials),
         scouting=TrainingCost.of(_ended(read_runs(store, scouts_of(report.record), report.metric))),
         cost_of={variant: TrainingCost.of(found) for variant, found in ended.items()},

@@ -29,6 +29,9 @@ class StudyReader(Protocol):
     def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """The curves of the trials that exist, by key, in the order of their steps."""
 
+    def crossings(self, keys: Sequence[str], target: float) -> dict[str, tuple[CurvePoint, ...]]:
+        """Of the curves that come down to `target`: the first point there, after the evaluated one before it."""
+
 
 @dataclass(frozen=True, slots=True)
 class VariantRuns:
@@ -39,14 +42,12 @@ class VariantRuns:
         finished: Trials that finished with a finite objective.
         diverged: Trials that diverged, or finished with an objective that is no number.
         pruned: Trials that their design ended early: no results.
-        curves: Planned seed to its curve, empty without one.
     """
 
     states: dict[int, TrialState]
     finished: dict[int, TrialRecord]
     diverged: dict[int, TrialRecord]
     pruned: dict[int, TrialRecord]
-    curves: dict[int, Curve]
 
     def values(self, metric: str) -> dict[int, float]:
         """Seed to final metric of the finished trials that have it."""
@@ -54,10 +55,10 @@ class VariantRuns:
 
 
 def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str, VariantRuns]:
-    """Variant name to its trials; `metric` is the objective's."""
+    """Variant name to its trials; `metric` is the objective's. Curves are left where they are."""
     keys = [planned.key for planned in record.planned]
-    trials, curves = store.trials(keys), store.curves(keys)
-    runs = {variant.name: VariantRuns({}, {}, {}, {}, {}) for variant in record.variants}
+    trials = store.trials(keys)
+    runs = {variant.name: VariantRuns({}, {}, {}, {}) for variant in record.variants}
     for planned in record.planned:
         run, trial = runs[planned.variant], trials.get(planned.key)
         state = TrialState.WAITING if trial is None else trial.state
@@ -71,7 +72,6 @@ def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str,
             run.diverged[planned.seed] = trial
         if trial is not None and state is TrialState.PRUNED:
             run.pruned[planned.seed] = trial
-        run.curves[planned.seed] = curves.get(planned.key, ())
     return runs
 
 

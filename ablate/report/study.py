@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ablate.report.answer import answer_sentences
 from ablate.report.fairness import Matching, Tuning, read_matching, read_tuning
-from ablate.report.runs import Curve, StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.report.reaching import Goal, StepsToBaseline, read_goals, to_baseline
+from ablate.report.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.report.trivial import TrivialBaseline, best_trivial, warning
 from ablate.stats import (
     Direction,
@@ -35,22 +36,6 @@ class Divergence:
     seed: int
     step: int | None
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class StepsToBaseline:
-    """Steps (or tokens, seconds, FLOP) until a validation loss reached the final one of the baseline, seed by seed.
-
-    Attributes:
-        mean: Mean over the seeds; None unless every seed reached it, since leaving out the slow ones would flatter.
-        reached: Seeds that reached it.
-        of: Seeds that were compared: the baseline finished, and the variant finished or diverged. A trial that
-            diverged counts as not having reached it.
-    """
-
-    mean: float | None
-    reached: int
-    of: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +147,7 @@ class _Question:
     margin: float
     schedule: SeedSchedule | None
     axis: str
+    goals: Mapping[int, Goal]
 
 
 def read_study(store: StudyReader, name: str) -> StudyReport:
@@ -176,7 +162,8 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     runs = read_runs(store, record, metric)
     baseline = next(variant for variant in record.variants if variant.name == record.baseline)
     matching = read_matching(record, runs)
-    question = _Question(metric, direction, margin, seed_schedule(record), matching.axis)
+    goals = read_goals(store, runs[baseline.name], runs)
+    question = _Question(metric, direction, margin, seed_schedule(record), matching.axis, goals)
     rows = tuple(
         _row(variant, baseline, runs[variant.name], runs[baseline.name], question) for variant in record.variants
     )
@@ -234,6 +221,7 @@ def _row(
             baseline_diverged={seed: trial.stopped_at for seed, trial in baseline_runs.diverged.items()},
         )
     change = variant.parameters - baseline.parameters
+    steps = to_baseline(runs, question.goals, "step")
     return VariantRow(
         name=variant.name,
         hash=variant.hash,
@@ -250,8 +238,8 @@ def _row(
         ),
         difference=difference,
         verdict=verdict,
-        steps_to_baseline=_to_baseline(runs, baseline_runs, "step"),
-        spent_to_baseline=_to_baseline(runs, baseline_runs, "step" if question.axis == "steps" else question.axis),
+        steps_to_baseline=steps,
+        spent_to_baseline=steps if question.axis == "steps" else to_baseline(runs, question.goals, question.axis),
         relative_speed=_relative_speed(runs.finished, baseline_runs.finished),
     )
 
@@ -273,53 +261,6 @@ def _interval(values: list[float]) -> Interval:
     if all(math.isfinite(value) for value in values):
         return mean_interval(values)
     return Interval(None, None, None, len(values))  # a side metric may overflow; the objective's is never here then
-
-
-def _to_baseline(runs: VariantRuns, baseline_runs: VariantRuns, axis: str) -> StepsToBaseline:
-    reached = []
-    compared = 0
-    for seed in baseline_runs.finished:
-        # The target is read off the curve, not the final metrics, so that like is compared with like.
-        evaluated = _evaluated(baseline_runs.curves[seed], axis)
-        if not evaluated or seed not in runs.finished.keys() | runs.diverged.keys():
-            continue
-        compared += 1
-        where = first_step_at(runs.curves[seed], evaluated[-1][1], axis)
-        if where is not None and seed in runs.finished:
-            reached.append(where)
-    mean = math.fsum(reached) / compared if reached and len(reached) == compared else None
-    return StepsToBaseline(mean, len(reached), compared)
-
-
-def first_step_at(curve: Curve, target: float, axis: str = "step") -> float | None:
-    """The first step at which the validation loss is at or below `target`, on straight lines between its points.
-
-    Args:
-        curve: A learning curve.
-        target: A validation loss.
-        axis: `step`, or `tokens`, `seconds` or `flops` in its place.
-
-    Returns:
-        A step, in general not whole; None if the curve stays above the target.
-    """
-    before: tuple[float, float] | None = None
-    for step, loss in _evaluated(curve, axis):
-        if loss <= target:
-            if before is None:
-                return float(step)
-            start, height = before
-            return start + (step - start) * (height - target) / (height - loss)
-        before = step, loss
-    return None
-
-
-def _evaluated(curve: Curve, axis: str) -> list[tuple[float, float]]:
-    """Place on the axis and validation loss of the points that have a finite one."""
-    return [
-        (getattr(point, axis), point.val_loss)
-        for point in curve
-        if point.val_loss is not None and math.isfinite(point.val_loss)
-    ]
 
 
 def _relative_speed(finished: Mapping[int, TrialRecord], baseline: Mapping[int, TrialRecord]) -> float | None:

@@ -22,17 +22,28 @@ WIDE = 120
 """Columns from which names, parameter counts and headings are written out."""
 LONG_NAME = 16
 """Characters beyond which a name is broken after its equals sign, unless the table is wide."""
+MOST_ROWS = 100
+"""Of a table on a terminal; there are more in few studies, and laying out a thousand takes seconds."""
 TRIVIAL = "trivial baseline"
 """What stands in place of a verdict for a rule that learns nothing."""
 COLOURS = {"needed": "red", "not needed": "green", "undecided": "yellow", "diverged": "magenta"}
 
 
-def print_study(report: StudyReport, console: Console) -> None:
-    """Print a study: its question, how far it has come, the table, how to read it, the answer, the claims."""
+def print_study(report: StudyReport, console: Console, most: int | None = None) -> None:
+    """Print a study: its question, how far it has come, the table, how to read it, the answer, the claims.
+
+    Args:
+        report: The study.
+        console: Where to.
+        most: Rows of the table; a line says how to see the others. None: all.
+    """
     console.print(plain(report.record.question or report.record.name, "bold"))
     console.print(plain(_progress(report), "dim"))
     console.print()
-    console.print(study_table(report, console))
+    console.print(study_table(report, console, most))
+    if most is not None and most < len(report.variants):
+        shown = f"The first {most:,} of {len(report.variants):,} variants; `ablate show STUDY --all` shows every one."
+        console.print(plain(shown, "yellow"))
     console.print()
     console.print(plain(legend(report, _plus_minus(console)), "dim"))
     for line in fairness_lines(report.tuning, report.matching, report.metric):
@@ -52,10 +63,11 @@ def study_svg(report: StudyReport, width: int = 140) -> str:
     return console.export_svg(title=f"ablate show {report.record.name}")
 
 
-def study_table(report: StudyReport, console: Console) -> Table:
+def study_table(report: StudyReport, console: Console, most: int | None = None) -> Table:
     """The table of a study, laid out for the width of `console`: baseline, then switch by switch, then the rest."""
     layout = _Layout.of(report, console)
-    rows = [[(row, layout.name(row)) for row in group] for group in groups(report)]
+    left = iter(range(len(report.variants) if most is None else most))
+    rows = [[(row, layout.name(row)) for row, _ in zip(group, left, strict=False)] for group in groups(report)]
     names = [*(name.plain for group in rows for _, name in group), report.trivial.name if report.trivial else ""]
     longest = max(len(line) for name in names for line in name.splitlines())
     table = plain_table(gap=1 if console.width < NARROW else 2)

@@ -33,6 +33,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from ablate.errors import PluginError
+from ablate.spec.described import descriptions
 
 _EXACT = 2**53  # below it every integral float is one integer
 
@@ -42,7 +43,7 @@ class Spec(BaseModel):
 
     __slots__ = ("_form",)  # the canonical form, once it was asked for from above: specs share the specs below them
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     value_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that decide values alone, initial ones or those of the optimiser, and nothing of the graph."""
@@ -51,10 +52,19 @@ class Spec(BaseModel):
     @classmethod
     def _know_keys_and_numbers(cls, value: Any) -> Any:
         if isinstance(value, Mapping):
-            errors = [*_unknown_keys(cls, value), *_booleans_for_numbers(cls, value)]
-            if errors:
+            numbers = _numbers(cls)
+            if any(key not in numbers or (numbers[key] and isinstance(value[key], bool)) for key in value):
+                errors = [*_unknown_keys(cls, value), *_booleans_for_numbers(cls, value)]
                 raise ValidationError.from_exception_data("spec", errors)
         return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        plain = handler(schema)
+        properties = handler.resolve_ref_schema(plain).get("properties", {})
+        for name, text in descriptions(cls).items():
+            properties[name].setdefault("description", text)
+        return plain
 
     def canonical(self) -> Any:
         """Plain JSON that two equal specs share: defaults left out, `kind` kept."""
@@ -76,7 +86,7 @@ class Spec(BaseModel):
     def _written(self, keep: type[Spec] | tuple[()] = ()) -> Iterator[tuple[str, Any]]:
         for name, optional, default in _fields(type(self)):
             value = getattr(self, name)
-            at_default = optional and value == default
+            at_default = optional and (value is default or value == default)
             if name == "kind" or not at_default or isinstance(value, keep):
                 yield name, value
 
@@ -97,6 +107,12 @@ def _fields(spec: type[Spec]) -> list[tuple[str, bool, Any]]:
         (name, not field.is_required(), None if field.is_required() else field.get_default(call_default_factory=True))
         for name, field in spec.model_fields.items()
     ]
+
+
+@functools.cache
+def _numbers(spec: type[Spec]) -> dict[str, bool]:
+    """Each field with whether it takes numbers, and so might take true for 1."""
+    return {name: _is_number(field.annotation) for name, field in spec.model_fields.items()}
 
 
 def _unknown_keys(spec: type[Spec], value: Mapping[Any, Any]) -> Iterator[InitErrorDetails]:
@@ -258,7 +274,7 @@ class Kinded(Spec):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        plain = handler(schema)
+        plain = super().__get_pydantic_json_schema__(schema, handler)
         body = handler.resolve_ref_schema(plain)
         if "kind" in body.get("properties", {}):  # `kind` has a default in Python; a file must say it
             body["properties"]["kind"].setdefault("description", (cls.__doc__ or "").partition("\n")[0])

@@ -55,7 +55,7 @@ class TuneSpec(Spec):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        plain = handler(schema)
+        plain = super().__get_pydantic_json_schema__(schema, handler)
         body = handler.resolve_ref_schema(plain)
         values = {"type": "array", "minItems": 2}
         grid = {"description": body["properties"]["grid"]["description"], "type": "object"}

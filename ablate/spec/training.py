@@ -9,6 +9,8 @@ from pydantic import Field
 
 from ablate.spec.base import ShortFor, Spec
 
+_ASIDE = ("save_weights", "record_blocks")
+
 
 class OptimizerSpec(Spec):
     """The optimiser. Weight decay leaves gains, norms and biases alone."""
@@ -53,7 +55,7 @@ class ScheduleSpec(Spec):
 class TrainingSpec(Spec):
     """Steps, batches, optimiser, schedule, precision and how often the validation loss is measured."""
 
-    value_fields: ClassVar[frozenset[str]] = frozenset({"optimizer", "schedule", "save_weights"})
+    value_fields: ClassVar[frozenset[str]] = frozenset({"optimizer", "schedule", "save_weights", "record_blocks"})
 
     steps: int = Field(ge=1)
     """Optimiser steps."""
@@ -71,9 +73,14 @@ class TrainingSpec(Spec):
     """Whether the final weights of every trial are kept, for `ablate generate` and `ablate translate`. It changes no
     result, so it is no part of what a trial is known by: one that was trained without is not trained again."""
 
+    record_blocks: bool = False
+    """Whether each evaluation records how large the weights and gradients of every block are, and how its mixer mixes
+    the first tokens of the validation data, for the trial's page of the dashboard. As `save_weights`, it renames no
+    trial."""
+
     def canonical(self) -> Any:
-        """As any spec, without `save_weights`."""
-        return {name: value for name, value in super().canonical().items() if name != "save_weights"}
+        """As any spec, without what changes no result."""
+        return {name: value for name, value in super().canonical().items() if name not in _ASIDE}
 
     def evaluation_steps(self) -> tuple[int, ...]:
         """The steps after which the validation loss is measured, ascending, the last step among them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -113,7 +112,7 @@ def summarise(values: Sequence[float], confidence: float = 0.95) -> PairedDiffer
     n, kept = len(values), tuple(values)
     if n < 2:
         return PairedDifference(values[0] if values else None, None, None, n, None, None, None, kept)
-    mean, sd = statistics.fmean(values), statistics.stdev(values)
+    mean, sd = math.fsum(values) / n, _spread(values)
     standard_error = sd / math.sqrt(n)
     if n >= MANY:
         low, high = bca_interval(values, confidence)
@@ -122,6 +121,13 @@ def summarise(values: Sequence[float], confidence: float = 0.95) -> PairedDiffer
         low, high = mean - half, mean + half
     effect_size = mean / sd * hedges_factor(n - 1) if sd > 0 else None
     return PairedDifference(mean, low, high, n, sd, standard_error, effect_size, kept)
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Standard deviation (n - 1), 0 for equal values; `statistics.stdev`, which counts in fractions, takes 20 times."""
+    n, origin = len(values), values[0]
+    mean = math.fsum(value - origin for value in values) / n
+    return math.sqrt(math.fsum((value - origin - mean) ** 2 for value in values) / (n - 1))
 
 
 def hedges_factor(freedom: int) -> float:

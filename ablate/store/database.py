@@ -8,8 +8,9 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from sqlalchemy import (
@@ -25,13 +26,15 @@ from sqlalchemy import (
     make_url,
     text,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError
 
 from ablate.errors import NotFoundError, StoreError
 from ablate.store.failures import FORMS, failures_told
 from ablate.store.migrations import SCHEMA_VERSION, upgrade
 from ablate.store.tables import leases
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql, sqlite
 
 # How long a transaction waits for another one, in seconds.
 _PATIENCE = 30.0
@@ -101,7 +104,9 @@ class Database:
 
     def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
         """An insert that knows `on_conflict_do_nothing`, which no standard has and both databases spell alike."""
-        return sqlite.insert(table) if self._engine.dialect.name == "sqlite" else postgresql.insert(table)
+        dialect = import_module(f"sqlalchemy.dialects.{self._engine.dialect.name}")  # alone: each takes its time
+        insert: sqlite.Insert | postgresql.Insert = dialect.insert(table)
+        return insert
 
     def upsert(self, table: Table, keep: Sequence[str] = (), where: ColumnElement[bool] | None = None) -> Insert:
         """An insert of whole rows that replaces the row with the same primary key.

@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-import psutil
 from sqlalchemy import ColumnElement, Connection, Row, func, select, type_coerce
 
 from ablate.errors import StudyBusyError
@@ -70,6 +69,8 @@ class Lease:
 
     def _take(self, connection: Connection) -> bool:
         """Put our row where there is none, or in the place of a dead driver's."""
+        import psutil  # late: who only reads needs none
+
         process = psutil.Process()
         now = clock(connection)
         ours = {
@@ -110,14 +111,18 @@ class Lease:
         )
 
 
-def drop_abandoned(connection: Connection) -> int:
+def drop_abandoned(connection: Connection, alive: str = "") -> int:
     """Remove the leases of dead drivers, and so free their trials.
+
+    Args:
+        connection: In a transaction.
+        alive: Token of the driver that asks; it lives, however long it has given no sign of it.
 
     Returns:
         How many there were.
     """
     now = clock(connection)
-    dead = [row.token for row in connection.execute(select(leases)) if abandoned(row, now)]
+    dead = [row.token for row in connection.execute(select(leases)) if row.token != alive and abandoned(row, now)]
     if dead:
         connection.execute(leases.delete().where(leases.c.token.in_(dead)))
     return len(dead)
@@ -143,6 +148,8 @@ def abandoned(holder: Row[Any], now: datetime) -> bool:
         return True
     if holder.host != platform.node():
         return False
+    import psutil
+
     try:
         process = psutil.Process(holder.pid)
         reused = abs(process.create_time() - holder.process_started) > _CLOCK_SLACK

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Column, Connection, Row, Select, func, select, text
@@ -12,14 +14,24 @@ from ablate.store.records import (
     CurvePoint,
     Environment,
     PlannedTrial,
+    Recording,
     StudyRecord,
     StudySummary,
     TrialRecord,
     VariantRecord,
 )
-from ablate.store.rows import POINT_COLUMNS, trial_record
+from ablate.store.rows import POINT_COLUMNS, TRIAL_COLUMNS, trial_record
 from ablate.store.summaries import SUMMARIES
-from ablate.store.tables import UtcDateTime, curves, environments, study_trials, study_variants, trials, variants
+from ablate.store.tables import (
+    UtcDateTime,
+    curves,
+    environments,
+    recordings,
+    study_trials,
+    study_variants,
+    trials,
+    variants,
+)
 
 # Databases limit the values in one statement, to 32,766 at least.
 _CHUNK = 5_000
@@ -61,16 +73,17 @@ def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
 def trials_of_keys(connection: Connection, keys: Sequence[str]) -> dict[str, TrialRecord]:
     """The trials that exist, by key."""
     return trial_records(
-        connection, list(chunked(connection, keys, lambda chunk: select(trials).where(trials.c.key.in_(chunk))))
+        connection, list(chunked(connection, keys, lambda chunk: select(*TRIAL_COLUMNS).where(trials.c.key.in_(chunk))))
     )
 
 
 def trial_records(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, TrialRecord]:
-    """The records of rows of `trials`, by key."""
+    """The records of rows with `TRIAL_COLUMNS`, by key."""
     ids = sorted({row.environment_id for row in rows if row.environment_id is not None})
     found = chunked(connection, ids, lambda chunk: select(environments).where(environments.c.id.in_(chunk)))
-    environment = {row.id: Environment(**row.content) for row in found}
-    return {row.key: trial_record(row, environment) for row in rows}
+    environment: dict[int | None, Environment | None] = {None: None}
+    environment.update((row.id, Environment(**row.content)) for row in found)
+    return {row[0]: trial_record(row, environment) for row in rows}
 
 
 def points_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:
@@ -84,8 +97,47 @@ def points_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tupl
             .order_by(curves.c.trial_key, curves.c.step)
         ),
     )
-    for key, group in groupby(rows, key=lambda row: str(row[0])):
+    return _curves(rows)
+
+
+def crossings_of_keys(
+    connection: Connection, keys: Sequence[str], target: float
+) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:
+    """Of each curve that comes down to the target: the point that does, after the evaluated one before it."""
+    earlier, evaluated = curves.alias(), func.abs(curves.c.val_loss) < math.inf  # a loss that overflowed is none
+
+    def query(chunk: Sequence[str]) -> Select[Any]:
+        reached = (
+            select(curves.c.trial_key, func.min(curves.c.step).label("step"))
+            .where(curves.c.trial_key.in_(chunk), curves.c.val_loss <= target, evaluated)
+            .group_by(curves.c.trial_key)
+            .subquery()
+        )
+        before = select(func.max(earlier.c.step)).where(
+            earlier.c.trial_key == reached.c.trial_key,
+            earlier.c.step < reached.c.step,
+            func.abs(earlier.c.val_loss) < math.inf,
+        )
+        first = func.coalesce(before.scalar_subquery(), reached.c.step)
+        return (
+            select(curves.c.trial_key, *POINT_COLUMNS)
+            .join(reached, reached.c.trial_key == curves.c.trial_key)
+            .where(curves.c.step.between(first, reached.c.step), evaluated)
+            .order_by(curves.c.trial_key, curves.c.step)
+        )
+
+    return _curves(chunked(connection, keys, query))
+
+
+def _curves(rows: Iterator[Any]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:
+    for key, group in groupby(rows, key=itemgetter(0)):
         yield key, tuple(CurvePoint(*row[1:]) for row in group)
+
+
+def recordings_of(connection: Connection, key: str) -> tuple[Recording, ...]:
+    """What was recorded inside the model of a trial, by step."""
+    query = select(recordings.c.step, recordings.c.content).where(recordings.c.trial_key == key)
+    return tuple(Recording(*row) for row in connection.execute(query.order_by(recordings.c.step)))
 
 
 def next_position(connection: Connection, study: int, owner: Column[int], position: Column[int]) -> int:

@@ -158,6 +158,20 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Recording:
+    """What was recorded of the blocks of a trial's model at a step; see `ablate.training.inside`.
+
+    Attributes:
+        step: Optimiser steps done.
+        values: Quantity (`weights`, `gradients`, `spread`, `map`) to part of the model (`block 1 mixer`) to a number,
+            or to the rows of a map; None where it was not finite.
+    """
+
+    step: int
+    values: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Environment:
     """Where trials ran. Equal environments are one row.
 
@@ -203,6 +217,8 @@ class TrialOutcome:
         stopped_at: For a diverged trial, the step whose loss was not finite; for a pruned one, that at which it ended.
         reason: For a diverged, pruned or failed trial, one sentence (a failed one: the traceback follows).
         data_fingerprint: Content hash of the tokenised data that it saw.
+        curve: Its learning curve.
+        recordings: Of its blocks, if its variant asked for them.
     """
 
     key: str
@@ -220,6 +236,7 @@ class TrialOutcome:
     started_at: datetime
     finished_at: datetime
     curve: tuple[CurvePoint, ...] = field(default=())
+    recordings: tuple[Recording, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,18 +15,24 @@ from ablate.store.records import (
     CurvePoint,
     Environment,
     PlannedTrial,
+    Recording,
     TrialOutcome,
     TrialRecord,
     VariantRecord,
     WorkerRecord,
 )
-from ablate.store.tables import curves
+from ablate.store.tables import curves, trials
 
 # The columns of a curve in the order of the fields of `CurvePoint`.
 POINT_COLUMNS = tuple(curves.c[field.name] for field in fields(CurvePoint))
 # Those of a record that its row has too; the curve and the environment are rows of their own.
-_OUTCOME = tuple(field.name for field in fields(TrialOutcome) if field.name != "curve")
-_TRIAL = tuple(field.name for field in fields(TrialRecord) if field.name not in ("environment", "worker"))
+_OUTCOME = tuple(field.name for field in fields(TrialOutcome) if field.name not in ("curve", "recordings"))
+_KEPT_APART = {"environment": "environment_id"}
+# The columns of a trial in the order of the fields of `TrialRecord`; its environment is a row of its own.
+TRIAL_COLUMNS = tuple(trials.c[_KEPT_APART.get(field.name, field.name)] for field in fields(TrialRecord))
+_ENVIRONMENT, _WORKER = (
+    [field.name for field in fields(TrialRecord)].index(name) for name in ("environment", "worker")
+)
 
 
 def variant_row(variant: VariantRecord) -> dict[str, Any]:
@@ -82,6 +88,11 @@ def point_rows(key: str, points: Iterable[CurvePoint]) -> list[dict[str, Any]]:
     ]
 
 
+def recording_rows(key: str, recordings: Iterable[Recording]) -> list[dict[str, Any]]:
+    """The rows of `recordings`, to four significant digits."""
+    return [{"trial_key": key, "step": one.step, "content": _short(one.values)} for one in recordings]
+
+
 def environment_row(environment: Environment) -> dict[str, Any]:
     """The row of `environments`; equal environments have equal hashes."""
     content = asdict(environment)
@@ -89,12 +100,22 @@ def environment_row(environment: Environment) -> dict[str, Any]:
     return {"hash": hashlib.sha256(text.encode()).hexdigest(), "content": content}
 
 
-def trial_record(row: Row[Any], environments: Mapping[int, Environment]) -> TrialRecord:
-    """The record of a row of `trials`."""
-    values = {name: getattr(row, name) for name in _TRIAL}
-    environment = None if row.environment_id is None else environments[row.environment_id]
-    worker = None if row.worker is None else WorkerRecord(**row.worker)
-    return TrialRecord(**values, environment=environment, worker=worker)
+def trial_record(row: Row[Any], environments: Mapping[int | None, Environment | None]) -> TrialRecord:
+    """The record of a row with `TRIAL_COLUMNS`; by their places, as there may be 10,000 rows."""
+    values: list[Any] = list(row)
+    values[_ENVIRONMENT] = environments[values[_ENVIRONMENT]]
+    if values[_WORKER] is not None:
+        values[_WORKER] = WorkerRecord(**values[_WORKER])
+    return TrialRecord(*values)
+
+
+def _short(value: Any) -> Any:
+    """Plain data with short numbers; JSON in a database has none that are not finite."""
+    if isinstance(value, Mapping):
+        return {name: _short(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_short(item) for item in value]
+    return float(f"{value:.4g}") if value is not None and math.isfinite(value) else None
 
 
 def _number(loss: float | None) -> float | None:

@@ -22,6 +22,7 @@ from ablate.store.records import (
     CurvePoint,
     Environment,
     PlannedTrial,
+    Recording,
     StudyDraft,
     StudyRecord,
     StudySummary,
@@ -32,14 +33,25 @@ from ablate.store.records import (
     WorkerRecord,
 )
 from ablate.store.rows import (
+    TRIAL_COLUMNS,
     environment_row,
     outcome_row,
     point_rows,
+    recording_rows,
     study_trial_row,
     study_variant_row,
     variant_row,
 )
-from ablate.store.tables import curves, environments, studies, study_trials, study_variants, trials, variants
+from ablate.store.tables import (
+    curves,
+    environments,
+    recordings,
+    studies,
+    study_trials,
+    study_variants,
+    trials,
+    variants,
+)
 
 # States of a trial that is over for good, of one that is to be run again, and of those that a new attempt may replace:
 # what one study has pruned another may train to its end.
@@ -226,7 +238,7 @@ class Store:
             connection.execute(self._put_points, point_rows(key, points))
 
     def record_outcome(self, outcome: TrialOutcome, environment: Environment, driver: str = "") -> bool:
-        """Store how a trial ended, with its complete curve in place of the points so far.
+        """Store how a trial ended, with its complete curve in place of the points so far, and what was recorded.
 
         Args:
             outcome: How it ended. Its metrics are finite numbers; a loss in its curve that is NaN is stored as None.
@@ -237,7 +249,7 @@ class Store:
             False if the trial was settled before, or another living driver runs it; then nothing is changed.
         """
         row = outcome_row(outcome) | {"driver": driver}
-        return self._put_trial(self._put_outcome, row, outcome.curve, environment)
+        return self._put_trial(self._put_outcome, row, outcome.curve, environment, outcome.recordings)
 
     def forget_unfinished(self, keys: Sequence[str], driver: str = "") -> int:
         """Remove those of the trials that run (their driver is dead, or this one) or failed, so that they run again.
@@ -253,7 +265,7 @@ class Store:
         """
         forgotten = 0
         with self._database.writing() as connection:
-            drop_abandoned(connection)
+            drop_abandoned(connection, alive=driver)
             for chunk in queries.chunks(keys):
                 unfinished = trials.c.key.in_(chunk) & trials.c.state.in_(_UNSETTLED) & free(literal(driver))
                 forgotten += connection.execute(trials.delete().where(unfinished)).rowcount
@@ -295,7 +307,8 @@ class Store:
         Raises:
             NotFoundError: There is none, or more than one.
         """
-        query = select(trials).where(trials.c.key.startswith(prefix, autoescape=True)).order_by(trials.c.key).limit(3)
+        named = trials.c.key.startswith(prefix, autoescape=True)
+        query = select(*TRIAL_COLUMNS).where(named).order_by(trials.c.key).limit(3)
         with self._database.reading() as connection:
             found = queries.trial_records(connection, list(connection.execute(query)))
         if not found:
@@ -342,6 +355,23 @@ class Store:
         with self._database.reading() as connection:
             points.update(queries.points_of_keys(connection, list(points)))
         return points
+
+    def recordings(self, key: str) -> tuple[Recording, ...]:
+        """What was recorded inside the model of a trial, by step; empty if nothing was."""
+        with self._database.reading() as connection:
+            return queries.recordings_of(connection, key)
+
+    def crossings(self, keys: Sequence[str], target: float) -> dict[str, tuple[CurvePoint, ...]]:
+        """Where the validation loss of these trials first is at or below `target`, by key.
+
+        Much sooner read than whole curves: the database looks for it.
+
+        Returns:
+            The first point that is, and before it the last one that was evaluated, if there is one. A trial that
+            stays above the target is left out.
+        """
+        with self._database.reading() as connection:
+            return dict(queries.crossings_of_keys(connection, keys, target))
 
     def _keys_near(self, prefix: str) -> list[str]:
         """The beginnings of the keys between which a prefix that no key has would stand."""
@@ -403,7 +433,12 @@ class Store:
             )
 
     def _put_trial(
-        self, put: Insert, row: dict[str, Any], curve: Sequence[CurvePoint], environment: Environment
+        self,
+        put: Insert,
+        row: dict[str, Any],
+        curve: Sequence[CurvePoint],
+        environment: Environment,
+        recorded: Sequence[Recording] = (),
     ) -> bool:
         """Write a trial and its curve in place of a replaceable one; False, and nothing written, if it is none."""
         row = row | {"environment_id": self._environment_id(environment)}
@@ -411,9 +446,12 @@ class Store:
             if not connection.execute(put, row).rowcount:
                 return False
             connection.execute(self._put_state, {"ended": row["key"], "state": row["state"]})
-            connection.execute(curves.delete().where(curves.c.trial_key == row["key"]))
+            for told in (curves, recordings):
+                connection.execute(told.delete().where(told.c.trial_key == row["key"]))
             if curve:
                 connection.execute(self._put_points, point_rows(row["key"], curve))
+            if recorded:
+                connection.execute(recordings.insert(), recording_rows(row["key"], recorded))
         return True
 
     def _environment_id(self, environment: Environment) -> int:

@@ -186,6 +186,16 @@ curves = Table(
     sqlite_with_rowid=False,
 )
 
+# What was recorded inside the model of a trial, for those who look at that trial alone.
+recordings = Table(
+    "recordings",
+    metadata,
+    Column("trial_key", ForeignKey("trials.key", ondelete="CASCADE"), primary_key=True),
+    Column("step", BigInteger, primary_key=True),
+    Column("content", JSON, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 # At most one row for each study: the driver that runs it. A lease may be older than the study's first row.
 leases = Table(
     "leases",

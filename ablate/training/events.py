@@ -5,7 +5,7 @@ Lists run over all K members with which the pack began; for one that has left th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -28,6 +28,8 @@ class Point:
         flops: Arithmetic of one member so far, forward and backward.
         train_loss: Mean training loss since the previous point.
         metrics: Validation metrics by name.
+        inside: What `training.record_blocks` asks for: quantity, part of the model, then a value for each member
+            (`ablate.training.inside`).
     """
 
     step: int
@@ -36,6 +38,7 @@ class Point:
     flops: float
     train_loss: list[float]
     metrics: dict[str, list[float]]
+    inside: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

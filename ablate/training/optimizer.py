@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ablate.pack import Packed
 from ablate.spec.training import OptimizerSpec, ScheduleSpec, TrainingSpec
+from ablate.training.adamw import AdamW
 from ablate.training.events import State
 
 
@@ -28,6 +29,7 @@ class PackOptimizer:
 
     Attributes:
         adamw: Torch's, over views of the parameters.
+        norms: 2-norms of the gradients at the last step before clipping, [parameters, K], in the model's order.
     """
 
     def __init__(self, model: nn.Module, settings: Sequence[TrainingSpec], *, capturable: bool = False) -> None:
@@ -37,6 +39,7 @@ class PackOptimizer:
         device = self._parameters[0].device
         clips = [spec.optimizer.clip for spec in settings]
         self._clip: Tensor | float = clips[0] if len(set(clips)) == 1 else torch.tensor(clips, device=device)
+        self.norms = torch.zeros((len(self._parameters), self._pack), device=device)
         self._moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in self._parameters]
         self._parts: list[_Part] = []
         self._schedules: list[tuple[OptimizerSpec, ScheduleSpec]] = []
@@ -59,7 +62,7 @@ class PackOptimizer:
                             "eps": spec.eps,
                         }
                     )
-        self.adamw = torch.optim.AdamW(groups, fused=True, capturable=capturable)
+        self.adamw = AdamW(groups, fused=True, capturable=capturable)
         for part in self._parts:
             first, second = self._moments[part.index]
             step = torch.zeros((), device=device)
@@ -81,7 +84,13 @@ class PackOptimizer:
 
     def step(self) -> None:
         """Clip the gradients and move the parameters."""
-        clip_gradients(self._parameters, self._pack, self._clip)
+        norms = clip_gradients(self._parameters, self._pack, self._clip)
+        if len(norms) == len(self.norms):
+            self.norms.copy_(norms)  # in place, as a CUDA graph asks for
+        else:
+            present = [index for index, parameter in enumerate(self._parameters) if parameter.grad is not None]
+            for index, norm in zip(present, norms, strict=True):
+                self.norms[index].copy_(norm)
         for part in self._parts:
             whole = self._parameters[part.index]
             if part.view is not whole:
@@ -150,14 +159,19 @@ def _decayed(model: nn.Module) -> set[nn.Parameter]:
 
 
 @torch.no_grad()
-def clip_gradients(parameters: list[nn.Parameter], pack: int, limit: float | Tensor) -> None:
-    """Scale down, in place, the gradient of each member whose 2-norm is longer than `limit` (of all, or [K])."""
+def clip_gradients(parameters: list[nn.Parameter], pack: int, limit: float | Tensor) -> Tensor:
+    """Scale down, in place, the gradient of each member whose 2-norm is longer than `limit` (of all, or [K]).
+
+    Returns:
+        The 2-norm of each gradient before, [gradients, K].
+    """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if pack == 1:
-        norm = torch.stack(torch._foreach_norm(gradients)).norm()
-        torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
-        return
+        alone = torch.stack(torch._foreach_norm(gradients))
+        torch._foreach_mul_(gradients, (limit / (alone.norm() + 1e-6)).clamp(max=1.0))
+        return alone.unsqueeze(1)
     norms = torch.stack([torch.linalg.vector_norm(gradient.reshape(pack, -1), dim=1) for gradient in gradients])
     factor = (limit / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp(max=1.0)
     for gradient in gradients:
         gradient.mul_(factor.view(-1, *[1] * (gradient.dim() - 1)))
+    return norms

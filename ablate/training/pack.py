@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from ablate.tasks.base import Task
 from ablate.training.assembly import assemble, compact
 from ablate.training.batches import Batches
 from ablate.training.events import Diverged, Point, State
+from ablate.training.inside import look_inside
 from ablate.training.members import Member
 from ablate.training.optimizer import PackOptimizer, optimizer_order
 from ablate.training.program import BuildProgram, build_program
@@ -132,9 +133,28 @@ class Pack:
             flops=self.steps * self.step_flops,
             train_loss=self._by_member(mean),
             metrics={name: self._by_member(values) for name, values in metrics.items()},
+            inside=self._inside(),
         )
         self.told.append(point)
         return point
+
+    def _inside(self) -> dict[str, dict[str, list[Any]]]:
+        """What is to be recorded of the blocks, if a member asks for it."""
+        if not any(self.members[member].variant.training.record_blocks for member in self.alive):
+            return {}
+        first = next(self.task.validation_batches(self.training.batch_size))
+        sample = {
+            name: values[:1].to(self.device).expand(len(self.places), 1, *values.shape[1:])
+            for name, values in first.items()
+        }
+        norms = self._optimizer.norms if self.steps else None
+        found = look_inside(
+            self.model, norms, lambda: self.task.outputs(self.model, sample), maps=self.steps == self.training.steps
+        )
+        return {
+            quantity: {part: self._by_member(values) for part, values in parts.items()}
+            for quantity, parts in found.items()
+        }
 
     def last_loss(self) -> list[float]:
         """The training loss of every member at the last step."""
@@ -252,8 +272,8 @@ class Pack:
     def _spend(self, begin: float) -> None:
         self.seconds += (time.perf_counter() - begin) / len(self.alive)
 
-    def _by_member(self, values: Sequence[float]) -> list[float]:
-        found = [math.nan] * len(self.members)
+    def _by_member(self, values: Sequence[Any]) -> list[Any]:
+        found: list[Any] = [math.nan] * len(self.members)
         for member, value in zip(self.places, values, strict=True):
             if member in self.alive:
                 found[member] = value

@@ -61,7 +61,7 @@ def block(name: str) -> Plain:
 
 
 def check(draft: Plain, text: str, versus: Plain | None) -> Plain:
-    """What a draft makes: its picture, cost, variants; and what is wrong with it.
+    """What a draft makes: its picture, cost, variants; and what is wrong with it, `beside` by its path.
 
     Args:
         draft: The plain space.
@@ -69,11 +69,13 @@ def check(draft: Plain, text: str, versus: Plain | None) -> Plain:
         versus: The plain block to draw it beside.
     """
     model, problems = _model(draft)
+    beside = _beside(draft)
     space, refusal = _space(draft, text)
     return {
         "svg": _svg(draft, versus),
         "cost": None if model is None else _cost(model, space),
         "problems": [*problems, *([] if refusal is None or problems else [refusal])],
+        "beside": beside,
         **({} if space is None else _variants(space)),
     }
 
@@ -111,6 +113,17 @@ def _model(draft: Plain) -> tuple[Any, list[str]]:
         return ModelSpec.model_validate(draft.get("model")), []
     except ValidationError as error:
         return None, [f"{'.'.join(map(str, ('model', *loc)))}: {said}" for loc, said in describe(error)]
+
+
+def _beside(draft: Plain) -> list[tuple[str, str]]:
+    """What is wrong with a draft, by the path that it is wrong at."""
+    from ablate.spec.sentences import describe
+
+    try:
+        SpaceSpec.model_validate(draft)
+    except ValidationError as error:
+        return [(".".join(map(str, loc)), said) for loc, said in describe(error)]
+    return []
 
 
 def _space(draft: Plain, text: str) -> tuple[SpaceSpec | None, str | None]:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import streamlit as st
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _TYPES = {
     "csv": "text/csv",
@@ -42,6 +47,17 @@ def export(files: Mapping[str, Maker], key: str) -> None:
                 on_click="ignore",
                 width="stretch",
             )
+
+
+def figure_files(name: str, draw: Callable[[], Figure]) -> dict[str, Maker]:
+    """A figure of matplotlib as SVG and PNG; drawn when it is asked for."""
+
+    def make(kind: str) -> bytes:
+        from ablate.report.figures import save
+
+        return save(draw(), kind)
+
+    return {f"{name}.{kind}": partial(make, kind) for kind in ("svg", "png")}
 
 
 def table_files(name: str, table: pd.DataFrame) -> dict[str, Maker]:

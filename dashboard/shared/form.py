@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import io
-import json
+import re
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from dataclasses import field as made
 from typing import Any
 
 import streamlit as st
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from streamlit.delta_generator import DeltaGenerator
 
-from shared.schema import NOTHING, Node, alternatives, default_of, is_object, kind_of, lean, member, opened
+from shared.schema import NOTHING, Node, alternatives, default_of, fitting, is_object, kind_of, lean, member, opened
 from shared.text import escape
+from shared.typed import as_typed, read_yaml, takes_lines
 
 MOST_SEGMENTS = 4
 """Options that stand side by side; more fold into a box."""
@@ -29,10 +29,12 @@ class Form:
     Attributes:
         definitions: What references of the schema lead to.
         prefix: Of the keys of all controls; another one forgets what was typed.
+        beside: Path of what was typed, of an object or of an entry of a list, to where its problems are told.
     """
 
     definitions: Node
     prefix: str
+    beside: dict[str, DeltaGenerator] = made(default_factory=dict)
 
     def fields(
         self, node: Node, value: Mapping[str, Any], path: str, leave_out: tuple[str, ...] = ()
@@ -80,7 +82,10 @@ class Form:
             plain = {"boolean": self._toggle, "integer": self._number, "number": self._number, "string": self._text}
             if (sort := _type(bare[0])) in plain:
                 return plain[sort](name, bare[0], value, path, told, nullable)
-        return self._yaml(name, value, path, told)
+            entries = alternatives(bare[0].get("items", {}), self.definitions)
+            if all(map(is_object, entries)) and isinstance(value, list):
+                return self._list(name, bare[0], value, path, told)
+        return self._yaml(name, bare[0] if len(bare) == 1 else node, value, path, told)
 
     def _object(
         self, name: str, node: Node, objects: list[dict[str, Any]], value: Any, path: str, nullable: bool, told: str
@@ -94,10 +99,14 @@ class Form:
         with self._frame(name, node, objects, value):
             if not kinds:
                 st.caption(_title(name), help=told)
-                return self.fields(objects[0], value, path)
+                given = self.fields(objects[0], value, path)
+                self.beside[path] = st.empty()
+                return given
             kind = str(self._choice(name, list(kinds), value.get("kind", next(iter(kinds))), path, told, False))
             kept = value if value.get("kind") == kind else {}
-            return {"kind": kind} | self.fields(kinds[kind], kept, f"{path}.{kind}")
+            given = self.fields(kinds[kind], kept, f"{path}.{kind}")
+            self.beside[path] = st.empty()
+            return {"kind": kind} | given
 
     def _frame(self, name: str, node: Node, objects: list[dict[str, Any]], value: Any) -> Any:
         """Round the controls of an object: closed where it holds others, and nothing of it is set."""
@@ -131,13 +140,53 @@ class Form:
         typed = st.text_input(_title(name), key=key, help=told, width=BOX if len(known) < 24 else "stretch") or ""
         return None if nullable and not typed else typed
 
-    def _yaml(self, name: str, value: Any, path: str, told: str) -> Any:
-        """Whatever has no control of its own is typed as YAML, on one line."""
-        shown = "" if value is NOTHING or value in (None, [], {}) else json.dumps(value, ensure_ascii=False)
-        typed = st.text_input(f"{_title(name)} (YAML)", key=self._begin(path, shown), help=told) or ""
+    def _yaml(self, name: str, node: Node, value: Any, path: str, told: str) -> Any:
+        """Whatever has no control of its own is typed as YAML."""
+        key, title = self._begin(path, as_typed(node, value)), f"{_title(name)} (YAML)"
+        box = st.text_area if takes_lines(node) else st.text_input
+        typed = box(title, key=key, help=told) or ""
+        self.beside[path] = st.empty()
         if not typed.strip():
             return None if value is NOTHING or value is None else type(value)()
-        return read_yaml(typed)
+        read, wrong = read_yaml(typed)
+        if wrong:
+            _complain(self.beside.pop(path), wrong)
+        return read
+
+    def _list(self, name: str, node: Node, value: Any, path: str, told: str) -> list[Any]:
+        """Entries that are objects: each with its controls, to be removed; and a way to add one."""
+        key = f"{self.prefix}{path}[]"
+        entries: list[tuple[int, Any]] = st.session_state.setdefault(key, list(enumerate(value)))
+        sorts = {_sort(one): one for one in alternatives(node["items"], self.definitions)}
+        found = []
+        for number, (entry, begun) in enumerate(entries):
+            with st.container(border=True):
+                place = f"{path}.{entry}"
+                row = st.container(horizontal=True, vertical_alignment="bottom")
+                with row:
+                    sort = self._choice("sort", list(sorts), _sort(fitting(list(sorts.values()), begun)), place, told,
+                                        False)  # fmt: skip
+                given = self.fields(sorts[sort], begun if isinstance(begun, Mapping) else {}, f"{place}.{sort}")
+                constants = {field: one["const"] for field, one in sorts[sort]["properties"].items() if "const" in one}
+                found.append(lean(sorts[sort], given | constants, self.definitions))
+                self.beside[f"{path}.{number}"] = st.empty()
+                if row.button("Remove", key=f"{self.prefix}{place}-", icon=":material/delete:"):
+                    st.session_state[key] = [kept for kept in entries if kept[0] != entry]
+                    st.rerun()
+        if st.button(f"Add to {_title(name)}", key=f"{self.prefix}{path}+", icon=":material/add:", help=told):
+            st.session_state[key] = [*entries, (1 + max((entry for entry, _ in entries), default=-1), {})]
+            st.rerun()
+        return found
+
+    def tell(self, problems: list[tuple[str, str]]) -> None:
+        """Say each problem beside the innermost of what is told of that it is about; the others are told elsewhere."""
+        told: dict[str, list[str]] = {}
+        for path, said in problems:
+            within = [own for own in self.beside if f"{path}.".startswith(f"{own}.")]
+            if within:
+                told.setdefault(max(within, key=len), []).append(said)
+        for path, sentences in told.items():
+            _complain(self.beside[path], " ".join(sentences))
 
     def _begin(self, path: str, value: Any) -> str:
         """The key of a control, which holds `value` when it is first drawn."""
@@ -154,13 +203,13 @@ def edited(form: Form, node: Node, value: Any, path: str, leave_out: tuple[str, 
     return lean(node, form.fields(found, value, path, leave_out), form.definitions)
 
 
-def read_yaml(typed: str) -> Any:
-    """What a line of YAML says; the line itself if it is none."""
-    try:
-        read = YAML(typ="safe", pure=True).load(io.StringIO(typed))
-        return json.loads(json.dumps(read, default=str))
-    except (YAMLError, TypeError):
-        return typed
+def _complain(beside: DeltaGenerator, said: str) -> None:
+    beside.caption(f":red[:material/error: {escape(said)}]")
+
+
+def _sort(node: Node) -> str:
+    """What to call an entry of a list that may be one of several objects."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(node.get("title", "entry"))).lower()
 
 
 def _type(node: Node) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -64,6 +64,13 @@ def block_svg(name: str, model: Model, versus: tuple[str, Model] | None = None) 
         versus: Name and model to compare it with: pale and dashed what went, in colour what came.
     """
     return _svg(json.dumps([name, model, versus]))
+
+
+def block_files(
+    file: str, name: str, model: Model, versus: tuple[str, Model] | None = None
+) -> dict[str, Callable[[], str]]:
+    """The picture of a block as an SVG file; see `block_svg`."""
+    return {f"{file}.svg": lambda: block_svg(name, model, versus)}
 
 
 @st.fragment(parallel=True)

@@ -1,30 +1,64 @@
-"""The figures of written reports, as files."""
+"""The figures of written reports, as files: drawn for print by `ablate.report.figures` when they are asked for."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from ablate.report.curves import Band
 from ablate.report.pareto import Front
-from shared.exports import Maker
+from shared.exports import Maker, figure_files
 from shared.store import findings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def printed(study: str, name: str) -> dict[str, Maker]:
-    """A figure of the report of a study as SVG and PNG."""
+    """A figure of the report of a study."""
 
-    def make(kind: str) -> bytes:
-        from ablate.report.figures import draw, save
+    def draw() -> Figure:
+        from ablate.report.figures import draw
 
-        return save(draw(name, findings(study)), kind)
+        return draw(name, findings(study))
 
-    return {f"{study}_{name}.{kind}": lambda kind=kind: make(kind) for kind in ("svg", "png")}  # type: ignore[misc]
+    return figure_files(f"{study}_{name}", draw)
 
 
 def printed_front(study: str, found: Front) -> dict[str, Maker]:
-    """A Pareto front as SVG and PNG."""
+    """A Pareto front."""
 
-    def make(kind: str) -> bytes:
-        from ablate.report.figures import save
+    def draw() -> Figure:
         from ablate.report.figures.front import draw_front
 
-        return save(draw_front(found), kind)
+        return draw_front(found)
 
-    return {f"{study}_front.{kind}": lambda kind=kind: make(kind) for kind in ("svg", "png")}  # type: ignore[misc]
+    return figure_files(f"{study}_front", draw)
+
+
+def printed_bands(
+    name: str, bands: Mapping[str, Band], colours: Mapping[str, str], against: str, loss: str
+) -> dict[str, Maker]:
+    """Curves; see `ablate.report.figures.bands.draw_bands`."""
+
+    def draw() -> Figure:
+        from ablate.report.figures.bands import draw_bands
+
+        return draw_bands(bands, colours, against, loss)
+
+    return figure_files(name, draw)
+
+
+def printed_parallel(study: str, table: pd.DataFrame, metric: str) -> dict[str, Maker]:
+    """Parallel coordinates through the columns of a table, but for names and counts of what diverged."""
+
+    def draw() -> Figure:
+        from ablate.report.figures.parallel import draw_parallel
+
+        told = table.drop(columns=["variant", "diverged"])
+        columns = {name: told[name].astype(object).where(told[name].notna(), None).tolist() for name in told}
+        return draw_parallel(columns, metric)
+
+    return figure_files(f"{study}_parallel", draw)

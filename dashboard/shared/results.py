@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
@@ -14,35 +13,18 @@ from ablate.report.pareto import Front, front_of
 from ablate.report.path import RemovalPath, path_of
 from ablate.report.runs import VariantRuns, read_runs
 from ablate.report.slices import Slice, slices_of
-from ablate.store import CurvePoint, StudyRecord, TrialRecord
 from shared.store import options, record, stamp, store
 from shared.text import escape
-
-
-@dataclass(frozen=True, slots=True)
-class _WithoutCurves:
-    """A reader of one study that leaves the curves where they are: nothing here looks at them."""
-
-    record: StudyRecord
-
-    def study(self, name: str) -> StudyRecord:
-        return self.record
-
-    def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
-        return store().trials(keys)
-
-    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
-        return {}
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _runs(location: str, study: str, at: tuple[Any, ...]) -> dict[str, VariantRuns]:
     found = record(study)
-    return read_runs(_WithoutCurves(found), found, found.objective["metric"])
+    return read_runs(store(), found, found.objective["metric"])
 
 
 def runs(study: str) -> Mapping[str, VariantRuns]:
-    """Variant name to its trials; they have no curves.
+    """Variant name to its trials.
 
     Raises:
         NotFoundError: There is no such study.

@@ -39,6 +39,22 @@ def member(node: Node, value: Any, definitions: Node) -> dict[str, Any] | None:
     )
 
 
+def fitting(options: list[dict[str, Any]], value: Any) -> dict[str, Any]:
+    """Of several objects without a kind the one that a value is of, by the fields it must have and by its words."""
+    if not isinstance(value, Mapping):
+        return options[0]
+
+    def fits(option: Node) -> bool:
+        fields = option["properties"]
+        return set(option.get("required", ())) <= value.keys() <= fields.keys() and all(
+            value[name] in known
+            for name, field in fields.items()
+            if name in value and (known := [field["const"]] if "const" in field else field.get("enum"))
+        )
+
+    return next((option for option in options if fits(option)), options[0])
+
+
 def default_of(found: Node, name: str) -> Any:
     """What a field of an object is if it is left out; `NOTHING` if it may not be."""
     field = found["properties"][name]

@@ -15,7 +15,8 @@ from shared.charts import chart
 from shared.exports import Maker, export, table_files
 from shared.forest import MOST, compared, forest
 from shared.frame import chosen_study
-from shared.pictures import block_picture
+from shared.pictures import block_files, block_picture
+from shared.printed import printed
 from shared.store import every, findings, report
 from shared.text import escape
 
@@ -161,21 +162,13 @@ def _files(study: str, found: StudyReport, table: pd.DataFrame) -> dict[str, Mak
         written = find_format(name)
         if name != "terminal":
             files[f"{study}.{written.suffix}"] = lambda name=name: _render(name, findings(study))  # type: ignore[misc]
-    for kind in ("svg", "png"):
-        files[f"{study}_forest.{kind}"] = lambda kind=kind: _forest(kind, findings(study))  # type: ignore[misc]
-    return files
+    return files | printed(study, "forest")
 
 
 def _render(name: str, found: Findings) -> str | bytes:
     from ablate.report.writing import render_report
 
     return render_report(found, name)
-
-
-def _forest(kind: str, found: Findings) -> bytes:
-    from ablate.report.figures import draw, save
-
-    return save(draw("forest", found), kind)
 
 
 def _before_and_after(found: StudyReport) -> None:
@@ -194,3 +187,5 @@ def _before_and_after(found: StudyReport) -> None:
     with after:
         st.caption(f"{escape(name)}, {sizes[name]} parameters")
         block_picture(name, models[name], (record.baseline, models[record.baseline]))
+    first = (record.baseline, models[record.baseline])
+    export(block_files("block_before", *first) | block_files("block_after", name, models[name], first), "blocks")

@@ -10,7 +10,7 @@ from ablate.report.workers import Failure, WorkerLoad, read_workers
 from shared.exports import export, table_files
 from shared.frame import STUDY, chosen_study, link
 from shared.numbers import arithmetic, duration
-from shared.store import LIVE, store
+from shared.store import LIVE, stamp, store
 from shared.text import escape
 
 MOST_LINKS = 6
@@ -96,9 +96,14 @@ def running_table(found: Status) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _workers(study: str, at: tuple[object, ...]) -> tuple[tuple[WorkerLoad, ...], tuple[Failure, ...]]:
+    return read_workers(store(), study)
+
+
 def _past(study: str) -> None:
     """What the chosen study's trials say of the machines, once they ended."""
-    loads, failures = read_workers(store(), study)
+    loads, failures = _workers(study, stamp(study))
     st.subheader("Where trials of this study ended", anchor=False)
     if not loads:
         st.caption("None has ended yet.")

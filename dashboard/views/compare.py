@@ -15,10 +15,11 @@ from ablate.report.numbers import count
 from ablate.store import StudyRecord, TrialState
 from shared.bands import draw_band
 from shared.charts import chart, figure
-from shared.colours import Look, look, variant_looks
-from shared.exports import export, table_files
+from shared.colours import Look, look, on_paper, variant_looks
+from shared.exports import Maker, export, table_files
 from shared.frame import STUDY, chosen_study, link
-from shared.pictures import block_picture
+from shared.pictures import block_files, block_picture
+from shared.printed import printed_bands
 from shared.samples import can_write, sample_box
 from shared.store import every, settled_curves, stamp, store
 from shared.store import record as read_record
@@ -69,14 +70,18 @@ def _live(study: str, sides: list[str]) -> None:
     st.caption("± 95 % interval over seeds. Δ: difference from the first side, paired by seed.")
     _links(found, study)
     st.subheader("Curves", anchor=False)
-    _curves(found, labels, looks)
+    drawn = _curves(found, labels, looks)
     st.subheader("Blocks", anchor=False)
     _pictures(found, labels)
     st.subheader("What differs in the environment", anchor=False)
     places = _fields(found.environment, labels)
     _show_fields(places, "environment", "Nothing: the trials of all sides ran in the same place.")
     files = table_files("compare_spec", spec) | table_files("compare_results", results)
-    export(files | table_files("compare_environment", places), "compare")
+    files |= table_files("compare_environment", places) | drawn
+    first = (labels[0], found.sides[0].spec["model"])
+    for number, (side, label) in enumerate(zip(found.sides, labels, strict=True), 1):
+        files |= block_files(f"compare_block_{number}", label, side.spec["model"], first if number > 1 else None)
+    export(files, "compare")
 
 
 def _samples(record: StudyRecord, chosen: list[str]) -> None:
@@ -163,7 +168,8 @@ def _links(found: Comparison, study: str) -> None:
                 link("trial", f"{variant}, seed {seed}", variant=variant, seed=str(seed), **{STUDY: inside})
 
 
-def _curves(found: Comparison, labels: list[str], looks: list[Look]) -> None:
+def _curves(found: Comparison, labels: list[str], looks: list[Look]) -> dict[str, Maker]:
+    """Draw the curves; what they are as files."""
     made, bands = figure(460), {}
     for side, label, drawn in zip(found.sides, labels, looks, strict=True):
         over = [trial.key for trial in side.trials.values() if trial.state is TrialState.FINISHED]
@@ -174,11 +180,19 @@ def _curves(found: Comparison, labels: list[str], looks: list[Look]) -> None:
         draw_band(made, label, one, drawn)
     if not bands:
         st.caption("No trial of these has finished yet.")
-        return
+        return {}
     made.update_xaxes(title="steps")
     made.update_yaxes(title="validation loss", range=heights(bands.values()))
     ends = "; ".join(f"{label} ends at {one.mean[-1]:.4g}" for label, one in bands.items())
     chart(made, "compared", f"Validation loss against steps: {ends}"[:1000])
+    rows = [
+        {"side": label, "step": x, "val_loss": mean, "low": low, "high": high}
+        for label, one in bands.items()
+        for x, mean, low, high in zip(one.x, one.mean, one.low, one.high, strict=True)
+    ]
+    colours = {label: on_paper(drawn.colour) for label, drawn in zip(labels, looks, strict=True) if label in bands}
+    files = table_files("compare_curves", pd.DataFrame(rows))
+    return files | printed_bands("compare_curves", bands, colours, "steps", "validation loss")
 
 
 def _pictures(found: Comparison, labels: list[str]) -> None:

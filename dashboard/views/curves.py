@@ -16,6 +16,7 @@ from shared.charts import chart, figure
 from shared.colours import Look, look, on_paper, variant_looks
 from shared.exports import Maker, export, table_files
 from shared.frame import chosen_study, link
+from shared.printed import printed_bands
 from shared.store import every, moves, settled_curves, store
 from shared.store import record as read_record
 from shared.text import escape, for_plotly
@@ -236,13 +237,4 @@ def _files(study: str, groups: dict[str, Group], wish: Wish) -> dict[str, Maker]
     files = table_files(f"{study}_curves", pd.DataFrame(rows))
     bands = {name: group.band for name, group in groups.items()}
     colours = {name: on_paper(group.look.colour) for name, group in groups.items()}
-    for kind in ("svg", "png"):
-        files[f"{study}_curves.{kind}"] = lambda kind=kind: _printed(bands, colours, wish, kind)  # type: ignore[misc]
-    return files
-
-
-def _printed(bands: dict[str, Band], colours: dict[str, str], wish: Wish, kind: str) -> bytes:
-    from ablate.report.figures import save
-    from ablate.report.figures.bands import draw_bands
-
-    return save(draw_bands(bands, colours, AXES[wish.axis], f"{LOSSES[wish.loss]} loss"), kind)
+    return files | printed_bands(f"{study}_curves", bands, colours, AXES[wish.axis], f"{LOSSES[wish.loss]} loss")

@@ -12,7 +12,7 @@ from shared.drafts import Draft, ask, packed, text_of, unpacked
 from shared.exports import Maker, export, table_files
 from shared.form import Form, edited
 from shared.numbers import arithmetic, duration
-from shared.schema import Node, lean
+from shared.schema import Node, default_of, lean
 from shared.store import options
 from shared.switches import edit_switches
 from shared.text import escape
@@ -22,7 +22,7 @@ SPACE = "space"
 DRAFT, REVISION = "draft of a space", "revision of the draft"
 COUNTS = {"parameters": "parameters", "flops": "FLOP", "activation_bytes": "bytes"}
 PARTS = {"mixer": "mixer", "mlp": "MLP", "rest": "norms, skips, gains", "total": "all layers"}
-TASK_TABS = ("Block", "Switches", "Model", "Task", "Training", "Design")
+TABS = ("Block", "Switches", "Model", "Task", "Training", "Design", "Claims", "Fairness")
 
 
 def show() -> None:
@@ -36,11 +36,12 @@ def show() -> None:
     _begin(schema)
     shown, controls = st.columns([2, 3], gap="large")
     with controls:
-        draft = _controls(schema)
+        draft, form = _controls(schema)
     st.session_state[DRAFT] = draft
     st.query_params[SPACE] = st.session_state["space in the address"] = packed(draft)
     text = text_of(draft)
     found = ask("check", draft, text, st.session_state.get("block at the start")) or {"problems": ["No answer."]}
+    form.tell([(path, said) for path, said in found.get("beside", [])])
     with shown:
         _validity(found, draft)
         _picture(found)
@@ -84,18 +85,18 @@ def _load(draft: Draft) -> None:
     st.session_state[REVISION] = st.session_state.get(REVISION, 0) + 1
 
 
-def _controls(schema: Node) -> Draft:
-    """Controls for every part of a space, and what they are set to."""
+def _controls(schema: Node) -> tuple[Draft, Form]:
+    """Controls for every part of a space: what they are set to, and the form that they are of."""
     draft: Draft = dict(st.session_state[DRAFT])
     definitions = schema["space"]["$defs"]
     fields = schema["space"]["properties"]
     form = Form(definitions, f"draft{st.session_state[REVISION]}.")
-    tabs = dict(zip(TASK_TABS, st.tabs(list(TASK_TABS)), strict=True))
+    tabs = dict(zip(TABS, st.tabs(list(TABS)), strict=True))
     model = dict(draft["model"])
     with tabs["Block"]:
         model["block"] = edited(form, definitions["BlockSpec"], model.get("block", {}), "model.block")
     with tabs["Model"]:
-        model |= edited(form, definitions["ModelSpec"], model, "model", ("block",))
+        model = edited(form, definitions["ModelSpec"], model, "model", ("block",))
     draft["model"] = lean(fields["model"], model, definitions)
     with tabs["Switches"]:
         draft |= edit_switches(draft, schema, form.prefix)
@@ -108,7 +109,13 @@ def _controls(schema: Node) -> Draft:
             draft[name] = form.control(name, fields[name], draft.get(name, ""), name)
         for name in ("design", "objective"):
             draft[name] = lean(fields[name], form.control(name, fields[name], draft[name], name), definitions)
-    return lean(schema["space"], draft, definitions)
+    with tabs["Claims"]:
+        draft["claims"] = form.control("claims", fields["claims"], draft.get("claims", []), "claims")
+    with tabs["Fairness"]:
+        for name in ("tune", "match"):
+            given = draft.get(name, default_of(schema["space"], name))
+            draft[name] = lean(fields[name], form.control(name, fields[name], given, name), definitions)
+    return lean(schema["space"], draft, definitions), form
 
 
 def _validity(found: dict[str, Any], draft: Draft) -> None:

@@ -14,7 +14,7 @@ from shared.charts import chart
 from shared.effect_figures import MOST_CELLS, draw_effects, draw_importances, draw_pairs, side
 from shared.exports import export, table_files
 from shared.frame import chosen_study
-from shared.printed import printed
+from shared.printed import printed, printed_parallel
 from shared.results import any_ended, missing
 from shared.store import every, record
 from shared.text import escape
@@ -183,9 +183,9 @@ def _slices(study: str) -> None:
 
 
 def _parallel(study: str) -> None:
-    table = variant_table(record(study), results.runs(study))
+    metric, table = record(study).objective["metric"], variant_table(record(study), results.runs(study))
     told = axes_told(table)
     chart(draw_parallel(table, record(study)), "parallel", f"Parallel coordinates: {told}")
     st.caption(f"{escape(told)} Drag along an axis to choose lines; drag its name to move it.")
     st.dataframe(table, key="parallel-table", hide_index=True, placeholder="-", alt="Variants with their settings")
-    export(table_files(f"{study}_variants", table), "parallel")
+    export(table_files(f"{study}_variants", table) | printed_parallel(study, table, metric), "parallel")

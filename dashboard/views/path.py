@@ -15,10 +15,10 @@ from ablate.store import StudyRecord
 from shared import results
 from shared.charts import chart, figure, ink
 from shared.colours import look, verdict_look
-from shared.exports import export, table_files
+from shared.exports import Maker, export, table_files
 from shared.frame import chosen_study, link
 from shared.numbers import arithmetic
-from shared.pictures import block_picture
+from shared.pictures import block_files, block_picture
 from shared.printed import printed
 from shared.store import every
 from shared.store import record as read_record
@@ -194,6 +194,7 @@ def _pictures(found: RemovalPath, record: StudyRecord) -> None:
     models = {variant.name: variant.spec["model"] for variant in record.variants}
     said = [record.baseline, *(f"{step.switch}={step.setting}" for step in found.steps)]
     models_on_path = [models[standing.variant] for standing in _stations(found)]
+    files: dict[str, Maker] = {}
     for number, (standing, label) in enumerate(zip(_stations(found), said, strict=True)):
         if number % ABREAST == 0:
             columns = st.columns(ABREAST)
@@ -202,3 +203,5 @@ def _pictures(found: RemovalPath, record: StudyRecord) -> None:
             link("trial", f"Trials of step {number}", variant=standing.variant)
             versus = (f"step {number - 1}", models_on_path[number - 1]) if number else None
             block_picture(f"step {number}", models_on_path[number], versus)
+            files |= block_files(f"block_{number}", f"step {number}", models_on_path[number], versus)
+    export(files, "blocks")

@@ -20,7 +20,7 @@ from shared.charts import chart, figure, ink
 from shared.colours import pale, variant_looks
 from shared.exports import export, table_files
 from shared.frame import chosen_study, link
-from shared.pictures import block_picture
+from shared.pictures import block_files, block_picture
 from shared.printed import printed_front
 from shared.store import every
 from shared.store import record as read_record
@@ -122,17 +122,19 @@ def _figure(found: Front, record: StudyRecord) -> go.Figure:
     for column, quantity in enumerate(across, 1):
         if len(across) == 1:
             _staircase(made, found, quantity)
+        alike: dict[tuple[str, str], list[FrontPoint]] = {}
         for point in sorted(found.points, key=lambda point: point.on_front):
-            x, y, stand = point.values[quantity], point.values[first], _stand(point)
-            said, mark, size = STANDS[stand]
-            colour = looks[point.variant].colour
+            alike.setdefault((_stand(point), looks[point.variant].colour), []).append(point)
+        for (stand, colour), points in alike.items():  # a trace for each point would be slow for a thousand
+            _, mark, size = STANDS[stand]
+            xs, ys = [point.values[quantity] for point in points], [point.values[first] for point in points]
             made.add_scatter(
-                x=[x.mean], y=[y.mean], error_x=_bar(x, colour), error_y=_bar(y, colour), showlegend=False,
-                mode="markers+text", customdata=[[point.variant]],
-                text=[numbers.get(point.variant, "")], textposition="top right", textfont={"color": ink(), "size": 13},
+                x=[one.mean for one in xs], y=[one.mean for one in ys], error_x=_bars(xs, colour),
+                error_y=_bars(ys, colour), showlegend=False, mode="markers+text",
+                customdata=[[point.variant, _hover(point, quantity, first)] for point in points],
+                text=[numbers.get(point.variant, "") for point in points], textposition="top right",
+                textfont={"color": ink(), "size": 13}, hovertemplate="%{customdata[1]}<extra></extra>",
                 marker={"color": colour, "symbol": mark, "size": size, "line": {"color": colour, "width": 2}},
-                hovertemplate=f"{for_plotly(point.variant)}, {said}<br>{for_plotly(words_for(quantity))} "
-                f"{_said(x, quantity)}<br>{for_plotly(first)} {_said(y, first)}<extra></extra>",
                 row=1, col=column,
             )  # fmt: skip
         unit = f" ({UNITS[quantity]})" if quantity in UNITS else ""
@@ -186,8 +188,15 @@ def _staircase(made: go.Figure, found: Front, quantity: str) -> None:
     )  # fmt: skip
 
 
-def _bar(interval: Interval, colour: str) -> dict[str, object]:
-    return {"type": "data", "array": [_half(interval) or 0.0], "thickness": 1.2, "width": 3, "color": pale(colour, 0.6)}
+def _hover(point: FrontPoint, quantity: str, first: str) -> str:
+    lines = [f"{for_plotly(point.variant)}, {STANDS[_stand(point)][0]}"]
+    lines += [f"{for_plotly(words_for(one))} {_said(point.values[one], one)}" for one in (quantity, first)]
+    return "<br>".join(lines)
+
+
+def _bars(intervals: list[Interval], colour: str) -> dict[str, object]:
+    halves = [_half(interval) or 0.0 for interval in intervals]
+    return {"type": "data", "array": halves, "thickness": 1.2, "width": 3, "color": pale(colour, 0.6)}
 
 
 def _said(interval: Interval, quantity: str) -> str:
@@ -218,3 +227,4 @@ def _block(study: str, record: StudyRecord, found: Front) -> None:
         link("curves", "Curves", variants=sides)
         link("trial", "Trial", variant=name)
     block_picture(name, variants[name].spec["model"], beside)
+    export(block_files("block", name, variants[name].spec["model"], beside), "block")

@@ -1,4 +1,4 @@
-"""Trial: one training run. How it ended, its curve, its spec to copy, where it ran, and the command to run it again."""
+"""Trial: one training run. Its outcome, curve, blocks from inside, spec, place, and the command to run it again."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import streamlit as st
 
 from ablate.engine.command_line import hide_passwords
 from ablate.errors import NotFoundError
-from ablate.report.curves import AXES, line
+from ablate.report.curves import AXES, band, line
 from ablate.report.differences import differences
 from ablate.report.numbers import count
 from ablate.store import CurvePoint, StudyRecord, TrialRecord, TrialState, VariantRecord
 from shared.charts import chart, figure
-from shared.colours import Look, look, variant_looks
+from shared.colours import Look, look, on_paper, variant_looks
 from shared.exports import Maker, export, table_files
 from shared.frame import chosen_study, link
+from shared.inside import show_inside
 from shared.marks import edit_mark
 from shared.numbers import arithmetic, duration
-from shared.pictures import block_picture
+from shared.pictures import block_files, block_picture
+from shared.printed import printed_bands
 from shared.samples import can_write, sample_box
 from shared.store import LIVE, moves, options, store
 from shared.store import record as read_record
@@ -50,6 +52,8 @@ def show() -> None:
     variant = _variant(record, found)
     st.fragment(_live, run_every=LIVE if moves(found) else None)(record, variant, key)
     edit_mark("trial", key)
+    if not moves(found):
+        st.fragment(show_inside)(key, variant.name or "the trial")
     _spec(record, variant)
     _environment(found)
     st.subheader("Run it again", anchor=False)
@@ -64,6 +68,7 @@ def show() -> None:
         sample_box({variant.name: key})
     st.subheader("Block", anchor=False)
     block_picture(variant.name or "block", variant.spec["model"])
+    export(block_files(f"variant_{variant.hash[:12]}", variant.name or "block", variant.spec["model"]), "block")
 
 
 def _choose(record: StudyRecord) -> str | None:
@@ -106,7 +111,7 @@ def _live(record: StudyRecord, variant: VariantRecord, key: str) -> None:
     drawn = variant_looks(record).get(variant.name, look(0))
     if points:
         _curve(points, drawn, f"{variant.name}, seed {found.seed}")
-        _log(points, key)
+        _log(points, key, drawn)
     elif found.state is not TrialState.FAILED:
         st.caption("No point of its curve has been recorded yet.")
 
@@ -158,7 +163,7 @@ def _curve(points: tuple[CurvePoint, ...], drawn: Look, name: str) -> None:
     chart(made, "trial-curve", f"Training and validation loss of {name} against steps{ends}")
 
 
-def _log(points: tuple[CurvePoint, ...], key: str) -> None:
+def _log(points: tuple[CurvePoint, ...], key: str, drawn: Look) -> None:
     table = pd.DataFrame(
         [
             {
@@ -171,7 +176,10 @@ def _log(points: tuple[CurvePoint, ...], key: str) -> None:
     )
     with st.expander(f"Log: {len(table):,} points"):
         st.dataframe(table, hide_index=True, placeholder="-", alt="Every recorded point of the curve", key="log")
-        export(table_files(f"trial_{key[:12]}", table), "log")
+    losses = {"validation": band([line(points)]), "training": band([line(points, loss="train_loss")])}
+    known = {said: one for said, one in losses.items() if one.mean}
+    files = printed_bands(f"trial_{key[:12]}", known, dict.fromkeys(known, on_paper(drawn.colour)), "steps", "loss")
+    export(table_files(f"trial_{key[:12]}", table) | files, "log")
 
 
 def _spec(record: StudyRecord, variant: VariantRecord) -> None:

@@ -104,7 +104,9 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
     environment = {**os.environ, "COLUMNS": "100"}
     command = [sys.executable, "-W", "error", "-c", code, *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def test_claims_are_listed(folder: Path) -> None:

@@ -22,13 +22,14 @@ def is_over(process: psutil.Process) -> bool:
 
 
 def test_a_study_killed_at_any_moment_goes_on(place: Workplace) -> None:
-    file = place.space(steps=300, seeds=4)
+    # One trial at a time: a pack ends all at once, and could end the study before it is killed.
+    command = ("study", place.space(steps=300, seeds=4), "--json", "--pack", "1")
     numbers = random.Random(0)
     kept: dict[str, tuple[object, ...]] = {}
     orphans: list[psutil.Process] = []
     # From before the store exists, over a trial's end, to the middle of a trial.
-    for finished, delay in ((0, 0.5), (2, 0.0), (5, numbers.random() * 0.3)):
-        driver = place.start("study", file, "--json")
+    for finished, delay in ((0, 0.5), (1, 0.0), (3, numbers.random() * 0.3)):
+        driver = place.start(*command)
         eventually(lambda goal=finished: len(place.trials("finished")) >= goal)
         time.sleep(delay)
         orphans += workers_of(driver)
@@ -38,10 +39,10 @@ def test_a_study_killed_at_any_moment_goes_on(place: Workplace) -> None:
         assert kept.items() <= now.items()
         kept = now
     assert orphans
-    eventually(lambda: all(is_over(worker) for worker in orphans), timeout=20)
-    assert 5 <= len(kept) < 12
+    eventually(lambda: all(is_over(worker) for worker in orphans), timeout=300)
+    assert 3 <= len(kept) < 12
 
-    last = place.run("study", file, "--json")
+    last = place.run(*command)
     assert last.code == 0
     assert last.last_object | {"seconds": 0} == {
         "study": "tiny",

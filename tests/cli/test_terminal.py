@@ -18,7 +18,7 @@ def on_terminal(place: Workplace, *arguments: str, columns: int = 100) -> str:
         cwd=str(place.folder),
         env=place.environment,
         dimensions=(40, columns),
-        timeout=120,
+        timeout=300,
         encoding="utf-8",
     )
     child.expect(pexpect.EOF)

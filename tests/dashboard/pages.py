@@ -18,7 +18,26 @@ IDLE = """
     && document.querySelector('[data-testid="stMain"] [data-testid="stHeading"]')
     && !document.querySelector('[data-testid="stSpinner"], [data-testid="stSkeleton"], [data-stale="true"]')
 """
-PATIENCE = 30_000
+# A table is read once its last column is there and the rows that fit are: it grows into its place after it appears.
+READ = """
+async region => {
+    const shape = () => {
+        const table = region.querySelector('table');
+        const last = table && table.querySelector('thead th:last-child');
+        if (!last || last.ariaColIndex !== table.ariaColCount) return null;
+        return JSON.stringify([...table.rows].map(row => [...row.cells].map(cell => cell.textContent)));
+    };
+    const give_up = performance.now() + 30000;
+    for (let before = null; performance.now() < give_up; ) {
+        await new Promise(resolve => setTimeout(resolve, 60));
+        const now = shape();
+        if (now !== null && now === before) return JSON.parse(now);
+        before = now;
+    }
+    throw new Error('a table never showed all its columns');
+}
+"""
+PATIENCE = 90_000
 
 
 class Page:
@@ -66,11 +85,7 @@ class Page:
 
     def table(self, name: str) -> list[dict[str, str]]:
         """The rows of a table, as a screen reader reads them."""
-        region = self.tab.locator(f'[role="region"][aria-label^="{name}"]')
-        region.locator("table").first.wait_for(state="attached")
-        rows = region.locator("table").first.evaluate(
-            "table => [...table.rows].map(row => [...row.cells].map(cell => cell.textContent))"
-        )
+        rows = self.tab.locator(f'[role="region"][aria-label^="{name}"]').evaluate(READ)
         return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
 
     def check(self) -> None:

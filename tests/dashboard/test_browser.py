@@ -34,7 +34,10 @@ def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
     """A store with a study of four variants, of which one diverges, and a claim."""
     found = Workplace(tmp_path_factory.mktemp("dashboard"), cache)
     file = found.folder / found.space(seeds=2)
-    file.write_text(file.read_text().replace("\ndesign", WILD, 1) + CLAIMS.lstrip("\n"))
+    text = (
+        file.read_text().replace("\ndesign", WILD, 1).replace("\n  batch_size", "\n  record_blocks: true\n  batch_size")
+    )
+    file.write_text(text + CLAIMS.lstrip("\n"))
     done = found.run("study", file.name)
     assert done.code == 0, done.err
     return found
@@ -120,6 +123,69 @@ def test_a_way_from_studies_to_a_trial_to_a_comparison(page: Page, place: Workpl
     versus = next(row for row in shown["variants"] if row["name"] == "norm=none")["versus_baseline"]
     assert float(results["norm=none"]["Δ val_loss"]) == pytest.approx(versus["difference"], rel=1e-12)
     page.main.get_by_alt_text("Block diagram of norm=none, compared with baseline").wait_for()
+
+
+def test_a_trial_is_seen_from_inside(page: Page, place: Workplace, tmp_path: Path) -> None:
+    import pandas as pd
+
+    with open_store(place.store, create=False) as store:
+        key = next(trial.key for trial in store.study("tiny").planned if trial.variant == "norm=none")
+        recorded = store.recordings(key)
+    page.open(f"/trial?study=tiny&trial={key}")
+    norms = [one.values["gradients"]["block 1 mixer"] for one in recorded if "gradients" in one.values]
+    page.tab.get_by_role("combobox", name="Of the").click()
+    page.tab.get_by_role("option", name="mixer").click()
+    told = f"block 1 from {norms[0]:.3g} to {norms[-1]:.3g}"
+    page.tab.locator(f'[aria-label="2-norm of the gradient before clipping by block: {told}"]').wait_for()
+    page.tab.get_by_role("radio", name="spread of mixing").click()
+    page.tab.wait_for_url("**inside=spread*")
+    page.tab.locator('[aria-label^="standard deviation of the mixing map by block: block 1 from"]').wait_for()
+    page.tab.locator('[aria-label^="Mixing map of block 1 mixer of norm=none: "]').wait_for()
+    page.settle()
+    page.main.get_by_role("button", name="Export").nth(2).click()
+    with page.tab.expect_download() as started:
+        page.tab.get_by_role("button", name=f"trial_{key[:12]}_maps.csv", exact=True).click()
+    started.value.save_as(tmp_path / "maps.csv")
+    rows = pd.read_csv(tmp_path / "maps.csv")
+    told_rows = recorded[-1].values["map"]["block 1 mixer"]
+    assert list(rows["value"]) == pytest.approx([value for row in told_rows for value in row])
+    with page.tab.expect_download() as started:
+        page.tab.get_by_role("button", name=f"trial_{key[:12]}_maps.svg", exact=True).click()
+    started.value.save_as(tmp_path / "maps.svg")
+    assert ElementTree.parse(tmp_path / "maps.svg").getroot().tag.endswith("svg")
+
+
+FOCUSED = """
+() => {
+    const at = document.activeElement
+    if (!at || at === document.body) return ''
+    const region = at.closest('[role=region][aria-label], [data-testid=stSidebar]')
+    const said = at.getAttribute('aria-label') || at.innerText || at.placeholder || at.tagName
+    return `${region ? region.getAttribute('aria-label') || 'Sidebar' : 'main'}: ${said.replace(/\\s+/g, ' ')}`
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("address", "wanted"),
+    [
+        ("/?study=tiny", ["Sidebar: .*Curves", "Sidebar: .*Study", "main: .*(Search|words of a name)", "main: .*all$",
+                          "Studies with their state", "main: .*Export"]),
+        ("/trial?study=tiny", ["Sidebar: .*Compare", "Sidebar: .*Study", "main: .*Variant", "main: .*Seed",
+                               "Fields that differ|Where the trial ran", "main: .*Export"]),
+    ],
+    ids=["studies", "trial"],
+)  # fmt: skip
+def test_the_keyboard_reaches_everything_in_order(page: Page, address: str, wanted: list[str]) -> None:
+    page.open(address)
+    reached: list[str] = []
+    for _ in range(60):
+        page.tab.keyboard.press("Tab")
+        reached.append(str(page.tab.evaluate(FOCUSED)))
+    places = [next((at for at, said in enumerate(reached) if re.search(name, said)), -1) for name in wanted]
+    assert -1 not in places, (dict(zip(wanted, places, strict=True)), reached)
+    assert places[:2] == sorted(places[:2])
+    assert max(places[:2]) < min(places[2:]), "the navigation comes first"
 
 
 def test_an_address_survives_reload_and_can_be_shared(browser: Any, base: str, page: Page) -> None:
@@ -213,12 +279,12 @@ def test_an_empty_folder_says_how_to_begin_and_then_fills(browser: Any, place: W
 
 def test_a_study_that_runs_is_seen_to_move(browser: Any, cache: Path, tmp_path: Path) -> None:
     place = Workplace(tmp_path, cache)
-    process = place.start("study", place.space("slow", steps=150, seeds=4))
+    process = place.start("study", place.space("slow", steps=150, seeds=40), "--pack", "1")  # more than anybody awaits
     try:
         eventually(lambda: place.trials("running"))
         with serving(place) as base, tab(browser, base) as page:
             page.tab.goto(base + "/answer?study=slow")
-            page.main.get_by_text("of 12 trials finished").wait_for()
+            page.main.get_by_text("of 120 trials finished").wait_for()
             page.tab.evaluate("window.same = true")
             before = progress(page)
             eventually(lambda: progress(page) != before)
@@ -230,7 +296,7 @@ def test_a_study_that_runs_is_seen_to_move(browser: Any, cache: Path, tmp_path: 
 
 
 def progress(page: Page) -> str:
-    found = re.search(r"\d+ of 12 trials finished[^\n]*", page.text)
+    found = re.search(r"\d+ of 120 trials finished[^\n]*", page.text)
     return found[0] if found else ""
 
 

@@ -38,7 +38,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def opened(**parameters: str) -> AppTest:
-    app = AppTest.from_file(str(APP), default_timeout=60)
+    app = AppTest.from_file(str(APP), default_timeout=90)
     app.query_params.update(parameters)
     return app.run()
 

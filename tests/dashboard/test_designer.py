@@ -54,7 +54,7 @@ def draft(app: AppTest) -> dict[str, Any]:
 
 def control(app: AppTest, path: str) -> Any:
     """The control of a field, whatever its sort."""
-    sorts = (app.selectbox, app.segmented_control, app.toggle, app.number_input, app.text_input)
+    sorts = (app.selectbox, app.segmented_control, app.toggle, app.number_input, app.text_input, app.text_area)
     return next(one for sort in sorts for one in sort if str(one.key).partition(".")[2] == path)
 
 
@@ -129,6 +129,72 @@ def test_a_control_set_back_leaves_no_trace(app: AppTest) -> None:
     assert draft(app)["model"]["block"]["mlp"]["ratio"] == 2
     control(app, "model.block.mlp.ratio").set_value(4.0).run()
     assert json.dumps(draft(app)) == before
+
+
+def beside(app: AppTest) -> list[str]:
+    return [one.value.replace("\\", "") for one in app.caption if one.value.startswith(":red")]
+
+
+def test_claims_are_made_of_controls_and_their_mistakes_stand_beside_them(app: AppTest, tmp_path: Path) -> None:
+    before = start_from(app, "the template")
+    for _ in range(2):
+        button(app, "Add to claims").click().run()
+    assert len(beside(app)) == 2, "two claims that say nothing"
+    control(app, "claims.0").select("order claim").run()
+    control(app, "claims.0.order claim.id").set_value("order")
+    control(app, "claims.0.order claim.margin").set_value(0.01)
+    control(app, "claims.0.order claim.order").set_value("[baseline, nobody]")
+    for name, value in (("id", "worse"), ("left", next(iter(invariants(before)))), ("right", "baseline")):
+        control(app, f"claims.1.comparison claim.{name}").set_value(value)
+    control(app, "claims.1.comparison claim.expect").set_value("worse")
+    control(app, "claims.1.comparison claim.margin").set_value(0.1).run()
+    (wrong,) = beside(app)
+    assert "nobody" in wrong
+    assert "nobody" in said(app)
+    remove = next(one for one in app.button if str(one.key).endswith("claims.0-"))
+    remove.click().run()
+    assert app.success, said(app)
+    assert beside(app) == []
+    (claim,) = read(app, tmp_path).claims
+    assert (claim.id, claim.expect, claim.margin) == ("worse", "worse", 0.1)
+    before = draft(app)["claims"]
+    button(app, "Take this block").click().run()  # draws all controls anew, from the draft
+    assert draft(app)["claims"] == before
+
+
+def test_layers_that_differ_are_typed_and_judged(app: AppTest, tmp_path: Path) -> None:
+    start_from(app, "the template")
+    field = control(app, "model.exceptions")
+    field.set_value("first: [").run()
+    assert any("no YAML, line 1" in one for one in beside(app)), beside(app)
+    control(app, "model.exceptions").set_value("first:\n  norm: nothing").run()
+    assert any("nothing" in one for one in beside(app))
+    control(app, "model.exceptions").set_value("first:\n  norm: none").run()
+    assert beside(app) == []
+    assert read(app, tmp_path).model.exceptions == {"first": {"norm": "none"}}
+    control(app, "model.exceptions").set_value("").run()
+    control(app, "model.pattern").set_value("- {}\n- norm: none").run()
+    assert app.success, said(app)
+    assert [block.norm.kind for block in read(app, tmp_path).model.blocks[:2]] == ["rms", "none"]
+
+
+def test_fairness_has_controls(app: AppTest, tmp_path: Path) -> None:
+    start_from(app, "the template")
+    control(app, "match.equal").select("tokens").run()
+    control(app, "tune?").set_value(True).run()
+    control(app, "tune.grid").set_value("training.optimizer.lr: [1.0e-3]").run()
+    assert beside(app)
+    control(app, "tune.grid").set_value("training.optimizer.lr: [1.0e-3, 2.0e-3]").run()
+    assert app.success, said(app)
+    space = read(app, tmp_path)
+    assert space.match.equal == "tokens"
+    assert space.tune is not None
+    assert space.tune.grid == {"training.optimizer.lr": (1e-3, 2e-3)}
+
+
+def invariants(plain: dict[str, Any]) -> list[str]:
+    """The variants that a leave_one_out design names."""
+    return [f"{name}={setting}" for name, found in plain["switches"].items() for setting in list(found)[1:]]
 
 
 def test_switches_are_added_extended_and_removed(app: AppTest, tmp_path: Path) -> None:

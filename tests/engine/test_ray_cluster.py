@@ -1,4 +1,7 @@
-"""The Ray engine on a real cluster: several nodes on this machine, each with workers of its own."""
+"""The Ray engine on a real cluster: several nodes on this machine, each with workers of its own.
+
+To start a worker costs seconds of a processor, so most tests share an engine and its two warm workers.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,41 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_runs import eventually
 from engine_samples import ENVIRONMENT, SPACE, Log, planner
+from ray._private.state import actors
 from ray.cluster_utils import Cluster
+from ray_samples import (
+    ANYWHERE,
+    DRIVE,
+    LONG,
+    ended,
+    job,
+    joined,
+    listen,
+    losses,
+    node,
+    numbers,
+    points,
+    small_cluster,
+    trial,
+)
 
-from ablate.engine.base import Engine
 from ablate.engine.local import LocalEngine
 from ablate.engine.plan import Trial, make_plan
+from ablate.engine.ray import engine as ray_engine
 from ablate.engine.ray.engine import RayEngine
 from ablate.engine.study import StudyResult, run_study
 from ablate.engine.worker import Again, Began, Broken, Done, Happened, Job, JobMember, Message
 from ablate.errors import EngineError
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store, open_store
-from ablate.store.records import TrialOutcome, TrialState
+from ablate.store.records import CurvePoint, TrialState
 from ablate.training.events import Point
 
 pytestmark = [
@@ -37,29 +57,15 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
+PLUGIN = "from pathlib import Path\nPath({mark!r}).write_text(__file__)\n"
+
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A head that trains nothing, and two nodes of one core."""
-    settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    made = Cluster(initialize_head=True, head_node_args=node(0))
-    for _ in range(2):
-        made.add_node(**node(1))
-    made.wait_for_nodes()
-    yield made
-    made.shutdown()
-    for name, value in before.items():
-        if value is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = value
-
-
-def node(cores: int, **options: Any) -> dict[str, Any]:
-    options = {"resources": {"slot": 4}, **options} if cores else options
-    return {"num_cpus": cores, "num_gpus": 0, "object_store_memory": 80_000_000, "include_dashboard": False, **options}
+def cluster() -> Iterator[Cluster]:
+    """A head that trains nothing, and a node of one core."""
+    with small_cluster() as made:
+        made.add_node(**node(1, resources={"slice": 1}))
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +78,33 @@ def _here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
 
 
+def plugin(folder: Path, name: str) -> str:
+    """A plugin that notes where it was imported from."""
+    file = folder / f"{name}.py"
+    file.write_text(PLUGIN.format(mark=str(folder / name)))
+    return str(file)
+
+
+class Listening(RayEngine):
+    """Remembers what it said."""
+
+    heard: list[Message]
+
+    def poll(self, timeout: float) -> list[Message]:
+        said = super().poll(timeout)
+        self.heard += said
+        return said
+
+
 @pytest.fixture(scope="module")
-def trainer(cluster: Cluster, folder: Path) -> Iterator[RayEngine]:
-    """An engine that keeps checkpoints; most tests share it, as it takes some seconds to begin and end."""
-    resources = ResourcesSpec(memory=0.1, checkpoint_every=300, storage=str(folder / "storage"))
-    with RayEngine(folder / "cache", "cpu", resources, address=cluster.address) as made:
+def trainer(cluster: Cluster, folder: Path) -> Iterator[Listening]:
+    """Two halves of a core, and checkpoints on a file system that only fsspec knows by this name."""
+    storage = f"local://{folder}/storage"
+    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"slice": 0.5}, checkpoint_every=100, storage=storage)
+    files = (plugin(folder, "travels"),)
+    with Listening(folder / "cache", "cpu", resources, address=cluster.address, plugins=files) as made:
+        made.heard = []
+        Path(files[0]).unlink()  # as on a machine that does not see the driver's files
         yield made
 
 
@@ -86,127 +114,80 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def drive(trainer: Engine, store: Store, folder: Path, log: Log | None = None, **space: object) -> StudyResult:
+def drive(
+    trainer: RayEngine | LocalEngine, store: Store, folder: Path, log: Log | None = None, **space: object
+) -> StudyResult:
     return run_study(planner(folder, **space), store, trainer, ENVIRONMENT, log or Log())
 
 
-def numbers(store: Store) -> dict[tuple[str, int], Any]:
-    """All that is stored of a study's trials, but for seconds and machines."""
-    planned = store.study("sample").planned
-    keys = [trial.key for trial in planned]
-    records, curves = store.trials(keys), store.curves(keys)
-    return {
-        (trial.variant, trial.seed): (
-            trial.key,
-            records[trial.key].state,
-            records[trial.key].metrics,
-            [(point.step, point.tokens, point.flops, point.train_loss, point.val_loss) for point in curves[trial.key]],
-        )
-        for trial in planned
-    }
+def begun(heard: list[Message]) -> list[Began]:
+    return [message for message in heard if isinstance(message, Began)]
 
 
-def trial(folder: Path, **training: object) -> Trial:
-    """A trial of some seconds with many points, unless `training` says otherwise."""
-    changed = {**SPACE["training"], "steps": 2000, "evaluations": 40, **training}
-    return make_plan(planner(folder, training=changed)).trials[0]
+def test_fractions_are_respected_plugins_travel_and_who_is_to_stop_stops(trainer: Listening, folder: Path) -> None:
+    assert trainer.size == 2
+    for number in (1, 2, 3):
+        trainer.submit(job(number, trial(folder, steps=10**6)))
+    heard = listen(trainer, lambda heard: len(begun(heard)) == 2)
+    assert len({message.worker.pid for message in begun(heard)}) == 2
+    assert Path((folder / "travels").read_text()).name == "travels.py"
+    assert not begun(trainer.poll(0.0) + trainer.poll(1.0)), "a third would take what is not there"
+    for number in (1, 2, 3):
+        trainer.stop(number, 0)
+    assert {type(message) for message in listen(trainer, ended(1, 2, 3))} <= {Began, Done, Happened}
 
 
-def job(number: int, wanted: Trial) -> Job:
-    variant = wanted.variant
-    return Job(number, (JobMember(variant.spec.model_dump_json(), wanted.seed),), variant.fingerprint)
-
-
-def listen(trainer: Engine, until: Callable[[list[Message]], bool], timeout: float = 120.0) -> list[Message]:
-    heard: list[Message] = []
-    deadline = time.monotonic() + timeout
-    while not until(heard):
-        assert time.monotonic() < deadline, heard
-        heard += trainer.poll(0.1)
-    return heard
-
-
-def ended(*numbers: int) -> Callable[[list[Message]], bool]:
-    return lambda heard: {m.number for m in heard if isinstance(m, Done | Broken)} >= set(numbers)
-
-
-def points(messages: list[Message]) -> list[Point]:
-    return [m.event for m in messages if isinstance(m, Happened) and isinstance(m.event, Point)]
-
-
-def losses(curve: list[Point]) -> list[tuple[int, str, str]]:
-    return [(point.step, str(point.train_loss), str(point.metrics)) for point in curve]
-
-
-# Before the shared engine begins: files travel with a connection, and a process has one.
-def test_fractions_and_resources_of_ones_own_are_respected_and_plugins_travel(cluster: Cluster, folder: Path) -> None:
-    plugin, mark = folder / "travels_along.py", folder / "loaded"
-    plugin.write_text(f"from pathlib import Path\nPath({str(mark)!r}).write_text(__file__)\n")
-    joined = cluster.add_node(**node(2, resources={"slice": 1}))
-    cluster.wait_for_nodes()
-    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"slice": 0.5})
-    with RayEngine(folder / "cache", "cpu", resources, address=cluster.address, plugins=(str(plugin),)) as shared:
-        plugin.unlink()  # as on a machine that does not see the driver's files
-        assert shared.size == 2
-        for number in (1, 2, 3):
-            shared.submit(job(number, trial(folder, steps=10**6)))
-        heard = listen(shared, lambda heard: sum(isinstance(message, Began) for message in heard) == 2)
-        assert len({message.worker.pid for message in heard if isinstance(message, Began)}) == 2
-        assert Path(mark.read_text()).name == "travels_along.py"
-        more = shared.poll(0.0) + shared.poll(2.0)
-        assert not any(isinstance(message, Began) for message in more), "a third would take what is not there"
+def test_what_no_machine_has_is_refused_with_what_there_is(cluster: Cluster, trainer: Listening, folder: Path) -> None:
     wanted = ResourcesSpec(custom={"slice": 5}, memory=0.1)
     with (
         RayEngine(folder / "cache", "cpu", wanted, address=cluster.address) as small,
         pytest.raises(EngineError, match=r"no machine .* slice 5; got .*slice 1"),
     ):
         small.admit(make_plan(planner(folder)))
-    cluster.remove_node(joined)
 
 
 def test_the_same_space_gives_the_same_variants_trials_and_numbers(
-    trainer: RayEngine, folder: Path, store: Store, tmp_path: Path
+    trainer: Listening, folder: Path, store: Store, tmp_path: Path
 ) -> None:
-    with LocalEngine(folder / "cache", workers=2) as local:
-        drive(local, store, folder)
+    recording = {**SPACE["training"], "record_blocks": True}
+    with LocalEngine(folder / "cache", workers=1) as local:
+        drive(local, store, folder, training=recording)
+    assert all(found[-1] for found in numbers(store).values())
     with open_store(tmp_path / "ray.db") as other:
-        assert trainer.size == 2
-        result = drive(trainer, other, folder)
+        result = drive(trainer, other, folder, training=recording)
         assert (result.trained, result.trials) == (6, 6)
         assert numbers(other) == numbers(store)
         records = other.trials([planned.key for planned in other.study("sample").planned]).values()
         workers = {record.worker.pid for record in records if record.worker}
-        assert len(workers) == 2, "actors stay warm from one trial to the next"
+        assert len(workers) <= 2, "actors stay warm from one trial to the next"
 
 
-def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_curve_is_that_of_an_uninterrupted_run(
-    trainer: RayEngine, folder: Path
-) -> None:
-    wanted = trial(folder)
-    trainer.submit(job(101, wanted))
-    before = listen(trainer, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 800)
-    (worker,) = [message.worker for message in before if isinstance(message, Began)]
-    os.kill(worker.pid, signal.SIGKILL)
-    after = listen(trainer, ended(101))
-    assert after[-1] == Done(101)
-    # Nobody needs the checkpoints any more; Ray Tune ends a trial a moment after its last result.
-    eventually(lambda: not list((folder / "storage").rglob("*.pt")))
-    again = [isinstance(message, Again) for message in after].index(True)
-    assert after[again] == Again(101, "its worker died")
-    (second,) = [message.worker for message in after if isinstance(message, Began)]
-    assert second.pid != worker.pid
-    curve = points(after[again:])
-    assert [point.step for point in curve] == [0, *wanted.variant.spec.training.evaluation_steps()]
-    # What was told before the checkpoint is told again, not trained again: its seconds are the same.
-    first = [point for point in points(before) if point.step <= 300]
-    assert curve[: len(first)] == first or losses(curve[1 : len(first)]) == losses(first[1:])
-    assert [point.seconds for point in curve[: len(first)]] == [point.seconds for point in first]
-    with LocalEngine(folder / "cache", workers=1) as local:
-        local.submit(job(1, wanted))
-        assert losses(points(listen(local, ended(1)))) == losses(curve)
+def test_what_a_search_prunes_is_ended_by_rays_scheduler(trainer: Listening, folder: Path, store: Store) -> None:
+    steps = 400
+    search = {
+        "kind": "search",
+        "sampler": "random",
+        "seeds": 1,
+        "points": 7,
+        "ranges": {"training.optimizer.lr": {"low": 1e-8, "high": 1e-2, "log": True}},
+        "pruning": {"kind": "median", "finished": 1},
+    }
+    training = {**SPACE["training"], "steps": steps, "evaluations": 20}
+    trainer.heard.clear()
+    result = drive(trainer, store, folder, design=search, training=training)
+    assert result.trials == result.trained + result.pruned == 7
+    records = store.trials([planned.key for planned in store.study("sample").planned])
+    pruned = [record for record in records.values() if record.state is TrialState.PRUNED]
+    assert len(pruned) == result.pruned > 0
+    for record in pruned:
+        curve = store.curves([record.key])[record.key]
+        assert record.steps == curve[-1].step == record.stopped_at < steps
+        assert record.metrics == {}
+    told = {number: points([m for m in trainer.heard if m.number == number]) for number in range(1, 8)}
+    assert sum(curve[-1].step < steps for curve in told.values()) > 0, "nobody was ended while it trained"
 
 
-def test_what_does_not_fit_into_memory_or_raises_fails_alone(trainer: RayEngine, folder: Path) -> None:
+def test_what_does_not_fit_into_memory_or_raises_fails_alone(trainer: Listening, folder: Path) -> None:
     fine, huge = trial(folder, steps=2, evaluations=2), trial(folder, batch_size=10**13)
     trainer.submit(job(201, huge))
     trainer.submit(Job(202, (JobMember('{"no": "variant"}', 0),), "f"))
@@ -220,15 +201,33 @@ def test_what_does_not_fit_into_memory_or_raises_fails_alone(trainer: RayEngine,
     assert Done(203) in heard
 
 
-def test_a_member_that_is_to_stop_stops(trainer: RayEngine, folder: Path) -> None:
-    trainer.submit(job(301, trial(folder, steps=10**6)))
-    listen(trainer, lambda heard: len(heard) > 0)
-    trainer.stop(301, 0)
-    assert listen(trainer, ended(301))[-1] == Done(301)
+def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_curve_is_that_of_an_uninterrupted_run(
+    trainer: Listening, folder: Path
+) -> None:
+    wanted = trial(folder)
+    trainer.submit(job(301, wanted))
+    before = listen(trainer, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 250)
+    (first,) = begun(before)
+    os.kill(first.worker.pid, signal.SIGKILL)
+    after = listen(trainer, ended(301))
+    assert after[-1] == Done(301)
+    # Nobody needs the checkpoints any more; Ray Tune ends a trial a moment after its last result.
+    eventually(lambda: not list((folder / "storage").rglob("*.pt")))
+    again = [isinstance(message, Again) for message in after].index(True)
+    assert after[again] == Again(301, "its worker died")
+    (second,) = begun(after)
+    assert second.worker.pid != first.worker.pid
+    curve = points(after[again:])
+    assert [point.step for point in curve] == [0, *wanted.variant.spec.training.evaluation_steps()]
+    # What was told before the checkpoint is told again, not trained again: its seconds are the same.
+    told = [point.seconds for point in points(before) if point.step <= 100]
+    assert [point.seconds for point in curve[: len(told)]] == told
+    trainer.submit(job(302, wanted))
+    assert losses(points(listen(trainer, ended(302)))) == losses(curve)
 
 
 class KillsNode(Log):
-    """Kills a node at the first point of the third trial, when others have ended."""
+    """Kills a node at the first point of a trial, when others have ended."""
 
     def __init__(self, kill: Callable[[], None]) -> None:
         super().__init__()
@@ -241,13 +240,12 @@ class KillsNode(Log):
 
 
 def test_a_node_killed_in_the_middle_loses_no_finished_trial_and_trains_none_twice(
-    cluster: Cluster, trainer: RayEngine, folder: Path, store: Store
+    cluster: Cluster, trainer: Listening, folder: Path, store: Store
 ) -> None:
-    joined = cluster.add_node(**node(1))  # a machine joins, and it is the one that will die
-    cluster.wait_for_nodes()
-    log = KillsNode(lambda: cluster.remove_node(joined, allow_graceful=False))
-    training = {**SPACE["training"], "steps": 400, "evaluations": 10}
-    result = drive(trainer, store, folder, log, training=training)
+    with joined(cluster, 1, resources={"slice": 1}) as machine:  # it joins, and it is the one that will die
+        log = KillsNode(lambda: cluster.remove_node(machine, allow_graceful=False))
+        training = {**SPACE["training"], "steps": 300, "evaluations": 10}
+        result = drive(trainer, store, folder, log, training=training)
     assert log.kill is None
     assert (result.trained, result.trials) == (6, 6)
     finished = [(name, seed) for what, name, seed in log.told if what == "finished"]
@@ -260,43 +258,77 @@ def test_a_node_killed_in_the_middle_loses_no_finished_trial_and_trains_none_twi
     assert sum(record.attempts - 1 for record in records) == sum(what == "lost" for what, _, _ in log.told)
 
 
-DRIVE = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from engine_samples import ENVIRONMENT, SPACE, Log, planner
-from ablate.engine.ray.engine import RayEngine
-from ablate.engine.study import run_study
-from ablate.spec.resources import ResourcesSpec
-from ablate.store import open_store
-here = Path.cwd()
-training = {**SPACE["training"], "steps": 300}
-with open_store(sys.argv[2]) as store, RayEngine(
-    here / "cache", "cpu", ResourcesSpec(memory=0.1), address=sys.argv[3]
-) as engine:
-    result = run_study(planner(here, training=training), store, engine, ENVIRONMENT, Log())
-    print(result.trained, result.reused)
-"""
-
-
-def test_a_killed_driver_goes_on_where_it_was(
-    cluster: Cluster, trainer: RayEngine, folder: Path, store: Store, tmp_path: Path
+def test_a_killed_driver_goes_on_where_it_was_from_checkpoints_and_brings_plugins_to_a_cluster_it_was_connected_to(
+    cluster: Cluster, trainer: Listening, folder: Path, store: Store, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", DRIVE, str(Path(__file__).parent), str(tmp_path / "store.db"), cluster.address]
 
-    def finished() -> dict[str, TrialOutcome]:
+    def states() -> dict[str, tuple[TrialState, list[CurvePoint]]]:
         keys = [planned.key for planned in store.study("sample").planned] if store.studies() else []
-        return {key: record for key, record in store.trials(keys).items() if record.state is TrialState.FINISHED}
+        records, curves = store.trials(keys), store.curves(keys)
+        return {key: (record.state, list(curves[key])) for key, record in records.items()}
 
-    cluster.add_node(**node(2))  # warm actors of the shared engine keep the cores of the others
-    cluster.wait_for_nodes()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
-        while len(done := finished()) < 2:
-            assert driver.poll() is None
-            time.sleep(0.05)
-        driver.kill()
-    done = finished()
-    result = drive(trainer, store, folder, training={**SPACE["training"], "steps": 300})
-    assert (result.trained, result.reused) == (6 - len(done), len(done))
-    assert len(finished()) == 6
-    assert {key: finished()[key].finished_at for key in done} == {key: done[key].finished_at for key in done}
+    def middle(known: dict[str, tuple[TrialState, list[CurvePoint]]]) -> list[str]:
+        """The trials that are well beyond a checkpoint, when another has finished."""
+        if all(state is not TrialState.FINISHED for state, _ in known.values()):
+            return []
+        return [key for key, (state, curve) in known.items() if state is TrialState.RUNNING and len(curve) > 6]
+
+    with joined(cluster, 1, resources={"late": 1}):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
+            while not middle(before := states()):
+                assert driver.poll() is None
+                time.sleep(0.02)
+            driver.kill()
+        (key,) = middle(before)
+        newest = max((folder / "checkpoints").rglob("checkpoint_*"))
+        broken = newest.with_name("checkpoint_999999")  # as if the driver had died while a node wrote
+        broken.mkdir()
+        (broken / "state.pt").write_bytes((newest / "state.pt").read_bytes()[:1000])
+        files = (plugin(folder, "follows"),)
+        with RayEngine(folder / "cache", "cpu", ANYWHERE, cluster.address, plugins=files, name="sample") as again:
+            Path(files[0]).unlink()
+            result = drive(again, store, folder, **LONG)
+    finished = [key for key, (state, _) in before.items() if state is TrialState.FINISHED]
+    assert (result.trained, result.reused) == (3 - len(finished), len(finished))
+    after = states()
+    assert {state for state, _ in after.values()} == {TrialState.FINISHED}
+    assert all(after[key] == before[key] for key in finished)
+    # Up to its last checkpoint the trial was not trained again: its seconds are those of the dead driver's worker.
+    told = [point.seconds for point in before[key][1] if point.step <= 200]
+    assert [point.seconds for point in after[key][1]][: len(told)] == told
+    assert [point.step for point in after[key][1]] == list(range(0, 701, 50))
+    assert Path((folder / "follows").read_text()).name == "follows.py"
+    assert not list((folder / "checkpoints").rglob("*")), "nothing is left of what nobody will go on from"
+
+
+def test_packs_go_to_the_machine_with_a_gpu_and_others_train_too(
+    cluster: Cluster, trainer: Listening, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray places by what machines say they have; here what is placed on a GPU trains on a processor."""
+    found = ray_engine.seats
+
+    def on_processors(*arguments: Any, **more: Any) -> dict[Any, int]:
+        return {replace(seat, device="cpu"): count for seat, count in found(*arguments, **more).items()}
+
+    monkeypatch.setattr(ray_engine, "seats", on_processors)
+    monkeypatch.setattr(ray_engine, "gpu_bytes", lambda: 2**34)
+    resources = ResourcesSpec(cpus=0.5, gpus=0.5, memory=0.1, custom={"mixed": 1})
+    with (
+        joined(cluster, 2, num_gpus=1, resources={"mixed": 3}) as gpu,
+        joined(cluster, 1, resources={"mixed": 1}) as plain,
+        RayEngine(folder / "cache", "auto", resources, address=cluster.address) as mixed,
+    ):
+        assert mixed.size == 3, "two halves of the GPU, whatever cores are beside it, and one on the other machine"
+        for_gpu = set()
+        for number in range(1, 7):
+            if mixed.next_place().memory > 2**32:
+                for_gpu.add(number)
+            mixed.submit(job(number, trial(folder, steps=10**6)))
+        assert for_gpu == {1, 3, 4, 6}
+        heard = listen(mixed, lambda heard: len(begun(heard)) == 3)
+        heard += mixed.poll(0.0) + mixed.poll(1.0)
+        where = {entry["Pid"]: entry["Address"]["NodeID"] for entry in actors().values()}
+        placed = {message.number: where[message.worker.pid] for message in begun(heard)}
+        assert [node for number, node in placed.items() if number in for_gpu] == [gpu.node_id] * 2
+        assert plain.node_id in placed.values()

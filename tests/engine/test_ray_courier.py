@@ -14,7 +14,8 @@ from engine_samples import planner
 
 from ablate.engine.plan import make_plan
 from ablate.engine.ray import courier
-from ablate.engine.ray.courier import Courier, bring, find_plugin, pack, unpack
+from ablate.engine.ray.courier import Courier, bring, pack, place_plugin, read_plugin, unpack
+from ablate.errors import PluginError
 from ablate.tasks.cache import folder_of
 
 
@@ -70,15 +71,23 @@ def test_workers_of_one_node_may_unpack_at_once(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "node").iterdir()] == [target.name]
 
 
-def test_a_plugin_is_found_where_it_lies_or_among_the_modules_that_came_along(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = tmp_path / "mine_that_came.py"
-    here.write_text("")
-    assert find_plugin(str(here)) == str(here)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert find_plugin("/home/driver/mine_that_came.py") == str(here)
-    assert find_plugin("/home/driver/mine_that_did_not.py") == "/home/driver/mine_that_did_not.py"
+def test_a_plugin_is_read_where_it_lies_or_from_what_came_along(tmp_path: Path) -> None:
+    here = tmp_path / "mine.py"
+    here.write_text("x = 1")
+    path, content = read_plugin("mine.py")
+    assert (path, content) == (str(here), b"x = 1")
+    assert place_plugin(path, content) == path
+    here.unlink()
+    came = Path(place_plugin(path, content))
+    assert (came.name, came.read_bytes()) == ("mine.py", content)
+    here.write_text("x = 2")  # this machine has another of the same name
+    assert place_plugin(path, content) == str(came)
+    assert [each.name for each in came.parent.iterdir()] == ["mine.py"]
+
+
+def test_a_plugin_that_is_not_there_is_told() -> None:
+    with pytest.raises(PluginError, match=r"none\.py: this file cannot be read"):
+        read_plugin("none.py")
 
 
 def test_who_is_to_stop_is_told_once(tmp_path: Path) -> None:

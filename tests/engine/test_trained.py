@@ -61,6 +61,7 @@ def space(folder: Path) -> SpaceSpec:
             "optimizer": {"lr": 1e-2},
             "evaluations": 1,
             "save_weights": True,
+            "record_blocks": True,
         },
         "switches": {"heads": {"two": {}, "one": {"model.heads": 1}}},
         "design": {"kind": "leave_one_out", "seeds": 1},
@@ -114,9 +115,30 @@ def test_others_may_read_the_weights_as_the_umask_has_it(keys: list[str], folder
     assert kept.stat().st_mode == ordinary.stat().st_mode
 
 
-def test_keeping_weights_renames_no_trial(space: SpaceSpec) -> None:
+def test_the_store_has_what_was_recorded_of_each_trial(
+    keys: list[str], space: SpaceSpec, folder: Path, cache: Path
+) -> None:
+    other = space.model_copy(update={"name": "packed", "design": space.design.model_copy(update={"seeds": 2})})
+    run(other, store=folder / "packed.db", device="cpu", workers=1, cache=cache, pack=2)
+    with open_store(folder / "store.db") as alone, open_store(folder / "packed.db") as packed:
+        for key in keys:
+            begin, end = alone.recordings(key)
+            assert (begin.step, end.step) == (0, 120)
+            assert set(end.values) == {"weights", "gradients", "spread", "map"}
+            rows = end.values["map"]["block 1 mixer"]
+            assert [len(row) for row in rows] == [24] * 24
+            assert rows[0][1] == 0.0 < rows[1][0]
+            together = packed.recordings(key)[1].values  # in its pack the losses differ by rounding
+            assert together["weights"] == pytest.approx(end.values["weights"], rel=1e-2)
+        norms = [
+            packed.recordings(trial.key)[1].values["weights"]["block 1 mlp"] for trial in packed.study("packed").planned
+        ]
+        assert len(set(norms)) == len(norms) == 4
+
+
+def test_keeping_weights_and_recording_rename_no_trial(space: SpaceSpec) -> None:
     variant = space.resolve({})
-    without = variant.training.model_copy(update={"save_weights": False})
+    without = variant.training.model_copy(update={"save_weights": False, "record_blocks": False})
     assert variant.model_copy(update={"training": without}).content_hash() == variant.content_hash()
 
 

@@ -210,7 +210,7 @@ def test_latex_keeps_every_blank_of_a_listing_and_breaks_no_number() -> None:
 def test_latex_compiles(tmp_path: Path) -> None:
     write_report(read_findings(store(), "a_study"), "latex", tmp_path)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a_study.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
     assert (tmp_path / "a_study.pdf").read_bytes().startswith(b"%PDF")
 

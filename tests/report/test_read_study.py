@@ -10,7 +10,7 @@ from fake_store import FakeStore, fake_store
 
 from ablate.errors import NotFoundError
 from ablate.report import StudyReport, VariantRow, read_study
-from ablate.report.study import first_step_at
+from ablate.report.reaching import first_step_at
 from ablate.store.records import CurvePoint, TrialState
 
 VARIANTS = {"baseline": ({"norm": "rms"}, 1000), "norm=none": ({"norm": "none"}, 900)}

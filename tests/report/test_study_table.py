@@ -46,6 +46,20 @@ def printed(store: FakeStore, width: int = 100, **options: bool) -> str:
     return capture.get()
 
 
+@pytest.mark.parametrize("most", [1, 2, 4, 5])
+def test_a_long_table_is_cut_and_says_so(most: int) -> None:
+    report, console = read_study(realistic(), "a_study"), Console(width=140)
+    order = [row.name for row in report.variants]
+    with console.capture() as capture:
+        print_study(report, console, most)
+    table, _, rest = capture.get().partition("The first ")
+    assert [name for name in order if name in table.split()] == order[:most]
+    assert rest.startswith(f"{most} of 6 variants; `ablate show STUDY --all`")
+    with console.capture() as capture:
+        print_study(report, console, 6)
+    assert capture.get() == printed(realistic(), 140), "nothing to cut"
+
+
 @pytest.mark.parametrize("width", [80, 100, 140])
 @pytest.mark.parametrize("scale", [1.0, 300.0])
 def test_every_number_and_word_is_whole_at_every_width(width: int, scale: float) -> None:

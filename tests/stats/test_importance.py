@@ -79,3 +79,22 @@ def test_what_no_seed_has_is_left_out_and_a_flat_landscape_has_no_importances() 
     configurations = [*study(lambda at: at["a"]), Configuration({"a": 0.0, "b": 0.0, "c": 0.0}, {})]
     assert importances(configurations, THREE) == importances(configurations[:-1], THREE)
     assert importances(study(lambda at: 1.0, seeds=1), THREE) == ()
+
+
+def test_intervals_hold_the_share_without_noise() -> None:
+    def truth(at: dict[str, float]) -> float:
+        return at["a"] + 0.5 * at["c"] + 0.4 * at["a"] * at["c"]
+
+    expected, held = anova(truth), []
+    for draw in range(5):
+        for one in importances(study(truth, 3, noise=0.3, draw=draw), THREE):
+            assert one.low is not None
+            assert one.high is not None
+            held.append(one.low - 1e-3 <= expected[one.factor] <= one.high + 1e-3)
+    # Resampling the seeds, which is the usual way, holds fewer than half.
+    assert np.mean(held) >= 0.8
+
+
+def test_variants_that_differ_by_noise_alone_have_shares_near_nothing_in_their_intervals() -> None:
+    found = importances(study(lambda at: 0.0, 3, noise=1.0), THREE)
+    assert max(one.low or 0.0 for one in found) < 0.05

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import numpy as np
 import pytest
@@ -20,6 +21,15 @@ def test_mean_interval_agrees_with_statsmodels(n: int, confidence: float) -> Non
     ours = mean_interval(values.tolist(), confidence)
     assert ours.n == n
     assert (ours.mean, ours.low, ours.high) == pytest.approx((values.mean(), low, high), rel=1e-10)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e6])
+def test_the_spread_is_that_of_exact_fractions(size: float) -> None:
+    rng = np.random.default_rng(5)
+    for n in range(2, 30):
+        values = (3.4 + size * rng.normal(size=n)).tolist()
+        assert summarise(values).sd == pytest.approx(statistics.stdev(values), rel=1e-14)
+        assert summarise([values[0]] * n).sd == 0, "so small a difference as rounding makes would be a spread"
 
 
 @pytest.mark.parametrize("n", [2, 3, 7])

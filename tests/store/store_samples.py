@@ -14,6 +14,7 @@ from ablate.store import (
     CurvePoint,
     Environment,
     PlannedTrial,
+    Recording,
     Store,
     StudyDraft,
     TrialOutcome,
@@ -90,6 +91,14 @@ def outcome(name: str, seed: int, state: TrialState = TrialState.FINISHED, point
         started_at=STARTED,
         finished_at=STARTED + timedelta(seconds=15),
         curve=curve(points),
+        recordings=recordings(points),
+    )
+
+
+def recordings(points: int) -> tuple[Recording, ...]:
+    return tuple(
+        Recording(10 * i, {"weights": {"block 1 mixer": 2.5 + i}, "map": {"block 1 mixer": [[1.0, None], [0.25, 0.5]]}})
+        for i in range(points)
     )
 
 

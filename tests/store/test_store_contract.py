@@ -98,6 +98,7 @@ def test_the_life_of_a_trial(store: Store) -> None:
     assert store.record_outcome(ended, HERE)
     assert store.trial(key) == as_record(ended)
     assert store.curves([key]) == {key: ended.curve}
+    assert store.recordings(key) == ended.recordings
 
 
 @pytest.mark.parametrize("settled", [TrialState.FINISHED, TrialState.DIVERGED])
@@ -134,6 +135,7 @@ def test_a_pruned_trial_stays_until_it_is_trained_anew(store: Store) -> None:
     assert (summary.pruned, summary.finished, summary.diverged, summary.failed) == (1, 0, 0, 0)
     start(store, "baseline", 0)
     assert store.curves([pruned.key]) == {pruned.key: ()}
+    assert store.recordings(pruned.key) == ()
     assert store.record_outcome(outcome("baseline", 0), HERE)
     assert not store.record_outcome(pruned, HERE), "what has finished is not pruned"
     assert store.trial(pruned.key).state is TrialState.FINISHED
@@ -320,3 +322,25 @@ def test_marks_are_kept_beside_studies_and_trials(store: Store) -> None:
     assert store.marks.of("trial", "s").note == "of a trial"
     store.marks.put("study", "s", Mark(tags=("c",)))
     assert store.marks.all("study") == {"s": Mark(False, ("c",), "")}
+
+
+def test_crossings_say_what_whole_curves_say(store: Store) -> None:
+    chance = random.Random(3)
+    losses = [None, None, math.inf, 1.0, 2.0, 2.0, 3.0, 4.0, 5.0]
+    begin(store, ["baseline"], seeds=40)
+    ends = []
+    for seed in range(40):
+        points = tuple(replace(point, val_loss=chance.choice(losses)) for point in curve(seed % 9))
+        ends.append(replace(outcome("baseline", seed), curve=points))
+        store.record_outcome(ends[-1], HERE)
+    for target in (0.5, 1.0, 2.0, 2.5, 9.0):
+        found = store.crossings([digest("unknown"), *(end.key for end in ends)], target)
+        for end in ends:
+            evaluated = [p for p in end.curve if p.val_loss is not None and math.isfinite(p.val_loss)]
+            there = next(
+                (at for at, p in enumerate(evaluated) if p.val_loss is not None and p.val_loss <= target), None
+            )
+            expected = None if there is None else tuple(evaluated[max(0, there - 1) : there + 1])
+            assert found.get(end.key) == expected
+        assert digest("unknown") not in found
+    assert store.crossings([ends[0].key], 9.0) == {}, "it has no points"

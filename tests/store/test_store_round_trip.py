@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import UTC, timedelta, timezone
 from itertools import count
@@ -15,6 +16,7 @@ from ablate.store import (
     CurvePoint,
     Environment,
     PlannedTrial,
+    Recording,
     Store,
     StudyDraft,
     TrialOutcome,
@@ -149,3 +151,13 @@ def test_a_study(
     assert read.scout_trials == tuple(trial for trial in planned if trial.seed >= 1000)
     for name in ("question", "source", "space", "text", "objective", "baseline"):
         assert getattr(read, name) == getattr(drafts, name)
+
+
+def test_recordings_are_kept_to_four_digits_and_what_is_not_finite_as_none(store: Store) -> None:
+    begin(store)
+    rows = [[1.23456789, math.nan], [math.inf, 1e-30]]
+    told = Recording(3, {"gradients": {"block 1 mlp": -math.inf}, "map": {"block 1 mixer": rows}})
+    written = replace(outcome("baseline", 0), recordings=(told,))
+    assert store.record_outcome(written, HERE)
+    kept = {"gradients": {"block 1 mlp": None}, "map": {"block 1 mixer": [[1.235, None], [None, 1e-30]]}}
+    assert store.recordings(written.key) == (Recording(3, kept),)

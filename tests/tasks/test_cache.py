@@ -159,7 +159,7 @@ def test_killed_build_leaves_nothing_that_is_trusted(tmp_path: Path) -> None:
 
 def test_processes_that_start_together_build_once(tmp_path: Path) -> None:
     processes = [start(tmp_path, 1.5) for _ in range(4)]
-    outputs = [process.communicate(timeout=60)[0].splitlines() for process in processes]
+    outputs = [process.communicate(timeout=300)[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0] * 4
     assert sum("building" in lines for lines in outputs) == 1
     assert len({lines[-1] for lines in outputs}) == 1
@@ -177,7 +177,7 @@ def test_waiting_process_takes_over_when_the_builder_is_killed(tmp_path: Path) -
         time.sleep(0.1)
         builder.kill()
         builder.wait()
-    output, _ = waiter.communicate(timeout=60)
+    output, _ = waiter.communicate(timeout=300)
     assert output.splitlines()[0] == "building"
     locate(tmp_path, output.splitlines()[-1])
 

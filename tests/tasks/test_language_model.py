@@ -99,7 +99,7 @@ def test_prepared_tokens_are_the_documents(folder: Path, corpus: Corpus, tokeniz
 def test_preparing_again_elsewhere_gives_the_same(spec: LanguageModelSpec, fingerprint: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", PREPARE, str(tmp_path), spec.model_dump_json()]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    outputs = [process.communicate(timeout=120)[0].splitlines() for process in processes]
+    outputs = [process.communicate(timeout=300)[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert [lines[-1] for lines in outputs] == [fingerprint, fingerprint]
     assert sum(any(line.startswith("Learning") for line in lines) for lines in outputs) == 1

@@ -24,13 +24,12 @@ _QUIET = {
 }
 
 
-def connect(address: str | None, threads: int, plugins: tuple[str, ...]) -> bool:
+def connect(address: str | None, threads: int) -> bool:
     """Connect this process to Ray.
 
     Args:
         address: `auto`, HOST:PORT, or `local` for a Ray of our own; None: $RAY_ADDRESS if it is set, else `local`.
         threads: Of each worker.
-        plugins: Files that travel with the code.
 
     Returns:
         Whether it was connected here; else the caller of the caller had done so already, and disconnects.
@@ -57,8 +56,7 @@ def connect(address: str | None, threads: int, plugins: tuple[str, ...]) -> bool
     if address == LOCAL:
         options |= {"num_cpus": available_cores(), "include_dashboard": False}
     else:
-        package = Path(__file__).parents[2]
-        runtime["py_modules"] = [str(package), *(str(Path(file).resolve()) for file in plugins)]
+        runtime["py_modules"] = [str(Path(__file__).parents[2])]
         runtime["excludes"] = ["__pycache__"]
         del options["include_dashboard"]
     try:

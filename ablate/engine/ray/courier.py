@@ -1,11 +1,11 @@
-"""Brings what a node lacks: prepared data through Ray's object store, plugins through the runtime environment.
+"""Brings what a node lacks: prepared data and plugins, through Ray's object store.
 
 The courier is an actor on the driver's machine. What every node sees anyhow (a shared folder) is not copied.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import hashlib
 import io
 import os
 import shutil
@@ -17,6 +17,7 @@ from typing import Any
 
 import ray
 
+from ablate.errors import PluginError
 from ablate.tasks.cache import folder_of
 
 
@@ -94,9 +95,29 @@ def unpack(packed: bytes, folder: Path) -> None:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def find_plugin(location: str) -> str:
-    """Where a plugin's file is on this node: at its own path, or among the modules that came along."""
-    if Path(location).is_file():
+def read_plugin(location: str) -> tuple[str, bytes]:
+    """Where a plugin is on the driver's machine, and what it holds.
+
+    Raises:
+        PluginError: It cannot be read.
+    """
+    path = Path(location).resolve()
+    try:
+        return str(path), path.read_bytes()
+    except OSError as error:
+        raise PluginError(
+            "this file cannot be read", where=location, remedy="Give `--plugin` a Python file."
+        ) from error
+
+
+def place_plugin(location: str, content: bytes) -> str:
+    """Where a plugin's file is on this node: at its own path, or in a folder for what came along."""
+    path = Path(location)
+    if path.is_file() and path.read_bytes() == content:
         return location
-    found = importlib.util.find_spec(Path(location).stem)
-    return location if found is None or found.origin is None else found.origin
+    folder = Path(tempfile.gettempdir(), f"ablate-plugins-{os.getuid()}", hashlib.sha256(content).hexdigest())
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+        file.write(content)
+    os.replace(file.name, folder / path.name)  # whole at once, as others may do the same
+    return str(folder / path.name)

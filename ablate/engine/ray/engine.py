@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections import Counter
@@ -18,8 +17,9 @@ from ablate.engine.base import Engine, Place
 from ablate.engine.memory import trial_bytes
 from ablate.engine.plan import Plan
 from ablate.engine.ray.connect import connect, gpu_bytes, nodes, on_node
-from ablate.engine.ray.courier import Courier
+from ablate.engine.ray.courier import Courier, read_plugin
 from ablate.engine.ray.seats import GIB, Node, Seat, describe, seats
+from ablate.engine.ray.storage import open_storage
 from ablate.engine.ray.trainable import JobTrainable
 from ablate.engine.ray.tuning import Tuning
 from ablate.engine.worker import Broken, Done, Job, Message
@@ -64,14 +64,16 @@ class RayEngine(Engine):
         self._resources = resources
         self._workers = workers
         self._pack = pack
-        self._plugins = tuple(str(Path(plugin).resolve()) for plugin in plugins)
+        self._plugins = [read_plugin(plugin) for plugin in plugins]
         self._name = name
         self._tuning: Tuning | None = None
         self._placed: dict[int, Seat] = {}
         self._needed = 0
         self._looked = 0.0
-        self._connected = connect(address, max(1, int(resources.cpus)), self._plugins)
+        shared = open_storage(resources.storage) if resources.storage else None
+        self._connected = connect(address, max(1, int(resources.cpus)))
         self._scratch = tempfile.TemporaryDirectory(prefix="ablate-ray-", ignore_cleanup_errors=True)
+        self._storage = shared or open_storage(self._scratch.name)
         self._gpu_bytes = gpu_bytes()
         self._seats: dict[Seat, int] = {}
 
@@ -117,11 +119,12 @@ class RayEngine(Engine):
             self._tuning = self._tune()
         seat = self._next_seat()
         self._placed[job.number] = seat
-        self._tuning.jobs.put(job, seat)
+        self._tuning.submit(job, seat)
 
     def stop(self, number: int, member: int) -> None:
         """See `Engine.stop`; heard within about a second."""
-        self._courier.stop.remote(number, member)
+        if self._tuning is not None and self._tuning.stop(number, member):
+            self._courier.stop.remote(number, member)
 
     def poll(self, timeout: float) -> list[Message]:
         """See `Engine.poll`."""
@@ -138,6 +141,7 @@ class RayEngine(Engine):
         for message in messages:
             if isinstance(message, Done | Broken):
                 self._placed.pop(message.number, None)
+                self._tuning.forget(message.number)
         if not messages:
             self._tuning.check()
         return messages
@@ -176,6 +180,4 @@ class RayEngine(Engine):
             plugins=self._plugins,
             every=self._resources.checkpoint_every,
         )
-        storage = self._resources.storage or str(Path(self._scratch.name).absolute())
-        name = f"{self._name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-        return Tuning(trainable, storage if "://" in storage else str(Path(storage).absolute()), name, _RETRIES)
+        return Tuning(trainable, self._storage, self._name, _RETRIES)

@@ -7,25 +7,27 @@ is one result and a long one costs little; checkpoints end a result, because Ray
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import ray
 import torch
-from ray.tune import PlacementGroupFactory, Trainable
+from ray.tune import Checkpoint, PlacementGroupFactory, Trainable
 from ray.tune.result import DONE, SHOULD_CHECKPOINT
 
 from ablate.engine.carry import Carrier
 from ablate.engine.environment import this_worker
-from ablate.engine.ray.courier import bring, find_plugin
+from ablate.engine.ray.courier import bring, place_plugin
 from ablate.engine.ray.seats import Seat
 from ablate.engine.worker import Began, Broken, Done, Happened, Job, Message
 from ablate.plugins import load_plugin
-from ablate.training.events import Checkpoint, State, Tick
+from ablate.training import events
+from ablate.training.events import State, Tick
 
 MESSAGES = "messages"
-JOB, SEAT = "job", "seat"
+JOB, SEAT, LEFT = "job", "seat", "left"
 _FILE = "state.pt"
 _REPORT_SECONDS = 1.0
 
@@ -50,14 +52,14 @@ class JobTrainable(Trainable):
         """Once for each actor, with its first job; further jobs come through `reset_config`.
 
         Args:
-            config: The job and its seat.
+            config: The job, its seat, and checkpoints that an earlier driver left of it.
             brought: `cache` (the driver's folder of prepared data), `courier` (handle of the `Courier`), `plugins`
-                (files) and `every` (steps between checkpoints).
+                (paths and contents) and `every` (steps between checkpoints).
         """
         seat: Seat = config[SEAT]
         torch.set_num_threads(seat.threads)
-        for plugin in brought["plugins"]:
-            load_plugin(find_plugin(plugin))
+        for path, content in brought["plugins"]:
+            load_plugin(place_plugin(path, content))
         self._cache = Path(brought["cache"])
         self._courier = brought["courier"]
         self._every: int = brought["every"]
@@ -81,7 +83,7 @@ class JobTrainable(Trainable):
         deadline = time.monotonic() + _REPORT_SECONDS
         for message in self._messages:
             match message:
-                case Happened(event=Checkpoint(state=state)):
+                case Happened(event=events.Checkpoint(state=state)):
                     self._state = state
                     return result | {SHOULD_CHECKPOINT: True}
                 case Happened(event=Tick()) if messages and isinstance(getattr(messages[-1], "event", None), Tick):
@@ -100,7 +102,7 @@ class JobTrainable(Trainable):
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Go on from the state in this folder, in the place of a beginning."""
-        self._begin(torch.load(Path(checkpoint, _FILE), weights_only=True))
+        self._begin(_read(checkpoint))
 
     def cleanup(self) -> None:
         """End the job, whether it has ended or not."""
@@ -109,7 +111,18 @@ class JobTrainable(Trainable):
     def _take(self, config: dict[str, Any]) -> None:
         self._job = config[JOB]
         self.config = {}  # it comes back with every result, and the driver knows the job
-        self._begin(None)
+        self._begin(self._find(config[LEFT]))
+
+    def _find(self, left: Sequence[str]) -> State | None:
+        """The newest whole checkpoint that an earlier driver left; it may have died while one was written."""
+        assert self._storage is not None
+        for path in left:
+            try:
+                with Checkpoint(path, self._storage.storage_filesystem).as_directory() as folder:
+                    return _read(folder)
+            except (OSError, EOFError, RuntimeError, UnpicklingError):
+                continue
+        return None
 
     def _begin(self, start: State | None) -> None:
         self._fresh = True
@@ -126,3 +139,8 @@ class JobTrainable(Trainable):
     def _stopped(self) -> list[int]:
         asked, self._asked_to_stop = self._asked_to_stop, []
         return asked
+
+
+def _read(folder: str) -> State:
+    state: State = torch.load(Path(folder, _FILE), weights_only=True)
+    return state

@@ -1,4 +1,4 @@
-"""Ray Tune in a thread: jobs go in through a searcher, messages come out through a callback."""
+"""Ray Tune in a thread: jobs go in through a searcher, are ended by a scheduler, tell messages through a callback."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import os
 import re
 import threading
 from collections import deque
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from queue import Queue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ray import tune
 from ray.tune import Callback, CheckpointConfig, Stopper
 from ray.tune.experiment import Trial
 from ray.tune.search import Searcher
 
+from ablate.engine.ray.scheduler import DesignScheduler
 from ablate.engine.ray.seats import Seat
-from ablate.engine.ray.trainable import JOB, MESSAGES, SEAT
+from ablate.engine.ray.storage import Storage, job_key
+from ablate.engine.ray.trainable import JOB, LEFT, MESSAGES, SEAT
 from ablate.engine.worker import Again, Broken, Done, Job, Message
 from ablate.errors import EngineError
-
-if TYPE_CHECKING:
-    from ray.train._internal.storage import StorageContext
 
 _IDLE_SECONDS = 30.0
 _SETTINGS = {
@@ -42,15 +41,15 @@ class JobQueue(Searcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self._jobs: deque[tuple[Job, Seat]] = deque()
+        self._jobs: deque[dict[str, Any]] = deque()
         self._running = 0
         self._closed = False
         self._changed = threading.Condition()
 
-    def put(self, job: Job, seat: Seat) -> None:
-        """Submit a job."""
+    def put(self, job: Job, seat: Seat, left: Sequence[str] = ()) -> None:
+        """Submit a job; `left` are the checkpoints that it may go on from, the newest first."""
         with self._changed:
-            self._jobs.append((job, seat))
+            self._jobs.append({JOB: job, SEAT: seat, LEFT: left})
             self._changed.notify()
 
     def close(self) -> None:
@@ -72,9 +71,8 @@ class JobQueue(Searcher):
                 return Searcher.FINISHED
             if not self._jobs:
                 return None
-            job, seat = self._jobs.popleft()
             self._running += 1
-            return {JOB: job, SEAT: seat}
+            return self._jobs.popleft()
 
     def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
         """Nothing: a study is resumed from the store."""
@@ -88,11 +86,13 @@ class JobQueue(Searcher):
 class Messenger(Callback):
     """Turns what Ray Tune says of its trials into the messages of an engine."""
 
-    def __init__(self, messages: Queue[Message]) -> None:
+    def __init__(self, messages: Queue[Message], storage: Storage) -> None:
         self._messages = messages
+        self._storage = storage
         self._told: set[str] = set()
         """Tune's trials of which `Done` or `Broken` was told."""
-        self._storage: StorageContext | None = None
+        self.closing = False
+        """Whether trials end because the engine is closed; the next driver may go on from their checkpoints."""
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
@@ -110,21 +110,23 @@ class Messenger(Callback):
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """The actor died too often."""
         self._messages.put(Broken(trial.config[JOB].number, _why(trial), "", _error(trial)))
+        self._clear(trial)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """A trial that Tune itself ended has not said so."""
+        """A trial that the scheduler ended has not said so."""
         if trial.trial_id not in self._told:
+            if self.closing:
+                return
             self._messages.put(Done(trial.config[JOB].number))
         self._told.discard(trial.trial_id)
-        trial.config = {}  # a study may have very many trials, and Tune forgets none
-        if trial.storage is not None:
-            self._storage = trial.storage
-            _remove(trial.storage, trial.storage.trial_fs_path)
+        self._clear(trial)
 
-    def remove_all(self) -> None:
-        """Remove what Tune has written: nobody goes on from it, as a study is resumed from the store."""
-        if self._storage is not None:
-            _remove(self._storage, self._storage.experiment_fs_path)
+    def _clear(self, trial: Trial) -> None:
+        """Keep nothing of a job that has ended: a study may have very many, and Tune forgets none."""
+        if trial.storage is not None:
+            self._storage.remove(trial.storage.trial_fs_path)
+        self._storage.forget(trial.config[LEFT])
+        trial.config = {}
 
 
 class _Stopper(Stopper):
@@ -145,22 +147,28 @@ class Tuning:
 
     Args:
         trainable: What runs in the actors.
-        folder: Where Tune keeps its notes, and checkpoints; a folder or a URL.
-        name: Of the run.
+        storage: Where Tune keeps its notes, and checkpoints.
+        study: Whose jobs they are.
         retries: How often a job is begun again whose actor died.
     """
 
-    def __init__(self, trainable: type[tune.Trainable], folder: str, name: str, retries: int) -> None:
+    def __init__(self, trainable: type[tune.Trainable], storage: Storage, study: str, retries: int) -> None:
         os.environ.update(_SETTINGS)
-        self.jobs = JobQueue()
         self.messages: Queue[Message] = Queue()
-        self._messenger = Messenger(self.messages)
+        self._jobs = JobQueue()
+        self._scheduler = DesignScheduler()
+        self._storage = storage
+        self._left = storage.left(study)
+        self._run_name = storage.new_run(study)
+        self._messenger = Messenger(self.messages, storage)
         self._stopper = _Stopper()
         self._failure: BaseException | None = None
         self._options: dict[str, Any] = {
-            "name": name,
-            "storage_path": folder,
-            "search_alg": self.jobs,
+            "name": self._run_name,
+            "storage_path": storage.path,
+            "storage_filesystem": storage.filesystem,
+            "search_alg": self._jobs,
+            "scheduler": self._scheduler,
             "num_samples": -1,
             "reuse_actors": True,
             "callbacks": [self._messenger],
@@ -168,13 +176,26 @@ class Tuning:
             "max_failures": retries,
             "checkpoint_config": CheckpointConfig(num_to_keep=1),
             "trial_name_creator": _name,
-            "trial_dirname_creator": _name,
+            "trial_dirname_creator": _folder,
             "raise_on_failed_trial": False,
             "verbose": 0,
         }
         self._trainable = trainable
         self._thread = threading.Thread(target=self._run, name="ray-tune", daemon=True)
         self._thread.start()
+
+    def submit(self, job: Job, seat: Seat) -> None:
+        """Have a job run in such a seat; it goes on from what an earlier driver of the study left of it."""
+        self._scheduler.expect(job.number, len(job.members))
+        self._jobs.put(job, seat, self._left.pop(job_key(job), ()))
+
+    def stop(self, number: int, member: int) -> bool:
+        """End a job when its last member is to leave; whether others are left, and its actor must let this one go."""
+        return self._scheduler.stop(number, member)
+
+    def forget(self, number: int) -> None:
+        """A job has ended."""
+        self._scheduler.forget(number)
 
     def _run(self) -> None:
         try:
@@ -196,21 +217,21 @@ class Tuning:
 
     def close(self, patience: float) -> None:
         """End everything that runs; waits for it for `patience` seconds."""
+        self._messenger.closing = True
         self._stopper.asked = True
-        self.jobs.close()
+        self._jobs.close()
         self._thread.join(patience)
-        self._messenger.remove_all()
-
-
-def _remove(storage: StorageContext, path: str) -> None:
-    """Remove a folder of the storage, with the checkpoints in it."""
-    with suppress(OSError):  # there was none
-        storage.storage_filesystem.delete_dir(path)
+        self._storage.tidy(f"{self._storage.path}/{self._run_name}")
 
 
 def _name(trial: Trial) -> str:
-    """How Ray's views and folders call a trial of Tune's."""
+    """How Ray's views call a trial of Tune's."""
     return f"job_{trial.config[JOB].number}_{trial.trial_id}"
+
+
+def _folder(trial: Trial) -> str:
+    """Where its checkpoints are, see `Storage.left`."""
+    return f"{job_key(trial.config[JOB])}_{trial.trial_id}"
 
 
 def _why(trial: Trial) -> str:

@@ -12,7 +12,6 @@ from ablate.report.blocks import Picture
 from ablate.report.curves import Axis, Band, band, heights, line
 from ablate.report.figures.style import BLUE, GREY, WIDTH, wrapped
 from ablate.report.findings import Findings
-from ablate.report.runs import VariantRuns
 from ablate.report.study import VariantRow
 from ablate.report.table import groups
 
@@ -51,7 +50,7 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
     if lost := [row.name for row in findings.report.variants if row.diverged and not row.finished]:
         rest += f" No seed finished, and so there is no curve, of {', '.join(lost)}."
     for name, axis in AXES.items():
-        if shown and max(x for row in shown for x in _mean_curve(findings.runs[row.name], axis).x) > 0:
+        if shown and max(x for row in shown for x in _mean_curve(findings, row.name, axis).x) > 0:
             found.append(
                 Picture(
                     name,
@@ -65,22 +64,23 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
 def _panels(findings: Findings) -> tuple[list[VariantRow], int]:
     """The variants whose curves are drawn, and how many more there are; none unless the baseline has a curve."""
     steps = AXES["loss_steps"]
-    rows = [row for group in groups(findings.report) for row in group if _mean_curve(findings.runs[row.name], steps).x]
+    rows = [row for group in groups(findings.report) for row in group if _mean_curve(findings, row.name, steps).x]
     if findings.report.baseline not in rows:
         return [], 0
     variants = [row for row in rows if row is not findings.report.baseline] or [findings.report.baseline]
     return variants[:MOST_PANELS], max(0, len(variants) - MOST_PANELS)
 
 
-def _mean_curve(runs: VariantRuns, axis: _Axis) -> Band:
-    return band([line(runs.curves[seed], axis.of) for seed in runs.finished])
+def _mean_curve(findings: Findings, variant: str, axis: _Axis) -> Band:
+    trials = findings.runs[variant].finished.values()
+    return band([line(findings.curves.get(trial.key, ()), axis.of) for trial in trials])
 
 
 def _curves(findings: Findings, axis: _Axis) -> Figure:
     from matplotlib.figure import Figure
 
     shown, _ = _panels(findings)
-    baseline = _mean_curve(findings.runs[findings.report.baseline.name], axis)
+    baseline = _mean_curve(findings, findings.report.baseline.name, axis)
     columns = min(COLUMNS, len(shown))
     lines = math.ceil(len(shown) / columns)
     titles = [wrapped(row.name, NAME) for row in shown]
@@ -88,7 +88,7 @@ def _curves(findings: Findings, axis: _Axis) -> Figure:
     height = 0.5 + sum(1.55 + 0.13 * max(0, more - 1) for more in tallest)
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     panels: Any = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-    bands = [_mean_curve(findings.runs[row.name], axis) for row in shown]
+    bands = [_mean_curve(findings, row.name, axis) for row in shown]
     for panel, row, curve, title in zip(panels.flat, shown, bands, titles, strict=False):
         _band(panel, baseline, GREY, "--")
         _band(panel, curve, BLUE, "-")

@@ -1,4 +1,4 @@
-"""Importances as bars with their ranges."""
+"""Importances as bars with their intervals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
         return ()
     caption = (
         f"Share of the variance of {findings.report.metric} that each switch or axis explains by itself (fANOVA), with "
-        "the range over resampled seeds; hatched: what they do together, and noise."
+        "the interval of the share without noise; hatched: what they do together, and noise."
     )
     return (Picture("importances", caption),)
 

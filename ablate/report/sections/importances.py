@@ -24,7 +24,7 @@ def _blocks(found: StudyImportances, metric: str, pictures: Mapping[str, Picture
         yield pictures["importances"]
     rows = tuple((one.factor, _percent(one.share), _range(one)) for one in found.factors)
     rest = (("interactions and noise", _percent(found.rest), MISSING),)
-    yield Grid(("switch or axis", "share", "range"), (rows, rest), frozenset({0}))
+    yield Grid(("switch or axis", "share", "interval"), (rows, rest), frozenset({0}))
 
 
 def how_to_read(found: StudyImportances, metric: str) -> str:
@@ -33,9 +33,9 @@ def how_to_read(found: StudyImportances, metric: str) -> str:
     pruned = f" {found.pruned} trials that were stopped early are left out." if found.pruned else ""
     return (
         f"How much of the variance of {metric} over the whole space each switch or axis explains by itself (fANOVA: a "
-        f"random forest over {found.variants} variants). The rest is what they do together, and noise. The range is "
-        f"that of 95 % of studies whose {found.seeds} seeds are drawn again from these; few seeds make it too "
-        f"narrow.{diverged}{pruned}"
+        f"random forest over {found.variants} variants). The rest is what they do together, and noise. The interval is "
+        f"of the share that would be found without noise, by simulated studies with the noise of these {found.seeds} "
+        f"seeds.{diverged}{pruned}"
     )
 
 

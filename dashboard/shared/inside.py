@@ -1,0 +1,157 @@
+"""What goes on inside a trial's model, drawn: norms of its blocks over training, and maps of what its mixers mix."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+from plotly.colors import sample_colorscale
+
+from ablate.report.curves import Line, band
+from ablate.report.inside import QUANTITIES, WHOLE, Inside, MixingMap, Quantity, read_inside
+from shared.charts import chart, figure
+from shared.colours import dark
+from shared.exports import export, figure_files, table_files
+from shared.printed import printed_bands
+from shared.store import store
+from shared.text import escape
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SAID: dict[Quantity, str] = {"gradients": "gradients", "weights": "weights", "spread": "spread of mixing"}
+PARTS = {WHOLE: "whole block", "mlp": "MLP", "rest": "norms and gains", "cross": "cross-attention"}
+DECADES = 3
+"""Powers of ten that the colours of a map span."""
+_DASHES = ("solid", "dash", "dot", "dashdot")
+_MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star")
+
+
+def show_inside(key: str, name: str) -> None:
+    """Draw what was recorded of a trial, or say how it is.
+
+    Args:
+        key: Of the trial.
+        name: What to call it.
+    """
+    found = read_inside(store(), key)
+    st.subheader("Inside the blocks", anchor=False)
+    if found is None:
+        st.caption(
+            "Nothing was recorded of this trial. `record_blocks: true` under `training` of a space has every "
+            "evaluation record it, for trials that are trained from then on."
+        )
+        return
+    _norms(found, key, name)
+    if found.maps:
+        _maps(found.maps, key, name)
+
+
+def _norms(found: Inside, key: str, name: str) -> None:
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    quantity = row.segmented_control(
+        "Over training", list(SAID), default="gradients", format_func=SAID.__getitem__, key="inside",
+        bind="query-params", required=True,
+    )  # fmt: skip
+    parts = found.parts_with(quantity)
+    part = parts[0]
+    if len(parts) > 1:
+        part = row.selectbox("Of the", parts, format_func=lambda one: PARTS.get(one, one), key=f"part-{quantity}",
+                             width=220)  # fmt: skip
+    lines = found.lines(quantity, part)
+    if not lines:
+        st.caption("None of these numbers is finite.")
+        return
+    ends = "; ".join(f"{block} from {one.y[0]:.3g} to {one.y[-1]:.3g}" for block, one in lines.items())
+    chart(_over_training(lines, quantity), "inside-curve", f"{QUANTITIES[quantity]} by block: {ends}"[:1000])
+    rows = [
+        {"step": one.step, "quantity": of, "part": where, "value": value}
+        for one in found.recordings
+        for of in SAID
+        for where, value in one.values.get(of, {}).items()
+    ]
+    colours = dict(zip(lines, _colours(len(lines), False), strict=True))
+    files = table_files(f"trial_{key[:12]}_blocks", pd.DataFrame(rows))
+    bands = {block: band([one]) for block, one in lines.items()}
+    files |= printed_bands(f"trial_{key[:12]}_{quantity}", bands, colours, "steps", QUANTITIES[quantity])
+    export(files, "inside")
+
+
+def _over_training(lines: dict[str, Line], quantity: Quantity) -> go.Figure:
+    made = figure(400)
+    for number, ((block, one), colour) in enumerate(zip(lines.items(), _colours(len(lines), dark()), strict=True)):
+        made.add_scatter(
+            x=one.x, y=one.y, mode="lines+markers", name=block,
+            line={"color": colour, "dash": _DASHES[number % len(_DASHES)], "width": 1.8},
+            marker={"symbol": _MARKS[number % len(_MARKS)], "size": 6},
+            hovertemplate=f"{block}<br>step %{{x:,}}<br>%{{y:.4g}}<extra></extra>",
+        )  # fmt: skip
+    made.update_xaxes(title="steps")
+    made.update_yaxes(title=QUANTITIES[quantity], rangemode="tozero")
+    return made
+
+
+def _colours(count: int, on_dark: bool) -> list[str]:
+    """From the first block to the last along one scale, as far as it stands out from the page."""
+    low, high = (0.3, 1.0) if on_dark else (0.0, 0.8)
+    places = [low + (high - low) * number / max(1, count - 1) for number in range(count)]
+    rgb = sample_colorscale("Cividis", places, colortype="tuple")
+    return ["#" + "".join(f"{round(255 * channel):02x}" for channel in colour) for colour in rgb]
+
+
+def _maps(maps: tuple[MixingMap, ...], key: str, name: str) -> None:
+    st.markdown("**How the mixers mix**")
+    st.caption(
+        "The first tokens of the validation data, at the end of training: how strongly a mixer's output at one token "
+        "(row) answers to its input at another (column), as a root mean square. Colours are logarithmic, from a "
+        "thousandth of each map's largest entry; less is left blank."
+    )
+    with st.container(horizontal=True):
+        for one in maps:
+            with st.container(width=225):
+                st.caption(escape(f"{one.part}, up to {one.highest:.3g}"))
+                chart(
+                    _map(one), f"map-{one.part}".replace(" ", "-"), f"Mixing map of {one.part} of {name}: {told(one)}"
+                )
+                st.caption(escape(told(one)))
+    rows = [
+        {"mixer": one.part, "output token": i, "input token": j, "value": value}
+        for one in maps
+        for i, row in enumerate(one.rows, 1)
+        for j, value in enumerate(row, 1)
+    ]
+    files = table_files(f"trial_{key[:12]}_maps", pd.DataFrame(rows))
+    export(files | figure_files(f"trial_{key[:12]}_maps", lambda: _printed_maps(maps)), "maps")
+
+
+def told(one: MixingMap) -> str:
+    """A map in words."""
+    if one.own is None or one.reach is None:
+        return f"{len(one.rows)} output by {len(one.rows[0])} input tokens"
+    return f"{100 * one.own:.0f} % from the token itself; {one.reach:.1f} tokens away on average"
+
+
+def _map(one: MixingMap) -> go.Figure:
+    made = figure(250)
+    top = math.log10(one.highest or 1.0)
+    powers = [
+        [math.log10(value) if value and math.log10(value) >= top - DECADES else None for value in row]
+        for row in one.rows
+    ]
+    made.add_heatmap(
+        z=powers, x0=1, y0=1, zmin=top - DECADES, zmax=top, colorscale="Cividis", showscale=False, customdata=one.rows,
+        hovertemplate="output %{y} from input %{x}<br>%{customdata:.3g}<extra></extra>",
+    )  # fmt: skip
+    made.update_yaxes(autorange="reversed", scaleanchor="x", constrain="domain", showgrid=False, title="output token")
+    made.update_xaxes(constrain="domain", showgrid=False, title="input token")
+    made.update_layout(margin={"l": 8, "r": 8, "t": 8, "b": 36})
+    return made
+
+
+def _printed_maps(maps: tuple[MixingMap, ...]) -> Figure:
+    from ablate.report.figures.maps import draw_maps
+
+    return draw_maps(maps)

@@ -1,0 +1,40 @@
+"""Values that are typed as YAML, as no control of their own would fit: a line for a list, more for a mapping."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from shared.schema import NOTHING, Node
+from shared.yaml import to_yaml
+
+
+def takes_lines(node: Node) -> bool:
+    """Whether values of a field need more than a line: mappings, and lists of them."""
+    return node.get("type") == "object" or node.get("items", {}).get("type") == "object"
+
+
+def as_typed(node: Node, value: Any) -> str:
+    """A value as a person would type it."""
+    if value is NOTHING or value in (None, [], {}):
+        return ""
+    if takes_lines(node):
+        return to_yaml(value).rstrip() if isinstance(value, Mapping) else to_yaml({"_": value})[3:].rstrip()
+    return json.dumps(value, ensure_ascii=False)
+
+
+def read_yaml(typed: str) -> tuple[Any, str]:
+    """What YAML says, and what is wrong with it; what is wrong is given back as it was typed."""
+    try:
+        read = YAML(typ="safe", pure=True).load(io.StringIO(typed))
+        return json.loads(json.dumps(read, default=str)), ""
+    except MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
+        return typed, f"This is no YAML{line}: {error.problem or 'it cannot be read'}."
+    except (YAMLError, TypeError):
+        return typed, "This is no YAML."
