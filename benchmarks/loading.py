@@ -1,9 +1,14 @@
-"""What the batches of a training step cost beside the step itself, at the sizes of the ready spaces."""
+"""What the batches of a training step cost beside the step itself, at the sizes of the ready spaces.
+
+`alone` makes each batch right before its step, when the arithmetic of the step before has emptied the processor's
+caches; `ahead` is what training does: some in one go. Both come from the same run, in turns. A step is without them.
+"""
 
 from __future__ import annotations
 
 import time
 from statistics import median
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,32 +17,65 @@ from ablate.tasks.cache import default_cache
 from ablate.training.members import Member
 from ablate.training.pack import Pack
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ablate.tasks.base import Batch
+    from ablate.training.batches import Batches
+
 SPACES = ("simplify_block", "packages", "same_file", "masked_code", "recall", "number_words", "listops")
-STEPS = 12
+ROUNDS = 5
+STEPS = 16
+"""Of a round: as many as are made in one go."""
+
+
+class Timed:
+    """Batches that note the processor time which each took.
+
+    Args:
+        batches: What makes them.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches
+        self.seconds = 0.0
+
+    def get(self, seeds: Sequence[int], step: int) -> Batch:
+        """See `Batches.get`."""
+        begin = time.process_time()
+        batch = self._batches.get(seeds, step)
+        self.seconds += time.process_time() - begin
+        return batch
 
 
 def main() -> None:
-    """Print for each space with built-in data the time of one batch as a share of one training step (one seed)."""
+    """Print for each space with built-in data the time of its batches as a share of a training step (one seed)."""
     torch.set_num_threads(1)
-    print(f"{'space':16} {'batch':>10} {'step':>10} {'share':>8} {'spread':>16}")
+    print(f"{'space':16} {'step':>10} {'alone':>10} {'share':>7} {'ahead':>10} {'share':>7} {'spread':>16}")
     for name in SPACES:
         variant = load_space(name).resolve({})
+        size = variant.training.batch_size
         task = variant.task.open(default_cache(), variant.task.prepare(default_cache(), lambda line: None))
         run = Pack([Member(variant, 0)], task, torch.device("cpu"))
-        run.step(1)
-        batches, steps = [], []
-        for step in range(2, 2 + STEPS):
-            begin = time.process_time()
-            task.train_batch(0, step, variant.training.batch_size)
-            batches.append(time.process_time() - begin)
-            begin = time.process_time()
-            run.step(step)
-            steps.append(time.process_time() - begin)
-        shares = sorted(batch / whole for batch, whole in zip(batches, steps, strict=True))
-        spread = f"{shares[1]:.2%} to {shares[-2]:.2%}"
-        milliseconds = [1000 * median(times) for times in (batches, steps)]
-        cells = f"{milliseconds[0]:8.3f}ms {milliseconds[1]:8.1f}ms"
-        print(f"{name:16} {cells} {median(shares):8.2%} {spread:>16}")
+        run.batches = timed = Timed(run.batches)  # type: ignore[assignment]
+        steps, alone, ahead = [], [], []
+        for first in range(1, (1 + ROUNDS) * STEPS, STEPS):
+            before, begin = timed.seconds, time.process_time()
+            for step in range(first, first + STEPS):
+                run.step(step)
+            ahead.append(timed.seconds - before)
+            steps.append(time.process_time() - begin - ahead[-1])
+            alone.append(0.0)
+            for step in range(first, first + STEPS):
+                run.step(step)
+                begin = time.process_time()
+                task.train_batch(0, step + 1, size)
+                alone[-1] += time.process_time() - begin
+        cells = [f"{1000 * median(steps) / STEPS:8.1f}ms"]
+        for batches in (alone, ahead):  # the first round warms up
+            shares = sorted(part / rest for part, rest in zip(batches[1:], steps[1:], strict=True))
+            cells += [f"{1000 * median(batches[1:]) / STEPS:8.3f}ms", f"{median(shares):7.2%}"]
+        print(f"{name:16} {' '.join(cells)} {f'{shares[0]:.2%} to {shares[-1]:.2%}':>16}", flush=True)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,6 @@ def data_(
     task = space.task.open(folder, fingerprint)
     address = str(getattr(space.task, "data", space.task.kind_name()))
     if json_:
-        print(json.dumps(data_json(space.name, address, task), indent=2, ensure_ascii=False))
+        print(json.dumps(data_json(space.name, address, task, space.departs), indent=2, ensure_ascii=False))
     else:
-        print_data(address, task, make_console())
+        print_data(address, task, space.departs, make_console())

@@ -69,6 +69,8 @@ class SpaceSpec(Spec):
     """What the study is to find out, as a sentence."""
     source: str = ""
     """The paper that the question comes from."""
+    departs: str = ""
+    """How the data or the way of measuring departs from that paper's; `ablate data` says it."""
     task: TaskField
     """What the models learn."""
     model: ModelSpec

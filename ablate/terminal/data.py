@@ -16,7 +16,7 @@ _LABELS_SHOWN = 12
 _SAMPLE = 400
 
 
-def data_json(name: str, address: str, task: Task) -> dict[str, Any]:
+def data_json(name: str, address: str, task: Task, departs: str) -> dict[str, Any]:
     """The data of a task as plain data."""
     summary = task.describe()
     return {
@@ -32,16 +32,17 @@ def data_json(name: str, address: str, task: Task) -> dict[str, Any]:
         "labels": summary.labels,
         "samples": list(summary.samples),
         "notes": list(summary.notes),
+        "departs": departs,
         "baselines": task.baselines(),
     }
 
 
-def print_data(address: str, task: Task, console: Console) -> None:
+def print_data(address: str, task: Task, departs: str, console: Console) -> None:
     """Print the same for a person."""
     summary = task.describe()
     console.print(Text(address, style="bold"))
     console.print(Text(f"fingerprint {task.fingerprint}", style="dim"))
-    for note in summary.notes:
+    for note in (*summary.notes, *([departs] if departs else [])):
         console.print(Text(note))
     console.print()
     _print_sizes(task, summary, console)

@@ -1,11 +1,15 @@
-"""Training batches of a pack: one for each member, stacked, on the device; on a GPU the next is made meanwhile.
+"""Training batches of a pack: one for each member, stacked, on the device.
+
+On a GPU the next batch is made meanwhile. On a CPU those of some steps are made in one go: after the arithmetic of a
+step little of what makes batches is left in the processor's caches, so that the first costs many times what the next
+ones do.
 
 Shapes: K pack, B batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -15,6 +19,12 @@ from ablate.tasks.base import Task
 
 if TYPE_CHECKING:
     from ablate.tasks.base import Batch
+
+
+_MOST_AHEAD = 16
+"""Steps whose batches are made in one go on a CPU."""
+_BYTES_AHEAD = 1 << 20
+"""No further step is made in advance once batches take this much memory."""
 
 
 class Batches:
@@ -34,12 +44,15 @@ class Batches:
         self._device = device
         self._ahead = ThreadPoolExecutor(1) if device.type == "cuda" else None
         self._next: tuple[int, tuple[int, ...], Future[Batch]] | None = None
+        self._made: dict[tuple[int, tuple[int, ...]], Batch] = {}
 
     def get(self, seeds: Sequence[int], step: int) -> Batch:
         """The batch of a step, [K, B, ...], for members with these seeds."""
-        if self._ahead is None:
-            return self._make(seeds, step)
         wanted = (step, tuple(seeds))
+        if self._ahead is None:
+            if wanted not in self._made:
+                self._made = dict(self._make_some(*wanted))
+            return self._made.pop(wanted)
         ready = self._next[2].result() if self._next is not None and self._next[:2] == wanted else None
         batch = ready if ready is not None else self._pinned(seeds, step)
         if step < self._steps:
@@ -50,6 +63,16 @@ class Batches:
         """End what is being made."""
         if self._ahead is not None:
             self._ahead.shutdown(cancel_futures=True)
+
+    def _make_some(self, step: int, seeds: tuple[int, ...]) -> Iterator[tuple[tuple[int, tuple[int, ...]], Batch]]:
+        """The batches of a step and of some after it, each by its step and seeds."""
+        size = 0
+        for ahead in range(step, max(step, min(step + _MOST_AHEAD - 1, self._steps)) + 1):
+            batch = self._make(seeds, ahead)
+            yield (ahead, seeds), batch
+            size += sum(values.nbytes for values in batch.values())
+            if size >= _BYTES_AHEAD:
+                return
 
     def _make(self, seeds: Sequence[int], step: int) -> Batch:
         """Members of one seed see the same batch, which is made once."""

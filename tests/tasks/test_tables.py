@@ -144,7 +144,34 @@ def test_files_named_train_and_val_are_the_parts_and_others_are_left_out(tmp_pat
     (tmp_path / "README.md").write_text("no table")
     rows, _, lines = read(tmp_path)
     assert [(row.values[0], row.split) for row in rows] == [("train.csv", "train"), ("val.csv", "validation")]
-    assert lines == ["Files left out because others are named `train`: 2"]
+    assert [line.partition(":")[0] for line in lines] == [
+        "Left out of the folder, as there are tables",
+        "Left out, as other files are named `train`",
+    ]
+    assert "README.md" in lines[0]
+    assert "test.csv" in lines[1]
+
+
+def test_what_lies_beside_tables_is_left_out_and_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.tsv.gz").write_bytes(gzip.compress(b"text\tlabel\na\tone\n"))
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "rows.jsonl").write_text('{"text": "b", "label": "two"}\n')
+    for name in ("LICENSE", "README.md", "picture.png", "z1.txt", "z2.txt"):
+        (tmp_path / name).write_bytes(b"\0 no table")
+    rows, _, lines = read(tmp_path)
+    assert [row.values for row in rows] == [("b", "two"), ("a", "one")]
+    (line,) = lines
+    assert "LICENSE, README.md, picture.png, z1.txt and 1 more" in line
+
+
+def test_what_describes_a_folder_of_texts_is_no_text(tmp_path: Path) -> None:
+    for name in ("Readme.md", "LICENSE.txt.gz", "story.txt", "readme_first.txt"):
+        data = f"the text of {name}".encode()
+        (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    rows, _, lines = read(tmp_path, ("file",))
+    assert [row.values[0] for row in rows] == ["readme_first.txt", "story.txt"]
+    assert "LICENSE.txt.gz, Readme.md (" in lines[0]
+    assert len(read(tmp_path / "*.md", ("file",))[0]) == 1
 
 
 def test_globs_and_folders_of_texts(tmp_path: Path) -> None:
@@ -179,3 +206,10 @@ def test_zstandard_frames_may_follow_each_other(tmp_path: Path) -> None:
     compress = zstandard.ZstdCompressor().compress
     (tmp_path / "a.txt.zst").write_bytes(compress(b"first, ") + compress(b"second" * 99999))
     assert read(tmp_path / "a.txt.zst", ("text",))[0][0].values == ("first, " + "second" * 99999,)
+
+
+def test_a_table_in_another_encoding_is_told(tmp_path: Path) -> None:
+    for name, encoding in (("a.tsv", "utf-16"), ("b.csv", "latin-1")):
+        (tmp_path / name).write_bytes("text\tlabel\nKäse\ta\n".replace("label", "Größe").encode(encoding))
+        with pytest.raises(DataError, match=rf"{name}:1: the names of the columns are no UTF-8 text"):
+            read(tmp_path / name)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ablate.cli import main
 from ablate.errors import SpaceError
 from ablate.spec.named import shipped_spaces
 from ablate.spec.reading import load_space
 from ablate.terminal.data import histogram
+
+Ablate = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -27,44 +28,55 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def ablate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "ABLATE_CACHE": str(cwd / "cache"), "COLUMNS": "100"}
-    command = [sys.executable, "-m", "ablate.cli", *arguments]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+@pytest.fixture
+def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ablate:
+    """The command, run in this process below `tmp_path`: exit code, stdout, stderr."""
+    monkeypatch.setattr("ablate.cli.heed_early_interrupts", lambda: None)
+    monkeypatch.setattr("ablate.cli.gc.set_threshold", lambda threshold: None)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "100")
+    (tmp_path / "mine.yaml").write_text(
+        (shipped_spaces() / "intents.yaml").read_text().replace("{kind: wordpiece, vocab_size: 2000}", "bytes")
+        + "\ndeparts: Their rows were others.\n"
+    )
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["ablate", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return (int(ended.value.code or 0), *capsys.readouterr())
+
+    return run
 
 
-def space(tmp_path: Path) -> str:
-    text = (shipped_spaces() / "intents.yaml").read_text().replace("{kind: wordpiece, vocab_size: 2000}", "words")
-    (tmp_path / "mine.yaml").write_text(text.replace("tokenizer: words", "tokenizer: bytes"))
-    return "mine.yaml"
-
-
-def test_data_is_shown_and_as_json(folder: Path, tmp_path: Path) -> None:
-    shown = ablate("data", space(tmp_path), "--data", f"file:{folder}", cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
+def test_data_is_shown_and_as_json(folder: Path, ablate: Ablate) -> None:
+    code, out, err = ablate("data", "mine.yaml", "--data", f"file:{folder}")
+    assert code == 0, err
     for part in ("left out: 1 empty or copies", "2 labels: ", "sample 3", "majority class", "unigram", "fingerprint"):
-        assert part in shown.stdout
-    plain = json.loads(ablate("data", "mine.yaml", "--data", f"file:{folder}", "--json", cwd=tmp_path).stdout)
+        assert part in out
+    assert "Their rows were others." in out
+    plain = json.loads(ablate("data", "mine.yaml", "--data", f"file:{folder}", "--json")[1])
     assert plain["rows"] == {"train": 180, "validation": 20}
     assert sum(plain["labels"].values()) == 180
     assert sum(bin_["count"] for bin_ in plain["lengths"]) == 180
     assert plain["baselines"]["unigram"]["val_accuracy"] == 1
-    assert plain["fingerprint"] in shown.stdout
+    assert plain["departs"] == "Their rows were others."
+    assert plain["fingerprint"] in out
 
 
-def test_validate_says_that_data_is_missing(folder: Path, tmp_path: Path) -> None:
-    done = ablate("validate", space(tmp_path), cwd=tmp_path)
-    assert done.returncode == 0
-    assert "Its data is missing: data/intents: there is no such file or folder." in done.stdout
-    done = ablate("validate", "mine.yaml", "--data", f"file:{folder}", cwd=tmp_path)
-    assert "missing" not in done.stdout
+def test_validate_says_that_data_is_missing(folder: Path, ablate: Ablate) -> None:
+    code, out, _ = ablate("validate", "mine.yaml")
+    assert code == 0
+    assert "Its data is missing: data/intents: there is no such file or folder." in out
+    assert "missing" not in ablate("validate", "mine.yaml", "--data", f"file:{folder}")[1]
 
 
-def test_missing_data_is_one_paragraph(tmp_path: Path) -> None:
-    done = ablate("data", space(tmp_path), cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("Error: data/intents: there is no such file or folder.")
-    assert "Traceback" not in done.stderr
+def test_missing_data_is_one_paragraph(ablate: Ablate) -> None:
+    code, _, err = ablate("data", "mine.yaml")
+    assert code == 2
+    assert err.startswith("Error: data/intents: there is no such file or folder.")
+    assert "Traceback" not in err
 
 
 def test_data_named_in_place_of_the_space_is_checked() -> None:

@@ -36,6 +36,7 @@ class RandomTokens(Task):
         self.shape = DataShape(vocabulary=V, context=T)
         self.poisoned = poisoned or {}
         self.served: list[tuple[int, int, Tensor]] = []
+        self.steps = 0
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
         batch = self._draw(f"{seed}/{step}", batch_size)
@@ -48,6 +49,7 @@ class RandomTokens(Task):
             yield {**self._draw(f"validation/{index}", batch_size), "weight": torch.ones(batch_size)}
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        self.steps += 1
         return (self._nats(outputs, batch["targets"]) * batch["weight"]).mean(1)
 
     def measure(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:

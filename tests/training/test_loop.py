@@ -63,7 +63,7 @@ def test_training_ends_when_every_member_has_diverged() -> None:
     task = RandomTokens(poisoned={0: 3, 1: 5})
     events = run(variant(), [0, 1], task)
     assert {(told.member, told.step) for told in divergences(events)} == {(0, 3), (1, 5)}
-    assert max(step for _, step, _ in task.served) == 5
+    assert task.steps == 5
     assert points(events)[-1].step < 20
 
 
@@ -74,7 +74,7 @@ def test_a_last_step_that_ruins_the_weights_is_a_divergence() -> None:
         def loss(self, outputs: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
             loss = super().loss(outputs, batch)
             # sqrt has an infinite slope at 0: a finite loss with a gradient that is not.
-            return loss + (outputs.sum() * 0).abs().sqrt() if self.served[-1][1] == 3 else loss
+            return loss + (outputs.sum() * 0).abs().sqrt() if self.steps == 3 else loss
 
     events = run(variant(steps=3, evaluations=1), [0], Ruined())
     (told,) = divergences(events)

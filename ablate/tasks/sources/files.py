@@ -20,12 +20,19 @@ from ablate.tasks.tables import TABLES
 END_OF_DOCUMENT = "<|endoftext|>"
 """A line of its own that ends a document within a file."""
 
+_ABOUT = {"readme", "license", "licence", "copying", "notice"}
+"""Files of a folder that describe its data."""
+_NAMED = 4
+"""Files that a message names."""
+
 _REMEDY = "Convert the file to UTF-8 text, or take it out of the folder."
 
 
 class Files(Source):
     """A file, every file that a glob matches, or every file below a folder that is not hidden, sorted by path.
 
+    Of a folder, a README and a licence are left out, and where it holds tables, all that is none; what is left out is
+    named, and a glob reads it nevertheless.
     A relative path is below the working folder. Names that end in `.gz`, `.xz` or `.zst` are decompressed. A text file
     is one document, or several with lines `<|endoftext|>` between them; its columns are `text`, `file` and `folder`.
     Where rows are asked for and files are named `train...`, only those and files named `val...`, `validation...` or
@@ -37,7 +44,7 @@ class Files(Source):
 
     def documents(self, column: str, bad_rows: BadRows, say: Say) -> Iterator[Document]:
         """The documents of texts, named by path and number in the file, and the rows of tables."""
-        for path, name in self._files():
+        for path, name in self._files(say):
             if inner_name(path).suffix in TABLES:
                 for where, (text,) in TABLES[inner_name(path).suffix](path, (column,), bad_rows):
                     yield Document(where, text)
@@ -47,12 +54,13 @@ class Files(Source):
 
     def rows(self, columns: Sequence[str], bad_rows: BadRows, say: Say) -> Iterator[Row]:
         """The rows of tables, and one row for each document of a text."""
-        files = self._files()
+        files = self._files(say)
         splits = {path: _split(name) for path, name in files}
         if "train" in splits.values():
-            files = [(path, name) for path, name in files if splits[path] and (self.with_test or splits[path] != TEST)]
-            if left_out := len(splits) - len(files):
-                say(f"Files left out because others are named `train`: {left_out}")
+            unread = {"", *(() if self.with_test else (TEST,))}
+            if left_out := [name for path, name in files if splits[path] in unread]:
+                say(f"Left out, as other files are named `train`: {_listed(left_out)}")
+            files = [(path, name) for path, name in files if splits[path] not in unread]
         else:
             splits = dict.fromkeys(splits, "")
         for path, name in files:
@@ -68,17 +76,24 @@ class Files(Source):
     def missing(self) -> str | None:
         """Whether there is such a file."""
         try:
-            self._files()
+            self._files(lambda line: None)
         except DataError as error:
             return str(error)
         return None
 
-    def _files(self) -> list[tuple[Path, str]]:
+    def _files(self, say: Say) -> list[tuple[Path, str]]:
         """Every file with its name below the folder that was asked for."""
         root = Path(self.argument).expanduser()
         if root.is_dir():
             visible = (p for p in root.rglob("*") if not any(n.startswith(".") for n in p.relative_to(root).parts))
-            return [(path, path.relative_to(root).as_posix()) for path in sorted(visible) if path.is_file()]
+            files = [(path, path.relative_to(root).as_posix()) for path in sorted(visible) if path.is_file()]
+            texts = [(path, name) for path, name in files if inner_name(path).stem.lower() not in _ABOUT]
+            tables = [(path, name) for path, name in texts if inner_name(path).suffix in TABLES]
+            data = tables or texts
+            if beside := [name for path, name in files if (path, name) not in data]:
+                reason = "there are tables" if tables else "what describes the data is none"
+                say(f"Left out of the folder, as {reason}: {_listed(beside)} (a glob reads them)")
+            return data
         if root.is_file():
             return [(root, root.name)]
         found = sorted(Path(name) for name in glob.glob(str(root), recursive=True) if Path(name).is_file())
@@ -94,6 +109,11 @@ def _fixed_parts(pattern: Path) -> Iterator[str]:
         if glob.has_magic(part):
             return
         yield part
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _split(name: str) -> str:
