@@ -31,6 +31,7 @@ SPECS = [
     ({"kind": "search", "seeds": 1, "points": 12, "sampler": "gp", "batch": 2}, SWITCHES),
     ({"kind": "search", "seeds": 2, "points": 14, "sampler": "nsga2", "objectives": ["objective", "flops"]}, SWITCHES),
     ({"kind": "search", "seeds": 2, "points": 14, "ranges": {"x": {"low": 1, "high": 9}}}, SWITCHES),
+    ({"kind": "population", "seeds": 2, "size": 3, "every": 9, "ranges": {"training.optimizer.lr": [1, 9]}}, SWITCHES),
 ]
 IDS = [f"{index}-{spec['kind']}" for index, (spec, _) in enumerate(SPECS)]
 
