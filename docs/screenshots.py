@@ -110,13 +110,13 @@ PAGES = {
     "path": "/path?study=smallest",
     "tradeoffs": "/tradeoffs?study=skipless",
     "compare": "/compare?study=skipless&sides=baseline&sides=sas",
-    "trial": "/trial?study=skipless&variant=sas",
+    "trial": "/trial?study=skipless&variant=baseline",
     "diverged": "/trial?study=skipless&variant=rate%3Dhuge",
     "cluster": "/cluster?study=skipless",
     "design": "/design",
 }
 SIZES = {"wide": (1440, 1000), "phone": (390, 844)}
-README = {"answer": 1500, "curves": 900, "path": 1250, "trial": 2300}
+README = {"answer": 1440, "curves": 1000, "trial": 2060, "design": 1260}
 """Pages in README, with the height in pixels of what is shown of them."""
 
 
@@ -166,11 +166,11 @@ def _photograph(chromium: Any, address: str, height: int | None, light: str = "l
 
 
 def _small(picture: bytes) -> bytes:
-    """The picture in 64 colours, which figures and words do not miss."""
+    """The picture in 256 colours, which figures and words do not miss."""
     from PIL import Image
 
     written = io.BytesIO()
-    Image.open(io.BytesIO(picture)).convert("RGB").quantize(64).save(written, "PNG", optimize=True)
+    Image.open(io.BytesIO(picture)).convert("RGB").quantize(256).save(written, "PNG", optimize=True)
     return written.getvalue()
 
 

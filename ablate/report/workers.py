@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from ablate.store.records import PlannedTrial, StudyRecord, TrialRecord, TrialState
@@ -39,6 +40,7 @@ class WorkerLoad:
         seconds: Of training, evaluation left out, summed over trials.
         tokens: Seen in training.
         flops: Arithmetic of training.
+        ended_at: When they ended, the first one first; those of which it is not known are left out.
     """
 
     host: str
@@ -49,6 +51,7 @@ class WorkerLoad:
     seconds: float
     tokens: int
     flops: float
+    ended_at: tuple[datetime, ...] = ()
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -109,6 +112,7 @@ def _load(host: str, device: str, ended: Sequence[TrialRecord]) -> WorkerLoad:
         seconds=sum(trial.seconds for trial in ended),
         tokens=sum(trial.tokens for trial in ended),
         flops=sum(trial.flops for trial in ended),
+        ended_at=tuple(sorted(trial.finished_at for trial in ended if trial.finished_at is not None)),
     )
 
 

@@ -12,8 +12,8 @@ from ablate.report.numbers import count
 from ablate.report.runs import VariantRuns
 from ablate.report.slices import Slice, SliceLine
 from ablate.store import StudyRecord
-from shared.charts import figure, ink
-from shared.colours import look, variant_looks
+from shared.charts import figure, ink, scale
+from shared.colours import dark, look, variant_looks
 from shared.text import for_plotly
 
 MOST_LINES = 12
@@ -93,7 +93,7 @@ def draw_parallel(table: pd.DataFrame, record: StudyRecord) -> go.Figure:
     made.add_parcoords(
         dimensions=axes, labelangle=-18, labelside="top", labelfont={"color": ink(), "size": 12},
         tickfont={"color": ink(), "size": 11}, rangefont={"color": "rgba(0,0,0,0)", "size": 1},
-        line={"color": values, "colorscale": "Cividis", "reversescale": small, "showscale": True,
+        line={"color": values, "colorscale": scale(9, dark()), "reversescale": small, "showscale": True,
               "colorbar": {"title": for_plotly(metric, 24), "thickness": 12}},
     )  # fmt: skip
     made.update_layout(margin={"l": 60, "r": 30, "t": 110, "b": 24})

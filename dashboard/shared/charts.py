@@ -6,6 +6,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 import streamlit as st
+from plotly.colors import sample_colorscale
 
 from shared.colours import dark
 
@@ -31,6 +32,14 @@ def ink() -> str:
 def faint() -> str:
     """The colour of what stands behind."""
     return "rgba(200,210,225,0.16)" if dark() else "rgba(60,75,95,0.13)"
+
+
+def scale(count: int, on_dark: bool) -> list[str]:
+    """So many colours along one scale, the first darkest, as far as it stands out from the page; as #rrggbb."""
+    low, high = (0.45, 1.0) if on_dark else (0.0, 0.8)
+    places = [low + (high - low) * number / max(1, count - 1) for number in range(count)]
+    rgb = sample_colorscale("Cividis", places, colortype="tuple")
+    return ["#" + "".join(f"{round(255 * channel):02x}" for channel in colour) for colour in rgb]
 
 
 def chart(made: go.Figure, key: str, alt: str, picks: bool = False) -> Any:

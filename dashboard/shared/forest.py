@@ -35,9 +35,12 @@ def forest(report: StudyReport) -> go.Figure:
         line={"color": ink(), "width": 1, "dash": "dash"},
         annotation={"text": f"margin {report.margin:g}", "yref": "paper", "y": 1.0, "yanchor": "bottom"},
     )
-    named: set[str] = set()
+    alike: dict[str, list[tuple[int, VariantRow]]] = {}
     for height, row in enumerate(rows):
-        _draw(made, row, report, height, high if margin > 0 else low, named)
+        assert row.verdict is not None
+        alike.setdefault(row.verdict.word, []).append((height, row))
+    for word, placed in alike.items():  # traces for each row would be slow for many
+        _draw(made, word, placed, report, high if margin > 0 else low)
     made.update_yaxes(
         tickvals=list(range(len(rows))), ticktext=[for_plotly(row.name) for row in rows],
         range=[len(rows) - 0.4, -0.6], showgrid=False, zeroline=False, automargin=True,
@@ -59,28 +62,60 @@ def _reach(rows: list[VariantRow], margin: float) -> tuple[float, float]:
     return min(ends) - room, max(ends) + room
 
 
-def _draw(made: go.Figure, row: VariantRow, report: StudyReport, height: int, edge: float, named: set[str]) -> None:
-    assert row.difference is not None
-    assert row.verdict is not None
-    look, word, paired = verdict_look(row.verdict.word), row.verdict.word, row.difference
-    said = f"{for_plotly(row.name)}<br>{for_plotly(row.verdict.sentence, 120)}"
+def _draw(made: go.Figure, word: str, placed: list[tuple[int, VariantRow]], report: StudyReport, edge: float) -> None:
+    """Draw the rows of one verdict, each at its height."""
+    look = verdict_look(word)
+    thin, thick, dots = _Segments(), _Segments(), _Segments()
+    ends: list[float | None] = []
+    for height, row in placed:
+        paired = row.difference
+        assert paired is not None
+        if _lost(row):
+            ends.append(edge)
+            continue
+        ends.append(paired.difference)
+        thin.add(height, paired.low, paired.high)
+        if bound := deciding_bounds(paired, report):
+            thick.add(height, bound.low, bound.high)
+        for value in paired.values:
+            dots.add(height + 0.28, value)
     common = {"legendgroup": word, "hoverinfo": "skip", "showlegend": False}
-    lost = bool(row.diverged) or paired.difference is None
-    if not lost and paired.low is not None and paired.high is not None:
-        line = {"color": look.colour, "width": 1.5}
-        made.add_scatter(x=[paired.low, paired.high], y=[height, height], mode="lines", line=line, **common)
-        said += f"<br>{paired.difference:+.4g} [{paired.low:+.4g}, {paired.high:+.4g}], {paired.n} seeds"
-    if not lost and (bound := deciding_bounds(paired, report)):
-        line = {"color": look.colour, "width": 5}
-        made.add_scatter(x=[bound.low, bound.high], y=[height, height], mode="lines", line=line, **common)
-    if not lost:
-        dots = {"color": ink(), "size": 4, "opacity": 0.6}
-        made.add_scatter(x=list(paired.values), y=[height + 0.28] * paired.n, mode="markers", marker=dots, **common)
+    for segments, width in ((thin, 1.5), (thick, 5)):
+        line = {"color": look.colour, "width": width}
+        made.add_scatter(x=segments.x, y=segments.y, mode="lines", line=line, **common)
+    marker = {"color": ink(), "size": 4, "opacity": 0.6}
+    made.add_scatter(x=dots.x, y=dots.y, mode="markers", marker=marker, **common)
+    said = [f"{for_plotly(row.verdict.sentence, 120)}  " if _lost(row) and row.verdict else "" for _, row in placed]
     made.add_scatter(
-        x=[edge if lost else paired.difference], y=[height], name=word, legendgroup=word,
-        mode="markers+text" if lost else "markers", text=[f"{for_plotly(row.verdict.sentence, 120)}  "],
+        x=ends, y=[height for height, _ in placed], name=word, legendgroup=word, mode="markers+text", text=said,
         textposition="middle left" if edge > 0 else "middle right", textfont={"color": ink()},
-        marker={"symbol": look.mark, "size": 11, "color": look.colour}, showlegend=word not in named,
-        hovertemplate=f"{said}<extra></extra>", cliponaxis=False,
+        marker={"symbol": look.mark, "size": 11, "color": look.colour}, cliponaxis=False,
+        customdata=[_hover(row) for _, row in placed], hovertemplate="%{customdata}<extra></extra>",
     )  # fmt: skip
-    named.add(word)
+
+
+class _Segments:
+    """Lines, or points, of one trace: a gap follows each."""
+
+    def __init__(self) -> None:
+        self.x: list[float | None] = []
+        self.y: list[float | None] = []
+
+    def add(self, height: float, *places: float | None) -> None:
+        """A line through these places, unless one is not known."""
+        if None not in places:
+            self.x += [*places, None]
+            self.y += [*[height] * len(places), None]
+
+
+def _lost(row: VariantRow) -> bool:
+    return bool(row.diverged) or row.difference is None or row.difference.difference is None
+
+
+def _hover(row: VariantRow) -> str:
+    assert row.verdict is not None
+    said = f"{for_plotly(row.name)}<br>{for_plotly(row.verdict.sentence, 120)}"
+    paired = row.difference
+    if paired is None or _lost(row) or paired.low is None or paired.high is None:
+        return said
+    return f"{said}<br>{paired.difference:+.4g} [{paired.low:+.4g}, {paired.high:+.4g}], {paired.n} seeds"

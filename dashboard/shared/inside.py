@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
-from plotly.colors import sample_colorscale
 
 from ablate.report.curves import Line, band
 from ablate.report.inside import QUANTITIES, WHOLE, Inside, MixingMap, Quantity, read_inside
-from shared.charts import chart, figure
+from shared.charts import chart, figure, scale
 from shared.colours import dark
 from shared.exports import export, figure_files, table_files
 from shared.printed import printed_bands
@@ -63,7 +62,7 @@ def _norms(found: Inside, key: str, name: str) -> None:
                              width=220)  # fmt: skip
     lines = found.lines(quantity, part)
     if not lines:
-        st.caption("None of these numbers is finite.")
+        st.caption("No evaluation recorded this of the trial.")
         return
     ends = "; ".join(f"{block} from {one.y[0]:.3g} to {one.y[-1]:.3g}" for block, one in lines.items())
     chart(_over_training(lines, quantity), "inside-curve", f"{QUANTITIES[quantity]} by block: {ends}"[:1000])
@@ -73,16 +72,16 @@ def _norms(found: Inside, key: str, name: str) -> None:
         for of in SAID
         for where, value in one.values.get(of, {}).items()
     ]
-    colours = dict(zip(lines, _colours(len(lines), False), strict=True))
+    colours = dict(zip(lines, scale(len(lines), False), strict=True))
     files = table_files(f"trial_{key[:12]}_blocks", pd.DataFrame(rows))
     bands = {block: band([one]) for block, one in lines.items()}
-    files |= printed_bands(f"trial_{key[:12]}_{quantity}", bands, colours, "steps", QUANTITIES[quantity])
+    files |= printed_bands(f"trial_{key[:12]}_{quantity}", bands, colours, "steps", QUANTITIES[quantity], whole=True)
     export(files, "inside")
 
 
 def _over_training(lines: dict[str, Line], quantity: Quantity) -> go.Figure:
     made = figure(400)
-    for number, ((block, one), colour) in enumerate(zip(lines.items(), _colours(len(lines), dark()), strict=True)):
+    for number, ((block, one), colour) in enumerate(zip(lines.items(), scale(len(lines), dark()), strict=True)):
         made.add_scatter(
             x=one.x, y=one.y, mode="lines+markers", name=block,
             line={"color": colour, "dash": _DASHES[number % len(_DASHES)], "width": 1.8},
@@ -92,14 +91,6 @@ def _over_training(lines: dict[str, Line], quantity: Quantity) -> go.Figure:
     made.update_xaxes(title="steps")
     made.update_yaxes(title=QUANTITIES[quantity], rangemode="tozero")
     return made
-
-
-def _colours(count: int, on_dark: bool) -> list[str]:
-    """From the first block to the last along one scale, as far as it stands out from the page."""
-    low, high = (0.3, 1.0) if on_dark else (0.0, 0.8)
-    places = [low + (high - low) * number / max(1, count - 1) for number in range(count)]
-    rgb = sample_colorscale("Cividis", places, colortype="tuple")
-    return ["#" + "".join(f"{round(255 * channel):02x}" for channel in colour) for colour in rgb]
 
 
 def _maps(maps: tuple[MixingMap, ...], key: str, name: str) -> None:

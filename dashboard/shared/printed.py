@@ -39,14 +39,14 @@ def printed_front(study: str, found: Front) -> dict[str, Maker]:
 
 
 def printed_bands(
-    name: str, bands: Mapping[str, Band], colours: Mapping[str, str], against: str, loss: str
+    name: str, bands: Mapping[str, Band], colours: Mapping[str, str], against: str, loss: str, *, whole: bool = False
 ) -> dict[str, Maker]:
     """Curves; see `ablate.report.figures.bands.draw_bands`."""
 
     def draw() -> Figure:
         from ablate.report.figures.bands import draw_bands
 
-        return draw_bands(bands, colours, against, loss)
+        return draw_bands(bands, colours, against, loss, whole=whole)
 
     return figure_files(name, draw)
 

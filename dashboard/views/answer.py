@@ -44,7 +44,7 @@ def _live(study: str) -> None:
     st.subheader("Ablation table", anchor=False)
     table = ablation(found)
     _show_table(found, table)
-    st.caption(escape(legend(found, "±")))
+    st.caption(escape(legend(found, "±").replace("`", "")))
     if rows := compared(found):
         st.subheader("Differences from the baseline", anchor=False)
         words = {row.name: row.verdict.word for row in rows if row.verdict}
@@ -130,7 +130,7 @@ def _show_table(found: StudyReport, table: pd.DataFrame) -> None:
             "change": number(format="percent", help="Parameters, against the baseline's"),
             "steps": st.column_config.TextColumn(help="Until the baseline's final validation loss"),
             "speed": number(format="%.2fx", help="Tokens a second, relative to the baseline"),
-            "verdict": st.column_config.TextColumn(width="large"),
+            "verdict": st.column_config.TextColumn(width=300),
         },
         placeholder="-",
         alt=f"Ablation table of {len(table)} variants with 95 % intervals and verdicts",

@@ -5,15 +5,22 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
+from ablate.report.curves import Band
 from ablate.report.status import Status, StudyStatus, read_status
 from ablate.report.workers import Failure, WorkerLoad, read_workers
-from shared.exports import export, table_files
+from shared.bands import draw_band
+from shared.charts import chart, figure
+from shared.colours import look, on_paper
+from shared.exports import Maker, export, table_files
 from shared.frame import STUDY, chosen_study, link
 from shared.numbers import arithmetic, duration
+from shared.printed import printed_bands
 from shared.store import LIVE, stamp, store
 from shared.text import escape
 
 MOST_LINKS = 6
+MOST_DEVICES, MOST_POINTS = 12, 300
+"""Lines of the figure of throughput, and points of each."""
 
 
 def show() -> None:
@@ -114,7 +121,7 @@ def _past(study: str) -> None:
             table, key="workers", hide_index=True, placeholder="-", column_config=formats,
             alt=f"{len(table)} machines and devices with what ended on them",
         )  # fmt: skip
-        export(table_files(f"{study}_workers", table), "workers")
+        export(table_files(f"{study}_workers", table) | _throughput(study, loads), "workers")
     st.subheader("Failures and retries", anchor=False)
     if not failures:
         st.caption("No trial of this study failed, diverged or was begun twice.")
@@ -129,6 +136,39 @@ def _past(study: str) -> None:
         for one in failures[:MOST_LINKS]:
             link("trial", f"{one.variant}, seed {one.seed}", variant=one.variant, seed=str(one.seed))
     export(table_files(f"{study}_failures", table), "failures")
+
+
+def _throughput(study: str, loads: tuple[WorkerLoad, ...]) -> dict[str, Maker]:
+    """Draw how many trials had ended by when, device by device; what the figure is as files."""
+    known = {f"{one.host}, {one.device}": one.ended_at for one in loads[:MOST_DEVICES] if one.ended_at}
+    if not known:
+        return {}
+    begin = min(times[0] for times in known.values())
+    lines: dict[str, Band] = {}
+    for name, times in known.items():
+        thin = -(-len(times) // MOST_POINTS)
+        counted = [(number, time) for number, time in enumerate(times, 1) if number % thin == 0 or number == len(times)]
+        hours = tuple((time - begin).total_seconds() / 3600 for _, time in counted)
+        ended = tuple(float(number) for number, _ in counted)
+        lines[name] = Band(hours, ended, ended, ended, 1)
+    looks = {name: look(number) for number, name in enumerate(lines)}
+    made = figure(320)
+    for name, one in lines.items():
+        draw_band(made, name, one, looks[name])
+    made.update_xaxes(title="hours since the first trial ended")
+    made.update_yaxes(title="trials that have ended", rangemode="tozero")
+    told = "; ".join(f"{len(times):,} on {name}" for name, times in known.items())
+    chart(made, "throughput", f"Trials that have ended against time: {told}"[:1000])
+    rows = [
+        {"where": name, "hours": hour, "trials": ended}
+        for name, one in lines.items()
+        for hour, ended in zip(one.x, one.mean, strict=True)
+    ]
+    colours = {name: on_paper(drawn.colour) for name, drawn in looks.items()}
+    files = table_files(f"{study}_throughput", pd.DataFrame(rows))
+    return files | printed_bands(
+        f"{study}_throughput", lines, colours, "hours since the first trial ended", "trials", whole=True
+    )
 
 
 def load_table(loads: tuple[WorkerLoad, ...]) -> pd.DataFrame:

@@ -109,6 +109,7 @@ def _half(interval: Interval) -> float | None:
 def _formats(found: Front) -> dict[str, object]:
     number = st.column_config.NumberColumn
     formats = {quantity: "compact" if quantity in COSTS else "%.4f" for quantity in found.quantities}
+    formats |= {quantity: "localized" for quantity in found.quantities if quantity == "parameters"}
     formats |= {f"{quantity} ±": form for quantity, form in formats.items()}
     return {name: number(format=form) for name, form in formats.items()}
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from cli_runs import Workplace
-from pages import Page, Serve, serving, tab
+from pages import WIDE, Page, Serve, serving
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "dashboard"))
 
@@ -48,9 +48,19 @@ def base(place: Workplace, serve: Serve) -> str:
     return serve(place)
 
 
+@pytest.fixture(scope="session")
+def window(browser: Any) -> Iterator[Any]:
+    """A window whose tabs share what they have fetched, so that not each test loads all of Streamlit's scripts."""
+    with browser.new_context(viewport=WIDE) as context:
+        yield context
+
+
 @pytest.fixture
-def page(browser: Any, base: str) -> Iterator[Page]:
+def page(window: Any, base: str) -> Iterator[Page]:
     """A tab on that dashboard, which shows no error when a test is through."""
-    with tab(browser, base) as opened:
+    opened = Page(window, base)
+    try:
         yield opened
         opened.check()
+    finally:
+        opened.tab.close()

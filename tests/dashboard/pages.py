@@ -37,6 +37,8 @@ async region => {
     throw new Error('a table never showed all its columns');
 }
 """
+WIDE = {"width": 2400, "height": 1400}
+"""So wide that no column of a table is cut off."""
 PATIENCE = 90_000
 
 
@@ -97,8 +99,8 @@ class Page:
 
 @contextmanager
 def tab(browser: Any, base: str, **options: Any) -> Iterator[Page]:
-    """A tab of its own, without memory; wide enough that no column of a table is cut off."""
-    with browser.new_context(viewport={"width": 2400, "height": 1400}, **options) as context:
+    """A tab in a window of its own, without memory."""
+    with browser.new_context(viewport=WIDE, **options) as context:
         yield Page(context, base)
 
 

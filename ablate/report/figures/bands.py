@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 _DASHES = ("-", "--", ":", "-.")
 
 
-def draw_bands(bands: Mapping[str, Band], colours: Mapping[str, str], against: str, loss: str) -> Figure:
+def draw_bands(
+    bands: Mapping[str, Band], colours: Mapping[str, str], against: str, loss: str, *, whole: bool = False
+) -> Figure:
     """Draw bands, told apart by colour and dash.
 
     Args:
@@ -22,6 +24,7 @@ def draw_bands(bands: Mapping[str, Band], colours: Mapping[str, str], against: s
         colours: Of each name, as #rrggbb.
         against: What the horizontal axis counts.
         loss: What the vertical axis shows.
+        whole: Whether the vertical axis begins at zero and shows all; else the fall from an initial loss is cut off.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -33,7 +36,9 @@ def draw_bands(bands: Mapping[str, Band], colours: Mapping[str, str], against: s
             colour, dash = colours[name], _DASHES[number % len(_DASHES)]
             axes.fill_between(band.x, band.low, band.high, color=colour, alpha=0.2, linewidth=0)
             axes.plot(band.x, band.mean, linewidth=1.2, label=name, color=colour, linestyle=dash)
-        if limits := heights(bands.values()):
+        if whole:
+            axes.set_ylim(bottom=0.0)
+        elif limits := heights(bands.values()):
             axes.set_ylim(*limits)
         axes.set_xlabel(against)
         axes.set_ylabel(loss)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 Column = Sequence[str | float | None]
 """What the variants have on an axis: words, or numbers."""
+PALEST = 0.85
+"""How far along the scale of colours the highest value stands; beyond, it is too pale for paper."""
 
 
 def draw_parallel(columns: Mapping[str, Column], coloured: str) -> Figure:
@@ -19,7 +22,8 @@ def draw_parallel(columns: Mapping[str, Column], coloured: str) -> Figure:
 
     Args:
         columns: Name of an axis to a value for each variant; words stand in the order in which they come.
-        coloured: The axis, of numbers, whose values colour the lines; what has none is drawn dotted, in grey.
+        coloured: The axis, of numbers, whose values colour the lines; a line that has none is dotted, in grey, and
+            does not reach this axis.
     """
     import matplotlib as mpl
     from matplotlib.colors import Normalize
@@ -35,12 +39,15 @@ def draw_parallel(columns: Mapping[str, Column], coloured: str) -> Figure:
             line = [place[number] for place in places]
             look: dict[str, Any] = {"color": "0.5", "linestyle": ":"}
             if isinstance(value, (int, float)) and value == value:
-                look = {"color": mpl.colormaps["cividis"](scale(value))}
-            axes.plot(range(len(line)), [0.0 if one is None else one for one in line], linewidth=0.9, alpha=0.8, **look)
+                look = {"color": mpl.colormaps["cividis"](PALEST * scale(value))}
+            axes.plot(
+                range(len(line)), [math.nan if one is None else one for one in line], linewidth=0.9, alpha=0.8, **look
+            )
         for place, column in enumerate(columns.values()):
             axes.axvline(place, color="0.4", linewidth=0.6)
             for height, said in _ticks(column):
-                axes.annotate(said, (place, height), (3, 0), textcoords="offset points", fontsize=6, va="center")
+                axes.annotate(said, (place, height), (3, 0), textcoords="offset points", fontsize=6, va="center",
+                              bbox={"boxstyle": "square,pad=0.1", "color": "white", "alpha": 0.8})  # fmt: skip
         axes.set_xticks(range(len(columns)), [wrapped(name, 14) for name in columns])
         axes.set_yticks([])
         for side in ("left", "bottom"):
