@@ -1,6 +1,7 @@
 """Memory and speed of preparing a large text file: the peak must not grow with the file.
 
-`python -m benchmarks.big_file 2048` takes a file of 2 GiB (and needs as much again for the tokens).
+`python -m benchmarks.big_file 2048` takes a file of 2 GiB (and twice as much again for the tokens). `ablate data` of
+one of 10 GiB took 162 s of processor time and 377 MiB at most (2026-11-21).
 """
 
 from __future__ import annotations
