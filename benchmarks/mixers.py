@@ -8,6 +8,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -16,8 +19,12 @@ from torch import Tensor
 from ablate.kernels import convolution, linear_attention
 from ablate.kernels.random_features import fourier
 from ablate.mixers.attention import AttentionSpec
+from ablate.mixers.attention_module import Attention
 from ablate.mixers.bigbird import BigBirdSpec
+from ablate.mixers.fastfood import FastFoodSpec
 from ablate.mixers.gated_linear_attention import GatedLinearAttentionSpec
+from ablate.mixers.generative import GenerativeSpec
+from ablate.mixers.gmm import GmmSpec
 from ablate.mixers.linear import LinearSpec
 from ablate.mixers.local import LocalSpec
 from ablate.mixers.longformer import LongformerSpec
@@ -90,14 +97,21 @@ def shaped() -> None:
     for length in (512, 2048):
         shape = (1, 4, length, 128)
         plain, ours = (built(spec, length) for spec in (AttentionSpec(), AttentionSpec(shaping={"kind": "shaped"})))
+        same(ours, partial(by_matrix, ours), drawn([(1, 1, length, 128)]))
         row("shaped / plain attention", shape, plain, ours, drawn([shape]), "0.91")
 
 
 def linear_kinds() -> None:
-    """Whole mixers of the linear kinds against softmax attention: width 256, 4 heads, batch 1."""
+    """Whole mixers of the linear kinds against softmax attention: width 256, 4 heads, batch 1.
+
+    Each is held against itself with the square made, every weight of its decay with it.
+    """
     specs: dict[str, MixerSpec] = {
         "linear (elu)": LinearSpec(),
         "performer, 64 features": PerformerSpec(features=64),
+        "gmm (rks), 32 samples": GmmSpec(samples=32),
+        "fastfood (rks)": FastFoodSpec(),
+        "generative (rks), 32 samples": GenerativeSpec(samples=32),
         "retention": RetentionSpec(),
         "gated linear": GatedLinearAttentionSpec(),
     }
@@ -105,10 +119,22 @@ def linear_kinds() -> None:
         shape = (1, 1, length, 256)
         for name, spec in specs.items():
             baseline, ours = (built(one, length, width=256) for one in (AttentionSpec(), spec))
+            if length == 512:  # a decay for each channel makes T x T x d weights
+                same(ours, partial(with_square, ours), drawn([shape]))
             row(f"{name} / attention", shape, baseline, ours, drawn([shape]), "")
     q, k, v = (x[..., :16].detach().requires_grad_() for x in drawn([(2, 4, 512, 32)] * 3))
     features = [fourier(x, 0.25).detach().requires_grad_() for x in (q, k)]
     same(lambda q, k, v: linear_attention.normalised(q, k, v, is_causal=True), quotient, [*features, v])
+
+
+SEEN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "local, blocks of 64": lambda i, j: (i // 64 == j // 64) & (j <= i),
+    "local, sliding 64": lambda i, j: (j <= i) & (i - j < 64),
+    "sparse, stride 64": lambda i, j: (j <= i) & ((i // 64 == j // 64) | (j % 64 >= 56)),
+    "attention": lambda i, j: j <= i,
+}
+"""Pattern to whether token i sees token j, for those that are softmax attention with a mask; the others have maps of
+their own for global tokens, or see what chance says."""
 
 
 def windows() -> None:
@@ -124,6 +150,9 @@ def windows() -> None:
     }
     print(f"\n| pattern | {' | '.join(f'{length:,} ms' for length in lengths)} | slope |\n|---|---|---|---|---|")
     for name, (spec, causal) in specs.items():
+        if name in SEEN:
+            mixer, text = built(spec, lengths[0], causal), drawn([(1, 1, lengths[0], 128)])
+            same(mixer, partial(masked, mixer, SEEN[name]), text)
         steps = [step(built(spec, length, causal), drawn([(1, 1, length, 128)])) for length in lengths]
         medians = [statistics.median(times) for times in side_by_side(steps, "cpu", _SECONDS)]
         slope = statistics.linear_regression([*map(math.log, lengths)], [*map(math.log, medians)]).slope
@@ -180,7 +209,52 @@ def built(spec: MixerSpec, length: int, causal: bool = True, width: int = 128) -
     """The mixer, of 4 heads."""
     module = spec.build(MixerContext(1, width, 4, 4, length, causal))
     initialise(module, [0])
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():  # so that no term hides behind a gain or a map that starts at 0 or 1
+        for parameter in module.parameters():
+            parameter += 0.02 * torch.randn(parameter.shape, generator=generator)
     return module
+
+
+def by_matrix(mixer: Attention, x: Tensor) -> Tensor:
+    """An attention mixer with its matrix made in full."""
+    return joined(mixer, mixer.matrix(x) @ heads(mixer.value(x)))
+
+
+def masked(mixer: Any, sees: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Tensor:
+    """Softmax attention with the maps of a mixer, and a mask."""
+    at = torch.arange(x.shape[2])
+    q, k, v = (heads(project(x)) for project in (mixer.query, mixer.key, mixer.value))
+    mask = sees(at[:, None], at)
+    return joined(mixer, ((q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~mask, -math.inf).softmax(-1)) @ v)
+
+
+def heads(x: Tensor) -> Tensor:
+    """[K, B, T, D] to [K, B, 4, T, d_h]."""
+    return torch.unflatten(x, -1, (4, -1)).transpose(2, 3)
+
+
+def joined(mixer: Any, y: Tensor) -> Tensor:
+    """[K, B, 4, T, d_h] through the output map."""
+    mapped: Tensor = mixer.output(y.transpose(2, 3).flatten(3))
+    return mapped
+
+
+def with_square(mixer: torch.nn.Module, x: Tensor) -> Tensor:
+    """A linear mixer whose kernel makes the whole square, with every weight that decay gives."""
+
+    def fading(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None) -> Tensor:
+        if log_decay is None:
+            return square(q, k, v)
+        g = log_decay.double().cumsum(-2)  # [..., T, 1 or d]
+        weights = (g.unsqueeze(-2) - g.unsqueeze(-3)).clamp(max=0).exp().to(q.dtype)
+        return (
+            torch.einsum("...id,...ijd,...jd->...ij", q, weights.expand(*weights.shape[:-1], q.shape[-1]), k).tril() @ v
+        )
+
+    with patch.object(linear_attention, "causal", fading):
+        y: Tensor = mixer(x)
+    return y
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

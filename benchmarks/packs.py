@@ -41,6 +41,9 @@ SIZES = {
     "width 64, 2 layers, 8 x 64 tokens": ({"depth": 2, "width": 64, "heads": 4}, 64, 100),
 }
 PACKS = (1, 2, 4, 8, 16)
+SERIAL, OURS, RAY = "serial loop, all threads", "local engine, --pack auto", "Ray Tune, fresh actors"
+AIMS = {SERIAL: 1.5, RAY: 2.0}
+"""How many times the trials an hour of each other way the local engine is to train."""
 
 Losses = dict[str, float]
 """Key of a trial to its final validation loss."""
@@ -124,13 +127,13 @@ def engines(cache: Path) -> None:
             wanted = space(model, context, steps, SEEDS)
             trials = make_plan(Planner(wanted, cache, lambda line: None)).trials
             rows: dict[str, Callable[[], Losses]] = {
-                "serial loop, all threads": lambda trials=trials: serial(trials, cache),
+                SERIAL: lambda trials=trials: serial(trials, cache),
                 "local engine, --pack 1": lambda wanted=wanted: local(pinned, wanted, cache, 1),
                 "  the same, not pinned": lambda wanted=wanted: local(free, wanted, cache, 1),
-                "local engine, --pack auto": lambda wanted=wanted: local(pinned, wanted, cache, None),
+                OURS: lambda wanted=wanted: local(pinned, wanted, cache, None),
             }
             if with_ray:
-                rows["Ray Tune, fresh actors"] = lambda trials=trials: ray_tune(trials, cache)
+                rows[RAY] = lambda trials=trials: ray_tune(trials, cache)
             for engine in (pinned, free):
                 local(engine, space(model, context, 2, 2), cache, 1)  # workers are there and have the data open
             print(f"{name}, {steps} steps, {len(trials)} trials")
@@ -151,11 +154,15 @@ def _race(rows: dict[str, Callable[[], Losses]], trials: int) -> None:
             worst = max(abs(losses[key] - loss) for key, loss in expected.items())
             assert losses.keys() == expected.keys(), f"{name} trained other trials"
             assert worst < TOLERANCE, f"{name} is {worst:.1e} off"
-    slowest = statistics.median(seconds["serial loop, all threads"])
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
     for name, times in seconds.items():
-        median = statistics.median(times)
+        ratio = medians[SERIAL] / medians[name]
         spread = f"{min(times):.1f} to {max(times):.1f} s"
-        print(f"  {name:28}{3600 * trials / median:9,.0f} trials/h  {slowest / median:5.2f}x   {spread}", flush=True)
+        print(f"  {name:28}{3600 * trials / medians[name]:9,.0f} trials/h  {ratio:5.2f}x   {spread}", flush=True)
+    for other, aim in AIMS.items():
+        if other in medians:  # turn by turn, so that the machine's moods meet both alike
+            turns = sorted(theirs / ours for theirs, ours in zip(seconds[other], seconds[OURS], strict=True))
+            print(f"  ours over {other}: {statistics.median(turns):.2f} ({turns[0]:.2f} to {turns[-1]:.2f}), aim {aim}")
 
 
 def packs(cache: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from ablate.engine.plan import Trial
 from ablate.store.records import CurvePoint, Recording, TrialOutcome, TrialState, WorkerRecord
@@ -23,6 +25,7 @@ class Attempt:
         started_at: When it was handed to the engine.
         curve: Its learning curve so far.
         recordings: What was recorded inside its model so far, if its variant asks for it.
+        values: What a member of a population was trained with, from which step on; nothing for all others.
         metrics: Its validation metrics at the last point of the curve.
         diverged: Set as soon as its loss is not finite.
         pruned_at: The step at which its design ended it; None if it did not.
@@ -36,6 +39,7 @@ class Attempt:
     started_at: datetime
     curve: list[CurvePoint] = field(default_factory=list)
     recordings: list[Recording] = field(default_factory=list)
+    values: Sequence[tuple[int, Mapping[str, float]]] = ()
     metrics: dict[str, float] = field(default_factory=dict)
     diverged: Diverged | None = None
     pruned_at: int | None = None
@@ -48,16 +52,27 @@ class Attempt:
         self.recordings.clear()
         self.worker = None
 
+    def take(self, values: Sequence[tuple[int, Mapping[str, float]]]) -> None:
+        """Its weights are now others, which were trained with these values, from which step on; their curve is told."""
+        self.curve.clear()
+        self.recordings.clear()
+        self.values = values
+
     def add(self, point: Point) -> CurvePoint:
         """Lengthen the curve by a point of training."""
         taken = curve_point(point, self.member)
         self.curve.append(taken)
         self.metrics = {name: values[self.member] for name, values in point.metrics.items()}
-        if point.inside and self.trial.variant.spec.training.record_blocks:
+        own: dict[str, dict[str, Any]] = {}
+        if self.trial.variant.spec.training.record_blocks:
             own = {
                 quantity: {part: values[self.member] for part, values in parts.items()}
                 for quantity, parts in point.inside.items()
             }
+        if self.values:
+            before = [values for step, values in self.values if step < point.step or step == 0]
+            own["values"] = dict(before[-1])
+        if own:
             self.recordings.append(Recording(point.step, own))
         return taken
 

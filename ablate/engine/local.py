@@ -85,6 +85,12 @@ class LocalEngine(Engine):
     def admit(self, plan: Plan) -> None:
         """See `Engine.admit`; by the memory that the cost of the variants predicts."""
         check_memory(plan, self.size, self.device)
+        if any(trial.variant.spec.training.population for trial in plan.trials):
+            raise EngineError(
+                "members of a population pause and go on from each other's checkpoints, which Ray Tune does",
+                where="design.kind: population",
+                remedy="Run it with `--engine ray`; without `--address` that is this machine alone.",
+            )
 
     def submit(self, job: Job) -> None:
         """See `Engine.submit`; a worker is started at the first job that needs it."""

@@ -121,6 +121,12 @@ def reproduce(
             remedy="Name the files of your own kinds with `--plugin`, or install the version that trained it"
             f" ({_trained_with(trial)}).",
         ) from None
+    if variant.training.population is not None:
+        raise SpaceError(
+            "a member of a population went on from the weights of others, and is none without them",
+            where=name,
+            remedy="Run its study again in another store.",
+        )
     _find_data(variant.task, cache, trial.data_fingerprint, name, say)
     stored = store.curves([trial.key])[trial.key]
     job = Job(1, (JobMember(variant.model_dump_json(), trial.seed),), trial.data_fingerprint)

@@ -22,7 +22,7 @@ from ablate.engine.observer import Observer
 from ablate.engine.packing import Packing, Queue, Waiting
 from ablate.engine.plan import Plan, Planner, Trial, make_plan
 from ablate.engine.weights import weights_file
-from ablate.engine.worker import Again, Began, Broken, Done, Happened, Job, JobMember, Message
+from ablate.engine.worker import Again, Began, Broken, Done, Happened, Job, JobMember, Message, Took
 from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.spec.seeds import TIMING_SEEDS
 from ablate.store import Store
@@ -241,6 +241,9 @@ class _Driver:
                     self.place(attempt, message)
             case Happened(number, event):
                 self.hear(number, attempts, event)
+            case Took(_, values):
+                for attempt in attempts:
+                    attempt.take(values)
             case Done(number):
                 for attempt in attempts:
                     self.end(number, attempt, attempt.outcome())

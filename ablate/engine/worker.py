@@ -77,6 +77,19 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
+class Took:
+    """A member of a population goes on from a state, its own or another's; all of its curve is told again.
+
+    Attributes:
+        number: Of the job.
+        values: What the weights of this state were trained with, and will be: from which step on, path to value.
+    """
+
+    number: int
+    values: tuple[tuple[int, dict[str, float]], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Happened:
     """A training event of a job."""
 
@@ -108,7 +121,7 @@ class Broken:
     log: str = ""
 
 
-Message = Began | Again | Happened | Done | Broken
+Message = Began | Again | Took | Happened | Done | Broken
 """What an engine passes on to the driver."""
 
 # glibc returns large blocks to the system at every free and asks for them again at the next step; kept, an eager run

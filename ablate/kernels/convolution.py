@@ -30,20 +30,32 @@ def depthwise(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} x_s ∘ w_{t-s}: x [K, B, T, D] and w [K, L, D], or [K, L, 1] for all channels, to [K, B, T, D]."""
     lags = min(x.shape[2], w.shape[1])
     ways = DEPTHWISE if x.shape[1] % 2 == 0 else {name: DEPTHWISE[name] for name in ("direct", "fourier")}
-    rule = "direct" if lags <= _FEW_LAGS else "fourier" if x.shape[1] % 2 else "pairs"
-    return choose("depthwise", ways, rule, x, x.shape[2], lags)(x, w)
+    return choose("depthwise", ways, depthwise_rule(lags, x.shape[1]), x, x.shape[2], lags)(x, w)
 
 
 def shared(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} w_{t-s}·x_s: x [K, B, T, D] and w [K, L] to [K, B, T, D]."""
-    rule = "direct" if x.shape[2] <= _FEW_SHARED else "depthwise"
-    return choose("shared", SHARED, rule, x, x.shape[2])(x, w)
+    return choose("shared", SHARED, shared_rule(x.shape[2]), x, x.shape[2])(x, w)
 
 
 def full(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} x_s·W_{t-s}: x [K, B, T, D] and w [K, L, D, E] to [K, B, T, E]."""
-    rule = "direct" if x.shape[2] <= _FEW_TOKENS else "fourier"
-    return choose("full", FULL, rule, x, x.shape[2], x.shape[3])(x, w)
+    return choose("full", FULL, full_rule(x.shape[2]), x, x.shape[2], x.shape[3])(x, w)
+
+
+def depthwise_rule(lags: int, batch: int) -> str:
+    """The way of `depthwise` that is taken where nothing was measured."""
+    return "direct" if lags <= _FEW_LAGS else "fourier" if batch % 2 else "pairs"
+
+
+def shared_rule(length: int) -> str:
+    """The same of `shared`."""
+    return "direct" if length <= _FEW_SHARED else "depthwise"
+
+
+def full_rule(length: int) -> str:
+    """The same of `full`."""
+    return "direct" if length <= _FEW_TOKENS else "fourier"
 
 
 def depthwise_direct(x: Tensor, w: Tensor) -> Tensor:
@@ -208,30 +220,58 @@ def _part(y: Tensor, z: Tensor) -> None:
 
 
 class _Full(torch.autograd.Function):
-    """x [K, B, T, D], w [K, L, D, E], L ≤ T. In the products frequencies stand first: [K, F, B, D] x [K, F, D, E]."""
+    """x [K, B, T, D], w [K, L, D, E], L ≤ T. Spectra are [K, F, 2, ...], frequencies first and real and imaginary parts
+    apart: so they are had by turning real matrices, and a product of complex matrices is one of real ones. Those of w,
+    which are as large as the spectra of many texts and make most of the work, are kept.
+    """
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, w: Tensor) -> Tensor:
-        ctx.save_for_backward(x, w)
         points = _points(x, w)
-        product = _frequencies(x.transpose(1, 2), points) @ _frequencies(w, points)
+        with torch.autocast(x.device.type, enabled=False):
+            spectra = _frequencies(w, points)
+            product = _times(_frequencies(x.transpose(1, 2), points), spectra)
+        ctx.save_for_backward(x, w, spectra)
         return _tokens(product, points, x.shape[2]).transpose(1, 2).contiguous()
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
         (g,) = gradients
-        x, w = ctx.saved_tensors  # type: ignore[attr-defined]
+        x, w, spectra = ctx.saved_tensors  # type: ignore[attr-defined]
         for_x, for_w = ctx.needs_input_grad  # type: ignore[attr-defined]
         points = _points(x, w)
-        spectrum = _frequencies(g.transpose(1, 2), points)
+        if torch.is_grad_enabled():  # for the gradient of a gradient: what was kept has none
+            spectra = _frequencies(w, points)
         grad_x = grad_w = None
-        if for_x:
-            by_x = spectrum @ _frequencies(w, points).mH
-            grad_x = _tokens(by_x, points, x.shape[2]).transpose(1, 2)
-        if for_w:
-            by_w = _frequencies(x.transpose(1, 2), points).mH @ spectrum
-            grad_w = _tokens(by_w, points, w.shape[1])
+        with torch.autocast(x.device.type, enabled=False):
+            spectrum = _frequencies(g.transpose(1, 2), points)
+            if for_x:
+                grad_x = _tokens(_times_adjoint(spectrum, spectra), points, x.shape[2]).transpose(1, 2)
+            if for_w:
+                by_w = _adjoint_times(_frequencies(x.transpose(1, 2), points), spectrum)
+                grad_w = _tokens(by_w, points, w.shape[1])
         return grad_x, grad_w
+
+
+def _times(x: Tensor, w: Tensor) -> Tensor:
+    """X·W: [K, F, 2, B, D] and [K, F, 2, D, E] to [K, F, 2, B, E]."""
+    real, imaginary = x.unbind(2)
+    rows = torch.cat([torch.cat([real, -imaginary], 3), torch.cat([imaginary, real], 3)], 2)
+    return torch.unflatten(rows @ w.flatten(2, 3), 2, (2, -1))
+
+
+def _times_adjoint(x: Tensor, w: Tensor) -> Tensor:
+    """X·W̄ᵀ: [K, F, 2, B, E] and [K, F, 2, D, E] to [K, F, 2, B, D]."""
+    products = torch.unflatten(torch.unflatten(x.flatten(2, 3) @ w.flatten(2, 3).mT, 3, (2, -1)), 2, (2, -1))
+    (both_real, mixed), (other, both_imaginary) = (part.unbind(3) for part in products.unbind(2))
+    return torch.stack([both_real + both_imaginary, other - mixed], 2)
+
+
+def _adjoint_times(x: Tensor, y: Tensor) -> Tensor:
+    """X̄ᵀ·Y: [K, F, 2, B, D] and [K, F, 2, B, E] to [K, F, 2, D, E]."""
+    real, imaginary = x.unbind(2)
+    columns = torch.cat([torch.cat([real, imaginary], 2), torch.cat([-imaginary, real], 2)], 3)
+    return torch.unflatten(columns.mT @ y.flatten(2, 3), 2, (2, -1))
 
 
 def _exact(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
@@ -258,12 +298,33 @@ def _back(spectrum: Tensor, points: int, length: int) -> Tensor:
 
 
 def _frequencies(x: Tensor, points: int) -> Tensor:
-    """[K, T, *, D] to [K, F, *, D]."""
-    spectrum = _transform(x.flatten(2), points).mT.contiguous()
-    return spectrum.view(x.shape[0], -1, *x.shape[2:])
+    """[K, T, *, D] to [K, F, 2, *, D]."""
+    texts = x.flatten(2)
+    spectrum = texts.new_empty(x.shape[0], 2 * (points // 2 + 1), texts.shape[2])
+    for member, columns in _columns(texts, points):
+        pairs = torch.view_as_real(torch.fft.rfft(_turned(texts[member, :, columns]), points))
+        spectrum[member, :, columns] = _turned(pairs.flatten(1))
+    return spectrum.view(x.shape[0], -1, 2, *x.shape[2:])
 
 
 def _tokens(spectrum: Tensor, points: int, length: int) -> Tensor:
-    """[K, F, *, D] to [K, T, *, D]."""
-    y = _back(spectrum.flatten(2).mT, points, length)
-    return y.view(spectrum.shape[0], length, *spectrum.shape[2:])
+    """[K, F, 2, *, D] to [K, T, *, D]."""
+    parts = spectrum.flatten(3).flatten(1, 2)
+    texts = parts.new_empty(parts.shape[0], length, parts.shape[2])
+    for member, columns in _columns(parts, points):
+        pairs = torch.unflatten(_turned(parts[member, :, columns]), 1, (-1, 2))
+        texts[member, :, columns] = _turned(torch.fft.irfft(torch.view_as_complex(pairs), points))[:length]
+    return texts.view(spectrum.shape[0], length, *spectrum.shape[3:])
+
+
+def _columns(x: Tensor, points: int) -> Iterator[tuple[int, slice]]:
+    """Members of x [K, rows, columns], of each some columns after the other."""
+    size = max(1, _GROUP // points)
+    for member in range(len(x)):
+        for start in range(0, x.shape[2], size):
+            yield member, slice(start, start + size)
+
+
+def _turned(x: Tensor) -> Tensor:
+    """A matrix with rows and columns exchanged in memory; torch is fast at it where both sides are whole."""
+    return x.contiguous().t().contiguous()

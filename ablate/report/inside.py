@@ -90,8 +90,8 @@ class Inside:
 
 
 def read_inside(store: RecordingReader, key: str) -> Inside | None:
-    """What was recorded of a trial; None if nothing was."""
-    recordings = store.recordings(key)
+    """What was recorded of a trial's blocks; None if nothing was. Of members of a population other things are."""
+    recordings = tuple(one for one in store.recordings(key) if one.values.keys() & {*QUANTITIES, MAP})
     if not recordings:
         return None
     named = [name.rsplit(" ", 1) for name in recordings[0].values.get("weights", {})]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from ablate.spec.base import ShortFor, Spec
+from ablate.spec.base import ShortFor, Spec, refusal
+from ablate.spec.population import PopulationSpec
 
 _ASIDE = ("save_weights", "record_blocks")
 
@@ -69,6 +70,8 @@ class TrainingSpec(Spec):
     """`bf16`: matrix products under autocast; parameters and optimiser stay fp32."""
     evaluations: int = Field(default=10, ge=1)
     """Points of the validation curve, evenly spread over the steps; the last one is at the end."""
+    population: PopulationSpec | None = Field(default=None, exclude_if=lambda population: population is None)
+    """The population that the trial belongs to; the design `population` sets it."""
     save_weights: bool = False
     """Whether the final weights of every trial are kept, for `ablate generate` and `ablate translate`. It changes no
     result, so it is no part of what a trial is known by: one that was trained without is not trained again."""
@@ -77,6 +80,18 @@ class TrainingSpec(Spec):
     """Whether each evaluation records how large the weights and gradients of every block are, and how its mixer mixes
     the first tokens of the validation data, for the trial's page of the dashboard. As `save_weights`, it renames no
     trial."""
+
+    @model_validator(mode="after")
+    def _exchanges_what_was_measured(self) -> Self:
+        if self.population is not None and self.population.every * min(self.evaluations, self.steps) < self.steps:
+            raise refusal(
+                ("population", "every"),
+                self.population.every,
+                "members are compared by their validation loss, which is measured at every"
+                f" {self.steps / self.evaluations:g} steps",
+                "Set `every` to no less, or more `training.evaluations`.",
+            )
+        return self
 
     def canonical(self) -> Any:
         """As any spec, without what changes no result."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
@@ -10,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Row, Select, func, select, text
 
+from ablate.errors import NotFoundError
 from ablate.store.records import (
     CurvePoint,
     Environment,
@@ -27,6 +29,7 @@ from ablate.store.tables import (
     curves,
     environments,
     recordings,
+    studies,
     study_trials,
     study_variants,
     trials,
@@ -41,6 +44,25 @@ def summaries(connection: Connection) -> list[StudySummary]:
     """All studies, the latest first."""
     rows = connection.execute(text(SUMMARIES).columns(updated_at=UtcDateTime))
     return [StudySummary(**row) for row in rows.mappings()]
+
+
+def study_row(connection: Connection, where: str, name: str) -> Row[Any]:
+    """The row of a study.
+
+    Raises:
+        NotFoundError: There is no such study; the message names the nearest, and the store by `where`.
+    """
+    row = connection.execute(select(studies).where(studies.c.name == name)).first()
+    if row is not None:
+        return row
+    names = list(connection.execute(select(studies.c.name).order_by(studies.c.name)).scalars())
+    near = difflib.get_close_matches(name, names, n=3)
+    raise NotFoundError(
+        f"there is no study {name!r}",
+        where=where,
+        expected=f"one of {', '.join(near or names[:10])}" if names else None,
+        remedy="`ablate list` shows all studies." if names else "Run one: `ablate study FILE`.",
+    )
 
 
 def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
@@ -138,6 +160,17 @@ def recordings_of(connection: Connection, key: str) -> tuple[Recording, ...]:
     """What was recorded inside the model of a trial, by step."""
     query = select(recordings.c.step, recordings.c.content).where(recordings.c.trial_key == key)
     return tuple(Recording(*row) for row in connection.execute(query.order_by(recordings.c.step)))
+
+
+def keys_near(connection: Connection, prefix: str) -> list[str]:
+    """The beginnings of the keys between which a prefix that no key has would stand."""
+    key = trials.c.key
+    around = (
+        select(key).where(key < prefix).order_by(key.desc()).limit(1),
+        select(key).where(key > prefix).order_by(key).limit(1),
+    )
+    found = [connection.execute(query).scalar() for query in around]
+    return [str(near)[: max(12, len(prefix))] for near in found if near is not None]
 
 
 def next_position(connection: Connection, study: int, owner: Column[int], position: Column[int]) -> int:

@@ -164,7 +164,8 @@ class Recording:
     Attributes:
         step: Optimiser steps done.
         values: Quantity (`weights`, `gradients`, `spread`, `map`) to part of the model (`block 1 mixer`) to a number,
-            or to the rows of a map; None where it was not finite.
+            or to the rows of a map; None where it was not finite. Of a member of a population also `values`: spec path
+            to what its weights were trained with up to this step.
     """
 
     step: int

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from sqlalchemy import ColumnElement, Connection, Insert, Row, bindparam, literal, select
+from sqlalchemy import Connection, literal, select
 
 from ablate.errors import NotFoundError
 from ablate.store import queries
@@ -34,32 +33,17 @@ from ablate.store.records import (
 )
 from ablate.store.rows import (
     TRIAL_COLUMNS,
-    environment_row,
     outcome_row,
     point_rows,
-    recording_rows,
-    study_trial_row,
-    study_variant_row,
-    variant_row,
 )
 from ablate.store.tables import (
-    curves,
-    environments,
-    recordings,
     studies,
     study_trials,
     study_variants,
     trials,
     variants,
 )
-
-# States of a trial that is over for good, of one that is to be run again, and of those that a new attempt may replace:
-# what one study has pruned another may train to its end.
-_SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)
-_UNSETTLED = (TrialState.RUNNING, TrialState.FAILED)
-_REPLACEABLE = (*_UNSETTLED, TrialState.PRUNED)
-# Databases limit the values in one statement, to 32,766 at least.
-_CHUNK = 5_000
+from ablate.store.writing import UNSETTLED, Writer
 
 
 def open_store(location: str | Path, *, create: bool = True) -> Store:
@@ -86,13 +70,7 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._environment_ids: dict[str, int] = {}
-        # Made once, as making them takes as long as running them.
-        self._put_start = database.upsert(trials, where=_replaceable(database))
-        self._put_outcome = database.upsert(trials, keep=["attempts", "worker"], where=_replaceable(database))
-        self._put_state = study_trials.update().where(study_trials.c.trial_key == bindparam("ended"))
-        self._put_points = database.upsert(curves)
-        self._put_study_variants = database.upsert(study_variants, keep=["position"])
+        self._writer = Writer(database)
 
     def __enter__(self) -> Self:
         return self
@@ -145,12 +123,12 @@ class Store:
                 .values(values | {"created_at": now})
                 .on_conflict_do_update(index_elements=[studies.c.name], set_=values)
             )
-            study = self._study_row(connection, draft.name).id
+            study = queries.study_row(connection, self.where, draft.name).id
             connection.execute(study_trials.delete().where(study_trials.c.study_id == study))
             connection.execute(study_variants.delete().where(study_variants.c.study_id == study))
-            self._put_variants(connection, study, variants)
-            self._put_planned(connection, study, planned)
-            return queries.study_record(connection, self._study_row(connection, draft.name))
+            self._writer.put_variants(connection, study, variants)
+            self._writer.put_planned(connection, study, planned)
+            return queries.study_record(connection, queries.study_row(connection, self.where, draft.name))
 
     def add_variants(self, study: str, variants: Sequence[VariantRecord]) -> None:
         """Add variants to a study, after those it has; one with the name of an older one takes its place.
@@ -159,7 +137,7 @@ class Store:
             NotFoundError: There is no such study.
         """
         with self._database.writing() as connection:
-            self._put_variants(connection, self._touch(connection, study), variants)
+            self._writer.put_variants(connection, self._touch(connection, study), variants)
 
     def plan_trials(self, study: str, planned: Sequence[PlannedTrial]) -> None:
         """Add trials to the plan of a study, after those it has; those it has already are left alone.
@@ -168,7 +146,7 @@ class Store:
             NotFoundError: There is no such study.
         """
         with self._database.writing(alone=study_trials) as connection:
-            self._put_planned(connection, self._touch(connection, study), planned)
+            self._writer.put_planned(connection, self._touch(connection, study), planned)
 
     def record_started(
         self,
@@ -213,11 +191,11 @@ class Store:
             "attempts": attempts,
             "worker": None,
         }
-        if self._put_trial(self._put_start, row, (), environment):
+        if self._writer.put_start(row, environment):
             return True
         with self._database.writing() as connection:
-            freed = drop_abandoned(connection)
-        return freed > 0 and self._put_trial(self._put_start, row, (), environment)
+            freed = drop_abandoned(connection, driver)
+        return freed > 0 and self._writer.put_start(row, environment)
 
     def record_worker(self, key: str, worker: WorkerRecord | None, attempts: int, driver: str = "") -> None:
         """Store where a running trial trains now, and how often it was begun."""
@@ -235,7 +213,7 @@ class Store:
             running = select(trials.c.key).where(trials.c.key == key, ours)
             if connection.execute(running.with_for_update()).first() is None:
                 return
-            connection.execute(self._put_points, point_rows(key, points))
+            connection.execute(self._writer.put_points, point_rows(key, points))
 
     def record_outcome(self, outcome: TrialOutcome, environment: Environment, driver: str = "") -> bool:
         """Store how a trial ended, with its complete curve in place of the points so far, and what was recorded.
@@ -249,7 +227,7 @@ class Store:
             False if the trial was settled before, or another living driver runs it; then nothing is changed.
         """
         row = outcome_row(outcome) | {"driver": driver}
-        return self._put_trial(self._put_outcome, row, outcome.curve, environment, outcome.recordings)
+        return self._writer.put_outcome(row, outcome, environment)
 
     def forget_unfinished(self, keys: Sequence[str], driver: str = "") -> int:
         """Remove those of the trials that run (their driver is dead, or this one) or failed, so that they run again.
@@ -267,10 +245,10 @@ class Store:
         with self._database.writing() as connection:
             drop_abandoned(connection, alive=driver)
             for chunk in queries.chunks(keys):
-                unfinished = trials.c.key.in_(chunk) & trials.c.state.in_(_UNSETTLED) & free(literal(driver))
+                unfinished = trials.c.key.in_(chunk) & trials.c.state.in_(UNSETTLED) & free(literal(driver))
                 forgotten += connection.execute(trials.delete().where(unfinished)).rowcount
                 gone = ~select(trials.c.key).where(trials.c.key == study_trials.c.trial_key).exists()
-                left = study_trials.c.trial_key.in_(chunk) & study_trials.c.state.in_(_UNSETTLED) & gone
+                left = study_trials.c.trial_key.in_(chunk) & study_trials.c.state.in_(UNSETTLED) & gone
                 connection.execute(study_trials.update().where(left).values(state=TrialState.WAITING))
         return forgotten
 
@@ -293,7 +271,7 @@ class Store:
             NotFoundError: There is no such study; the message names the nearest.
         """
         with self._database.reading() as connection:
-            return queries.study_record(connection, self._study_row(connection, name))
+            return queries.study_record(connection, queries.study_row(connection, self.where, name))
 
     def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
         """The trials of these keys that the store holds, by key, in the order of the keys."""
@@ -312,7 +290,8 @@ class Store:
         with self._database.reading() as connection:
             found = queries.trial_records(connection, list(connection.execute(query)))
         if not found:
-            near = self._keys_near(prefix)
+            with self._database.reading() as connection:
+                near = queries.keys_near(connection, prefix)
             raise NotFoundError(
                 f"there is no trial whose key begins with {prefix!r}",
                 where=self.where,
@@ -373,98 +352,7 @@ class Store:
         with self._database.reading() as connection:
             return dict(queries.crossings_of_keys(connection, keys, target))
 
-    def _keys_near(self, prefix: str) -> list[str]:
-        """The beginnings of the keys between which a prefix that no key has would stand."""
-        key = trials.c.key
-        queries = (
-            select(key).where(key < prefix).order_by(key.desc()).limit(1),
-            select(key).where(key > prefix).order_by(key).limit(1),
-        )
-        with self._database.reading() as connection:
-            found = [connection.execute(query).scalar() for query in queries]
-        return [str(near)[: max(12, len(prefix))] for near in found if near is not None]
-
-    # Within a transaction.
-
-    def _study_row(self, connection: Connection, name: str) -> Row[Any]:
-        row = connection.execute(select(studies).where(studies.c.name == name)).first()
-        if row is not None:
-            return row
-        names = list(connection.execute(select(studies.c.name).order_by(studies.c.name)).scalars())
-        near = difflib.get_close_matches(name, names, n=3)
-        raise NotFoundError(
-            f"there is no study {name!r}",
-            where=self.where,
-            expected=f"one of {', '.join(near or names[:10])}" if names else None,
-            remedy="`ablate list` shows all studies." if names else "Run one: `ablate study FILE`.",
-        )
-
     def _touch(self, connection: Connection, name: str) -> int:
-        study: int = self._study_row(connection, name).id
+        study: int = queries.study_row(connection, self.where, name).id
         connection.execute(studies.update().where(studies.c.id == study).values(updated_at=datetime.now(UTC)))
         return study
-
-    def _put_variants(self, connection: Connection, study: int, added: Sequence[VariantRecord]) -> None:
-        if not added:
-            return
-        first = queries.next_position(connection, study, study_variants.c.study_id, study_variants.c.position)
-        connection.execute(
-            self._database.insert(variants).on_conflict_do_nothing(), [variant_row(variant) for variant in added]
-        )
-        connection.execute(
-            self._put_study_variants,
-            [study_variant_row(study, position, variant) for position, variant in enumerate(added, first)],
-        )
-
-    def _put_planned(self, connection: Connection, study: int, added: Sequence[PlannedTrial]) -> None:
-        if not added:
-            return
-        first = queries.next_position(connection, study, study_trials.c.study_id, study_trials.c.position)
-        connection.execute(
-            self._database.insert(study_trials).on_conflict_do_nothing(),
-            [study_trial_row(study, position, planned) for position, planned in enumerate(added, first)],
-        )
-        for chunk in queries.chunks([planned.key for planned in added]):
-            known = select(trials.c.state).where(trials.c.key == study_trials.c.trial_key)
-            connection.execute(
-                study_trials.update()
-                .where(study_trials.c.study_id == study, study_trials.c.trial_key.in_(chunk), known.exists())
-                .values(state=known.scalar_subquery())
-            )
-
-    def _put_trial(
-        self,
-        put: Insert,
-        row: dict[str, Any],
-        curve: Sequence[CurvePoint],
-        environment: Environment,
-        recorded: Sequence[Recording] = (),
-    ) -> bool:
-        """Write a trial and its curve in place of a replaceable one; False, and nothing written, if it is none."""
-        row = row | {"environment_id": self._environment_id(environment)}
-        with self._database.writing() as connection:
-            if not connection.execute(put, row).rowcount:
-                return False
-            connection.execute(self._put_state, {"ended": row["key"], "state": row["state"]})
-            for told in (curves, recordings):
-                connection.execute(told.delete().where(told.c.trial_key == row["key"]))
-            if curve:
-                connection.execute(self._put_points, point_rows(row["key"], curve))
-            if recorded:
-                connection.execute(recordings.insert(), recording_rows(row["key"], recorded))
-        return True
-
-    def _environment_id(self, environment: Environment) -> int:
-        row = environment_row(environment)
-        if row["hash"] not in self._environment_ids:
-            # A transaction of its own: were it part of one that fails, we would remember a row that is not there.
-            with self._database.writing() as connection:
-                connection.execute(self._database.insert(environments).on_conflict_do_nothing(), row)
-                query = select(environments.c.id).where(environments.c.hash == row["hash"])
-                self._environment_ids[row["hash"]] = connection.execute(query).scalar_one()
-        return self._environment_ids[row["hash"]]
-
-
-def _replaceable(database: Database) -> ColumnElement[bool]:
-    """Of the row of a trial: that another may be put in its place, by a driver that the other row names."""
-    return trials.c.state.in_(_REPLACEABLE) & free(database.insert(trials).excluded.driver)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -25,6 +26,11 @@ from ablate.tasks.base import Say
 MANIFEST = "manifest.json"
 
 _HALF = 32
+
+_READ: dict[tuple[int, int, int, int], str] = {}
+"""Device, inode, size and time of the last change of a file to its checksum."""
+_A_MOMENT = 10**9
+"""Nanoseconds after a change of a file in which another may bear the same time."""
 
 
 def default_cache() -> Path:
@@ -151,8 +157,20 @@ def _content(folder: Path) -> str:
 
 
 def _checksum(path: Path) -> str:
+    """Read once by a process for as long as the file is the one that was read: large data is opened several times.
+
+    A file that was changed a moment ago is read again, as a further change might not show in its time.
+    """
+    now = path.stat()
+    state = (now.st_dev, now.st_ino, now.st_size, now.st_ctime_ns)
+    if known := _READ.get(state):
+        return known
+    settled = time.time_ns() - now.st_ctime_ns > _A_MOMENT
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    if settled:
+        _READ[state] = checksum
+    return checksum
 
 
 def _sync(path: Path) -> None:

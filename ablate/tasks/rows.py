@@ -197,9 +197,10 @@ def _labels(spec: TableSpec, keys: dict[bytes, _Key], splits: dict[bytes, str]) 
             continue
         first = next(key for digest, key in keys.items() if splits[digest] == part and key.label in unseen)
         raise DataError(
-            f"{len(unseen)} labels are only in {part}, the first of them {first.label!r}",
+            f"the label {first.label!r} is only in {part}",
             where=first.where,
             expected="labels that training rows have too",
+            got=f"{len(unseen):,} that they have not",
             remedy="Give more rows of such labels, or take them out.",
         )
     if len(found["train"]) < 2:

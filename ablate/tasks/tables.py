@@ -107,6 +107,9 @@ def _delimited(
         header, rows = [str(number) for number in range(1, len(first[1]) + 1)], chain([first], rows)
     else:
         header = first[1]
+    if not all(_is_unicode(name) and "\0" not in name for name in header):
+        remedy = "Convert the file to UTF-8 text."
+        raise DataError("the names of the columns are no UTF-8 text", where=first[0], remedy=remedy)
     for column in columns:
         if column not in header:
             raise no_column(first[0], column, header)

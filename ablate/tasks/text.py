@@ -195,7 +195,7 @@ class Text(Task):
 
     def describe(self) -> DataSummary:
         """Documents, tokens, and the beginnings of three windows."""
-        train, validation = (self._document_lengths(self.tokens[part]) for part in PARTS)
+        train, validation = (self._document_lengths(part) for part in PARTS)
         windows = self.windows("validation")
         samples = windows[spread(len(windows), 3)]
         about = prepared.about(self._folder)
@@ -213,10 +213,12 @@ class Text(Task):
         parts = np.split(ids, np.flatnonzero(ids == end))
         return "\n<|endoftext|>\n".join(self.tokenizer.decode(part[part < end]) for part in parts)
 
-    def _document_lengths(self, tokens: NDArray[Any]) -> NDArray[np.int64]:
+    def _document_lengths(self, part: str) -> NDArray[np.int64]:
         ends: list[NDArray[Any]] = []
-        for start in range(0, tokens.size, _COUNTED):
-            ends.append(start + np.flatnonzero(tokens[start : start + _COUNTED] == self.token_bytes.size - 1))
+        for start in range(0, self.tokens[part].size, _COUNTED):
+            # Mapped anew each time: what a mapping has read counts as this process's memory as long as it lasts.
+            tokens = mapped(self._folder / f"{part}.npy")[start : start + _COUNTED]
+            ends.append(start + np.flatnonzero(tokens == self.token_bytes.size - 1))
         return np.diff(np.concatenate(ends), prepend=-1) - 1
 
     def _cut(self, part: str, starts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +17,8 @@ from ablate.timing.measure import Setting
 
 _CLOSE = 1e-3
 """Largest relative difference from the first way; none may differ by more, outputs and gradients."""
+_WON = 0.75
+"""Share of rounds that a way must win against the rule."""
 _MOST_DIRECT = 512
 """The longest text for which ways whose memory grows faster than T are tried."""
 
@@ -28,11 +30,13 @@ class Tuned:
     Attributes:
         key: Under what it stands in the table.
         way: The fastest.
+        rule: What is taken where nothing was measured.
         seconds: Median of each way that was tried, by name.
     """
 
     key: str
     way: str
+    rule: str
     seconds: dict[str, float]
 
 
@@ -61,13 +65,16 @@ def _at(length: int, setting: Setting) -> Iterator[Tuned]:
         name: lambda q, k, v, chunk=chunk: linear_attention.causal(q, k, v, chunk=chunk)
         for name, chunk in linear_attention.CHUNKS.items()
     }
-    yield _fastest("causal", chunks, [heads] * 3, (length, d_h, d_h), setting)
+    yield _fastest("causal", chunks, str(linear_attention.CHUNK), [heads] * 3, (length, d_h, d_h), setting)
     text = (1, batch, length, d)
     depthwise = {name: way for name, way in convolution.DEPTHWISE.items() if name != "pairs" or batch % 2 == 0}
-    yield _fastest("depthwise", _short(depthwise, length), [text, (1, length, d)], (length, length), setting)
-    yield _fastest("shared", _short(convolution.SHARED, length), [text, (1, length)], (length,), setting)
+    rule = convolution.depthwise_rule(length, batch)
+    yield _fastest("depthwise", _short(depthwise, length), rule, [text, (1, length, d)], (length, length), setting)
+    rule = convolution.shared_rule(length)
+    yield _fastest("shared", _short(convolution.SHARED, length), rule, [text, (1, length)], (length,), setting)
     if length <= _MOST_DIRECT:
-        yield _fastest("full", _short(convolution.FULL, length), [text, (1, length, d, d)], (length, d), setting)
+        rule, shapes = convolution.full_rule(length), [text, (1, length, d, d)]
+        yield _fastest("full", _short(convolution.FULL, length), rule, shapes, (length, d), setting)
 
 
 def _short(ways: dict[str, Callable[..., Tensor]], length: int) -> dict[str, Callable[..., Tensor]]:
@@ -77,6 +84,7 @@ def _short(ways: dict[str, Callable[..., Tensor]], length: int) -> dict[str, Cal
 def _fastest(
     operation: str,
     ways: dict[str, Callable[..., Tensor]],
+    rule: str,
     shapes: Sequence[tuple[int, ...]],
     sizes: tuple[int, ...],
     setting: Setting,
@@ -94,5 +102,22 @@ def _fastest(
         if any((ours - theirs).norm() > _CLOSE * theirs.norm() for ours, theirs in zip(found, reference, strict=True)):
             raise EngineError(f"`{name}` is not equal to the other ways", where=operation)
     times = side_by_side([lambda way=way: step(way) for way in ways.values()], setting.device, 0.3)  # type: ignore[misc]
-    seconds = {name: statistics.median(taken) for name, taken in zip(ways, times, strict=True)}
-    return Tuned(key(operation, setting.device, *sizes), min(seconds, key=seconds.__getitem__), seconds)
+    taken = dict(zip(ways, times, strict=True))
+    seconds = {name: statistics.median(rounds) for name, rounds in taken.items()}
+    return Tuned(key(operation, setting.device, *sizes), fastest(taken, rule), rule, seconds)
+
+
+def fastest(taken: Mapping[str, Sequence[float]], rule: str) -> str:
+    """The way with the least median; but that of the rule, unless the other beat it in three rounds of four.
+
+    So what was tuned is never slower than the rule by more than the noise of the machine.
+
+    Args:
+        taken: Way to seconds, timed in turns.
+        rule: A way, which need not have been timed.
+    """
+    best = min(taken, key=lambda way: statistics.median(taken[way]))
+    if rule not in taken:
+        return best
+    won = [ours < theirs for ours, theirs in zip(taken[best], taken[rule], strict=True)]
+    return best if sum(won) >= _WON * len(won) else rule

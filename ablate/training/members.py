@@ -26,7 +26,7 @@ def pack_key(variant: VariantSpec, fingerprint: str) -> str | None:
         variant: What is trained.
         fingerprint: Of its prepared data.
     """
-    if not variant.model.fusable:
+    if not variant.model.fusable or variant.training.population is not None:
         return None
     structures = variant.model.structure(), variant.training.structure()
     return content_hash([*structures, variant.task.canonical(), fingerprint])

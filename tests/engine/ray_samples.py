@@ -42,6 +42,18 @@ LONG = {
 }
 
 
+POPULATION: dict[str, Any] = {
+    "design": {
+        "kind": "population",
+        "size": 4,
+        "every": 100,
+        "seeds": 1,
+        "ranges": {"training.optimizer.lr": [1e-6, 1e-1]},
+    },
+    "training": {**SPACE["training"], "steps": 300, "evaluations": 6},
+}
+
+
 @contextmanager
 def small_cluster() -> Iterator[Cluster]:
     """A head that trains nothing, without the processes of Ray's that no test needs."""

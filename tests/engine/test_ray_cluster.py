@@ -24,6 +24,7 @@ from ray_samples import (
     ANYWHERE,
     DRIVE,
     LONG,
+    POPULATION,
     ended,
     job,
     joined,
@@ -40,6 +41,7 @@ from ablate.engine.local import LocalEngine
 from ablate.engine.plan import Trial, make_plan
 from ablate.engine.ray import engine as ray_engine
 from ablate.engine.ray.engine import RayEngine
+from ablate.engine.ray.storage import job_key
 from ablate.engine.study import StudyResult, run_study
 from ablate.engine.worker import Again, Began, Broken, Done, Happened, Job, JobMember, Message
 from ablate.errors import EngineError
@@ -50,6 +52,7 @@ from ablate.training.events import Point
 
 pytestmark = [
     pytest.mark.ray,
+    pytest.mark.timeout(900),
     # Ray's own: it forks helpers, closes sockets late and reads its own deprecated settings.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.*"),
@@ -69,13 +72,12 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("ray")
-
-
-@pytest.fixture(autouse=True)
-def _here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The working folder of all that is here."""
+    made = tmp_path_factory.mktemp("ray")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made)
+        yield made
 
 
 def plugin(folder: Path, name: str) -> str:
@@ -104,6 +106,7 @@ def trainer(cluster: Cluster, folder: Path) -> Iterator[Listening]:
     files = (plugin(folder, "travels"),)
     with Listening(folder / "cache", "cpu", resources, address=cluster.address, plugins=files) as made:
         made.heard = []
+        made.admit(make_plan(planner(folder, **POPULATION)))  # one of the studies to come
         Path(files[0]).unlink()  # as on a machine that does not see the driver's files
         yield made
 
@@ -187,6 +190,28 @@ def test_what_a_search_prunes_is_ended_by_rays_scheduler(trainer: Listening, fol
     assert sum(curve[-1].step < steps for curve in told.values()) > 0, "nobody was ended while it trained"
 
 
+def test_a_population_exchanges_weights_and_values(trainer: Listening, folder: Path, store: Store) -> None:
+    """Four members on two seats take turns."""
+    rate = "training.optimizer.lr"
+    low, high = POPULATION["design"]["ranges"][rate]
+    result = drive(trainer, store, folder, **POPULATION)
+    assert (result.trained, result.trials) == (5, 5)
+    baseline, *members = [planned.key for planned in store.study("sample").planned]
+    curves = store.curves(members)
+    assert {tuple(point.step for point in curve) for curve in curves.values()} == {tuple(range(0, 301, 50))}
+    assert store.recordings(baseline) == ()
+    used = {key: [one.values["values"][rate] for one in store.recordings(key)] for key in members}
+    assert all(low <= value <= high for values in used.values() for value in values)
+    begins = [variant.spec["training"]["optimizer"]["lr"] for variant in store.study("sample").variants[1:]]
+    assert {values[0] for values in used.values()} <= {float(f"{value:.4g}") for value in begins}
+    took = {key for key, values in used.items() if len(set(values)) > 1}
+    assert took, "nobody took over values"
+    for key in took:  # who takes over goes on with other values from an exchange on
+        assert used[key].index(next(value for value in used[key] if value != used[key][0])) in (3, 5)
+    trained = {key: curve[1].seconds for key, curve in curves.items()}
+    assert len(set(trained.values())) < 4, "nobody has the weights, and so the first steps, of another"
+
+
 def test_what_does_not_fit_into_memory_or_raises_fails_alone(trainer: Listening, folder: Path) -> None:
     fine, huge = trial(folder, steps=2, evaluations=2), trial(folder, batch_size=10**13)
     trainer.submit(job(201, huge))
@@ -212,7 +237,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_curve_is_that_of_an
     after = listen(trainer, ended(301))
     assert after[-1] == Done(301)
     # Nobody needs the checkpoints any more; Ray Tune ends a trial a moment after its last result.
-    eventually(lambda: not list((folder / "storage").rglob("*.pt")))
+    eventually(lambda: not list((folder / "storage").glob(f"*/{job_key(job(301, wanted))}_*")))
     again = [isinstance(message, Again) for message in after].index(True)
     assert after[again] == Again(301, "its worker died")
     (second,) = begun(after)
@@ -244,10 +269,10 @@ def test_a_node_killed_in_the_middle_loses_no_finished_trial_and_trains_none_twi
 ) -> None:
     with joined(cluster, 1, resources={"slice": 1}) as machine:  # it joins, and it is the one that will die
         log = KillsNode(lambda: cluster.remove_node(machine, allow_graceful=False))
-        training = {**SPACE["training"], "steps": 300, "evaluations": 10}
+        training = {**SPACE["training"], "steps": 200, "evaluations": 5}
         result = drive(trainer, store, folder, log, training=training)
     assert log.kill is None
-    assert (result.trained, result.trials) == (6, 6)
+    assert (result.trained, result.trials) == (6, 6), [outcome.reason for outcome in log.outcomes]
     finished = [(name, seed) for what, name, seed in log.told if what == "finished"]
     assert len(finished) == len(set(finished)) == 6
     for what, name, seed in log.told:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from ablate.kernels.relative_positions import alibi_bias, rotate
-from ablate.mixers.attention import Attention, AttentionSpec
+from ablate.mixers.attention import AttentionSpec
+from ablate.mixers.attention_module import Attention
 from ablate.pack import initialise
 from ablate.pack.initial import stream
 from ablate.spec.mixer import MixerContext

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from equations import Attention as Equations
 from torch import Tensor, nn
 
-from ablate.mixers.attention import Attention, AttentionSpec
+from ablate.mixers.attention import AttentionSpec
+from ablate.mixers.attention_module import Attention
 from ablate.pack import initialise
 from ablate.pack.initial import stream
 from ablate.spec.mixer import MixerContext

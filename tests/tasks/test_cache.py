@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import signal
 import subprocess
@@ -97,6 +98,26 @@ def test_damage_is_refused_by_locate_and_mended_by_prepare(tmp_path: Path, damag
     assert builder.calls == 2
     assert "damaged" in lines[0]
     assert (locate(tmp_path, fingerprint) / "more").read_bytes() == b"more"
+
+
+def test_settled_data_is_read_once_and_again_when_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest, read = hashlib.file_digest, []
+    monkeypatch.setattr("hashlib.file_digest", lambda file, name: read.append(file.name) or digest(file, name))
+    fingerprint, _ = Builder().prepare(tmp_path)
+    read.clear()
+    locate(tmp_path, fingerprint)
+    assert len(read) == 2, "changed a moment ago: a further change might bear the same time"
+    monkeypatch.setattr("ablate.tasks.cache._A_MOMENT", -1)
+    locate(tmp_path, fingerprint)
+    read.clear()
+    folder = locate(tmp_path, fingerprint)
+    assert read == []
+    time.sleep(0.02)  # longer than a tick of the clock of the file system
+    (folder / "data").write_bytes(b"whale")
+    with pytest.raises(DataError, match="the checksum of the prepared data is off"):
+        locate(tmp_path, fingerprint)
 
 
 def test_missing_data_is_refused(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_what_is_unfit_is_refused(tmp_path: Path) -> None:
             table(folder, validation, "val.tsv")
         spec(folder, **more).prepare(tmp_path / "cache", lambda line: None)
 
-    with pytest.raises(DataError, match=r"val\.tsv:3: 1 labels are only in validation, the first of them 'r'"):
+    with pytest.raises(DataError, match=r"val\.tsv:3: the label 'r' is only in validation.*1 that"):
         prepare([("a", "p"), ("b", "q")], [("c", "p"), ("d", "r")])
     with pytest.raises(DataError, match="no rows in it"):
         prepare([])

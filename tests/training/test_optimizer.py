@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from random_tokens import RandomTokens, T, V, losses, run, variant
 from torch import Tensor, nn
 
-from ablate.mixers.attention import Attention
+from ablate.mixers.attention_module import Attention
 from ablate.model.build import build_model
 from ablate.spec.named import block_names
 from ablate.spec.training import OptimizerSpec, ScheduleSpec, TrainingSpec

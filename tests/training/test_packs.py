@@ -134,7 +134,7 @@ def test_who_is_stopped_leaves_and_the_others_go_on_as_if_alone() -> None:
 def test_training_ends_when_everyone_has_left() -> None:
     task = RandomTokens(poisoned={1: 4})
     events = list(train([member(0), member(1)], task, CPU, stopped=_Stops({6: [0]})))
-    assert max(step for _, step, _ in task.served) == 6
+    assert task.steps == 6
     assert points(events)[-1].step == 5
 
 
@@ -143,7 +143,7 @@ def test_training_ends_when_a_validation_loss_is_the_first_that_is_not_finite() 
         def loss(self, outputs: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
             loss = super().loss(outputs, batch)
             # sqrt has an infinite slope at 0: a finite loss with a gradient that is not.
-            return loss + (outputs.sum() * 0).abs().sqrt() if self.served[-1][1] == 3 else loss
+            return loss + (outputs.sum() * 0).abs().sqrt() if self.steps == 3 else loss
 
     events = run([member(0), member(1)], Ruined())
     assert [(told.member, told.step) for told in divergences(events)] == [(0, 3), (1, 3)]

@@ -18,6 +18,7 @@ from ablate.engine.memory import trial_bytes
 from ablate.engine.plan import Plan
 from ablate.engine.ray.connect import connect, gpu_bytes, nodes, on_node
 from ablate.engine.ray.courier import Courier, read_plugin
+from ablate.engine.ray.population import population_key, population_of
 from ablate.engine.ray.seats import GIB, Node, Seat, describe, seats
 from ablate.engine.ray.storage import open_storage
 from ablate.engine.ray.trainable import JobTrainable
@@ -29,7 +30,8 @@ from ablate.spec.resources import ResourcesSpec
 _CLOSE_SECONDS = 10.0
 _LOOK_SECONDS = 2.0
 """How old what we know of the cluster's machines may be."""
-_RETRIES = 1
+_RETRIES = 3
+"""How often a job is begun again; a machine takes a while to be known as dead, and may take a job with it twice."""
 
 
 class RayEngine(Engine):
@@ -68,6 +70,9 @@ class RayEngine(Engine):
         self._name = name
         self._tuning: Tuning | None = None
         self._placed: dict[int, Seat] = {}
+        self._missing: dict[str, int] = {}
+        """Members that are still to come of each population: they are to train together, however many run at once."""
+        self._populations = False
         self._needed = 0
         self._looked = 0.0
         shared = open_storage(resources.storage) if resources.storage else None
@@ -89,10 +94,11 @@ class RayEngine(Engine):
     def room(self) -> int:
         """See `Engine.room`."""
         ahead = self.size if self._workers is None else 0
-        return self.size + ahead - len(self._placed)
+        return max(self.size + ahead - len(self._placed), *self._missing.values(), 0)
 
     def admit(self, plan: Plan) -> None:
         """See `Engine.admit`; by what is asked for each job, and the memory that the cost of the variants predicts."""
+        self._populations = any(trial.variant.spec.training.population for trial in plan.trials)
         self._needed = max((trial_bytes(trial.variant) for trial in plan.trials), default=0)
         there = nodes()
         found = self._find_seats(there)
@@ -119,6 +125,9 @@ class RayEngine(Engine):
             self._tuning = self._tune()
         seat = self._next_seat()
         self._placed[job.number] = seat
+        if population := population_of(job):
+            key = population_key(job, population)
+            self._missing[key] = self._missing.get(key, population.size) - 1
         self._tuning.submit(job, seat)
 
     def stop(self, number: int, member: int) -> None:
@@ -180,4 +189,4 @@ class RayEngine(Engine):
             plugins=self._plugins,
             every=self._resources.checkpoint_every,
         )
-        return Tuning(trainable, self._storage, self._name, _RETRIES)
+        return Tuning(trainable, self._storage, self._name, _RETRIES, populations=self._populations)

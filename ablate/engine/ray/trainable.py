@@ -6,6 +6,7 @@ is one result and a long one costs little; checkpoints end a result, because Ray
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,14 +21,15 @@ from ray.tune.result import DONE, SHOULD_CHECKPOINT
 from ablate.engine.carry import Carrier
 from ablate.engine.environment import this_worker
 from ablate.engine.ray.courier import bring, place_plugin
+from ablate.engine.ray.population import VALUES, history, population_of, values_in, with_values
 from ablate.engine.ray.seats import Seat
-from ablate.engine.worker import Began, Broken, Done, Happened, Job, Message
+from ablate.engine.ray.words import JOB, LEFT, LOSS, MESSAGES, SEAT, STEPS
+from ablate.engine.worker import Began, Broken, Done, Happened, Job, Message, Took
 from ablate.plugins import load_plugin
+from ablate.spec.population import PopulationSpec
 from ablate.training import events
-from ablate.training.events import State, Tick
+from ablate.training.events import Point, State, Tick
 
-MESSAGES = "messages"
-JOB, SEAT, LEFT = "job", "seat", "left"
 _FILE = "state.pt"
 _REPORT_SECONDS = 1.0
 
@@ -40,6 +42,10 @@ class JobTrainable(Trainable):
     _messages: Iterator[Message]
     _state: State
     _asked_to_stop: list[int]
+    _population: PopulationSpec | None
+    _values: dict[str, float]
+    _history: list[list[Any]]
+    _loss: float
     _fresh: bool
 
     @classmethod
@@ -83,9 +89,12 @@ class JobTrainable(Trainable):
         deadline = time.monotonic() + _REPORT_SECONDS
         for message in self._messages:
             match message:
-                case Happened(event=events.Checkpoint(state=state)):
-                    self._state = state
-                    return result | {SHOULD_CHECKPOINT: True}
+                case Happened(event=events.Checkpoint(step, state)):
+                    self._state = {**state, VALUES: self._history} if self._population else state
+                    return result | {SHOULD_CHECKPOINT: True, STEPS: step, LOSS: self._loss}
+                case Happened(event=Point(metrics=metrics)):
+                    self._loss = metrics["val_loss"][0]
+                    messages.append(message)
                 case Happened(event=Tick()) if messages and isinstance(getattr(messages[-1], "event", None), Tick):
                     messages[-1] = message
                 case _:
@@ -111,6 +120,10 @@ class JobTrainable(Trainable):
     def _take(self, config: dict[str, Any]) -> None:
         self._job = config[JOB]
         self.config = {}  # it comes back with every result, and the driver knows the job
+        self._values = values_in(config)
+        self._population = population_of(self._job)
+        if self._values:
+            self._job = with_values(self._job, self._values)
         self._begin(self._find(config[LEFT]))
 
     def _find(self, left: Sequence[str]) -> State | None:
@@ -127,14 +140,20 @@ class JobTrainable(Trainable):
     def _begin(self, start: State | None) -> None:
         self._fresh = True
         self._state = {}
+        self._loss = math.nan
         self._asked_to_stop = []
         self._messages = self._carry_out(start)
 
     def _carry_out(self, start: State | None) -> Iterator[Message]:
         yield Began(self._job.number, this_worker(self._device.type))
+        every = self._every
+        if self._population:
+            every = self._population.every
+            self._history = history(start, self._values)
+            yield Took(self._job.number, tuple((step, values) for step, values in self._history))
         cache = bring(self._cache, self._job.fingerprint, self._courier)
         carrier = self._carriers.setdefault(cache, Carrier(cache, self._device))
-        yield from carrier.carry_out(self._job, self._stopped, start, self._every)
+        yield from carrier.carry_out(self._job, self._stopped, start, every)
 
     def _stopped(self) -> list[int]:
         asked, self._asked_to_stop = self._asked_to_stop, []

@@ -16,14 +16,17 @@ from ray.tune import Callback, CheckpointConfig, Stopper
 from ray.tune.experiment import Trial
 from ray.tune.search import Searcher
 
+from ablate.engine.ray.population import first_values, population_of
 from ablate.engine.ray.scheduler import DesignScheduler
 from ablate.engine.ray.seats import Seat
 from ablate.engine.ray.storage import Storage, job_key
-from ablate.engine.ray.trainable import JOB, LEFT, MESSAGES, SEAT
+from ablate.engine.ray.words import JOB, LEFT, MESSAGES, SEAT
 from ablate.engine.worker import Again, Broken, Done, Job, Message
 from ablate.errors import EngineError
 
 _IDLE_SECONDS = 30.0
+_KEPT = 4
+"""Checkpoints of a member of a population; another may be about to go on from one that is not the newest."""
 _SETTINGS = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # paths of a space are relative to where the command was typed
     "RAY_AIR_NEW_OUTPUT": "0",  # the one that is silent when asked to be
@@ -48,8 +51,9 @@ class JobQueue(Searcher):
 
     def put(self, job: Job, seat: Seat, left: Sequence[str] = ()) -> None:
         """Submit a job; `left` are the checkpoints that it may go on from, the newest first."""
+        member = population_of(job)
         with self._changed:
-            self._jobs.append({JOB: job, SEAT: seat, LEFT: left})
+            self._jobs.append({JOB: job, SEAT: seat, LEFT: left} | (first_values(job, member) if member else {}))
             self._changed.notify()
 
     def close(self) -> None:
@@ -89,6 +93,7 @@ class Messenger(Callback):
     def __init__(self, messages: Queue[Message], storage: Storage) -> None:
         self._messages = messages
         self._storage = storage
+        self._later: list[str] = []
         self._told: set[str] = set()
         """Tune's trials of which `Done` or `Broken` was told."""
         self.closing = False
@@ -121,9 +126,16 @@ class Messenger(Callback):
         self._told.discard(trial.trial_id)
         self._clear(trial)
 
+    def clear_populations(self) -> None:
+        """Keep nothing of members that have ended."""
+        for folder in self._later:
+            self._storage.remove(folder)
+
     def _clear(self, trial: Trial) -> None:
         """Keep nothing of a job that has ended: a study may have very many, and Tune forgets none."""
-        if trial.storage is not None:
+        if trial.storage is not None and population_of(trial.config[JOB]):
+            self._later.append(trial.storage.trial_fs_path)  # another member may yet go on from what it reached
+        elif trial.storage is not None:
             self._storage.remove(trial.storage.trial_fs_path)
         self._storage.forget(trial.config[LEFT])
         trial.config = {}
@@ -150,9 +162,12 @@ class Tuning:
         storage: Where Tune keeps its notes, and checkpoints.
         study: Whose jobs they are.
         retries: How often a job is begun again whose actor died.
+        populations: Whether there are jobs that go on from each other's checkpoints.
     """
 
-    def __init__(self, trainable: type[tune.Trainable], storage: Storage, study: str, retries: int) -> None:
+    def __init__(
+        self, trainable: type[tune.Trainable], storage: Storage, study: str, retries: int, *, populations: bool
+    ) -> None:
         os.environ.update(_SETTINGS)
         self.messages: Queue[Message] = Queue()
         self._jobs = JobQueue()
@@ -174,7 +189,7 @@ class Tuning:
             "callbacks": [self._messenger],
             "stop": self._stopper,
             "max_failures": retries,
-            "checkpoint_config": CheckpointConfig(num_to_keep=1),
+            "checkpoint_config": CheckpointConfig(num_to_keep=_KEPT if populations else 1),
             "trial_name_creator": _name,
             "trial_dirname_creator": _folder,
             "raise_on_failed_trial": False,
@@ -187,7 +202,9 @@ class Tuning:
     def submit(self, job: Job, seat: Seat) -> None:
         """Have a job run in such a seat; it goes on from what an earlier driver of the study left of it."""
         self._scheduler.expect(job.number, len(job.members))
-        self._jobs.put(job, seat, self._left.pop(job_key(job), ()))
+        # Which values a member had at its checkpoint, the scheduler would not know: a population begins anew.
+        left = () if population_of(job) else self._left.pop(job_key(job), ())
+        self._jobs.put(job, seat, left)
 
     def stop(self, number: int, member: int) -> bool:
         """End a job when its last member is to leave; whether others are left, and its actor must let this one go."""
@@ -221,6 +238,7 @@ class Tuning:
         self._stopper.asked = True
         self._jobs.close()
         self._thread.join(patience)
+        self._messenger.clear_populations()
         self._storage.tidy(f"{self._storage.path}/{self._run_name}")
 
 
