@@ -184,7 +184,7 @@ def test_a_space_made_by_clicks_is_valid_and_runs(page: Page, place: Workplace) 
     box = page.tab.get_by_role("combobox", name="mixer").first
     box.click()
     page.tab.get_by_role("option", name="fnet", exact=True).click()
-    page.main.get_by_text("fnet has no causal form").wait_for()
+    page.main.get_by_text("fnet has no causal form").nth(1).wait_for()  # in the list, and beside the mixer
     page.main.get_by_text("It can be downloaded once it is valid.").wait_for()
     box.click()
     page.tab.get_by_role("option", name="linear", exact=True).click()
