@@ -214,7 +214,7 @@ def test_downloads_can_be_read_back(page: Page, shown: dict[str, Any], tmp_path:
     import pandas as pd
 
     page.open("/answer?study=tiny")
-    page.main.get_by_role("button", name="Export").click()
+    page.main.get_by_role("button", name="Export").first.click()
 
     def file(name: str) -> Path:
         with page.tab.expect_download() as started:

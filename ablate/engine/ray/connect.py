@@ -115,6 +115,22 @@ def _alive() -> list[dict[str, Any]]:
     return [node for node in every if node["Alive"]]
 
 
+def give_up_lost_places() -> None:
+    """Free what this process has reserved on machines that are gone; what trained there is begun again elsewhere.
+
+    Ray would look for another place for it, before all others and without a pause, so that the head is busy with that
+    alone and a job that waits for its own place waits for good.
+    """
+    import ray
+    from ray._raylet import PlacementGroupID
+    from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
+
+    job = ray.get_runtime_context().get_job_id()
+    for number, place in placement_group_table().items():
+        if place["state"] == "RESCHEDULING" and number.endswith(job):
+            remove_placement_group(PlacementGroup(PlacementGroupID(bytes.fromhex(number))))
+
+
 def gpu_bytes() -> int:
     """Memory of the smallest GPU of the cluster, asked of a worker on each kind of node; 0 if there is none."""
     import ray

@@ -16,7 +16,7 @@ from ray import tune
 from ablate.engine.base import Engine, Place
 from ablate.engine.memory import trial_bytes
 from ablate.engine.plan import Plan
-from ablate.engine.ray.connect import connect, gpu_bytes, nodes, on_node
+from ablate.engine.ray.connect import connect, give_up_lost_places, gpu_bytes, nodes, on_node
 from ablate.engine.ray.courier import Courier, read_plugin
 from ablate.engine.ray.population import population_key, population_of
 from ablate.engine.ray.seats import GIB, Node, Seat, describe, seats
@@ -88,6 +88,7 @@ class RayEngine(Engine):
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._looked = time.monotonic()
             self._seats = self._find_seats(nodes())
+            give_up_lost_places()
         fit = max(1, sum(self._seats.values()))
         return fit if self._workers is None else min(fit, self._workers)
 
@@ -153,6 +154,7 @@ class RayEngine(Engine):
                 self._tuning.forget(message.number)
         if not messages:
             self._tuning.check()
+            self.size  # noqa: B018 - looks at the cluster if that was long ago
         return messages
 
     def close(self) -> None:
