@@ -49,6 +49,6 @@ def warning(best: TrivialBaseline | None, baseline: float | None, direction: Dir
     if best is None or baseline is None or not best.beats(baseline, direction):
         return ()
     return (
-        f"The baseline ({best.metric} {baseline:.4g}) does not beat the trivial baseline `{best.name}` "
+        f"The baseline ({best.metric} {baseline:.4g}) does not beat the trivial baseline, {best.name} "
         f"({best.value:.4g}): a comparison of models that have learnt so little says little.",
     )
