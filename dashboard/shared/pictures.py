@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from weakref import finalize
 
 import streamlit as st
 
@@ -34,6 +36,7 @@ class Painter:
                 self._process = subprocess.Popen(
                     self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
                 )
+                finalize(self, _end, self._process)
             assert self._process.stdin is not None
             assert self._process.stdout is not None
             try:
@@ -43,6 +46,13 @@ class Painter:
                 return ""
             answer = self._process.stdout.readline()
         return str(json.loads(answer)) if answer else ""
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a process that nobody will ask again."""
+    process.kill()
+    with suppress(BrokenPipeError), process:
+        pass
 
 
 @st.cache_resource(show_spinner=False)
