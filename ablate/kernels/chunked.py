@@ -1,26 +1,34 @@
 """((QKᵀ) ∘ decay ∘ tril)·V in chunks, and its gradients: the state before each chunk, and the square inside it.
 
-The text is read in segments of a few chunks, small enough for the processor's cache; a state goes from chunk to chunk,
-forwards for the sums and backwards for their gradients. For the backward pass q, k, v and the state before each segment
-are kept. Decays are differences of logarithms taken forwards in time, so that no factor exceeds 1.
+The texts are read in segments, of a few texts and heads or of a few chunks of one, small enough for the processor's
+cache. In a segment the states before all chunks are one product: of what each chunk adds with the triangular matrix of
+the decays between chunks. From one segment of a text to the next goes a state, forwards for the sums and backwards for
+their gradients. For the backward pass q, k, v and the state before each segment are kept. Decays are differences of
+logarithms taken forwards in time, so that no factor exceeds 1.
 
-Shapes: T tokens, n segments of c chunks of C tokens, d width of the keys, e width of the values; `...` leading axes.
+Shapes: s sequences (texts and heads) of n chunks of C tokens, d width of the keys, e width of the values.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_SEGMENT = 1 << 16
-"""Numbers in the queries of a segment, about."""
+from ablate.kernels.product import add_product, multiply
+
+_SEGMENT = 1 << 18
+"""Numbers in the queries of a segment, about, as measured on a Zen 5; elsewhere than on a CPU as many as _WIDER times
+this, since there the number of launches counts."""
+_WIDER = 1 << 6
 _FEWEST = 4
 """Chunks in a segment, at least; but in the last."""
+_MOST = 32
+"""Chunks in a segment, at most: the product that makes its states grows with their square."""
 
 
 def chunked(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, chunk: int) -> Tensor:
@@ -40,9 +48,9 @@ def chunked(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, chunk: in
     return y
 
 
-def segments(length: int, chunk: int) -> int:
-    """The most segments of a text of `length` tokens, before each of which a state is kept."""
-    return -(-length // (_FEWEST * chunk))
+def segments(length: int, width: int, chunk: int) -> int:
+    """Segments of a text on a CPU, before each of which but the first a state is kept; `width` is d."""
+    return -(-length // _tokens_of_segment(length, width, chunk))
 
 
 class _Chunked(torch.autograd.Function):
@@ -54,15 +62,17 @@ class _Chunked(torch.autograd.Function):
     def forward(
         ctx: torch.autograd.function.FunctionCtx, q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, chunk: int
     ) -> Tensor:
-        y, starts = torch.empty_like(v), []
-        state = v.new_zeros(*v.shape[:-2], q.shape[-1], v.shape[-1])
+        y = _room(v)
+        starts: list[Tensor | None] = []
         with torch.autocast(q.device.type, enabled=False):
-            for segment in _cut(q, log_decay, chunk):
-                starts.append(state)
-                qs, ks, vs = (segment.of(x) for x in (q, k, v))
-                before, state = segment.before(ks, vs, state)
-                read = segment.from_edge(_product(qs, before))
-                segment.put(y, _plus(read, segment.inside(_product(qs, ks.mT)), vs))
+            for text in _cut(q, log_decay, chunk):
+                state = None
+                for segment in text:
+                    starts.append(state)
+                    qs, ks, vs = (segment.of(x) for x in (q, k, v))
+                    before, state = segment.before(ks, vs, state)
+                    read = multiply(segment.inside(multiply(qs, ks.mT)), vs)
+                    segment.put(y, _plus(read, segment.from_edge(qs), before))
         ctx.chunk = chunk  # type: ignore[attr-defined]
         ctx.save_for_backward(q, k, v, log_decay, *starts)  # type: ignore[arg-type]
         return y
@@ -75,17 +85,21 @@ class _Chunked(torch.autograd.Function):
         if torch.is_grad_enabled():  # for the gradient of a gradient: each of the three is such a sum itself
             later = _over_later(log_decay, chunk)
             return chunked(g, v, k, log_decay, chunk), later(v, g, q), later(k, q, g), None, None
-        dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-        state = torch.zeros_like(starts[0])
-        for segment, start in zip(reversed(_cut(q, log_decay, chunk)), reversed(starts), strict=True):
-            qs, ks, vs, gs = (segment.of(x) for x in (q, k, v, g))
-            before, _ = segment.before(ks, vs, start)
-            behind, state = segment.behind(qs, gs, state)
-            square = segment.inside(_product(gs, vs.mT))
-            segment.put(dq, _plus(_product(segment.from_edge(gs), before.mT), square, ks))
-            segment.put(dk, _plus(_product(segment.to_end(vs), behind.mT), square.mT, qs))
-            square = segment.inside(_product(qs, ks.mT))
-            segment.put(dv, _plus(segment.to_end(_product(ks, behind)), square.mT, gs))
+        dq, dk, dv = _room(q), _room(k), _room(v)
+        texts = _cut(q, log_decay, chunk)
+        for text in reversed(texts):
+            state = None
+            for segment in reversed(text):
+                qs, ks, vs, gs = (segment.of(x) for x in (q, k, v, g))
+                before, _ = segment.before(ks, vs, starts.pop())
+                behind, state = segment.behind(qs, gs, state)
+                square = segment.inside(multiply(gs, vs.mT))
+                mixed = segment.inside(multiply(qs, ks.mT))
+                from_behind = None if behind is None else behind.mT
+                from_before = None if before is None else before.mT
+                segment.put(dq, _plus(multiply(square, ks), segment.from_edge(gs), from_before))
+                segment.put(dk, _plus(multiply(square.mT, qs), segment.to_end(vs), from_behind))
+                segment.put(dv, _plus(multiply(mixed.mT, gs), segment.to_end(ks), behind))
         return dq, dk, dv, None, None
 
 
@@ -97,73 +111,106 @@ def _over_later(log_decay: Tensor | None, chunk: int) -> Callable[[Tensor, Tenso
 
 
 class _Segment:
-    """The tokens from `start` to `stop`, in chunks [c, ..., C, width]; zeros fill up the last one."""
+    """Some texts, some heads of each and some tokens; zeros fill up the last chunk. Chunks stand as [s·n, C, width]."""
 
-    def __init__(self, start: int, stop: int, chunk: int, mask: Tensor) -> None:
-        self.start, self.stop, self.chunk = start, stop, chunk
-        self.mask = mask
+    def __init__(self, rows: slice, heads: slice, tokens: slice, chunk: int, mask: Tensor, is_last: bool) -> None:
+        self.where = (rows, heads, tokens)
+        self.sequences = (rows.stop - rows.start) * (heads.stop - heads.start)
+        self.tokens = tokens.stop - tokens.start
+        self.fill = -self.tokens % chunk
+        self.chunk, self.chunks = chunk, (self.tokens + self.fill) // chunk
+        self.mask, self.is_last = mask, is_last
 
     def of(self, x: Tensor) -> Tensor:
-        """[..., T, w] to [c, ..., C, w]."""
-        rows = x[..., self.start : self.stop, :]
-        fill = (self.start - self.stop) % self.chunk
-        rows = F.pad(rows, (0, 0, 0, fill)) if fill else rows
-        return torch.unflatten(rows, -2, (-1, self.chunk)).movedim(-3, 0).contiguous()
+        """[..., T, w] to [s·n, C, w], without a copy where nothing lies between the numbers."""
+        tokens = _heads(x)[self.where].reshape(self.sequences, self.tokens, x.shape[-1])
+        tokens = F.pad(tokens, (0, 0, 0, self.fill)) if self.fill else tokens
+        return tokens.reshape(-1, self.chunk, x.shape[-1])
 
     def put(self, y: Tensor, chunks: Tensor) -> None:
-        """Write chunks [c, ..., C, w] to their tokens of y [..., T, w]."""
-        rows = y[..., self.start : self.stop, :]
-        if (self.stop - self.start) % self.chunk:
-            rows.copy_(chunks.movedim(0, -3).flatten(-3, -2)[..., : self.stop - self.start, :])
-        else:
-            torch.unflatten(rows, -2, (-1, self.chunk)).copy_(chunks.movedim(0, -3))
+        """Write chunks [s·n, C, w] to their tokens of y [..., T, w]."""
+        here = _heads(y)[self.where]
+        tokens = chunks.view(self.sequences, -1, y.shape[-1])[:, : self.tokens]
+        here.copy_(tokens.view(*here.shape[:2], *tokens.shape[1:]))
 
     def inside(self, square: Tensor) -> Tensor:
-        """[c, ..., C, C] times the decay from token j to token i, 0 for j > i; in place."""
+        """[s·n, C, C] times the decay from token j to token i, 0 for j > i; in place."""
         return square.mul_(self.mask)
 
     def from_edge(self, x: Tensor) -> Tensor:
-        """x [c, ..., C, w] times the decay from the start of the chunk to each token."""
+        """x [s·n, C, w] times the decay from the start of the chunk to each token."""
         return x
 
     def to_end(self, x: Tensor) -> Tensor:
-        """x [c, ..., C, w] times the decay from each token to the end of the chunk."""
+        """x [s·n, C, w] times the decay from each token to the end of the chunk."""
         return x
 
-    def next(self, state: Tensor, added: Tensor, chunk: int, out: Tensor | None) -> Tensor:
-        """The state on the other side of a chunk."""
-        return torch.add(state, added, out=out)
+    def between(self, like: Tensor) -> Tensor:
+        """The decay from edge to edge of chunks: [s or 1, n + 1, n + 1], 0 above the diagonal."""
+        return like.new_ones(1, self.chunks + 1, self.chunks + 1).tril()
 
-    def before(self, k: Tensor, v: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """The states before each chunk [c, ..., d, e], and that behind the segment, from the one before it."""
-        return self._states(_product(k.mT, self.to_end(v)), state, range(len(k)))
+    def before(self, k: Tensor, v: Tensor, start: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """The states before each chunk [s·n, d, e], and that behind the segment [s, d, e], from the one before it.
 
-    def behind(self, q: Tensor, g: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        None stands for zeros, and for a state that nobody reads.
+        """
+        if start is None and self.is_last and self.chunks == 1:
+            return None, None
+        added = self._by_sequence(multiply(k.mT, self.to_end(v)))  # [s, n, d·e]
+        between = self.between(added)[:, : self.chunks + (not self.is_last)]
+        if start is None:
+            states = self._sum(between[..., 1:], added)
+        else:
+            states = self._sum(between, torch.cat([start.flatten(1).unsqueeze(1), added], 1))
+        return self._by_chunk(states[:, : self.chunks], k, v), self._edge(states, self.chunks, k, v)
+
+    def behind(self, q: Tensor, g: Tensor, end: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """The gradients' states behind each chunk, and that before the segment, from the one behind it."""
-        return self._states(_product(q.mT, self.from_edge(g)), state, range(len(q) - 1, -1, -1))
+        is_first = self.where[2].start == 0
+        if end is None and is_first and self.chunks == 1:
+            return None, None
+        added = self._by_sequence(multiply(q.mT, self.from_edge(g)))
+        between = self.between(added).mT[:, int(is_first) :]
+        if end is None:
+            states = self._sum(between[..., :-1], added)
+        else:
+            states = self._sum(between, torch.cat([added, end.flatten(1).unsqueeze(1)], 1))
+        edge = None if is_first else self._edge(states, 0, q, g)
+        return self._by_chunk(states[:, -self.chunks :], q, g), edge
 
-    def _states(self, added: Tensor, state: Tensor, order: range) -> tuple[Tensor, Tensor]:
-        states = torch.empty_like(added)
-        states[order[0]] = state
-        for chunk, following in itertools.pairwise(order):
-            self.next(states[chunk], added[chunk], chunk, states[following])
-        return states, self.next(states[order[-1]], added[order[-1]], order[-1], None)
+    def _sum(self, weights: Tensor, added: Tensor) -> Tensor:
+        return multiply(weights.expand(self.sequences, -1, -1), added)
+
+    def _by_sequence(self, states: Tensor) -> Tensor:
+        return states.view(self.sequences, self.chunks, -1)
+
+    @staticmethod
+    def _by_chunk(states: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        return states.reshape(-1, keys.shape[-1], values.shape[-1])
+
+    @staticmethod
+    def _edge(states: Tensor, index: int, keys: Tensor, values: Tensor) -> Tensor | None:
+        if index >= states.shape[1]:
+            return None
+        # A copy, or what is kept for the backward pass would be all states.
+        return states[:, index].clone().view(-1, keys.shape[-1], values.shape[-1])
 
 
 class _FadingSegment(_Segment):
     """A segment with decay."""
 
-    def __init__(self, start: int, stop: int, chunk: int, mask: Tensor, log_decay: Tensor) -> None:
-        super().__init__(start, stop, chunk, mask)
+    def __init__(self, *here: object, log_decay: Tensor) -> None:
+        super().__init__(*here)  # type: ignore[arg-type]
         # Sums in double and exponentials in single precision at least: a rounded logarithm is a wrong factor.
-        g = self.of(log_decay).double().cumsum(-2)  # [c, ..., C, 1]
-        last = g[..., -1:, :]
-        self.mask = self._factor((g - g.mT).masked_fill(mask == 0, -math.inf))
-        self.of_edge, self.of_end, self.whole = self._factor(g), self._factor(last - g), self._factor(last)
+        g = self.of(log_decay).double().cumsum(-2)  # [s·n, C, 1]
+        last = g[:, -1:]
+        self.whole = F.pad(last.view(self.sequences, self.chunks).cumsum(1), (1, 0))  # to each edge: [s, n + 1]
+        self.dtype = self.mask.dtype
+        self.mask = self._factor((g - g.mT).masked_fill(self.mask == 0, -math.inf))
+        self.of_edge, self.of_end = self._factor(g), self._factor(last - g)
 
     def _factor(self, logs: Tensor) -> Tensor:
-        dtype = self.mask.dtype
-        return logs.to(torch.promote_types(dtype, torch.float32)).exp().to(dtype)
+        return logs.to(torch.promote_types(self.dtype, torch.float32)).exp().to(self.dtype)
 
     def from_edge(self, x: Tensor) -> Tensor:
         return x * self.of_edge
@@ -171,32 +218,57 @@ class _FadingSegment(_Segment):
     def to_end(self, x: Tensor) -> Tensor:
         return x * self.of_end
 
-    def next(self, state: Tensor, added: Tensor, chunk: int, out: Tensor | None) -> Tensor:
-        return torch.addcmul(added, state, self.whole[chunk], out=out)
+    def between(self, like: Tensor) -> Tensor:
+        logs = self.whole.unsqueeze(2) - self.whole.unsqueeze(1)
+        above = torch.ones_like(logs, dtype=torch.bool).triu(1)
+        return self._factor(logs.masked_fill(above, -math.inf))
 
 
-def _cut(q: Tensor, log_decay: Tensor | None, chunk: int) -> list[_Segment]:
-    length = q.shape[-2]
+def _cut(q: Tensor, log_decay: Tensor | None, chunk: int) -> list[list[_Segment]]:
+    """For every few sequences, the segments of their tokens."""
+    rows, heads, length, width = _heads(q).shape
     mask = torch.ones(chunk, chunk, dtype=q.dtype, device=q.device).tril()
-    size = _segment_length(q[..., 0, :].numel(), chunk)
-    edges = [(start, min(length, start + size)) for start in range(0, length, size)]
-    if log_decay is None:
-        return [_Segment(start, stop, chunk, mask) for start, stop in edges]
-    log_decay = log_decay.view(*[1] * (q.dim() - log_decay.dim()), *log_decay.shape)
-    return [_FadingSegment(start, stop, chunk, mask, log_decay) for start, stop in edges]
+    if log_decay is not None:
+        log_decay = log_decay.expand(*q.shape[:-1], 1)
+    tokens = _tokens_of_segment(length, width, chunk)
+    numbers = _SEGMENT if q.device.type == "cpu" else _SEGMENT * _WIDER
+    together = max(1, numbers // (tokens * width))  # sequences
+    texts = []
+    for some in _sequences(rows, heads, together):
+        text: list[_Segment] = []
+        for start in range(0, length, tokens):
+            stop = min(length, start + tokens)
+            here = (*some, slice(start, stop), chunk, mask, stop == length)
+            text.append(_Segment(*here) if log_decay is None else _FadingSegment(*here, log_decay=log_decay))
+        texts.append(text)
+    return texts
 
 
-def _segment_length(width: int, chunk: int) -> int:
-    """Tokens in a segment, each of `width` numbers in all texts together: a whole number of chunks."""
-    return max(_FEWEST, _SEGMENT // (width * chunk)) * chunk
+def _tokens_of_segment(length: int, width: int, chunk: int) -> int:
+    """The whole text, or a whole number of chunks."""
+    chunks = min(_MOST, max(_FEWEST, _SEGMENT // (width * chunk)))
+    return min(length, chunks * chunk)
 
 
-def _product(x: Tensor, y: Tensor) -> Tensor:
-    """[c, ..., a, b] times [c, ..., b, w]."""
-    return torch.bmm(x.flatten(0, -3), y.flatten(0, -3)).view(*x.shape[:-1], y.shape[-1])
+def _sequences(rows: int, heads: int, together: int) -> Iterator[tuple[slice, slice]]:
+    """Some heads of one text, or all heads of some texts."""
+    texts, some = (max(1, together // heads), min(heads, together))
+    for row, head in itertools.product(range(0, rows, texts), range(0, heads, some)):
+        yield slice(row, min(rows, row + texts)), slice(head, min(heads, head + some))
 
 
-def _plus(z: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """z + x·y, in place of z."""
-    z.flatten(0, -3).baddbmm_(x.flatten(0, -3), y.flatten(0, -3))
-    return z
+def _heads(x: Tensor) -> Tensor:
+    """[..., T, w] to [texts, heads, T, w]."""
+    return x.view(1, *x.shape) if x.dim() == 3 else x.view(1, 1, *x.shape) if x.dim() == 2 else x.flatten(0, -4)
+
+
+def _room(x: Tensor) -> Tensor:
+    """An empty tensor like x, laid out as x is: each head by itself, or the heads of a token side by side."""
+    if x.dim() > 2 and x.stride(-3) < x.stride(-2):
+        return torch.empty_like(x.transpose(-3, -2), memory_format=torch.contiguous_format).transpose(-3, -2)
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _plus(z: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
+    """z + x·y, in place of z; y None is 0."""
+    return z if y is None else add_product(z, x, y)

@@ -22,10 +22,8 @@ from torch import Tensor
 from ablate.kernels.choice import choose
 from ablate.kernels.chunked import chunked, segments
 
-CHUNK = 32
-"""Tokens in a chunk, a power of two, unless another was measured to be faster."""
 CHUNKS = {str(chunk): chunk for chunk in (16, 32, 64, 128)}
-"""Those that are measured."""
+"""Tokens in a chunk, a power of two: those of which `ablate bench --tune` finds the fastest."""
 
 
 def bidirectional(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -48,7 +46,8 @@ def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chu
     """
     length = q.shape[-2]
     if chunk is None:
-        chunk = choose("causal", CHUNKS, str(CHUNK), q, length, q.shape[-1], v.shape[-1])
+        widths = (q.shape[-1], v.shape[-1])
+        chunk = choose("causal", CHUNKS, chunk_rule(*widths), q, length, *widths)
     chunk = _no_longer(chunk, length)
     dtype = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)  # they differ under autocast
     q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
@@ -61,14 +60,19 @@ def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chu
     return _fading_by_channel(q, k, v, g).flatten(-3, -2)[..., :length, :]
 
 
+def chunk_rule(d: int, e: int) -> str:
+    """The chunk that is taken where nothing was measured: about as long as the state is wide."""
+    return "64" if max(d, e) >= 64 else "32"
+
+
 def kept(length: int, d: int, e: int, decay: Literal["none", "head", "channel"] = "none") -> int:
     """Scalars that `causal` keeps for the backward pass over one sequence and head, q, k and v among them.
 
     With decay `head` the decay is taken to have no gradient; with `channel`, to have one.
     """
+    chunk = _no_longer(CHUNKS[chunk_rule(d, e)], length)
     if decay != "channel":
-        return length * (2 * d + e) + segments(length, _no_longer(CHUNK, length)) * d * e
-    chunk = _no_longer(CHUNK, length)
+        return length * (2 * d + e) + (segments(length, d, chunk) - 1) * d * e
     tokens = length + -length % chunk
     inputs, states = tokens * (2 * d + e), tokens // chunk * d * e
     scales = chunk.bit_length() - 1  # at each, half of q and k is faded, and its factors are kept too

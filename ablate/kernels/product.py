@@ -1,44 +1,49 @@
 """The matrix product of packs, [K, N, I] times [K, I, O]: `torch.bmm`, by way of oneDNN where that is faster.
 
 For float32 on a CPU torch takes the product from MKL, which on processors that are not Intel's uses half of their
-vector width; oneDNN uses all of it (2.3 times faster on AMD Zen 5) and ships in the same torch.
+vector width; oneDNN uses all of it (2.2 times faster on AMD Zen 5) and ships in the same torch. torch asks oneDNN only
+where it may round to bfloat16 inside. On a processor that has no units for that (AMX) it has no use for the permission
+and computes in float32; elsewhere, and where a first product shows rounding, it is never asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
 
-_LEAST = 1 << 17
-"""Multiplications of one member below which oneDNN's way in takes longer than the product."""
+_LEAST = 1 << 20
+"""Multiplications below which oneDNN's way in takes longer than the product."""
+_ROUNDING = 1e-5
+"""Error of a product of float32 of which more was rounded than its sums; bfloat16 makes 1e-2."""
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
     """x·W, one W for each member: [K, N, I] and [K, I, O] to [K, N, O]."""
-    fits = (
-        _ONEDNN is not None
-        and x.device.type == "cpu"
-        and x.dtype == weight.dtype == torch.float32
-        and x.shape[1] * weight.shape[1] * weight.shape[2] >= _LEAST
-        and not torch.is_autocast_enabled("cpu")
-    )
-    if not fits:
+    if not _by_onednn(x, weight) or torch.is_autocast_enabled("cpu"):
         return torch.bmm(x, weight)
     y: Tensor = _Product.apply(x, weight)  # type: ignore[no-untyped-call]
     return y
 
 
+def multiply(x: Tensor, y: Tensor) -> Tensor:
+    """`product` for inside of a kernel: no gradient is kept, and autocast is off."""
+    return _fast(x, y) if _by_onednn(x, y) else torch.bmm(x, y)
+
+
+def add_product(z: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """z + x·y in place of z, [K, N, O]; as `multiply`."""
+    return _fast(x, y, z) if _by_onednn(x, y) else z.baddbmm_(x, y)
+
+
 class _Product(torch.autograd.Function):
-    """oneDNN's product with its gradients, which are products again: dX = dY·Wᵀ, dW = Xᵀ·dY."""
+    """The product with its gradients, which are products again: dX = dY·Wᵀ, dW = Xᵀ·dY."""
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
-        assert _ONEDNN is not None
-        members = [_ONEDNN(*pair) for pair in zip(_dense(x), _dense(weight), strict=True)]
-        return members[0].unsqueeze(0) if len(members) == 1 else torch.stack(members)
+        return multiply(x, weight)
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -51,23 +56,31 @@ class _Product(torch.autograd.Function):
         )
 
 
-def _dense(x: Tensor) -> Tensor:
-    """Rows or columns without gaps, which is what oneDNN reads without a detour."""
-    return x if x.is_contiguous() or x.mT.is_contiguous() else x.contiguous()
+def _by_onednn(x: Tensor, y: Tensor) -> bool:
+    return (
+        x.device.type == "cpu"
+        and x.dtype == y.dtype == torch.float32
+        and x.numel() * y.shape[2] >= _LEAST
+        and _is_exact()
+    )
 
 
-def _onednn() -> Callable[[Tensor, Tensor], Tensor] | None:
-    """x·W of two matrices by oneDNN, or None where this torch does not have it."""
-
-    def multiply(x: Tensor, weight: Tensor) -> Tensor:
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight.mT, None, "none", [], "")
-        return y
-
+def _fast(x: Tensor, y: Tensor, z: Tensor | None = None) -> Tensor:
+    """x·y by oneDNN, or z + x·y in place of z."""
+    settings = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = settings.fp32_precision
+    settings.fp32_precision = "bf16"
     try:
-        multiply(torch.ones(2, 3), torch.ones(3, 2))
-    except (AttributeError, RuntimeError, NotImplementedError):
-        return None
-    return multiply
+        return torch.bmm(x, y) if z is None else z.baddbmm_(x, y)
+    finally:
+        settings.fp32_precision = before
 
 
-_ONEDNN = _onednn()
+@cache
+def _is_exact() -> bool:
+    """Whether oneDNN computes in float32 though it may round."""
+    if torch.backends.cpu.get_cpu_capability() != "AVX512" or torch.cpu._is_amx_tile_supported():
+        return False
+    x, y = torch.randn(2, 4, 128, 128, generator=torch.Generator().manual_seed(0))
+    exact = x.double() @ y.double()
+    return bool(((_fast(x, y) - exact).norm() / exact.norm()) < _ROUNDING)

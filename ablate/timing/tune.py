@@ -65,7 +65,7 @@ def _at(length: int, setting: Setting) -> Iterator[Tuned]:
         name: lambda q, k, v, chunk=chunk: linear_attention.causal(q, k, v, chunk=chunk)
         for name, chunk in linear_attention.CHUNKS.items()
     }
-    yield _fastest("causal", chunks, str(linear_attention.CHUNK), [heads] * 3, (length, d_h, d_h), setting)
+    yield _fastest("causal", chunks, linear_attention.chunk_rule(d_h, d_h), [heads] * 3, (length, d_h, d_h), setting)
     text = (1, batch, length, d)
     depthwise = {name: way for name, way in convolution.DEPTHWISE.items() if name != "pairs" or batch % 2 == 0}
     rule = convolution.depthwise_rule(length, batch)

@@ -1,4 +1,4 @@
-"""One thread, so that sums in a fixed order give the same numbers every time; and segments that short texts leave."""
+"""One thread, so that sums in a fixed order give the same numbers every time; and segments of two sizes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _short_segments() -> Iterator[None]:
-    """Texts of a few chunks go from one segment to the next."""
+@pytest.fixture(scope="module", params=[1, chunked._SEGMENT], ids=["many segments", "one segment"])
+def segment(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Numbers in a segment: with few, texts of a few chunks go from one to the next; with many, texts share one."""
     before = chunked._SEGMENT
-    chunked._SEGMENT = 1
-    yield
+    chunked._SEGMENT = request.param
+    yield request.param
     chunked._SEGMENT = before

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from ablate.kernels import linear_attention
 
+pytestmark = pytest.mark.usefixtures("segment")
+
 
 def drawn(seed: int, length: int, width: int, value_width: int, lead: tuple[int, ...] = (2, 3)) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)

@@ -10,6 +10,8 @@ from ablate.kernels import linear_attention
 from ablate.kernels.chunked import chunked, segments
 from ablate.pack.initial import stream
 
+pytestmark = pytest.mark.usefixtures("segment")
+
 LEAD, D, E = (2, 3), 5, 4
 
 
@@ -68,7 +70,7 @@ def test_half_precision_inside_autocast(decay: bool) -> None:
 
 
 @pytest.mark.parametrize("decay", [False, True], ids=["plain", "decay"])
-def test_nothing_is_kept_but_the_inputs_and_a_state_for_each_segment(decay: bool) -> None:
+def test_nothing_is_kept_but_the_inputs_and_a_state_for_each_segment(decay: bool, segment: int) -> None:
     length = 300
     inputs, g = drawn(length, decay)
     kept: dict[int, int] = {}
@@ -82,4 +84,4 @@ def test_nothing_is_kept_but_the_inputs_and_a_state_for_each_segment(decay: bool
     decays = 0 if g is None else g.numel()
     texts = LEAD[0] * LEAD[1]
     assert sum(kept.values()) == texts * linear_attention.kept(length, D, E) + decays
-    assert segments(length, linear_attention.CHUNK) == 3
+    assert segments(length, D, 32) == (3 if segment == 1 else 1)

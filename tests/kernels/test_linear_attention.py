@@ -12,6 +12,8 @@ from torch import Tensor
 from ablate.kernels import linear_attention
 from ablate.pack.initial import stream
 
+pytestmark = pytest.mark.usefixtures("segment")
+
 LENGTHS = [1, 7, 13, 33, 71]
 DECAYS = ["none", "head", "channel"]
 LEAD, D, E = (2, 3), 5, 4

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ablate.kernels import product as kernel
-from ablate.kernels.product import product
+from ablate.kernels.product import add_product, multiply, product
 
 SHAPES = [(1, 1, 1), (3, 5, 7), (61, 67, 71), (128, 64, 16), (2048, 64, 3)]
 
@@ -39,13 +39,45 @@ def test_product(
         torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=5e-4)
 
 
-def test_onednn_is_there_and_takes_large_products() -> None:
-    """The version of torch that is tested has it; elsewhere `torch.bmm` does the same more slowly."""
-    x, weight = drawn(1, 128, 64, 64, turned=False)
-    assert type(product(x, weight.requires_grad_()).grad_fn).__name__ == "_ProductBackward"
+def test_onednn_takes_large_products_where_it_does_not_round() -> None:
+    """Elsewhere `torch.bmm` does the same more slowly."""
+    x, weight = drawn(1, 512, 64, 64, turned=False)
+    by_onednn = type(product(x, weight.requires_grad_()).grad_fn).__name__ == "_ProductBackward"
+    assert by_onednn == kernel._is_exact()
     assert type(product(x[:, :2], weight).grad_fn).__name__ == "BmmBackward0"
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert product(x, weight).dtype == torch.bfloat16
+
+
+def test_the_permission_to_round_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_LEAST", 0)
+    settings = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = settings.fp32_precision
+    x, weight = drawn(2, 9, 5, 4, turned=False)
+    product(x, weight)
+    with pytest.raises(RuntimeError):
+        multiply(x, weight[:, :3])
+    assert settings.fp32_precision == before
+
+
+def test_onednn_is_not_asked_where_the_processor_would_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    assert not kernel._is_exact.__wrapped__()
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(kernel, "_fast", lambda x, y: (x.bfloat16() @ y.bfloat16()).float())
+    assert not kernel._is_exact.__wrapped__()
+
+
+@pytest.mark.parametrize("least", [0, 1 << 60], ids=["onednn", "bmm"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products_inside_of_kernels(least: int, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_LEAST", least)
+    x, y = drawn(3, *shape, turned=True)
+    exact = torch.einsum("kni,kio->kno", x.double(), y.double())
+    torch.testing.assert_close(multiply(x, y).double(), exact, rtol=1e-5, atol=1e-4)
+    z = torch.ones(exact.shape)
+    assert add_product(z, x, y) is z
+    torch.testing.assert_close(z.double(), exact + 1, rtol=1e-5, atol=1e-4)
 
 
 def test_gradients_that_are_spread_from_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
