@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ablate.kernels import convolution, linear_attention
 from ablate.kernels.random_features import fourier
+from ablate.kernels.softmax_attention import attend
 from ablate.mixers.attention import AttentionSpec
 from ablate.mixers.attention_module import Attention
 from ablate.mixers.bigbird import BigBirdSpec
@@ -54,7 +55,7 @@ def main() -> None:
 
 
 def simple_attention() -> None:
-    """Causal Q·(KᵀV) against SDPA (other numbers, the usual mixer) and, where it fits, against (QKᵀ ∘ tril)·V."""
+    """Causal Q·(KᵀV) against SDPA (other numbers, the usual mixer), and against the square or a faster SDPA."""
     for shape, aim in (
         ((16, 4, 128, 16), ""),
         ((8, 4, 512, 32), "4"),
@@ -67,6 +68,9 @@ def simple_attention() -> None:
         row("SimpleAttention / SDPA", shape, sdpa, linear_attention.causal, inputs, aim)
         if shape[2] <= 512:
             row("SimpleAttention / square", shape, square, linear_attention.causal, inputs, "")
+        else:
+            same(attended, sdpa, inputs)
+            row("SimpleAttention / SDPA by oneDNN", shape, attended, linear_attention.causal, inputs, "")
 
 
 def depthwise() -> None:
@@ -260,6 +264,11 @@ def with_square(mixer: torch.nn.Module, x: Tensor) -> Tensor:
 def sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Causal softmax attention by torch's fused kernel."""
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The same as our attention mixers take it."""
+    return attend(q, k, v, is_causal=True)
 
 
 def square(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import typer
 
 from ablate.commands.loading import load_plugins
 from ablate.commands.options import DeviceOption, JsonOption, PluginOption
+from ablate.kernels.allocator import keep_freed_memory
 from ablate.terminal.console import make_console, say
 
 
@@ -31,6 +32,7 @@ def bench(
     # The profiler that measures memory would say when it starts and stops; torch reads these when it is loaded.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    keep_freed_memory()  # as workers do, so that what is timed is what training takes
     load_plugins(plugin)
     from ablate.terminal.bench import bench_json, checked_figure, draw_bench, parse_lengths, print_bench
     from ablate.timing.measure import Setting, device_of, measure

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ablate.engine.cores import pin
+from ablate.kernels.allocator import keep_freed_memory
 from ablate.store.records import WorkerRecord
 from ablate.training.events import Event
 
@@ -124,15 +125,10 @@ class Broken:
 Message = Began | Again | Took | Happened | Done | Broken
 """What an engine passes on to the driver."""
 
-# glibc returns large blocks to the system at every free and asks for them again at the next step; kept, an eager run
-# on the CPU is up to three times faster.
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**32), "MALLOC_TOP_PAD_": str(2**26)}
-
 
 def worker_environment(threads: int) -> dict[str, str]:
     """Environment variables that a worker must be born with."""
     return {
-        **MALLOC,
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",
@@ -145,6 +141,7 @@ def work(
     """Run jobs until the pipe closes, on these cores or (none given) on all. The entry point of a worker process."""
     pin(cores)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
+    keep_freed_memory()
     import torch
 
     from ablate.engine.carry import Carrier

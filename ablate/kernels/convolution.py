@@ -18,6 +18,8 @@ from torch import Tensor
 
 from ablate.kernels.choice import choose
 from ablate.kernels.fourier import fast_length
+from ablate.kernels.matrix_fourier import Points, signal, spectrum
+from ablate.kernels.product import product
 
 # Measured forward and backward on one thread of a Zen 5, widths 16 to 256: where the direct form stops being faster.
 _FEW_LAGS = 8  # depthwise: each lag is a pass over x
@@ -221,48 +223,58 @@ def _part(y: Tensor, z: Tensor) -> None:
 
 class _Full(torch.autograd.Function):
     """x [K, B, T, D], w [K, L, D, E], L ≤ T. Spectra are [K, F, 2, ...], frequencies first and real and imaginary parts
-    apart: so they are had by turning real matrices, and a product of complex matrices is one of real ones. Those of w,
-    which are as large as the spectra of many texts and make most of the work, are kept.
+    apart, so that a product of complex matrices is one of real ones. Those of w, which are as large as the spectra of
+    many texts and make most of the work, are kept.
     """
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, w: Tensor) -> Tensor:
-        points = _points(x, w)
+        points = Points.of(x.shape[2] + w.shape[1] - 1)
         with torch.autocast(x.device.type, enabled=False):
             spectra = _frequencies(w, points)
-            product = _times(_frequencies(x.transpose(1, 2), points), spectra)
+            y = _tokens(_times(_frequencies(x.transpose(1, 2), points), spectra), points, x.shape[2])
         ctx.save_for_backward(x, w, spectra)
-        return _tokens(product, points, x.shape[2]).transpose(1, 2).contiguous()
+        return y.transpose(1, 2).contiguous()
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
         (g,) = gradients
         x, w, spectra = ctx.saved_tensors  # type: ignore[attr-defined]
         for_x, for_w = ctx.needs_input_grad  # type: ignore[attr-defined]
-        points = _points(x, w)
+        points = Points.of(x.shape[2] + w.shape[1] - 1)
         if torch.is_grad_enabled():  # for the gradient of a gradient: what was kept has none
             spectra = _frequencies(w, points)
         grad_x = grad_w = None
         with torch.autocast(x.device.type, enabled=False):
-            spectrum = _frequencies(g.transpose(1, 2), points)
+            of_g = _frequencies(g.transpose(1, 2), points)
             if for_x:
-                grad_x = _tokens(_times_adjoint(spectrum, spectra), points, x.shape[2]).transpose(1, 2)
+                grad_x = _tokens(_times_adjoint(of_g, spectra), points, x.shape[2]).transpose(1, 2)
             if for_w:
-                by_w = _adjoint_times(_frequencies(x.transpose(1, 2), points), spectrum)
+                by_w = _adjoint_times(_frequencies(x.transpose(1, 2), points), of_g)
                 grad_w = _tokens(by_w, points, w.shape[1])
         return grad_x, grad_w
+
+
+def _frequencies(x: Tensor, points: Points) -> Tensor:
+    """[K, T, *, D] to [K, F, 2, *, D]."""
+    return torch.unflatten(spectrum(x.flatten(2), points), 3, x.shape[2:])
+
+
+def _tokens(spectra: Tensor, points: Points, length: int) -> Tensor:
+    """[K, F, 2, *, D] to [K, T, *, D]."""
+    return torch.unflatten(signal(spectra.flatten(3), points, length), 2, spectra.shape[3:])
 
 
 def _times(x: Tensor, w: Tensor) -> Tensor:
     """X·W: [K, F, 2, B, D] and [K, F, 2, D, E] to [K, F, 2, B, E]."""
     real, imaginary = x.unbind(2)
     rows = torch.cat([torch.cat([real, -imaginary], 3), torch.cat([imaginary, real], 3)], 2)
-    return torch.unflatten(rows @ w.flatten(2, 3), 2, (2, -1))
+    return torch.unflatten(_each(rows, w.flatten(2, 3)), 2, (2, -1))
 
 
 def _times_adjoint(x: Tensor, w: Tensor) -> Tensor:
     """X·W̄ᵀ: [K, F, 2, B, E] and [K, F, 2, D, E] to [K, F, 2, B, D]."""
-    products = torch.unflatten(torch.unflatten(x.flatten(2, 3) @ w.flatten(2, 3).mT, 3, (2, -1)), 2, (2, -1))
+    products = torch.unflatten(torch.unflatten(_each(x.flatten(2, 3), w.flatten(2, 3).mT), 3, (2, -1)), 2, (2, -1))
     (both_real, mixed), (other, both_imaginary) = (part.unbind(3) for part in products.unbind(2))
     return torch.stack([both_real + both_imaginary, other - mixed], 2)
 
@@ -271,7 +283,12 @@ def _adjoint_times(x: Tensor, y: Tensor) -> Tensor:
     """X̄ᵀ·Y: [K, F, 2, B, D] and [K, F, 2, B, E] to [K, F, 2, D, E]."""
     real, imaginary = x.unbind(2)
     columns = torch.cat([torch.cat([real, imaginary], 2), torch.cat([-imaginary, real], 2)], 3)
-    return torch.unflatten(columns.mT @ y.flatten(2, 3), 2, (2, -1))
+    return torch.unflatten(_each(columns.mT, y.flatten(2, 3)), 2, (2, -1))
+
+
+def _each(x: Tensor, y: Tensor) -> Tensor:
+    """A product for each member and frequency."""
+    return torch.unflatten(product(x.flatten(0, 1), y.flatten(0, 1)), 0, x.shape[:2])
 
 
 def _exact(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
@@ -295,36 +312,3 @@ def _back(spectrum: Tensor, points: int, length: int) -> Tensor:
     """[..., D, F] to [..., T, D]."""
     y: Tensor = torch.fft.irfft(spectrum, points)
     return y[..., :length].mT.contiguous()
-
-
-def _frequencies(x: Tensor, points: int) -> Tensor:
-    """[K, T, *, D] to [K, F, 2, *, D]."""
-    texts = x.flatten(2)
-    spectrum = texts.new_empty(x.shape[0], 2 * (points // 2 + 1), texts.shape[2])
-    for member, columns in _columns(texts, points):
-        pairs = torch.view_as_real(torch.fft.rfft(_turned(texts[member, :, columns]), points))
-        spectrum[member, :, columns] = _turned(pairs.flatten(1))
-    return spectrum.view(x.shape[0], -1, 2, *x.shape[2:])
-
-
-def _tokens(spectrum: Tensor, points: int, length: int) -> Tensor:
-    """[K, F, 2, *, D] to [K, T, *, D]."""
-    parts = spectrum.flatten(3).flatten(1, 2)
-    texts = parts.new_empty(parts.shape[0], length, parts.shape[2])
-    for member, columns in _columns(parts, points):
-        pairs = torch.unflatten(_turned(parts[member, :, columns]), 1, (-1, 2))
-        texts[member, :, columns] = _turned(torch.fft.irfft(torch.view_as_complex(pairs), points))[:length]
-    return texts.view(spectrum.shape[0], length, *spectrum.shape[3:])
-
-
-def _columns(x: Tensor, points: int) -> Iterator[tuple[int, slice]]:
-    """Members of x [K, rows, columns], of each some columns after the other."""
-    size = max(1, _GROUP // points)
-    for member in range(len(x)):
-        for start in range(0, x.shape[2], size):
-            yield member, slice(start, start + size)
-
-
-def _turned(x: Tensor) -> Tensor:
-    """A matrix with rows and columns exchanged in memory; torch is fast at it where both sides are whole."""
-    return x.contiguous().t().contiguous()

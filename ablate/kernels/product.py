@@ -8,6 +8,8 @@ and computes in float32; elsewhere, and where a first product shows rounding, it
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import torch
@@ -61,23 +63,30 @@ def _by_onednn(x: Tensor, y: Tensor) -> bool:
         x.device.type == "cpu"
         and x.dtype == y.dtype == torch.float32
         and x.numel() * y.shape[2] >= _LEAST
-        and _is_exact()
+        and onednn_is_exact()
     )
 
 
 def _fast(x: Tensor, y: Tensor, z: Tensor | None = None) -> Tensor:
     """x·y by oneDNN, or z + x·y in place of z."""
+    with onednn_allowed():
+        return torch.bmm(x, y) if z is None else z.baddbmm_(x, y)
+
+
+@contextmanager
+def onednn_allowed() -> Iterator[None]:
+    """Let torch take all products inside from oneDNN; for where `onednnonednn_is_exact`."""
     settings = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before = settings.fp32_precision
     settings.fp32_precision = "bf16"
     try:
-        return torch.bmm(x, y) if z is None else z.baddbmm_(x, y)
+        yield
     finally:
         settings.fp32_precision = before
 
 
 @cache
-def _is_exact() -> bool:
+def onednn_is_exact() -> bool:
     """Whether oneDNN computes in float32 though it may round."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512" or torch.cpu._is_amx_tile_supported():
         return False

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ablate.kernels import linear_attention
 from ablate.kernels.relative_positions import alibi_bias, rotate
+from ablate.kernels.softmax_attention import attend
 from ablate.pack import HeadGain, LayerNorm, Linear, RMSNorm, State, dropout, normal, zeros
 from ablate.spec.mixer import MixerContext
 
@@ -143,11 +144,11 @@ class Attention(nn.Module):
             q, scale = q * self._scale(q, k, padding), 1.0
         mask = self._mask(q, k, padding)
         # K is folded into the batch: the fast kernels know four axes.
-        y = F.scaled_dot_product_attention(
+        y = attend(
             q.flatten(0, 1),
             k.flatten(0, 1),
             v.flatten(0, 1),
-            attn_mask=None if mask is None else mask.flatten(0, 1),
+            None if mask is None else mask.flatten(0, 1),
             is_causal=self.causal and mask is None,
             scale=scale,
         )

@@ -121,18 +121,14 @@ def test_any_number_of_texts_and_one_weight_for_all_channels(
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("group", [1, 100, 1 << 17])
-def test_full_is_its_sum_however_many_columns_are_transformed_together(
-    monkeypatch: pytest.MonkeyPatch, group: int
-) -> None:
-    monkeypatch.setattr(convolution, "_GROUP", group)
-    x, w = noise("x", K, B, 9, D), noise("w", K, 9, D, E)
-    for mine, reference in zip(
-        [convolution.full_fourier(x, w), *gradients(convolution.full_fourier(x, w), x, w)],
-        [sums(x, w), *gradients(sums(x, w), x, w)],
-        strict=True,
-    ):
-        assert torch.allclose(mine, reference, rtol=1e-10, atol=1e-12)
+@pytest.mark.parametrize("length", [9, 150, 600], ids=["one product", "two products", "many points"])
+def test_full_is_its_sum_however_its_points_are_divided(length: int) -> None:
+    x, w = noise("x", K, B, length, 2), noise("w", K, length - 3, 2, 2)
+    direct = convolution.full_direct(x, w)
+    fast = convolution.full_fourier(x, w)
+    torch.testing.assert_close(fast, direct, rtol=1e-10, atol=1e-10)
+    for mine, reference in zip(gradients(fast, x, w), gradients(direct, x, w), strict=True):
+        torch.testing.assert_close(mine, reference, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(("sort", "path"), [("depthwise", convolution.depthwise), ("full", convolution.full)])

@@ -43,7 +43,7 @@ def test_onednn_takes_large_products_where_it_does_not_round() -> None:
     """Elsewhere `torch.bmm` does the same more slowly."""
     x, weight = drawn(1, 512, 64, 64, turned=False)
     by_onednn = type(product(x, weight.requires_grad_()).grad_fn).__name__ == "_ProductBackward"
-    assert by_onednn == kernel._is_exact()
+    assert by_onednn == kernel.onednn_is_exact()
     assert type(product(x[:, :2], weight).grad_fn).__name__ == "BmmBackward0"
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert product(x, weight).dtype == torch.bfloat16
@@ -62,10 +62,10 @@ def test_the_permission_to_round_is_taken_back(monkeypatch: pytest.MonkeyPatch) 
 
 def test_onednn_is_not_asked_where_the_processor_would_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
-    assert not kernel._is_exact.__wrapped__()
+    assert not kernel.onednn_is_exact.__wrapped__()
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     monkeypatch.setattr(kernel, "_fast", lambda x, y: (x.bfloat16() @ y.bfloat16()).float())
-    assert not kernel._is_exact.__wrapped__()
+    assert not kernel.onednn_is_exact.__wrapped__()
 
 
 @pytest.mark.parametrize("least", [0, 1 << 60], ids=["onednn", "bmm"])

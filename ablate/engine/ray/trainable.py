@@ -25,6 +25,7 @@ from ablate.engine.ray.population import VALUES, history, population_of, values_
 from ablate.engine.ray.seats import Seat
 from ablate.engine.ray.words import JOB, LEFT, LOSS, MESSAGES, SEAT, STEPS
 from ablate.engine.worker import Began, Broken, Done, Happened, Job, Message, Took
+from ablate.kernels.allocator import keep_freed_memory
 from ablate.plugins import load_plugin
 from ablate.spec.population import PopulationSpec
 from ablate.training import events
@@ -63,6 +64,7 @@ class JobTrainable(Trainable):
                 (paths and contents) and `every` (steps between checkpoints).
         """
         seat: Seat = config[SEAT]
+        keep_freed_memory()
         torch.set_num_threads(seat.threads)
         for path, content in brought["plugins"]:
             load_plugin(place_plugin(path, content))
