@@ -84,8 +84,8 @@ def stack_cost(spec: ModelSpec, vocabulary: int, context: int, length: int, mixe
         total += Cost(parameters=learned, additions=length * spec.width)
     for _, same in itertools.groupby(spec.blocks, key=id):  # layers without an exception share one spec
         block, *others = same
-        for part in block_cost(block, mixer_context, length).values():
-            total += part * (1 + len(others))
+        mixer, mlp, rest = block_cost(block, mixer_context, length).values()
+        total += (mixer + mlp + rest) * (1 + len(others))
     return total + norm_cost(spec.final_norm, spec.width, length)
 
 

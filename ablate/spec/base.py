@@ -145,7 +145,12 @@ def content_hash(plain: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+_WRITTEN_AS_THEY_ARE = frozenset({str, int, bool, type(None)})
+
+
 def _plain(value: Any, form: Callable[[Spec], Any]) -> Any:
+    if type(value) in _WRITTEN_AS_THEY_ARE:
+        return value
     if isinstance(value, Spec):
         return form(value)
     if isinstance(value, Mapping):

@@ -30,14 +30,10 @@ class Cost:
     activations: int = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*map(operator.add, self._counts, other._counts))
+        return Cost(*map(operator.add, _counts(self), _counts(other)))
 
     def __mul__(self, times: int) -> Cost:
-        return Cost(*(count * times for count in self._counts))
-
-    @property
-    def _counts(self) -> tuple[int, ...]:
-        return _counts(self)
+        return self if times == 1 else Cost(*(count * times for count in _counts(self)))
 
     @property
     def flops(self) -> int:
