@@ -121,7 +121,9 @@ def engines(cache: Path) -> None:
         import ray
 
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        ray.init("local", num_cpus=available_cores(), include_dashboard=False, log_to_driver=False)
+        os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # the one that is silent when asked to be
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        ray.init("local", num_cpus=available_cores(), include_dashboard=False, **quiet)
     with LocalEngine(cache) as pinned, LocalEngine(cache, pinned=False) as free:
         for name, (model, context, steps) in SIZES.items():
             wanted = space(model, context, steps, SEEDS)
