@@ -76,7 +76,12 @@ def _measure(folder: Path) -> None:
         evaluation = median(pack.point, clock=time.process_time)
         point = pack.point()
         # To the driver through a pipe, into the curve and into the store, as each point is.
-        recording = median(lambda: ledger.add_point(trial, attempt.add(pickle.loads(pickle.dumps(point)))), 50)
+
+        def record() -> None:
+            ledger.add_point(trial, attempt.add(pickle.loads(pickle.dumps(point))))
+            ledger.write_points()
+
+        recording = median(record, 50)
         ending = median(lambda: ledger.end(attempt.outcome(), None), 1)
         weights = median(
             lambda: save_weights(folder / "w.safetensors", pack.model, 0, spec, 0, trial.variant.fingerprint)

@@ -41,6 +41,7 @@ class Ledger:
         self._lease = lease
         self._study = lease.study
         self._driver = lease.token
+        self._points: dict[str, list[CurvePoint]] = {}
         self._environment = environment
         self._planned_before: frozenset[str] = frozenset()
 
@@ -126,11 +127,17 @@ class Ledger:
         self._store.record_worker(trial.key, worker, attempts, self._driver)
 
     def add_point(self, trial: Trial, point: CurvePoint) -> None:
-        """Write a point of the curve of a running trial."""
-        self._store.record_points(trial.key, [point], self._driver)
+        """Note a point of the curve of a running trial, for `write_points`."""
+        self._points.setdefault(trial.key, []).append(point)
+
+    def write_points(self) -> None:
+        """Write the points of what still runs, all in one transaction: with 1,000 jobs each costs more than itself."""
+        points, self._points = self._points, {}
+        self._store.record_points(points, self._driver)
 
     def end(self, outcome: TrialOutcome, worker: WorkerRecord | None) -> None:
-        """Write how a trial ended, and where it ran."""
+        """Write how a trial ended, with its whole curve, and where it ran."""
+        self._points.pop(outcome.key, None)
         environment = self._environment
         if worker is not None:
             environment = replace(environment, host=worker.host, device=worker.device)

@@ -231,6 +231,7 @@ class _Driver:
         for message in self.engine.poll(timeout):
             if message.number in self.attempts:
                 self.handle(message)
+        self.ledger.write_points()
 
     def handle(self, message: Message) -> None:
         """Take in one message about a job of which a member at least is still attempted."""

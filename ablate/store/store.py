@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -204,16 +204,11 @@ class Store:
             values = {"worker": None if worker is None else asdict(worker), "attempts": attempts}
             connection.execute(trials.update().where(running).values(values))
 
-    def record_points(self, key: str, points: Sequence[CurvePoint], driver: str = "") -> None:
-        """Add points to the curve of a running trial; those of a trial that this driver does not run are left out."""
-        if not points:
-            return
-        with self._database.writing() as connection:
-            ours = (trials.c.state == TrialState.RUNNING) & (trials.c.driver == driver)
-            running = select(trials.c.key).where(trials.c.key == key, ours)
-            if connection.execute(running.with_for_update()).first() is None:
-                return
-            connection.execute(self._writer.put_points, point_rows(key, points))
+    def record_points(self, points: Mapping[str, Sequence[CurvePoint]], driver: str = "") -> None:
+        """Add points to the curves of running trials, by key; those of a trial not run by this driver are left out."""
+        rows = [row for key, added in points.items() for row in point_rows(key, added)]
+        if rows:
+            self._writer.put_running_points(rows, driver)
 
     def record_outcome(self, outcome: TrialOutcome, environment: Environment, driver: str = "") -> bool:
         """Store how a trial ended, with its complete curve in place of the points so far, and what was recorded.

@@ -35,11 +35,7 @@ _REPLACEABLE = (*UNSETTLED, TrialState.PRUNED)  # what one study has pruned anot
 
 
 class Writer:
-    """Writes into one database; its statements are made once, as making them takes as long as running them.
-
-    Attributes:
-        put_points: Statement that puts rows of a curve in place of those of the same step.
-    """
+    """Writes into one database; its statements are made once, as making them takes as long as running them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -47,7 +43,14 @@ class Writer:
         self._put_start = database.upsert(trials, where=_replaceable(database))
         self._put_outcome = database.upsert(trials, keep=["attempts", "worker"], where=_replaceable(database))
         self._put_state = study_trials.update().where(study_trials.c.trial_key == bindparam("ended"))
-        self.put_points = database.upsert(curves)
+        self._put_points = database.upsert(curves)
+        self._running = (
+            select(trials.c.key)
+            .where(trials.c.key.in_(bindparam("keys", expanding=True)), trials.c.driver == bindparam("by"))
+            .where(trials.c.state == TrialState.RUNNING)
+            .with_for_update()
+        )
+        self._drop_told = [told.delete().where(told.c.trial_key == bindparam("of")) for told in (curves, recordings)]
         self._put_study_variants = database.upsert(study_variants, keep=["position"])
 
     def put_variants(self, connection: Connection, study: int, added: Sequence[VariantRecord]) -> None:
@@ -88,6 +91,15 @@ class Writer:
         """Write a trial that has ended, its curve and what was recorded; False as with `put_start`."""
         return self._put_trial(self._put_outcome, row, outcome.curve, environment, outcome.recordings)
 
+    def put_running_points(self, rows: Sequence[dict[str, Any]], driver: str) -> None:
+        """Write points of curves, but for those of trials that this driver does not run."""
+        with self._database.writing() as connection:
+            running: set[str] = set()
+            for keys in queries.chunks(sorted({row["trial_key"] for row in rows})):
+                running.update(connection.execute(self._running, {"keys": keys, "by": driver}).scalars())
+            if ours := [row for row in rows if row["trial_key"] in running]:
+                connection.execute(self._put_points, ours)
+
     def _put_trial(
         self,
         put: Insert,
@@ -102,10 +114,10 @@ class Writer:
             if not connection.execute(put, row).rowcount:
                 return False
             connection.execute(self._put_state, {"ended": row["key"], "state": row["state"]})
-            for told in (curves, recordings):
-                connection.execute(told.delete().where(told.c.trial_key == row["key"]))
+            for drop in self._drop_told:
+                connection.execute(drop, {"of": row["key"]})
             if curve:
-                connection.execute(self.put_points, point_rows(row["key"], curve))
+                connection.execute(self._put_points, point_rows(row["key"], curve))
             if recorded:
                 connection.execute(recordings.insert(), recording_rows(row["key"], recorded))
         return True

@@ -29,7 +29,7 @@ def test_what_a_driver_runs_and_where(store: Store) -> None:
         assert begin_trial(store, lease, "no_norm", 0)
         key = digest(("baseline", 0))
         store.record_worker(key, WORKER, 1, lease.token)
-        store.record_points(key, curve(3), lease.token)
+        store.record_points({key: curve(3)}, lease.token)
         ended = outcome("no_norm", 0)
         assert store.record_outcome(ended, HERE, lease.token)
         found = store.activity()
@@ -65,7 +65,7 @@ def test_a_trial_is_held_as_long_as_its_driver_lives(store: Store, location: str
         assert begin_trial(store, one, "baseline", 0)
         assert not begin_trial(other, two, "baseline", 0)
         assert begin_trial(store, one, "baseline", 0, attempts=2), "its own driver may begin it again"
-        other.record_points(key, curve(2), two.token)
+        other.record_points({key: curve(2)}, two.token)
         assert store.curves([key])[key] == ()
         assert not other.record_outcome(outcome("baseline", 0), HERE, two.token)
         assert other.forget_unfinished([key], two.token) == 0

@@ -89,9 +89,9 @@ def test_the_life_of_a_trial(store: Store) -> None:
     assert before <= running.started_at <= datetime.now(UTC)
 
     points = curve(4)
-    store.record_points(key, points[:3])
-    store.record_points(key, points[2:])  # A point that comes twice is one point.
-    store.record_points(key, [])
+    store.record_points({key: points[:3]})
+    store.record_points({key: points[2:]})  # A point that comes twice is one point.
+    store.record_points({key: []})
     assert store.curves([key]) == {key: points}
 
     ended = replace(outcome("no_norm", 1), curve=curve(9, slope=0.25))
@@ -109,7 +109,7 @@ def test_a_settled_trial_never_changes(store: Store, settled: TrialState) -> Non
     assert not store.record_outcome(replace(first, metrics={"val_loss": 9.0}, curve=curve(2)), HERE)
     assert not store.record_outcome(outcome("baseline", 0, TrialState.FAILED), HERE)
     assert not store.record_started(first.key, first.variant_hash, 0, "other", HERE)
-    store.record_points(first.key, curve(30))
+    store.record_points({first.key: curve(30)})
     assert store.forget_unfinished([first.key]) == 0
     assert store.trial(first.key) == as_record(first)
     assert store.curves([first.key]) == {first.key: first.curve}
@@ -144,7 +144,7 @@ def test_a_pruned_trial_stays_until_it_is_trained_anew(store: Store) -> None:
 def test_unfinished_trials_are_forgotten_with_their_points(store: Store, location: str) -> None:
     begin(store, seeds=4)
     running = start(store, "baseline", 0)
-    store.record_points(running, curve(3))
+    store.record_points({running: curve(3)})
     store.record_outcome(outcome("baseline", 1, TrialState.FAILED), HERE)
     store.record_outcome(outcome("baseline", 2), HERE)
     store.record_outcome(outcome("baseline", 3, TrialState.DIVERGED), HERE)
@@ -157,14 +157,14 @@ def test_unfinished_trials_are_forgotten_with_their_points(store: Store, locatio
     with sql(location) as connection:
         left = connection.execute(select(func.count()).where(curves.c.trial_key == running)).scalar()
     assert left == 0
-    store.record_points(running, curve(3))  # Of a driver that was thought dead: left out.
+    store.record_points({running: curve(3)})  # Of a driver that was thought dead: left out.
     assert store.curves([running]) == {running: ()}
 
 
 def test_an_outcome_is_stored_whole_or_not_at_all(store: Store) -> None:
     begin(store)
     key = start(store, "baseline", 0)
-    store.record_points(key, curve(2))
+    store.record_points({key: curve(2)})
     broken = replace(outcome("baseline", 0), curve=(replace(curve(1)[0], tokens=None),))  # type: ignore[arg-type]
     with pytest.raises(IntegrityError):
         store.record_outcome(broken, HERE)

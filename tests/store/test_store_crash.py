@@ -24,7 +24,7 @@ with open_store(sys.argv[1]) as store, store.lease("s") as lease:
     while True:
         key = start(store, "baseline", seed)
         for point in curve(3):
-            store.record_points(key, [point])
+            store.record_points({key: [point]})
         store.record_outcome(outcome("baseline", seed, points=20), HERE)
         print(seed, flush=True)
         lease.renew()

@@ -102,7 +102,7 @@ def test_points_of_a_running_trial(store: Store, written: TrialOutcome) -> None:
     key = digest(next(serial))
     store.record_started(key, written.variant_hash, written.seed, written.data_fingerprint, HERE)
     for point in written.curve:
-        store.record_points(key, [point])
+        store.record_points({key: [point]})
     assert store.curves([key]) == {key: written.curve}
     assert store.trial(key).data_fingerprint == written.data_fingerprint
     assert store.record_outcome(replace(outcome("baseline", 0), key=key, curve=()), HERE)
