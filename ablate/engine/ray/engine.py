@@ -191,4 +191,5 @@ class RayEngine(Engine):
             plugins=self._plugins,
             every=self._resources.checkpoint_every,
         )
+        trainable.__qualname__ = JobTrainable.__qualname__  # what Ray's dashboard calls the actors
         return Tuning(trainable, self._storage, self._name, _RETRIES, populations=self._populations)
