@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -16,6 +17,7 @@ from ray.tune import Callback, CheckpointConfig, Stopper
 from ray.tune.experiment import Trial
 from ray.tune.search import Searcher
 
+from ablate.engine.ray.killed import survive_killed_workers
 from ablate.engine.ray.population import first_values, population_of
 from ablate.engine.ray.scheduler import DesignScheduler
 from ablate.engine.ray.seats import Seat
@@ -169,6 +171,8 @@ class Tuning:
         self, trainable: type[tune.Trainable], storage: Storage, study: str, retries: int, *, populations: bool
     ) -> None:
         os.environ.update(_SETTINGS)
+        logging.getLogger("ray.tune.tune").setLevel(logging.CRITICAL)  # what failed, the driver tells
+        survive_killed_workers()
         self.messages: Queue[Message] = Queue()
         self._jobs = JobQueue()
         self._scheduler = DesignScheduler()
