@@ -124,6 +124,8 @@ class Ledger:
 
     def place(self, trial: Trial, worker: WorkerRecord | None, attempts: int) -> None:
         """Write where a running trial trains now, or that it is nowhere at present, and how often it was begun."""
+        if worker is None:
+            self._points.pop(trial.key, None)  # of an attempt that was lost
         self._store.record_worker(trial.key, worker, attempts, self._driver)
 
     def add_point(self, trial: Trial, point: CurvePoint) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -22,9 +23,9 @@ from torch import Tensor
 from ablate.kernels.product import add_product, multiply
 
 _SEGMENT = 1 << 18
-"""Numbers in the queries of a segment, about, as measured on a Zen 5; elsewhere than on a CPU as many as _WIDER times
-this, since there the number of launches counts."""
+"""Numbers in the queries of a segment on a CPU, about; as measured on a Zen 5."""
 _WIDER = 1 << 6
+"""How many times this it is elsewhere, where the number of launches counts."""
 _FEWEST = 4
 """Chunks in a segment, at least; but in the last."""
 _MOST = 32
@@ -49,7 +50,7 @@ def chunked(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, chunk: in
 
 
 def segments(length: int, width: int, chunk: int) -> int:
-    """Segments of a text on a CPU, before each of which but the first a state is kept; `width` is d."""
+    """Segments of a text, before each of which but the first a state is kept; `width` is d."""
     return -(-length // _tokens_of_segment(length, width, chunk))
 
 
@@ -67,7 +68,8 @@ class _Chunked(torch.autograd.Function):
         with torch.autocast(q.device.type, enabled=False):
             for text in _cut(q, log_decay, chunk):
                 state = None
-                for segment in text:
+                for make in text:
+                    segment = make()
                     starts.append(state)
                     qs, ks, vs = (segment.of(x) for x in (q, k, v))
                     before, state = segment.before(ks, vs, state)
@@ -86,20 +88,21 @@ class _Chunked(torch.autograd.Function):
             later = _over_later(log_decay, chunk)
             return chunked(g, v, k, log_decay, chunk), later(v, g, q), later(k, q, g), None, None
         dq, dk, dv = _room(q), _room(k), _room(v)
-        texts = _cut(q, log_decay, chunk)
-        for text in reversed(texts):
-            state = None
-            for segment in reversed(text):
-                qs, ks, vs, gs = (segment.of(x) for x in (q, k, v, g))
-                before, _ = segment.before(ks, vs, starts.pop())
-                behind, state = segment.behind(qs, gs, state)
-                square = segment.inside(multiply(gs, vs.mT))
-                mixed = segment.inside(multiply(qs, ks.mT))
-                from_behind = None if behind is None else behind.mT
-                from_before = None if before is None else before.mT
-                segment.put(dq, _plus(multiply(square, ks), segment.from_edge(gs), from_before))
-                segment.put(dk, _plus(multiply(square.mT, qs), segment.to_end(vs), from_behind))
-                segment.put(dv, _plus(multiply(mixed.mT, gs), segment.to_end(ks), behind))
+        with torch.autocast(q.device.type, enabled=False):
+            for text in reversed(_cut(q, log_decay, chunk)):
+                state = None
+                for make in reversed(text):
+                    segment = make()
+                    qs, ks, vs, gs = (segment.of(x) for x in (q, k, v, g))
+                    before, _ = segment.before(ks, vs, starts.pop())
+                    behind, state = segment.behind(qs, gs, state)
+                    square = segment.inside(multiply(gs, vs.mT))
+                    mixed = segment.inside(multiply(qs, ks.mT))
+                    from_behind = None if behind is None else behind.mT
+                    from_before = None if before is None else before.mT
+                    segment.put(dq, _plus(multiply(square, ks), segment.from_edge(gs), from_before))
+                    segment.put(dk, _plus(multiply(square.mT, qs), segment.to_end(vs), from_behind))
+                    segment.put(dv, _plus(multiply(mixed.mT, gs), segment.to_end(ks), behind))
         return dq, dk, dv, None, None
 
 
@@ -123,7 +126,10 @@ class _Segment:
 
     def of(self, x: Tensor) -> Tensor:
         """[..., T, w] to [s·n, C, w], without a copy where nothing lies between the numbers."""
-        tokens = _heads(x)[self.where].reshape(self.sequences, self.tokens, x.shape[-1])
+        return self._in_chunks(_heads(x)[self.where])
+
+    def _in_chunks(self, x: Tensor) -> Tensor:
+        tokens = x.reshape(-1, self.tokens, x.shape[-1])
         tokens = F.pad(tokens, (0, 0, 0, self.fill)) if self.fill else tokens
         return tokens.reshape(-1, self.chunk, x.shape[-1])
 
@@ -146,7 +152,7 @@ class _Segment:
         return x
 
     def between(self, like: Tensor) -> Tensor:
-        """The decay from edge to edge of chunks: [s or 1, n + 1, n + 1], 0 above the diagonal."""
+        """The decay from edge to edge of chunks: [1, n + 1, n + 1], or of each sequence; 0 above the diagonal."""
         return like.new_ones(1, self.chunks + 1, self.chunks + 1).tril()
 
     def before(self, k: Tensor, v: Tensor, start: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
@@ -179,7 +185,8 @@ class _Segment:
         return self._by_chunk(states[:, -self.chunks :], q, g), edge
 
     def _sum(self, weights: Tensor, added: Tensor) -> Tensor:
-        return multiply(weights.expand(self.sequences, -1, -1), added)
+        texts = self.sequences // len(weights)
+        return multiply(weights.expand(texts, *weights.shape).flatten(0, 1), added)
 
     def _by_sequence(self, states: Tensor) -> Tensor:
         return states.view(self.sequences, self.chunks, -1)
@@ -201,10 +208,14 @@ class _FadingSegment(_Segment):
 
     def __init__(self, *here: object, log_decay: Tensor) -> None:
         super().__init__(*here)  # type: ignore[arg-type]
+        rows, *rest = self.where
+        decays = _heads(log_decay)
+        if decays.stride(0) == 0:  # one for all texts
+            rows = slice(0, 1)
         # Sums in double and exponentials in single precision at least: a rounded logarithm is a wrong factor.
-        g = self.of(log_decay).double().cumsum(-2)  # [s·n, C, 1]
+        g = self._in_chunks(decays[(rows, *rest)]).double().cumsum(-2)  # [s·n, C, 1], or those of one text
         last = g[:, -1:]
-        self.whole = F.pad(last.view(self.sequences, self.chunks).cumsum(1), (1, 0))  # to each edge: [s, n + 1]
+        self.whole = F.pad(last.view(-1, self.chunks).cumsum(1), (1, 0))  # to each edge: [s, n + 1]
         self.dtype = self.mask.dtype
         self.mask = self._factor((g - g.mT).masked_fill(self.mask == 0, -math.inf))
         self.of_edge, self.of_end = self._factor(g), self._factor(last - g)
@@ -212,11 +223,15 @@ class _FadingSegment(_Segment):
     def _factor(self, logs: Tensor) -> Tensor:
         return logs.to(torch.promote_types(self.dtype, torch.float32)).exp().to(self.dtype)
 
+    def inside(self, square: Tensor) -> Tensor:
+        square.view(-1, *self.mask.shape).mul_(self.mask)
+        return square
+
     def from_edge(self, x: Tensor) -> Tensor:
-        return x * self.of_edge
+        return (x.view(-1, len(self.of_edge), *x.shape[1:]) * self.of_edge).view(x.shape)
 
     def to_end(self, x: Tensor) -> Tensor:
-        return x * self.of_end
+        return (x.view(-1, len(self.of_end), *x.shape[1:]) * self.of_end).view(x.shape)
 
     def between(self, like: Tensor) -> Tensor:
         logs = self.whole.unsqueeze(2) - self.whole.unsqueeze(1)
@@ -224,8 +239,8 @@ class _FadingSegment(_Segment):
         return self._factor(logs.masked_fill(above, -math.inf))
 
 
-def _cut(q: Tensor, log_decay: Tensor | None, chunk: int) -> list[list[_Segment]]:
-    """For every few sequences, the segments of their tokens."""
+def _cut(q: Tensor, log_decay: Tensor | None, chunk: int) -> list[list[Callable[[], _Segment]]]:
+    """For every few sequences, the segments of their tokens, each made when its turn comes."""
     rows, heads, length, width = _heads(q).shape
     mask = torch.ones(chunk, chunk, dtype=q.dtype, device=q.device).tril()
     if log_decay is not None:
@@ -235,11 +250,14 @@ def _cut(q: Tensor, log_decay: Tensor | None, chunk: int) -> list[list[_Segment]
     together = max(1, numbers // (tokens * width))  # sequences
     texts = []
     for some in _sequences(rows, heads, together):
-        text: list[_Segment] = []
+        text: list[Callable[[], _Segment]] = []
         for start in range(0, length, tokens):
             stop = min(length, start + tokens)
             here = (*some, slice(start, stop), chunk, mask, stop == length)
-            text.append(_Segment(*here) if log_decay is None else _FadingSegment(*here, log_decay=log_decay))
+            if log_decay is None:
+                text.append(partial(_Segment, *here))
+            else:
+                text.append(partial(_FadingSegment, *here, log_decay=log_decay))
         texts.append(text)
     return texts
 

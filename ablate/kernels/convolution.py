@@ -5,7 +5,7 @@ for each lag (x_s·W_{t-s}). Each is computed directly or by Fourier transform, 
 CPU. The transforms are padded with zeros, so that nothing wraps round, and are taken in float32 at least; for the
 backward pass x and w are kept, and the transforms of x made again.
 
-Shapes: K pack, B batch, T tokens, D width, L lags (rows beyond T are not used), n points of a transform, F = n/2 + 1.
+Shapes: K pack, B batch, T tokens, D width, L lags (rows beyond T are not used), n points of a transform, F frequencies.
 """
 
 from __future__ import annotations
@@ -130,8 +130,7 @@ class _Depthwise(torch.autograd.Function):
     def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, w: Tensor) -> Tensor:
         ctx.save_for_backward(x, w)
         points = _points(x, w)
-        product = _transform(x, points) * _transform(w, points).unsqueeze(1)
-        return _back(product, points, x.shape[2])
+        return _back(_transform(x, points) * _transform(w, points).unsqueeze(1), points, x.shape[2])
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -139,13 +138,13 @@ class _Depthwise(torch.autograd.Function):
         x, w, *_ = ctx.saved_tensors  # type: ignore[attr-defined]
         for_x, for_w = ctx.needs_input_grad  # type: ignore[attr-defined]
         points = _points(x, w)
-        spectrum = _transform(g, points)
+        of_g = _transform(g, points)
         grad_x = grad_w = None
         if for_x:
-            by_x = spectrum * _transform(w, points).conj().unsqueeze(1)
+            by_x = of_g * _transform(w, points).conj().unsqueeze(1)
             grad_x = _back(by_x, points, x.shape[2])
         if for_w:
-            by_w = _for_weights((spectrum * _transform(x, points).conj()).sum(1), w)
+            by_w = _for_weights((of_g * _transform(x, points).conj()).sum(1), w)
             grad_w = _back(by_w, points, w.shape[1])
         return grad_x, grad_w
 
@@ -184,12 +183,12 @@ class _Pairs(torch.autograd.Function):
         grad_x = torch.empty_like(x, memory_format=torch.contiguous_format) if for_x else None
         by_w = spectra.new_zeros(x.shape[0], x.shape[-1], spectra.shape[-1]) if for_w else None
         for member, rows, padded in _groups(x, spectra):
-            spectrum = torch.fft.fft(_paired(g[member, rows], padded))
+            of_g = torch.fft.fft(_paired(g[member, rows], padded))
             if by_w is not None:  # Z̄ is the inverse transform of z̄, but for the factor
                 z = torch.fft.ifft(_paired(x[member, rows], padded, turned=True), norm="forward")
-                by_w[member] += z.mul_(spectrum).sum(1)
+                by_w[member] += z.mul_(of_g).sum(1)
             if grad_x is not None:
-                _part(grad_x[member, rows], torch.fft.ifft(spectrum.mul_(turned[member]))[..., :length])
+                _part(grad_x[member, rows], torch.fft.ifft(of_g.mul_(turned[member]))[..., :length])
         if by_w is None:
             return grad_x, None
         grad_w = torch.fft.ifft(_for_weights(by_w, w)).real[..., : w.shape[1]].mT.contiguous()
@@ -304,11 +303,11 @@ def _points(x: Tensor, w: Tensor) -> int:
 
 def _transform(x: Tensor, points: int) -> Tensor:
     """[..., T, D] to [..., D, F]. Tokens stand last and close together: strided transforms are slower."""
-    spectrum: Tensor = torch.fft.rfft(x.mT.contiguous(), points)
-    return spectrum
+    spectra: Tensor = torch.fft.rfft(x.mT.contiguous(), points)
+    return spectra
 
 
-def _back(spectrum: Tensor, points: int, length: int) -> Tensor:
+def _back(spectra: Tensor, points: int, length: int) -> Tensor:
     """[..., D, F] to [..., T, D]."""
-    y: Tensor = torch.fft.irfft(spectrum, points)
+    y: Tensor = torch.fft.irfft(spectra, points)
     return y[..., :length].mT.contiguous()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -81,7 +81,8 @@ class _Tables:
     """[n1, h·2]: the inverse of `analysis`; each f1 stands for n1 - f1 too."""
 
 
-@lru_cache(maxsize=32)
+@cache  # all: a CUDA graph reads them long after
+@torch.inference_mode(False)
 def _tables(points: Points, dtype: torch.dtype, device: torch.device) -> _Tables:
     first, second = points.first, points.second
     counted = [torch.arange(size, dtype=torch.float64) for size in (first, first // 2 + 1, second)]

@@ -21,7 +21,9 @@ def attend(
         and min(q.shape[2], k.shape[2]) >= _LEAST
         and q.device.type == "cpu"
         and q.dtype == k.dtype == v.dtype == torch.float32
-        and q.shape[3] == v.shape[3]
+        and q.shape[:2] == k.shape[:2] == v.shape[:2]
+        and q.shape[3] == k.shape[3] == v.shape[3]
+        and all(x.stride(-1) == 1 for x in (q, k, v))
         and not torch.is_autocast_enabled("cpu")
         and onednn_is_exact()
     )

@@ -66,7 +66,10 @@ def test_half_precision_inside_autocast(decay: bool) -> None:
     assert (mixed.double() - exact).norm() < 1e-5 * exact.norm()
     assert y.dtype == torch.bfloat16
     assert (y.double() - exact).norm() < 0.02 * exact.norm()
-    assert all(x.dtype == torch.bfloat16 for x in torch.autograd.grad(y.float().sum(), halves))
+    assert all(x.dtype == torch.bfloat16 for x in torch.autograd.grad(y.float().sum(), halves, retain_graph=True))
+    with torch.autocast("cpu", dtype=torch.bfloat16):  # not usual, and not forbidden
+        inside = torch.autograd.grad(mixed.sum(), halves[0])
+    assert inside[0].isfinite().all()
 
 
 @pytest.mark.parametrize("decay", [False, True], ids=["plain", "decay"])

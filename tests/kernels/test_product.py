@@ -60,6 +60,29 @@ def test_the_permission_to_round_is_taken_back(monkeypatch: pytest.MonkeyPatch) 
     assert settings.fp32_precision == before
 
 
+def test_what_is_inherited_is_inherited_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_LEAST", 0)
+    settings = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    root = torch.backends.fp32_precision
+    try:
+        torch.backends.fp32_precision = "tf32"
+        product(*drawn(2, 9, 5, 4, turned=False))
+        assert settings.fp32_precision == "tf32"
+        torch.backends.fp32_precision = "ieee"
+        assert settings.fp32_precision == "ieee"
+    finally:
+        torch.backends.fp32_precision = root
+
+
+def test_it_does_not_matter_in_what_the_first_product_is_made() -> None:
+    known = kernel.onednn_is_exact()
+    kernel.onednn_is_exact.cache_clear()
+    x, weight = drawn(1, 512, 64, 64, turned=False)
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.device("meta"):
+        product(x, weight)
+        assert kernel.onednn_is_exact() == known
+
+
 def test_onednn_is_not_asked_where_the_processor_would_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
     assert not kernel.onednn_is_exact.__wrapped__()

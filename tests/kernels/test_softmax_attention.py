@@ -38,6 +38,15 @@ def test_attention(
         torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=2e-5)
 
 
+def test_what_the_kernel_does_not_check_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(softmax_attention, "_LEAST", 1)
+    q, k, v = (x.detach() for x in drawn(70, 70))
+    one_memory = attend(q, k[:1], v[:1])
+    torch.testing.assert_close(one_memory, F.scaled_dot_product_attention(q, k[:1].expand(2, -1, -1, -1), v[:1]))
+    wide = [x.repeat_interleave(2, -1)[..., ::2] for x in (q, k, v)]
+    torch.testing.assert_close(attend(*wide), F.scaled_dot_product_attention(q, k, v), rtol=1e-5, atol=1e-5)
+
+
 def test_long_texts_take_the_fast_way_where_it_is_exact() -> None:
     y = attend(*drawn(1024, 1024), is_causal=True)
     assert (type(y.grad_fn).__name__ == "_LongBackward") == onednn_is_exact()

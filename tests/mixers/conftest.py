@@ -20,6 +20,6 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def countable_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take all products and all attention through torch's operators: its counter does not know those that are ours."""
+    """Take all products and all attention through torch's operators: its counter knows no others."""
     monkeypatch.setattr(product, "_by_onednn", lambda x, y: False)
     monkeypatch.setattr(softmax_attention, "_LEAST", 1 << 60)

@@ -8,24 +8,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.exceptions import OutOfMemoryError, RayActorError
-from ray.tune.execution import tune_controller
-
-
-class _ActorManager(RayActorManager):
-    """Ray Tune's, with the deaths that it does not know."""
-
-    def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
-        super()._actor_task_failed(tracked_actor_task, _as_death(exception))
-
-    def _actor_start_failed(self, tracked_actor: Any, exception: Exception) -> None:
-        super()._actor_start_failed(tracked_actor, _as_death(exception))
 
 
 def survive_killed_workers() -> None:
     """Let Ray Tune, in this process, go on when a worker was killed for memory."""
-    tune_controller.RayActorManager = _ActorManager  # type: ignore[attr-defined]
+    try:
+        from ray.air.execution._internal.actor_manager import RayActorManager
+        from ray.tune.execution import tune_controller
+    except ImportError:  # a version of Ray that has these elsewhere: it trains, and may know better
+        return
+
+    class ActorManager(RayActorManager):
+        """Ray Tune's, with the deaths that it does not know."""
+
+        def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
+            super()._actor_task_failed(tracked_actor_task, _as_death(exception))
+
+        def _actor_start_failed(self, tracked_actor: Any, exception: Exception) -> None:
+            super()._actor_start_failed(tracked_actor, _as_death(exception))
+
+    tune_controller.RayActorManager = ActorManager  # type: ignore[attr-defined]
 
 
 def _as_death(exception: Exception) -> Exception:
