@@ -89,8 +89,8 @@ def test_the_life_of_a_trial(store: Store) -> None:
     assert before <= running.started_at <= datetime.now(UTC)
 
     points = curve(4)
-    store.record_points({key: points[:3]})
-    store.record_points({key: points[2:]})  # A point that comes twice is one point.
+    store.record_points({key: [*points[:3], *points[1:3]]})
+    store.record_points({key: points[2:]})  # A point that comes twice is one point, also in one transaction.
     store.record_points({key: []})
     assert store.curves([key]) == {key: points}
 
