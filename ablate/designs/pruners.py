@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from ablate.spec.base import Family, Kinded, OneOf
+from ablate.spec.annotations import OneOf
+from ablate.spec.base import Family, Kinded
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner

@@ -20,7 +20,8 @@ from ablate.kernels import linear_attention
 from ablate.mixers.attention_module import Attention
 from ablate.mixers.shaping import ShapingSpec
 from ablate.pack import DenseSpec, IdentitySpec, Projection
-from ablate.spec.base import ShortFor, refusal
+from ablate.spec.annotations import ShortFor
+from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.mixer import MixerContext, MixerSpec
 

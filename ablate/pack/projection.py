@@ -11,7 +11,8 @@ from ablate.kernels.product import product
 from ablate.pack.initial import identity, normal, orthogonal, zeros
 from ablate.pack.layers import Gain, Linear
 from ablate.pack.packed import Packed
-from ablate.spec.base import Family, Kinded, OneOf, refusal
+from ablate.spec.annotations import OneOf
+from ablate.spec.base import Family, Kinded, refusal
 from ablate.spec.block import Gain as GainField
 from ablate.spec.block import GainSpec
 from ablate.spec.cost import Cost, linear_cost

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ablate.spec.base import ShortFor, Spec, refusal
+from ablate.spec.annotations import ShortFor
+from ablate.spec.base import Spec, refusal
 from ablate.spec.mixer import Mixer
 
 

@@ -16,7 +16,8 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Validati
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from ablate.spec.base import Spec, Spelling, below, refusal
+from ablate.spec.annotations import Spelling
+from ablate.spec.base import Spec, below, refusal
 from ablate.spec.quantities import COSTS, COUNTED
 
 Points = Mapping[str, Mapping[str, str]]

@@ -12,7 +12,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from ablate.spec.base import Family, Kinded, OneOf, Spec, refusal
+from ablate.spec.annotations import OneOf
+from ablate.spec.base import Family, Kinded, Spec, refusal
 
 DESIGNS = Family("design", package="ablate.designs", entry_points="ablate.designs")
 

@@ -6,7 +6,8 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from ablate.spec.base import Family, Kinded, OneOf
+from ablate.spec.annotations import OneOf
+from ablate.spec.base import Family, Kinded
 from ablate.spec.cost import Cost
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from ablate.spec.base import ShortFor, Spec, Spelling, below, refusal
+from ablate.spec.annotations import ShortFor, Spelling
+from ablate.spec.base import Spec, below, refusal
 from ablate.spec.claims import ClaimField, check_claims
 from ablate.spec.design import BASELINE, DesignContext, DesignField, Point, PointCost
 from ablate.spec.fairness import MatchSpec, TuneSpec, check_fairness, full_path

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
-from ablate.spec.base import Family, Kinded, OneOf
+from ablate.spec.annotations import OneOf
+from ablate.spec.base import Family, Kinded
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ablate.spec.base import ShortFor, Spec, refusal
+from ablate.spec.annotations import ShortFor
+from ablate.spec.base import Spec, refusal
 from ablate.spec.population import PopulationSpec
 
 _ASIDE = ("save_weights", "record_blocks")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from ablate.spec.base import OneOf, Spelling
+from ablate.spec.annotations import OneOf, Spelling
 from ablate.tasks.base import TaskSpec
 from ablate.tasks.sources import check_address, parse
 from ablate.tasks.tokenizers import TokenizerSpec

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ablate.spec.base import OneOf, content_hash
+from ablate.spec.annotations import OneOf
+from ablate.spec.base import content_hash
 from ablate.tasks import cache as prepared
 from ablate.tasks import scores
 from ablate.tasks.arrays import spread
