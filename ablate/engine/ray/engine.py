@@ -85,10 +85,7 @@ class RayEngine(Engine):
     @property
     def size(self) -> int:
         """How many jobs the machines that are there now can train at once; at least one, for a cluster that grows."""
-        if time.monotonic() - self._looked > _LOOK_SECONDS:
-            self._looked = time.monotonic()
-            self._seats = self._find_seats(nodes())
-            give_up_lost_places()
+        self._look()
         fit = max(1, sum(self._seats.values()))
         return fit if self._workers is None else min(fit, self._workers)
 
@@ -154,7 +151,7 @@ class RayEngine(Engine):
                 self._tuning.forget(message.number)
         if not messages:
             self._tuning.check()
-            self.size  # noqa: B018 - looks at the cluster if that was long ago
+            self._look()
         return messages
 
     def close(self) -> None:
@@ -170,9 +167,16 @@ class RayEngine(Engine):
         seat = self._next_seat()
         return Place(seat.device, seat.memory)
 
+    def _look(self) -> None:
+        """See which machines are there, if the last look was long ago."""
+        if time.monotonic() - self._looked > _LOOK_SECONDS:
+            self._looked = time.monotonic()
+            self._seats = self._find_seats(nodes())
+            give_up_lost_places()
+
     def _next_seat(self) -> Seat:
         """The kind of seat with the largest share of free ones; at equality one on a GPU."""
-        self.size  # noqa: B018 - looks at the cluster if that was long ago
+        self._look()
         taken = Counter(self._placed.values())
         return max(self._seats, key=lambda seat: 1 - taken[seat] / max(1, self._seats[seat]))
 
