@@ -140,7 +140,7 @@ def content_hash(plain: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-_WRITTEN_AS_THEY_ARE = frozenset({str, int, bool, type(None)})
+_WRITTEN_AS_THEY_ARE = frozenset({str, int, bool, type(None)})  # asked first, as a plan asks a million times
 
 
 def _plain(value: Any, form: Callable[[Spec], Any]) -> Any:
