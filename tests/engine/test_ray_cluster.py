@@ -5,6 +5,7 @@ To start a worker costs seconds of a processor, so most tests share an engine an
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from cli_runs import eventually
 from engine_samples import ENVIRONMENT, SPACE, Log, planner
 from ray._private.state import actors
@@ -85,6 +87,13 @@ def plugin(folder: Path, name: str) -> str:
     file = folder / f"{name}.py"
     file.write_text(PLUGIN.format(mark=str(folder / name)))
     return str(file)
+
+
+def saved(state: dict[str, torch.Tensor]) -> bytes:
+    """What a checkpoint of it is on disk."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
 
 
 class Listening(RayEngine):
@@ -306,10 +315,11 @@ def test_a_killed_driver_goes_on_where_it_was_from_checkpoints_and_brings_plugin
                 time.sleep(0.02)
             driver.kill()
         (key,) = middle(before)
-        newest = max((folder / "checkpoints").rglob("checkpoint_*"))
-        broken = newest.with_name("checkpoint_999999")  # as if the driver had died while a node wrote
+        (planned,) = (planned for planned in make_plan(planner(folder, **LONG)).trials if planned.key == key)
+        (left,) = (folder / "checkpoints").glob(f"*/{job_key(job(1, planned))}_*")
+        broken = left / "checkpoint_999999"  # as if the driver had died while a node wrote
         broken.mkdir()
-        (broken / "state.pt").write_bytes((newest / "state.pt").read_bytes()[:1000])
+        (broken / "state.pt").write_bytes(saved({"step": torch.zeros(1000)})[:1000])
         files = (plugin(folder, "follows"),)
         with RayEngine(folder / "cache", "cpu", ANYWHERE, cluster.address, plugins=files, name="sample") as again:
             Path(files[0]).unlink()
