@@ -28,7 +28,7 @@ from ablate.mixers.generative import GenerativeSpec
 from ablate.mixers.gmm import GmmSpec
 from ablate.mixers.linear import LinearSpec
 from ablate.mixers.local import LocalSpec
-from ablate.mixers.longformer import LongformerSpec
+from ablate.mixers.longformer import Longformer, LongformerSpec
 from ablate.mixers.performer import PerformerSpec
 from ablate.mixers.retention import RetentionSpec
 from ablate.mixers.sparse import SparseSpec
@@ -134,11 +134,11 @@ def linear_kinds() -> None:
 SEEN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "local, blocks of 64": lambda i, j: (i // 64 == j // 64) & (j <= i),
     "local, sliding 64": lambda i, j: (j <= i) & (i - j < 64),
+    "longformer 128": lambda i, j: (j <= i) & ((i - j <= 64) | (j == 0)),
     "sparse, stride 64": lambda i, j: (j <= i) & ((i // 64 == j // 64) | (j % 64 >= 56)),
     "attention": lambda i, j: j <= i,
 }
-"""Pattern to whether token i sees token j, for those that are softmax attention with a mask; the others have maps of
-their own for global tokens, or see what chance says."""
+"""Pattern to whether token i sees token j; bigbird's are its module's to draw."""
 
 
 def windows() -> None:
@@ -154,9 +154,10 @@ def windows() -> None:
     }
     print(f"\n| pattern | {' | '.join(f'{length:,} ms' for length in lengths)} | slope |\n|---|---|---|---|---|")
     for name, (spec, causal) in specs.items():
-        if name in SEEN:
-            mixer, text = built(spec, lengths[0], causal), drawn([(1, 1, lengths[0], 128)])
-            same(mixer, partial(masked, mixer, SEEN[name]), text)
+        mixer, text = built(spec, lengths[0], causal), drawn([(1, 1, lengths[0], 128)])
+        at = torch.arange(lengths[0])
+        mask = SEEN[name](at[:, None], at) if name in SEEN else drawn_blocks(mixer, lengths[0] // 64)
+        same(mixer, partial(masked, mixer, mask), text)
         steps = [step(built(spec, length, causal), drawn([(1, 1, length, 128)])) for length in lengths]
         medians = [statistics.median(times) for times in side_by_side(steps, "cpu", _SECONDS)]
         slope = statistics.linear_regression([*map(math.log, lengths)], [*map(math.log, medians)]).slope
@@ -225,12 +226,23 @@ def by_matrix(mixer: Attention, x: Tensor) -> Tensor:
     return joined(mixer, mixer.matrix(x) @ heads(mixer.value(x)))
 
 
-def masked(mixer: Any, sees: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Tensor:
-    """Softmax attention with the maps of a mixer, and a mask."""
-    at = torch.arange(x.shape[2])
+def masked(mixer: Any, mask: Tensor, x: Tensor) -> Tensor:
+    """Softmax attention with the maps of a mixer, and a mask [T, T] or [H, T, T]."""
     q, k, v = (heads(project(x)) for project in (mixer.query, mixer.key, mixer.value))
-    mask = sees(at[:, None], at)
-    return joined(mixer, ((q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~mask, -math.inf).softmax(-1)) @ v)
+    y = ((q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~mask, -math.inf).softmax(-1)) @ v
+    if isinstance(mixer, Longformer):  # its first token is global: it sees itself alone, by maps of its own
+        y = torch.cat([heads(mixer.global_value(x))[..., :1, :], y[..., 1:, :]], -2)
+    return joined(mixer, y)
+
+
+def drawn_blocks(mixer: Any, count: int) -> Tensor:
+    """What tokens see in BigBird of `count` blocks of 64, [H, T, T]: neighbours, both ends, and what each head drew."""
+    chosen, _ = mixer.lots(count, mixer.spec.random_blocks)  # [1, H, n, r]
+    i = torch.arange(count)
+    ends = (i == 0) | (i == count - 1)
+    seen = ((i[:, None] - i).abs() <= 1) | ends | ends[:, None]
+    seen = seen.expand(chosen.shape[1], -1, -1).scatter(2, chosen[0], True)
+    return seen.repeat_interleave(64, 1).repeat_interleave(64, 2)
 
 
 def heads(x: Tensor) -> Tensor:
