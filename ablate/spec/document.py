@@ -17,6 +17,8 @@ from ablate.errors import SpaceError
 from ablate.spec.sentences import Loc, describe
 
 _SHOWN_ERRORS = 5
+_MOST_VALUES = 300_000
+"""Keys and items of a file with every alias written out: a few lines of aliases of aliases can stand for billions."""
 
 _STRING, _MERGE, _DATE = (f"tag:yaml.org,2002:{name}" for name in ("str", "merge", "timestamp"))
 
@@ -82,7 +84,7 @@ def read_document(path: Path, noun: str) -> Document:
     try:
         yaml = YAML(typ="safe", pure=True)
         root = yaml.compose(text)
-        positions = {} if root is None else dict(_positions(root, (), path, ()))
+        positions = {} if root is None else _all_positions(root, path)
         tree = None if root is None else yaml.constructor.construct_document(root)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -94,6 +96,8 @@ def read_document(path: Path, noun: str) -> Document:
         place = _position(path, text[: error.position])
         problem = f"this is not YAML: it holds the character U+{error.character:04X}"
         raise SpaceError(problem, where=str(place), remedy="Take it out.") from None
+    except RecursionError:
+        raise SpaceError("this is nested too deeply", where=str(path), remedy="Close what was left open.") from None
     except (YAMLError, ValueError) as error:  # ValueError: a tag such as `!!int` on a value that is none
         raise SpaceError(f"this is not YAML: {error}", where=str(path)) from None
     if not isinstance(tree, dict):
@@ -108,6 +112,21 @@ def _problem(error: MarkedYAMLError) -> str:
     problem = str(error.problem).partition(" with value ")[0]
     said_before = error.context is not None and (error.context_mark is None or problem.startswith("but "))
     return f"{error.context}, {problem}" if said_before else problem
+
+
+def _all_positions(root: Node, file: Path) -> dict[Loc, Position]:
+    positions: dict[Loc, Position] = {}
+    for loc, position in _positions(root, (), file, ()):
+        positions[loc] = position
+        if len(positions) > _MOST_VALUES:
+            raise SpaceError(
+                "this file stands for too much",
+                where=str(positions[loc[:1]]),
+                expected=f"at most {_MOST_VALUES:,} keys and items",
+                got="more, with every alias written out",
+                remedy="Look for aliases (`*name`) of lists of aliases.",
+            )
+    return positions
 
 
 def _positions(node: Node, loc: Loc, file: Path, above: tuple[Node, ...]) -> Iterator[tuple[Loc, Position]]:

@@ -92,6 +92,11 @@ def test_a_file_that_may_not_be_read() -> None:
         ("name: a\nname: b\n", "2:1", 'found duplicate key "name"'),
         ("a: *x\n", "1:4", "found undefined alias 'x'"),
         ("a: &x {b: *x}\n", "1:4", "this alias contains itself"),
+        (
+            "a0: &a0 [1]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
+            "7:1",
+            "at most 300,000 keys and items; got more, with every alias written out",
+        ),
         ("a: 1\n---\nb: 1\n", "2:1", "expected a single document in the stream, but found another document"),
         ("? [a, b]\n: 1\n", "1:3", "a key is a single word"),
         ("name: a\nquestion: \x07\n", "2:11", "U+0007"),
