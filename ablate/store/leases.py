@@ -5,9 +5,12 @@ The trials that a driver runs are held by the same lease: they carry its token, 
 
 from __future__ import annotations
 
+import os
 import platform
 import uuid
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,7 +21,7 @@ from ablate.store.database import Database
 from ablate.store.records import TrialState
 from ablate.store.tables import UtcDateTime, leases, trials
 
-# A holder on another machine that gave no sign of life for so long is taken for dead.
+# A holder whose process cannot be looked at from here, and that gave no sign of life for so long, is taken for dead.
 PATIENCE = timedelta(seconds=60)
 # Two readings of one process's creation time may differ by this many seconds when the clock is set.
 _CLOCK_SLACK = 2.0
@@ -81,6 +84,7 @@ class Lease:
             "process_started": process.create_time(),
             "acquired_at": now,
             "heartbeat": now,
+            "processes": processes(),
         }
         fresh = connection.execute(self._database.insert(leases).values(ours).on_conflict_do_nothing())
         if fresh.rowcount:
@@ -142,11 +146,19 @@ def clock(connection: Connection) -> datetime:
     return now
 
 
+def processes() -> str:
+    """Which table of processes this one stands in: of this host since it was started, or of its container."""
+    known = [platform.node()]
+    with suppress(OSError):  # told by Linux alone
+        known += [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/pid")]
+    return " ".join(known)
+
+
 def abandoned(holder: Row[Any], now: datetime) -> bool:
     """Whether the driver of a row of `leases` is dead, or has given no sign of life for too long."""
     if now - holder.heartbeat > PATIENCE:
         return True
-    if holder.host != platform.node():
+    if holder.processes != processes():  # containers may share the name of their host, and do not see each other
         return False
     import psutil
 

@@ -207,6 +207,7 @@ leases = Table(
     Column("process_started", Double, nullable=False),
     Column("acquired_at", UtcDateTime, nullable=False),
     Column("heartbeat", UtcDateTime, nullable=False),
+    Column("processes", String, nullable=False, server_default=text("''")),
 )
 
 # What people write by hand: `kind` is study or trial, `name` a study's name or a trial's key; neither need exist.

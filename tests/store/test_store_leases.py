@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -85,7 +86,7 @@ def test_a_process_that_got_the_number_of_a_dead_driver_does_not_count(store: St
 
 def test_a_driver_on_another_machine_is_believed_for_a_minute(store: Store, location: str) -> None:
     with store.lease("s"):
-        change(location, host="elsewhere", pid=2**22 + 1, heartbeat=now() - 0.9 * PATIENCE)
+        change(location, host="elsewhere", processes="others", pid=2**22 + 1, heartbeat=now() - 0.9 * PATIENCE)
         with pytest.raises(StudyBusyError, match="on elsewhere"), store.lease("s"):
             pass
         change(location, heartbeat=now() - 1.1 * PATIENCE)
@@ -93,9 +94,26 @@ def test_a_driver_on_another_machine_is_believed_for_a_minute(store: Store, loca
             lease.renew()
 
 
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
+def test_a_driver_in_a_container_with_the_name_of_this_host_lives(store: Store, location: str) -> None:
+    command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-c", HOLD, location]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as holder:
+        assert holder.stdout is not None
+        if holder.stdout.readline() != "held\n":
+            pytest.skip("this user may not make a namespace")
+        try:
+            with pytest.raises(StudyBusyError), store.lease("s"):
+                pass
+            change(location, heartbeat=now() - 1.1 * PATIENCE)
+            with store.lease("s") as lease:
+                lease.renew()
+        finally:
+            holder.kill()
+
+
 def test_renewing_keeps_a_lease_alive(store: Store, location: str) -> None:
     with store.lease("s") as lease:
-        change(location, host="elsewhere", heartbeat=now() - 2 * PATIENCE)
+        change(location, host="elsewhere", processes="others", heartbeat=now() - 2 * PATIENCE)
         lease.renew()
         with pytest.raises(StudyBusyError), store.lease("s"):
             pass
@@ -127,7 +145,7 @@ def race_for_lease(location: str, rounds: int, number: int, barrier: Barrier, wo
         for turn in range(rounds):
             if turn % 2 and number == 0:
                 store.lease("s").__enter__()
-                change(location, host="elsewhere", heartbeat=now() - 2 * PATIENCE)
+                change(location, host="elsewhere", processes="others", heartbeat=now() - 2 * PATIENCE)
             barrier.wait()
             lease = store.lease("s")
             try:
