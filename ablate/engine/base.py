@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from ablate.engine.plan import Plan
+from ablate.engine.plan import Plan, Trial
 from ablate.engine.worker import Job, Message
 
 
@@ -49,6 +50,9 @@ class Engine(ABC):
         Raises:
             EngineError: A trial needs more than there is.
         """
+
+    def expect(self, trials: Iterable[Trial]) -> None:  # noqa: B027 - most engines need not know
+        """Hear of trials that the design has thought of since the study began; they may be larger than all before."""
 
     def next_place(self) -> Place | None:
         """Where the next job will run, if the engine offers different places; None: where all others do."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ablate.engine.base import Place
@@ -57,11 +57,11 @@ class Queue:
 
     Attributes:
         packing: How large packs are to be.
-        workers: How many packs run at once.
+        workers: How many packs run at once, now: a cluster grows and shrinks.
     """
 
     packing: Packing
-    workers: int
+    workers: Callable[[], int]
     _waiting: deque[Waiting] = field(default_factory=deque)
     _limits: dict[str, int] = field(default_factory=dict)
     """By pack key, after a pack of it broke."""
@@ -102,7 +102,7 @@ class Queue:
             return [first]
         size = min(
             self._size(first.trial.variant, key, place or self._here()),
-            math.ceil((len(self._waiting) + 1 + running) / self.workers),
+            math.ceil((len(self._waiting) + 1 + running) / self.workers()),
         )
         pack = [first]
         if size > 1:
@@ -121,7 +121,7 @@ class Queue:
         """A worker of this machine: workers share its memory; on GPUs each has its own."""
         if self._place is None:
             device = self.packing.device
-            self._place = Place(device, free_bytes(device) / (self.workers if device == "cpu" else 1))
+            self._place = Place(device, free_bytes(device) / (self.workers() if device == "cpu" else 1))
         return self._place
 
     def _key(self, trial: Trial) -> str | None:

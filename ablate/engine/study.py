@@ -130,7 +130,7 @@ class _Driver:
         self.design = planner.design()
         self.dialogue = Dialogue(self.design, planner.space.objective.metric, ledger.curves)
         self.trials: dict[str, Trial] = {}
-        self.waiting = Queue(packing, engine.size)
+        self.waiting = Queue(packing, lambda: engine.size)
         self.attempts: dict[int, list[Attempt]] = {}
         self.elsewhere: list[Waiting] = []
         self.counts: Counter[str] = Counter()
@@ -188,6 +188,7 @@ class _Driver:
         """Add trials to the plan that were not known when the study began."""
         new = {trial.key: trial for trial in trials}
         self.trials |= new
+        self.engine.expect(new.values())
         self.ledger.extend(new.values())
         settled = self.ledger.settled(new.values(), pruned=self.design.prunes)
         if new:
@@ -299,7 +300,9 @@ class _Driver:
         for attempt in attempts:
             self.leave(broken.number, attempt)
             self.observer.lost(attempt.trial, broken.reason)
-        self.waiting.put_back([Waiting(attempt.trial, attempt.number + alone) for attempt in attempts], together)
+        self.waiting.put_back(
+            [Waiting(attempt.trial, attempt.number + 1 if alone else 1) for attempt in attempts], together
+        )
 
     def check_metric(self, point: Point) -> None:
         """Hear at the first point, not after the last trial, that the objective is none of the task's metrics."""

@@ -93,10 +93,8 @@ def test_a_finished_study_answers_at_once(done: tuple[Workplace, Finished]) -> N
     again = place.run("study", "tiny.yaml", "--json")
     assert again.code == 0
     assert list(again.last_object) == KEYS
-    seconds = again.last_object.pop("seconds")
     counts = {"study": "tiny", "trials": 9, "trained": 0, "reused": 9, "failed": 0, "diverged": 0, "pruned": 0}
     assert {key: value for key, value in again.last_object.items() if key != "seconds"} == counts
-    assert seconds < 10
     assert again.out.count("\n") == 1  # progress went to stderr
     assert "9 trials reused from the store\n" in again.err
     assert place.trials("finished") == before

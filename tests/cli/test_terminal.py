@@ -29,14 +29,14 @@ def on_terminal(place: Workplace, *arguments: str, columns: int = 100) -> str:
 
 
 def test_the_live_display_shows_what_trains(place: Workplace) -> None:
-    seen = on_terminal(place, "study", place.space(steps=100, seeds=1), "--workers", "1")
+    seen = on_terminal(place, "study", place.space(steps=1000, seeds=1), "--workers", "1")
     assert re.search(r"\x1b\[[0-9;]*3[0-9]m|\x1b\[38;5;", seen), "colour"
     assert "\x1b[?25l" in seen, "the cursor is hidden while it moves"
     assert seen.count("\x1b[?25l") == seen.count("\x1b[?25h")
     plain = CODES.sub("", seen)
     assert "0 of 3 trials" in plain
     assert re.search(
-        r"(baseline|values=identity|norm=none) +seed 0 +step \d+/100 +loss \d\.\d{3} +val_loss \d\.\d{3}", plain
+        r"(baseline|values=identity|norm=none) +seed 0 +step \d+/1000 +loss \d\.\d{3} +val_loss \d\.\d{3}", plain
     )
     assert "3 of 3 trials finished" in plain
     answer = seen[seen.index("Does a tiny") :]

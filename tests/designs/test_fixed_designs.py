@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import pytest
 from design_contexts import a_context, on_off
@@ -56,11 +55,10 @@ def test_grid_is_the_product_and_lists_what_makes_no_model() -> None:
     assert proposed == possible * 2
 
 
+@pytest.mark.timeout(60)  # to count them out would take days
 def test_grid_refuses_before_it_counts_out_a_large_one() -> None:
-    begin = time.perf_counter()
     with pytest.raises(SpaceError, match="1,099,511,627,776 combinations"):
         GridSpec().build(a_context(on_off(*(f"s{index}" for index in range(40)))))
-    assert time.perf_counter() - begin < 1
 
 
 def test_sweep_takes_every_variant_to_every_value() -> None:

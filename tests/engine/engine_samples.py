@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ablate.designs.base import Design, Point, Proposal
@@ -83,6 +83,7 @@ class ScriptedEngine(Engine):
         self.script = script
         self.jobs: list[Job] = []
         self.stopped: list[tuple[int, int]] = []
+        self.expected: list[Trial] = []
         self.waits: list[float] = []
         self.closed = False
         self._size = size
@@ -94,6 +95,9 @@ class ScriptedEngine(Engine):
 
     def admit(self, plan: Plan) -> None:
         self.admitted = plan
+
+    def expect(self, trials: Iterable[Trial]) -> None:
+        self.expected += trials
 
     def room(self) -> int:
         return self._size - len(self._running)

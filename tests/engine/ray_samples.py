@@ -31,10 +31,27 @@ from ablate.engine.ray.engine import RayEngine
 from ablate.engine.study import run_study
 from ablate.store import open_store
 here = Path.cwd()
-with open_store(sys.argv[2]) as store, RayEngine(here / "cache", "cpu", ANYWHERE, sys.argv[3], name="sample") as engine:
-    run_study(planner(here, **LONG), store, engine, ENVIRONMENT, Log())
+store, address, *plugins = sys.argv[2:]
+with (
+    open_store(store) as opened,
+    RayEngine(here / "cache", "cpu", ANYWHERE, address, plugins=plugins, name="sample") as engine,
+):
+    run_study(planner(here, **LONG), opened, engine, ENVIRONMENT, Log())
 """
-"""A driver in a process of its own: its arguments are the folder of this file, a store and an address."""
+"""A driver in a process of its own: its arguments are the folder of this file, a store, an address and plugins."""
+HOLD = """
+import time
+from pathlib import Path
+from ablate.engine.ray.trainable import JobTrainable
+save = JobTrainable.save_checkpoint
+def wait_and_save(self, folder):
+    reached = self._state["told"][-1][1]["step"]
+    while Path({file!r}).exists() and self._job.number != {but} and reached >= 300:
+        time.sleep(0.01)
+    save(self, folder)
+JobTrainable.save_checkpoint = wait_and_save
+"""
+"""A plugin: as long as a file exists, all jobs but one wait at step 300, before they save a checkpoint."""
 ANYWHERE = ResourcesSpec(cpus=0.5, memory=0.1, custom={"late": 1}, checkpoint_every=100, storage="checkpoints")
 LONG = {
     "training": {**SPACE["training"], "steps": 700, "evaluations": 14},

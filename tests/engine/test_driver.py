@@ -193,7 +193,10 @@ def test_a_design_may_wait_for_results_and_hears_each_once(run: Run, store: Stor
     base, other = point(BASELINE), point("x", values="identity")
     script = [[Proposal(base, 0)], [Proposal(other, 0), Proposal(base, 1)], [Proposal(other, 1)]]
     made = rounds(script)
-    assert counts(run()) == {"trials": 4, "trained": 4}
+    engine = ScriptedEngine()
+    assert counts(run(engine)) == {"trials": 4, "trained": 4}
+    heard = [(trial.variant.name, trial.seed) for trial in (*engine.admitted.trials, *engine.expected)]
+    assert heard == [(BASELINE, 0), ("x", 0), (BASELINE, 1), ("x", 1)], "the engine may have to make room"
     assert made[-1].values == [(BASELINE, 0, 1.0), ("x", 0, 1.0), (BASELINE, 1, 1.1), ("x", 1, 1.1)]
     assert [(planned.variant, planned.seed) for planned in store.study("sample").planned] == [
         (BASELINE, 0),

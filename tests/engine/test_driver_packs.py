@@ -13,7 +13,7 @@ from ablate.engine.observer import Observer
 from ablate.engine.packing import Packing, Queue, Waiting
 from ablate.engine.plan import Planner, Trial, make_plan
 from ablate.engine.study import StudyResult, run_study
-from ablate.engine.worker import Broken, Done, Happened, Job, Message
+from ablate.engine.worker import Again, Broken, Done, Happened, Job, Message
 from ablate.spec.seeds import TIMING_SEEDS
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
@@ -115,6 +115,18 @@ def test_a_pack_that_does_not_fit_into_memory_is_split_and_the_study_goes_on(run
     assert all([p.step for p in curve] == [0, 1, 2] for curve in store.curves(keys).values()), "begun curves are gone"
 
 
+def test_a_pack_whose_workers_died_again_and_again_is_halved(run: Run) -> None:
+    def two_survive(job: Job, attempt: int) -> Sequence[Message]:
+        if len(job.members) <= 2:
+            return finish(job, attempt)
+        deaths = [Again(job.number, "its worker was killed because its node ran out of memory")] * 3
+        return [*deaths, Broken(job.number, "its worker died", "", "")]
+
+    engine = ScriptedEngine(two_survive, size=1)
+    assert run(engine, most=8).trained == 8
+    assert sizes(engine) == [8, 4, 2, 2, 2, 2]
+
+
 def test_a_member_at_fault_fails_alone(run: Run) -> None:
     def seed_one_of_r2_is_bad(job: Job, attempt: int) -> Sequence[Message]:
         if any(m.seed == 1 and '"lr":0.01' in m.variant for m in job.members):
@@ -185,7 +197,7 @@ def trials(folder: Path) -> Callable[..., tuple[Planner, list[Trial]]]:
 
 def taken(trials: Sequence[Trial], packing: Packing, workers: int = 1) -> list[list[int]]:
     """Packs of the places of these trials."""
-    queue = Queue(packing, workers)
+    queue = Queue(packing, lambda: workers)
     for trial in trials:
         queue.add(trial)
     packs = []
@@ -215,9 +227,20 @@ def test_by_itself_a_pack_on_a_cpu_is_as_large_as_gains(trials: Any, monkeypatch
     assert taken(made, Packing(device="cuda")) == [list(range(8))]
 
 
+def test_packs_shrink_when_a_cluster_grows(trials: Any) -> None:
+    _, made = trials()
+    workers = 1
+    queue = Queue(Packing(4), lambda: workers)
+    for trial in made:
+        queue.add(trial)
+    assert len(queue.take()) == 4
+    workers = 4
+    assert len(queue.take()) == 1
+
+
 def test_who_lost_its_worker_alone_is_tried_alone(trials: Any) -> None:
     _, made = trials()
-    queue = Queue(Packing(8), 1)
+    queue = Queue(Packing(8), lambda: 1)
     for trial in made[1:]:
         queue.add(trial)
     queue.put_back([Waiting(made[0], 2)], 1)

@@ -22,9 +22,11 @@ from cli_runs import eventually
 from engine_samples import ENVIRONMENT, SPACE, Log, planner
 from ray._private.state import actors
 from ray.cluster_utils import Cluster
+from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray_samples import (
     ANYWHERE,
     DRIVE,
+    HOLD,
     LONG,
     POPULATION,
     ended,
@@ -43,6 +45,7 @@ from ablate.engine.local import LocalEngine
 from ablate.engine.plan import Trial, make_plan
 from ablate.engine.ray import engine as ray_engine
 from ablate.engine.ray.engine import RayEngine
+from ablate.engine.ray.gpus import Gpus
 from ablate.engine.ray.storage import job_key
 from ablate.engine.study import StudyResult, run_study
 from ablate.engine.worker import Again, Began, Broken, Done, Happened, Job, JobMember, Message
@@ -63,6 +66,8 @@ pytestmark = [
 ]
 
 PLUGIN = "from pathlib import Path\nPath({mark!r}).write_text(__file__)\n"
+HOLDING = "hold"
+"""While this file is in the working folder, jobs of a `trainer` stay where they are at step 300."""
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +87,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield made
 
 
-def plugin(folder: Path, name: str) -> str:
+def plugin(folder: Path, name: str, more: str = "") -> str:
     """A plugin that notes where it was imported from."""
     file = folder / f"{name}.py"
-    file.write_text(PLUGIN.format(mark=str(folder / name)))
+    file.write_text(PLUGIN.format(mark=str(folder / name)) + more)
     return str(file)
 
 
@@ -106,13 +111,17 @@ class Listening(RayEngine):
         self.heard += said
         return said
 
+    def is_idle(self) -> bool:
+        self.poll(0.1)
+        return not self._placed
+
 
 @pytest.fixture(scope="module")
 def trainer(cluster: Cluster, folder: Path) -> Iterator[Listening]:
     """Two halves of a core, and checkpoints on a file system that only fsspec knows by this name."""
     storage = f"local://{folder}/storage"
     resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"slice": 0.5}, checkpoint_every=100, storage=storage)
-    files = (plugin(folder, "travels"),)
+    files = (plugin(folder, "travels", HOLD.format(file=str(folder / HOLDING), but=0)),)
     with Listening(folder / "cache", "cpu", resources, address=cluster.address, plugins=files) as made:
         made.heard = []
         made.admit(make_plan(planner(folder, **POPULATION)))  # one of the studies to come
@@ -129,7 +138,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def drive(
     trainer: RayEngine | LocalEngine, store: Store, folder: Path, log: Log | None = None, **space: object
 ) -> StudyResult:
-    return run_study(planner(folder, **space), store, trainer, ENVIRONMENT, log or Log())
+    result = run_study(planner(folder, **space), store, trainer, ENVIRONMENT, log or Log())
+    if isinstance(trainer, Listening):
+        eventually(trainer.is_idle)  # who was told to stop may still have to hear it, and the next study counts anew
+    return result
 
 
 def begun(heard: list[Message]) -> list[Began]:
@@ -175,7 +187,7 @@ def test_the_same_space_gives_the_same_variants_trials_and_numbers(
 
 
 def test_what_a_search_prunes_is_ended_by_rays_scheduler(trainer: Listening, folder: Path, store: Store) -> None:
-    steps = 400
+    steps = 1000
     search = {
         "kind": "search",
         "sampler": "random",
@@ -239,10 +251,12 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_curve_is_that_of_an
     trainer: Listening, folder: Path
 ) -> None:
     wanted = trial(folder)
+    (folder / HOLDING).touch()
     trainer.submit(job(301, wanted))
-    before = listen(trainer, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 250)
+    before = listen(trainer, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 300)
     (first,) = begun(before)
     os.kill(first.worker.pid, signal.SIGKILL)
+    (folder / HOLDING).unlink()
     after = listen(trainer, ended(301))
     assert after[-1] == Done(301)
     # Nobody needs the checkpoints any more; Ray Tune ends a trial a moment after its last result.
@@ -281,6 +295,8 @@ def test_a_node_killed_in_the_middle_loses_no_finished_trial_and_trains_none_twi
         training = {**SPACE["training"], "steps": 200, "evaluations": 5}
         result = drive(trainer, store, folder, log, training=training)
     assert log.kill is None
+    # The driver is not asked for anything now; what it had reserved there must not keep Ray busy for all that.
+    eventually(lambda: all(place["state"] != "RESCHEDULING" for place in placement_group_table().values()))
     assert (result.trained, result.trials) == (6, 6), [outcome.reason for outcome in log.outcomes]
     finished = [(name, seed) for what, name, seed in log.told if what == "finished"]
     assert len(finished) == len(set(finished)) == 6
@@ -295,7 +311,11 @@ def test_a_node_killed_in_the_middle_loses_no_finished_trial_and_trains_none_twi
 def test_a_killed_driver_goes_on_where_it_was_from_checkpoints_and_brings_plugins_to_a_cluster_it_was_connected_to(
     cluster: Cluster, trainer: Listening, folder: Path, store: Store, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", DRIVE, str(Path(__file__).parent), str(tmp_path / "store.db"), cluster.address]
+    # The first job goes on and ends; the others wait at step 300 for a kill that may come late.
+    (tmp_path / HOLDING).touch()
+    held = plugin(folder, "holds", HOLD.format(file=str(tmp_path / HOLDING), but=1))
+    arguments = (str(Path(__file__).parent), str(tmp_path / "store.db"), cluster.address, held)
+    command = [sys.executable, "-c", DRIVE, *arguments]
 
     def states() -> dict[str, tuple[TrialState, list[CurvePoint]]]:
         keys = [planned.key for planned in store.study("sample").planned] if store.studies() else []
@@ -314,7 +334,7 @@ def test_a_killed_driver_goes_on_where_it_was_from_checkpoints_and_brings_plugin
                 assert driver.poll() is None
                 time.sleep(0.02)
             driver.kill()
-        (key,) = middle(before)
+        key = middle(before)[0]
         (planned,) = (planned for planned in make_plan(planner(folder, **LONG)).trials if planned.key == key)
         left_by_anyone = f"*/{job_key(job(1, planned))}_*"
         (left,) = (folder / "checkpoints").glob(left_by_anyone)
@@ -338,6 +358,20 @@ def test_a_killed_driver_goes_on_where_it_was_from_checkpoints_and_brings_plugin
     assert not list((folder / "checkpoints").glob(left_by_anyone)), "nobody will go on from it"
 
 
+def test_gpus_are_asked_how_large_they_are_when_they_join_and_though_they_are_taken(
+    cluster: Cluster, trainer: Listening
+) -> None:
+    gpus = Gpus(lambda: 2**34)
+    assert gpus.smallest(60.0) == 0
+    with joined(cluster, 1, num_gpus=1):
+        others = placement_group([{"GPU": 1}])
+        assert others.wait(60)
+        assert gpus.smallest(60.0) == 2**34
+        assert Gpus().smallest(120.0) == 0, "this one is none"
+        remove_placement_group(others)
+    eventually(lambda: gpus.smallest() == 0)
+
+
 def test_packs_go_to_the_machine_with_a_gpu_and_others_train_too(
     cluster: Cluster, trainer: Listening, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,7 +382,7 @@ def test_packs_go_to_the_machine_with_a_gpu_and_others_train_too(
         return {replace(seat, device="cpu"): count for seat, count in found(*arguments, **more).items()}
 
     monkeypatch.setattr(ray_engine, "seats", on_processors)
-    monkeypatch.setattr(ray_engine, "gpu_bytes", lambda: 2**34)
+    monkeypatch.setattr(Gpus, "smallest", lambda *_: 2**34)
     resources = ResourcesSpec(cpus=0.5, gpus=0.5, memory=0.1, custom={"mixed": 1})
     with (
         joined(cluster, 2, num_gpus=1, resources={"mixed": 3}) as gpu,

@@ -5,18 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_runs import Workplace
+from cli_runs import Workplace, wait_for
 
 pytest.importorskip("ray")
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_workers_that_are_killed_for_memory_cost_their_trials_an_attempt_and_nobody_the_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_memory_usage_threshold", "0.001")  # of the machine
-    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "8000")  # so that most are killed while they train
+    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "3000")
     place = Workplace(tmp_path, tmp_path / "cache")
-    space = place.space("killed", steps=2500, seeds=1)
-    told = place.run("study", space, "--engine", "ray")
-    assert told.code in (0, 3), told.err
+    space = place.space("killed", steps=10**7, seeds=1)
+    told = wait_for(place.start("study", space, "--engine", "ray"), timeout=800)
+    assert told.code == 3, told.err
+    assert len(place.trials("failed")) == 3
     assert "its worker was killed because its node ran out of memory; trained again" in told.out + told.err

@@ -72,6 +72,11 @@ def test_nodes_with_gpus_and_nodes_without_are_both_used() -> None:
     assert found([CPU_NODE, GPU_NODE], gpus=0) == {"cpu": 24}
 
 
+def test_a_gpu_of_unknown_size_is_for_one_trial_at_a_time() -> None:
+    (seat, count), *_ = seats(ResourcesSpec(), "cuda", [GPU_NODE], GIB, 0, pack=16).items()
+    assert (dict(seat.needs)["GPU"], seat.memory, count) == (1.0, 0, 2)
+
+
 def test_labels_and_resources_of_ones_own_choose_nodes() -> None:
     fast = Node({"CPU": 4.0, "memory": 64.0 * GIB, "disk": 2.0}, {"zone": "a"})
     slow = Node({"CPU": 8.0, "memory": 64.0 * GIB}, {"zone": "b"})

@@ -105,6 +105,7 @@ def test_settled_data_is_read_once_and_again_when_it_has_changed(
 ) -> None:
     digest, read = hashlib.file_digest, []
     monkeypatch.setattr("hashlib.file_digest", lambda file, name: read.append(file.name) or digest(file, name))
+    monkeypatch.setattr("ablate.tasks.cache._A_MOMENT", 10**15)
     fingerprint, _ = Builder().prepare(tmp_path)
     read.clear()
     locate(tmp_path, fingerprint)

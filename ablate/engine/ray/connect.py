@@ -105,10 +105,11 @@ def nodes() -> list[Node]:
     """The machines that are in the cluster now."""
     from ablate.engine.ray.seats import Node
 
-    return [Node(resources=node["Resources"], labels=node.get("Labels") or {}) for node in _alive()]
+    return [Node(resources=node["Resources"], labels=node.get("Labels") or {}) for node in alive()]
 
 
-def _alive() -> list[dict[str, Any]]:
+def alive() -> list[dict[str, Any]]:
+    """The machines that are in the cluster now, in Ray's words."""
     import ray
 
     every: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
@@ -129,24 +130,6 @@ def give_up_lost_places() -> None:
     for number, place in placement_group_table().items():
         if place["state"] == "RESCHEDULING" and number.endswith(job):
             remove_placement_group(PlacementGroup(PlacementGroupID(bytes.fromhex(number))))
-
-
-def gpu_bytes() -> int:
-    """Memory of the smallest GPU of the cluster, asked of a worker on each kind of node; 0 if there is none."""
-    import ray
-
-    def ask() -> int:
-        import torch
-
-        return int(torch.cuda.mem_get_info()[1]) if torch.cuda.is_available() else 0
-
-    asked: Any = ray.remote(ask)
-    with_gpu = [node for node in _alive() if node["Resources"].get("GPU", 0) > 0]
-    sizes = [
-        asked.options(num_gpus=0.01, num_cpus=0, scheduling_strategy=on_node(node["NodeID"])).remote()
-        for node in with_gpu
-    ]
-    return min(ray.get(sizes), default=0)
 
 
 def on_node(node: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty
@@ -15,9 +16,10 @@ from ray import tune
 
 from ablate.engine.base import Engine, Place
 from ablate.engine.memory import trial_bytes
-from ablate.engine.plan import Plan
-from ablate.engine.ray.connect import connect, give_up_lost_places, gpu_bytes, nodes, on_node
+from ablate.engine.plan import Plan, Trial
+from ablate.engine.ray.connect import connect, nodes, on_node
 from ablate.engine.ray.courier import Courier, read_plugin
+from ablate.engine.ray.gpus import Gpus
 from ablate.engine.ray.population import population_key, population_of
 from ablate.engine.ray.seats import GIB, Node, Seat, describe, seats
 from ablate.engine.ray.storage import open_storage
@@ -30,6 +32,8 @@ from ablate.spec.resources import ResourcesSpec
 _CLOSE_SECONDS = 10.0
 _LOOK_SECONDS = 2.0
 """How old what we know of the cluster's machines may be."""
+_GPU_SECONDS = 60.0
+"""How long the machines that are there at the start have to tell how large their GPUs are."""
 _RETRIES = 3
 """How often a job is begun again; a machine takes a while to be known as dead, and may take a job with it twice."""
 
@@ -79,7 +83,8 @@ class RayEngine(Engine):
         self._connected = connect(address, max(1, int(resources.cpus)))
         self._scratch = tempfile.TemporaryDirectory(prefix="ablate-ray-", ignore_cleanup_errors=True)
         self._storage = shared or open_storage(self._scratch.name)
-        self._gpu_bytes = gpu_bytes()
+        self._gpus = Gpus() if device != "cpu" and resources.gpus != 0 else None
+        self._gpu_bytes = self._gpus.smallest(_GPU_SECONDS) if self._gpus else 0
         self._seats: dict[Seat, int] = {}
 
     @property
@@ -97,7 +102,8 @@ class RayEngine(Engine):
     def admit(self, plan: Plan) -> None:
         """See `Engine.admit`; by what is asked for each job, and the memory that the cost of the variants predicts."""
         self._populations = any(trial.variant.spec.training.population for trial in plan.trials)
-        self._needed = max((trial_bytes(trial.variant) for trial in plan.trials), default=0)
+        self._needed = 0
+        self.expect(plan.trials)
         there = nodes()
         found = self._find_seats(there)
         if plan.trials and not any(found.values()):
@@ -115,6 +121,10 @@ class RayEngine(Engine):
                 got=f"{describe(there)} on {len(there)} machines",
                 remedy="Ask for less (`resources` in the space, --cpus, --gpus, --memory), or start such a machine.",
             )
+
+    def expect(self, trials: Iterable[Trial]) -> None:
+        """See `Engine.expect`: further jobs get seats that hold the largest."""
+        self._needed = max(self._needed, *(trial_bytes(trial.variant) for trial in trials), 0)
         self._looked = 0.0
 
     def submit(self, job: Job) -> None:
@@ -171,8 +181,9 @@ class RayEngine(Engine):
         """See which machines are there, if the last look was long ago."""
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._looked = time.monotonic()
+            if self._gpus:
+                self._gpu_bytes = self._gpus.smallest()
             self._seats = self._find_seats(nodes())
-            give_up_lost_places()
 
     def _next_seat(self) -> Seat:
         """The kind of seat with the largest share of free ones; at equality one on a GPU."""

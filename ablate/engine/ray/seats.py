@@ -93,7 +93,7 @@ def seats(
         plain,
         device="cuda",
         needs=tuple({**common, "GPU": share}.items()),
-        memory=int(gpu_bytes * min(1.0, share)) - _CUDA_BYTES,
+        memory=max(0, int(gpu_bytes * min(1.0, share)) - _CUDA_BYTES),
     )
     found = {on_gpu: sum(on_gpu.count(node) for node in with_gpu)}
     if device == "auto":

@@ -8,15 +8,18 @@ import re
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
 from ray import tune
+from ray.exceptions import RayError
 from ray.tune import Callback, CheckpointConfig, Stopper
 from ray.tune.experiment import Trial
 from ray.tune.search import Searcher
 
+from ablate.engine.ray.connect import give_up_lost_places
 from ablate.engine.ray.killed import survive_killed_workers
 from ablate.engine.ray.population import first_values, population_of
 from ablate.engine.ray.scheduler import DesignScheduler
@@ -27,6 +30,7 @@ from ablate.engine.worker import Again, Broken, Done, Job, Message
 from ablate.errors import EngineError
 
 _IDLE_SECONDS = 30.0
+_WATCH_SECONDS = 2.0
 _KEPT = 4
 """Checkpoints of a member of a population; another may be about to go on from one that is not the newest."""
 _SETTINGS = {
@@ -202,6 +206,10 @@ class Tuning:
         self._trainable = trainable
         self._thread = threading.Thread(target=self._run, name="ray-tune", daemon=True)
         self._thread.start()
+        # In a thread of its own: however long a driver thinks, what it has lost must not stand in the way of others.
+        self._closed = threading.Event()
+        self._watch = threading.Thread(target=self._give_up_lost_places, name="ray-places", daemon=True)
+        self._watch.start()
 
     def submit(self, job: Job, seat: Seat) -> None:
         """Have a job run in such a seat; it goes on from what an earlier driver of the study left of it."""
@@ -224,6 +232,11 @@ class Tuning:
         except BaseException as error:
             self._failure = error
 
+    def _give_up_lost_places(self) -> None:
+        while not self._closed.wait(_WATCH_SECONDS):
+            with suppress(RayError, RuntimeError, OSError):  # a cluster that is gone, `check` tells
+                give_up_lost_places()
+
     def check(self) -> None:
         """See that Tune still runs.
 
@@ -241,6 +254,8 @@ class Tuning:
         self._messenger.closing = True
         self._stopper.asked = True
         self._jobs.close()
+        self._closed.set()
+        self._watch.join(patience)
         self._thread.join(patience)
         self._messenger.clear_populations()
         self._storage.tidy(f"{self._storage.path}/{self._run_name}")
