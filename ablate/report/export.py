@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ablate.errors import StoreError
 from ablate.report.runs import StudyReader
-from ablate.store.records import CurvePoint, StudyRecord, TrialRecord, TrialState, VariantRecord
+from ablate.store.records import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
 
 if TYPE_CHECKING:
     import optuna
     from optuna.distributions import BaseDistribution
 
-KEY = "key"
-"""The user attribute by which a trial is known again."""
+KEY, STATE = "key", "state"
+"""The user attributes by which a trial is known again."""
 
 
 def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
     """Write the trials of a study that have ended into Optuna's storage.
 
     Every trial has the settings of its switches and the values of its paths as parameters, the validation losses along
-    its curve as intermediate values, and variant, seed and key as user attributes.
+    its curve as intermediate values, and variant, seed and key as user attributes; `scouts` says of a trial that it
+    was trained only to tune or time others. A trial that had failed or was pruned, and has ended otherwise since, is
+    written again: Optuna changes none that is over.
 
     Args:
         store: Where the study is.
@@ -38,9 +41,11 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
     from sqlalchemy.exc import SQLAlchemyError
 
     study = store.study(name)
-    keys = [planned.key for planned in study.planned]
+    every = (*study.planned, *study.scout_trials)
+    keys = [planned.key for planned in every]
     records, curves = store.trials(keys), store.curves(keys)
-    variants = {variant.name: variant for variant in study.variants}
+    variants = {variant.name: variant for variant in (*study.variants, *study.scout_variants)}
+    over = [each for each in every if each.key in records and records[each.key].state is not TrialState.RUNNING]
     distributions = _distributions(study)
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -49,17 +54,15 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
             study_name=name, storage=url, direction=study.objective["direction"], load_if_exists=True
         )
         there = target.get_trials(deepcopy=False)
-        known = {trial.user_attrs.get(KEY) for trial in there}
-        if there and None in known:
+        known = {(trial.user_attrs.get(KEY), trial.user_attrs.get(STATE)) for trial in there}
+        if any(key is None for key, _ in known):
             raise StoreError(
                 f"Optuna's storage holds another study {name!r}", where=url, remedy="Name another file with --optuna."
             )
         made = [
-            _trial(study, variants[planned.variant], records[planned.key], curves.get(planned.key, ()), distributions)
-            for planned in study.planned
-            if planned.key in records
-            and records[planned.key].state is not TrialState.RUNNING
-            and planned.key not in known
+            _trial(study, variants[each.variant], each, records[each.key], curves.get(each.key, ()), distributions)
+            for each in over
+            if (each.key, records[each.key].state.value) not in known
         ]
         target.set_user_attr("question", study.question)
         target.add_trials(made)
@@ -72,12 +75,13 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
         ) from error
     finally:
         optuna.logging.set_verbosity(verbosity)
-    return len(made), len(known)
+    return len(made), len(over) - len(made)
 
 
 def _trial(
     study: StudyRecord,
     variant: VariantRecord,
+    planned: PlannedTrial,
     record: TrialRecord,
     curve: tuple[CurvePoint, ...],
     distributions: dict[str, BaseDistribution],
@@ -101,7 +105,8 @@ def _trial(
             KEY: record.key,
             "variant": variant.name,
             "seed": record.seed,
-            "state": record.state.value,
+            STATE: record.state.value,
+            "scouts": planned.scouts,
             "reason": record.reason[:500],
             **record.metrics,
         },
@@ -120,10 +125,12 @@ def _distributions(study: StudyRecord) -> dict[str, BaseDistribution]:
         switch: CategoricalDistribution(list(settings)) for switch, settings in study.space["switches"].items()
     }
     for path, range_ in study.space["design"].get("ranges", {}).items():
+        if not isinstance(range_, Mapping):  # a population's: its least and greatest value
+            range_ = dict(zip(("low", "high"), range_, strict=True)) | {"log": True}
         kind = IntDistribution if all(isinstance(range_[end], int) for end in ("low", "high")) else FloatDistribution
         found[path] = kind(range_["low"], range_["high"], log=range_.get("log", False))
     values: dict[str, dict[Any, None]] = {}
-    for variant in study.variants:
+    for variant in (*study.variants, *study.scout_variants):
         for path, text in variant.settings.items():
             if path not in found:
                 values.setdefault(path, {})[_value(text)] = None

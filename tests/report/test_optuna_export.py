@@ -11,7 +11,7 @@ from fake_store import NOON, FakeStore, fake_store
 
 from ablate.errors import StoreError
 from ablate.report.export import export_optuna
-from ablate.store.records import TrialState
+from ablate.store.records import PlannedTrial, TrialState
 
 SPACE = {
     "switches": {"skip": {"kept": {}, "removed": {}}, "norm": {"rms": {}, "none": {}, "layer": {}}},
@@ -84,6 +84,34 @@ def test_again_adds_what_has_ended_since(store: FakeStore, url: str) -> None:
     assert export_optuna(store, "a_study", url) == (1, 4)
     assert export_optuna(store, "a_study", url) == (0, 5)
     assert read(url)["c/1"].value == 1.0
+
+
+@pytest.mark.parametrize("before", [TrialState.FAILED, TrialState.PRUNED])
+def test_what_ended_otherwise_since_is_written_again(store: FakeStore, url: str, before: TrialState) -> None:
+    store.add("b", 0, state=before)
+    assert export_optuna(store, "a_study", url) == (5, 0)
+    store.add("b", 0, {"val_loss": 1.125})
+    assert export_optuna(store, "a_study", url) == (1, 4)
+    assert export_optuna(store, "a_study", url) == (0, 5)
+    assert optuna.load_study(study_name="a_study", storage=url).best_value == 1.125
+
+
+def test_the_members_of_a_population(store: FakeStore, url: str) -> None:
+    design = {"kind": "population", "size": 2, "every": 5, "ranges": {"training.optimizer.lr": [1e-4, 1]}}
+    store.record = replace(store.record, space={**SPACE, "design": design})
+    assert export_optuna(store, "a_study", url) == (4, 0)
+    found = read(url)["a/0"].distributions["training.optimizer.lr"]
+    assert found == optuna.distributions.FloatDistribution(1e-4, 1, log=True)
+
+
+def test_trials_that_tuned_others_are_there_and_say_so(store: FakeStore, url: str) -> None:
+    settings = {"skip": "kept", "norm": "rms", "training.optimizer.lr": "0.01"}
+    scout = replace(store.record.variants[0], name="baseline, lr 0.01", settings=settings)
+    planned = PlannedTrial("scout/0", scout.name, 1000)
+    store.record = replace(store.record, scout_variants=(scout,), scout_trials=(planned,))
+    store.add("scout", 0, {"val_loss": 2.0})
+    assert export_optuna(store, "a_study", url) == (5, 0)
+    assert {key for key, trial in read(url).items() if trial.user_attrs["scouts"]} == {"scout/0"}
 
 
 def test_another_study_of_this_name_is_left_alone(store: FakeStore, url: str) -> None:
