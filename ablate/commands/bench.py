@@ -22,7 +22,7 @@ def bench(
     heads: Annotated[int, typer.Option(min=1, help="Heads H.")] = 4,
     batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 4,
     whole: Annotated[bool, typer.Option("--whole", help="The whole block, not its mixer alone.")] = False,
-    tune: Annotated[bool, typer.Option("--tune", help="First find the fastest kernels for these sizes.")] = False,
+    tune: Annotated[bool, typer.Option("--tune", help="First find the fastest kernels for them.")] = False,
     out: Annotated[Path | None, typer.Option(help="Draw time against L: a file .svg, .png or .pdf.")] = None,
     device: DeviceOption = "auto",
     plugin: PluginOption = None,
@@ -42,9 +42,10 @@ def bench(
     figure = checked_figure(out)
     setting = Setting(width, heads, batch, device_of(device), whole)
     progress = make_console(stderr=True)
-    measured = measure(list(dict.fromkeys(blocks)), tokens, setting)
+    names = list(dict.fromkeys(blocks))
+    measured = measure(names, tokens, setting)
     if tune:
-        for tuned in tune_kernels(tokens, setting):
+        for tuned in tune_kernels(names, tokens, setting):
             gain = tuned.seconds[tuned.rule] / tuned.seconds[tuned.way]
             beside = "" if tuned.way == tuned.rule else f", {gain:.2f} times as fast as {tuned.rule}"
             say(progress, f"{tuned.key}: {tuned.way}{beside}", style="dim")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +18,9 @@ from typing import TypeVar
 from torch import Tensor
 
 Way = TypeVar("Way")
+
+_asked: dict[str, tuple[tuple[str, ...], str]] | None = None
+_taken: dict[str, str] = {}
 
 
 def choose(operation: str, ways: Mapping[str, Way], rule: str, x: Tensor, *sizes: int) -> Way:
@@ -26,8 +30,32 @@ def choose(operation: str, ways: Mapping[str, Way], rule: str, x: Tensor, *sizes
 
 def choice(operation: str, ways: Mapping[str, Way], rule: str, device: str, *sizes: int) -> str:
     """The name of what `choose` gives."""
-    name = table().get(key(operation, device, *sizes), rule)
+    here = key(operation, device, *sizes)
+    if _asked is not None:
+        _asked[here] = (tuple(ways), rule)
+    name = _taken.get(here) or table().get(here, rule)
     return name if name in ways else rule
+
+
+@contextmanager
+def asking() -> Iterator[dict[str, tuple[tuple[str, ...], str]]]:
+    """Notes what is chosen while the body runs: key to the names of all ways, and that of the rule."""
+    global _asked
+    before, _asked = _asked, {}
+    try:
+        yield _asked
+    finally:
+        _asked = before
+
+
+@contextmanager
+def taking(name: str, way: str) -> Iterator[None]:
+    """Has a way taken where this key is asked for while the body runs, whatever was measured."""
+    _taken[name] = way
+    try:
+        yield
+    finally:
+        del _taken[name]
 
 
 def key(operation: str, device: str, *sizes: int) -> str:

@@ -10,7 +10,7 @@ Shapes: K pack, B batch, T tokens, D width, L lags (rows beyond T are not used),
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,7 @@ from ablate.kernels.product import product
 _FEW_LAGS = 8  # depthwise: each lag is a pass over x
 _FEW_TOKENS = 8  # full: the direct form copies x once for each token
 _FEW_SHARED = 256  # shared: one T x T product for all channels
+_MOST_DIRECT = 512  # lags beyond which nobody would choose the direct forms, whose time or memory grows with T²
 _GROUP = 1 << 17  # numbers in the spectra that are worked on at a time
 
 
@@ -32,17 +33,21 @@ def depthwise(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} x_s ∘ w_{t-s}: x [K, B, T, D] and w [K, L, D], or [K, L, 1] for all channels, to [K, B, T, D]."""
     lags = min(x.shape[2], w.shape[1])
     ways = DEPTHWISE if x.shape[1] % 2 == 0 else {name: DEPTHWISE[name] for name in ("direct", "fourier")}
-    return choose("depthwise", ways, depthwise_rule(lags, x.shape[1]), x, x.shape[2], lags)(x, w)
+    return choose("depthwise", _possible(ways, lags), depthwise_rule(lags, x.shape[1]), x, x.shape[2], lags)(x, w)
 
 
 def shared(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} w_{t-s}·x_s: x [K, B, T, D] and w [K, L] to [K, B, T, D]."""
-    return choose("shared", SHARED, shared_rule(x.shape[2]), x, x.shape[2])(x, w)
+    return choose("shared", _possible(SHARED, x.shape[2]), shared_rule(x.shape[2]), x, x.shape[2])(x, w)
 
 
 def full(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} x_s·W_{t-s}: x [K, B, T, D] and w [K, L, D, E] to [K, B, T, E]."""
-    return choose("full", FULL, full_rule(x.shape[2]), x, x.shape[2], x.shape[3])(x, w)
+    return choose("full", _possible(FULL, x.shape[2]), full_rule(x.shape[2]), x, x.shape[2], x.shape[3])(x, w)
+
+
+def _possible(ways: Mapping[str, Convolution], lags: int) -> Mapping[str, Convolution]:
+    return ways if lags <= _MOST_DIRECT else {name: way for name, way in ways.items() if name != "direct"}
 
 
 def depthwise_rule(lags: int, batch: int) -> str:

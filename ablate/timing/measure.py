@@ -121,7 +121,7 @@ def _at(models: dict[str, ModelSpec], length: int, setting: Setting, most: float
     peaks: dict[str, int] = {}
     for name, model in models.items():
         try:
-            step = _step(name, model, length, setting)
+            step = step_of(name, model, length, setting)
             step()  # gradients, and what is made once, are there from here on
             peaks[name] = peak_bytes(step, setting.device)
             steps[name] = step
@@ -151,8 +151,8 @@ def _at(models: dict[str, ModelSpec], length: int, setting: Setting, most: float
         )
 
 
-def _step(name: str, spec: ModelSpec, length: int, setting: Setting) -> Callable[[], object]:
-    """Forward and backward of one block.
+def step_of(name: str, spec: ModelSpec, length: int, setting: Setting) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Forward and backward of one block: what gives its output and the gradient of its input.
 
     Raises:
         SpaceError: The block refuses this length.
@@ -179,12 +179,13 @@ def _step(name: str, spec: ModelSpec, length: int, setting: Setting) -> Callable
     x = torch.randn(1, setting.batch, length, setting.width, device=setting.device, requires_grad=True)
     direction = torch.randn_like(x)
 
-    def step() -> Tensor:
+    def step() -> tuple[Tensor, Tensor]:
         for tensor in (x, *module.parameters()):
             tensor.grad = None
         y: Tensor = module(x)
         y.backward(direction)  # type: ignore[no-untyped-call]
-        return y
+        assert x.grad is not None
+        return y.detach(), x.grad
 
     return step
 

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from ablate.errors import EngineError
-from ablate.kernels import convolution, linear_attention
-from ablate.kernels.choice import key, remember, table_file
+from ablate.errors import AblateError, EngineError
+from ablate.kernels.choice import asking, remember, table_file, taking
+from ablate.spec.lookup import find_block
 from ablate.timing.clock import side_by_side
-from ablate.timing.measure import Setting
+from ablate.timing.measure import Setting, step_of
 
 _CLOSE = 1e-3
 """Largest relative difference from the first way; none may differ by more, outputs and gradients."""
+_SECONDS = 0.3
 _WON = 0.75
 """Share of rounds that a way must win against the rule."""
-_MOST_DIRECT = 512
-"""The longest text for which ways whose memory grows faster than T are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ class Tuned:
         key: Under what it stands in the table.
         way: The fastest.
         rule: What is taken where nothing was measured.
-        seconds: Median of each way that was tried, by name.
+        seconds: Median of a step of the block in which each way was tried, by name.
     """
 
     key: str
@@ -40,71 +38,59 @@ class Tuned:
     seconds: dict[str, float]
 
 
-def tune(lengths: Sequence[int], setting: Setting) -> Iterator[Tuned]:
-    """Measure every way of every kernel at these sizes and keep the fastest ones.
+def tune(blocks: Sequence[str], lengths: Sequence[int], setting: Setting) -> Iterator[Tuned]:
+    """Try every way of each kernel that these blocks ask for at these lengths, inside the block, and keep the fastest.
 
     Raises:
+        SpaceError: There is no such block.
         EngineError: The table cannot be written, or a way is not equal to the others.
     """
-    choices = {}
+    models = {name: find_block(name).model(width=setting.width, heads=setting.heads, depth=None) for name in blocks}
+    choices: dict[str, str] = {}
     for length in lengths:
-        for tuned in _at(length, setting):
-            choices[tuned.key] = tuned.way
-            yield tuned
+        for name, model in models.items():
+            try:
+                step = step_of(name, model, length, setting)
+            except AblateError:  # it cannot be measured at this length either, where the reason is told
+                continue
+            for tuned in _tried(step, choices.keys(), setting):
+                choices[tuned.key] = tuned.way
+                yield tuned
     try:
         remember(choices)
     except OSError as error:
         raise EngineError(f"the table cannot be written ({error.strerror})", where=str(table_file())) from error
 
 
-def _at(length: int, setting: Setting) -> Iterator[Tuned]:
-    d, batch = setting.width, setting.batch
-    d_h = max(1, d // setting.heads)
-    heads = (1, batch, setting.heads, length, d_h)
-    chunks = {
-        name: lambda q, k, v, chunk=chunk: linear_attention.causal(q, k, v, chunk=chunk)
-        for name, chunk in linear_attention.CHUNKS.items()
-    }
-    yield _fastest("causal", chunks, linear_attention.chunk_rule(d_h, d_h), [heads] * 3, (length, d_h, d_h), setting)
-    text = (1, batch, length, d)
-    depthwise = {name: way for name, way in convolution.DEPTHWISE.items() if name != "pairs" or batch % 2 == 0}
-    rule = convolution.depthwise_rule(length, batch)
-    yield _fastest("depthwise", _short(depthwise, length), rule, [text, (1, length, d)], (length, length), setting)
-    rule = convolution.shared_rule(length)
-    yield _fastest("shared", _short(convolution.SHARED, length), rule, [text, (1, length)], (length,), setting)
-    if length <= _MOST_DIRECT:
-        rule, shapes = convolution.full_rule(length), [text, (1, length, d, d)]
-        yield _fastest("full", _short(convolution.FULL, length), rule, shapes, (length, d), setting)
+def _tried(step: Callable[[], Sequence[Tensor]], known: Iterable[str], setting: Setting) -> Iterator[Tuned]:
+    """Each choice that a step asks for and that is not known yet; one way may ask for further ones."""
+    done = set(known)
+    with asking() as asked:
+        step()
+        while open_ := [key for key, (ways, _) in asked.items() if key not in done and len(ways) > 1]:
+            key = open_[0]
+            done.add(key)
+            ways, rule = asked[key]
+            yield _fastest(step, key, ways, rule, setting)
 
 
-def _short(ways: dict[str, Callable[..., Tensor]], length: int) -> dict[str, Callable[..., Tensor]]:
-    return {name: way for name, way in ways.items() if name != "direct" or length <= _MOST_DIRECT}
+def _fastest(step: Callable[[], Sequence[Tensor]], key: str, ways: Sequence[str], rule: str, setting: Setting) -> Tuned:
+    def taken_by(way: str) -> Callable[[], Sequence[Tensor]]:
+        def run() -> Sequence[Tensor]:
+            with taking(key, way):
+                return step()
 
+        return run
 
-def _fastest(
-    operation: str,
-    ways: dict[str, Callable[..., Tensor]],
-    rule: str,
-    shapes: Sequence[tuple[int, ...]],
-    sizes: tuple[int, ...],
-    setting: Setting,
-) -> Tuned:
-    generator = torch.Generator().manual_seed(0)
-    inputs = [torch.randn(shape, generator=generator).to(setting.device).requires_grad_() for shape in shapes]
-    direction = torch.randn_like(inputs[0])
-
-    def step(way: Callable[..., Tensor]) -> list[Tensor]:
-        y = way(*inputs)
-        return [y.detach(), *torch.autograd.grad(y, inputs, direction)]
-
-    reference, *others = (step(way) for way in ways.values())
-    for name, found in zip(list(ways)[1:], others, strict=True):
-        if any((ours - theirs).norm() > _CLOSE * theirs.norm() for ours, theirs in zip(found, reference, strict=True)):
-            raise EngineError(f"`{name}` is not equal to the other ways", where=operation)
-    times = side_by_side([lambda way=way: step(way) for way in ways.values()], setting.device, 0.3)  # type: ignore[misc]
-    taken = dict(zip(ways, times, strict=True))
-    seconds = {name: statistics.median(rounds) for name, rounds in taken.items()}
-    return Tuned(key(operation, setting.device, *sizes), fastest(taken, rule), rule, seconds)
+    runs = [taken_by(way) for way in ways]
+    reference = [tensor.clone() for tensor in runs[0]()]
+    for way, run in zip(ways[1:], runs[1:], strict=True):
+        for ours, theirs in zip(run(), reference, strict=True):
+            if (ours - theirs).norm() > _CLOSE * theirs.norm():
+                raise EngineError(f"`{way}` is not equal to `{ways[0]}`", where=key)
+    times = dict(zip(ways, side_by_side(runs, setting.device, _SECONDS), strict=True))
+    medians = {way: statistics.median(rounds) for way, rounds in times.items()}
+    return Tuned(key, fastest(times, rule), rule, medians)
 
 
 def fastest(taken: Mapping[str, Sequence[float]], rule: str) -> str:

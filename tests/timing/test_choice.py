@@ -11,9 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ablate.errors import EngineError
 from ablate.kernels import choice, convolution, linear_attention
 from ablate.pack.initial import stream
-from ablate.timing.measure import Setting
+from ablate.spec.lookup import find_block
+from ablate.timing.measure import Setting, step_of
 from ablate.timing.tune import fastest, tune
 
 WAYS = {"slow": 1, "fast": 2}
@@ -67,15 +69,37 @@ def test_a_way_that_always_wins_is_taken_and_one_that_sometimes_does_is_not() ->
     assert fastest({"a": [2.0, 2.0], "b": [1.0, 1.0]}, "gone") == "b"
 
 
-def test_tuning_leaves_a_choice_for_every_kernel_and_each_gives_the_same() -> None:
+BLOCKS = ["simple", "linear", "performer", "retention", "gated_linear_attention", "he", "me", "she"]
+
+
+def test_tuning_leaves_a_choice_for_every_kernel_that_the_blocks_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ablate.timing.tune._SECONDS", 0.0)
+    setting = Setting(8, 2, 2, "cpu", whole=False)
+    tuned = list(tune(BLOCKS, [30], setting))
+    assert {one.key.split("/")[0] for one in tuned} == {"causal", "depthwise", "shared", "full"}
+    assert all(one.seconds[one.way] <= one.seconds[one.rule] for one in tuned)
+    assert choice.table() == {one.key: one.way for one in tuned}
+    for name in BLOCKS:
+        model = find_block(name).model(width=8, heads=2, depth=None)
+        with choice.asking() as asked:
+            step_of(name, model, 30, setting)()
+        assert asked
+        assert {key for key, (ways, _) in asked.items() if len(ways) > 1} <= choice.table().keys(), name
+
+
+def test_a_way_that_gives_other_numbers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {**convolution.SHARED, "direct": lambda x, w: 1.01 * convolution.shared_direct(x, w)}
+    monkeypatch.setattr(convolution, "SHARED", wrong)
+    with pytest.raises(EngineError, match="shared/cpu/32: `depthwise` is not equal to `direct`"):
+        list(tune(["me"], [30], Setting(8, 2, 2, "cpu", whole=False)))
+    assert choice.table() == {}
+
+
+def test_every_way_gives_the_same() -> None:
     generator = stream(0, "tune")
     x = torch.randn(1, 2, 30, 8, generator=generator)
     w = torch.randn(1, 30, 8, generator=generator)
     before = convolution.depthwise(x, w), linear_attention.causal(x, x, x)
-    tuned = list(tune([30], Setting(8, 2, 2, "cpu", whole=False)))
-    assert [one.key.split("/")[0] for one in tuned] == ["causal", "depthwise", "shared", "full"]
-    assert all(one.seconds[one.way] <= one.seconds[one.rule] for one in tuned)
-    assert choice.table() == {one.key: one.way for one in tuned}
     for name in ("direct", "fourier", "pairs"):
         choice.remember({choice.key("depthwise", "cpu", 30, 30): name})
         torch.testing.assert_close(convolution.depthwise(x, w), before[0], rtol=1e-4, atol=1e-4)
