@@ -1,4 +1,4 @@
-"""What a trial spends besides its steps: evaluation, curve points on their way to the store, final weights.
+"""What a trial spends besides its steps: evaluation, curve points on their way to the store, checkpoints, weights.
 
 One trial of the ready space `simplify_block` is timed part by part, in this process, on one thread: steps and
 evaluations in processor time, what is written in wall time. How large an evaluation is, the space decides
@@ -26,10 +26,12 @@ from ablate.engine.weights import save_weights
 from ablate.spec.reading import load_space
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
+from ablate.training.checkpoint import save
 from ablate.training.members import Member
 from ablate.training.pack import Pack
 
 STEPS = 12
+EVERY = 100
 REPEATS = 5
 
 
@@ -83,6 +85,7 @@ def _measure(folder: Path) -> None:
 
         recording = median(record, 50)
         ending = median(lambda: ledger.end(attempt.outcome(), None), 1)
+        checkpoint = median(lambda: torch.save(save(pack), folder / "state.pt"))
         weights = median(
             lambda: save_weights(folder / "w.safetensors", pack.model, 0, spec, 0, trial.variant.fingerprint)
         )
@@ -92,6 +95,7 @@ def _measure(folder: Path) -> None:
         f"{points} evaluations, as the space asks": points * evaluation,
         f"{points} curve points told and stored": points * recording,
         "the end of the trial stored": ending,
+        f"a checkpoint every {EVERY} steps, if asked for": steps // EVERY * checkpoint,
         "final weights, if they are kept": weights,
     }
     whole = sum(rows.values())

@@ -138,12 +138,17 @@ class Ledger:
         self._store.record_points(points, self._driver)
 
     def end(self, outcome: TrialOutcome, worker: WorkerRecord | None) -> None:
-        """Write how a trial ended, with its whole curve, and where it ran."""
+        """Write how a trial ended, with its whole curve, and where it ran.
+
+        Raises:
+            StudyBusyError: Another driver has taken the study over; it runs the trial, and nothing is written.
+        """
         self._points.pop(outcome.key, None)
         environment = self._environment
         if worker is not None:
             environment = replace(environment, host=worker.host, device=worker.device)
-        self._store.record_outcome(outcome, environment, self._driver)
+        if not self._store.record_outcome(outcome, environment, self._driver):
+            self._lease.renew()
 
     def seconds_of_step(self, trial: Trial) -> float | None:
         """How long a step of an ended trial took in the second half of its curve; None if it did not get there."""

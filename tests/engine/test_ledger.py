@@ -9,11 +9,14 @@ import pytest
 from engine_samples import ENVIRONMENT, planner
 
 from ablate.engine import ledger
+from ablate.engine.attempt import Attempt
 from ablate.engine.ledger import Ledger
 from ablate.engine.plan import make_plan
+from ablate.errors import StudyBusyError
 from ablate.store import CurvePoint, TrialOutcome, open_store
 from ablate.store.leases import Lease
 from ablate.store.records import TrialState
+from ablate.store.tables import leases
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 5, 100])
@@ -35,6 +38,27 @@ def test_a_plan_that_is_written_in_parts_is_the_plan(
             assert [trial.key for trial in study.planned] == [trial.key for trial in plan.trials]
     parts = -(-3 // at_once) - 1 + (0 if at_once >= 6 else -(-6 // at_once))
     assert len(signs) == 2 * (parts + 1)
+
+
+def test_who_lost_the_study_hears_it_when_a_trial_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = make_plan(planner(tmp_path))
+    trial = plan.trials[0]
+    with open_store(tmp_path / "store.db") as store, store.lease("sample") as lease:
+        lost, taker = Ledger(store, lease, ENVIRONMENT), store.lease("sample")
+        lost.begin(plan, {})
+        assert lost.start(trial, 1)
+        with store._database.writing() as connection:
+            connection.execute(leases.update().values(heartbeat=datetime(2020, 1, 1, tzinfo=UTC)))
+        with taker:
+            other = Ledger(store, taker, ENVIRONMENT)
+            other.begin(plan, {})
+            assert other.start(trial, 1)
+            outcome = Attempt(trial, 1, 0, 1, datetime.now(UTC)).outcome()
+            with pytest.raises(StudyBusyError):
+                lost.end(outcome, None)
+            assert store.trials([trial.key])[trial.key].state is TrialState.RUNNING
+            other.end(outcome, None)
 
 
 def test_points_of_all_running_trials_are_written_together_and_those_of_an_ended_one_with_it(
