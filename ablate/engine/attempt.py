@@ -45,6 +45,11 @@ class Attempt:
     pruned_at: int | None = None
     worker: WorkerRecord | None = None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it was trained to its last step."""
+        return bool(self.curve) and self.curve[-1].step == self.trial.variant.spec.training.steps
+
     def begin_again(self) -> None:
         """Its engine has it begun once more; what it has told so far is told again."""
         self.number += 1

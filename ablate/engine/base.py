@@ -25,6 +25,19 @@ class Place:
     memory: float
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A pack whose driver died, and that can go on from a checkpoint.
+
+    Attributes:
+        members: Keys of its trials, in order.
+        alive: Those that had not left it by then.
+    """
+
+    members: tuple[str, ...]
+    alive: frozenset[str]
+
+
 class Engine(ABC):
     """Runs jobs somewhere. Used as a context; leaving it ends everything that still runs.
 
@@ -57,6 +70,10 @@ class Engine(ABC):
     def next_place(self) -> Place | None:
         """Where the next job will run, if the engine offers different places; None: where all others do."""
         return None
+
+    def left(self) -> list[Left]:
+        """Packs of an earlier driver of the study; a job of the same members in the same order goes on with one."""
+        return []
 
     @abstractmethod
     def submit(self, job: Job) -> None:

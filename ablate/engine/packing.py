@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ablate.engine.base import Place
+from ablate.engine.base import Left, Place
 from ablate.engine.memory import free_bytes, trial_bytes
 from ablate.engine.plan import Trial, Variant
 from ablate.spec.seeds import TIMING_SEEDS
@@ -51,6 +51,20 @@ class Waiting:
     attempt: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """What starts together.
+
+    Attributes:
+        waiting: The trials.
+        whole: All members, in order, of an earlier pack that goes on with these; the others are to leave it. Empty for
+            a new pack.
+    """
+
+    waiting: Sequence[Waiting]
+    whole: tuple[Trial, ...] = ()
+
+
 @dataclass(slots=True)
 class Queue:
     """Trials that wait, in the order of the design.
@@ -68,6 +82,7 @@ class Queue:
     _keys: dict[str, str | None] = field(default_factory=dict)
     """Pack key by content hash of the variant."""
     _place: Place | None = None
+    _left: list[tuple[Left, tuple[Trial, ...]]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -80,6 +95,11 @@ class Queue:
         """Trials that could not begin yet."""
         self._waiting.extend(trials)
 
+    def go_on(self, packs: Iterable[Left], trials: Mapping[str, Trial]) -> None:
+        """Have earlier packs go on as they were, those whose members are all among `trials` (by key)."""
+        known = [left for left in packs if trials.keys() >= set(left.members)]
+        self._left = [(left, tuple(trials[key] for key in left.members)) for left in known]
+
     def put_back(self, trials: Sequence[Waiting], size: int) -> None:
         """Trials that are to be tried again before all others, after a pack of `size` broke: in packs of half of it."""
         key = self._key(trials[0].trial)
@@ -87,10 +107,10 @@ class Queue:
             self._limits[key] = size // 2
         self._waiting.extendleft(reversed(trials))
 
-    def take(self, running: int = 0, place: Place | None = None) -> list[Waiting]:
+    def take(self, running: int = 0, place: Place | None = None) -> Pack:
         """The next pack: the trial that has waited longest, and others that it can be trained with.
 
-        No pack is larger than a worker's fair share of all that waits and of the trials that are running.
+        No new pack is larger than a worker's fair share of all that waits and of the trials that are running.
 
         Args:
             running: How many trials run.
@@ -99,19 +119,30 @@ class Queue:
         first = self._waiting.popleft()
         key = self._key(first.trial)
         if key is None or first.attempt > 1:  # it may have been what its worker died of
-            return [first]
+            return Pack([first])
+        if earlier := next((each for each in self._left if first.trial.key in each[0].alive), None):
+            self._left.remove(earlier)
+            left, whole = earlier
+            return Pack([first, *self._pick(lambda waiting: waiting.trial.key in left.alive)], whole)
         size = min(
             self._size(first.trial.variant, key, place or self._here()),
             math.ceil((len(self._waiting) + 1 + running) / self.workers()),
         )
-        pack = [first]
-        if size > 1:
-            others: deque[Waiting] = deque()
-            for waiting in self._waiting:
-                fits = len(pack) < size and waiting.attempt == 1 and self._key(waiting.trial) == key
-                (pack if fits else others).append(waiting)
-            self._waiting = others
-        return pack
+        promised = {member for left, _ in self._left for member in left.alive}
+        fits = lambda waiting: waiting.trial.key not in promised and self._key(waiting.trial) == key  # noqa: E731
+        return Pack([first, *self._pick(fits, size - 1)])
+
+    def _pick(self, fits: Callable[[Waiting], bool], most: int | None = None) -> list[Waiting]:
+        """Take out those that fit, but for those that lost a worker alone."""
+        picked: list[Waiting] = []
+        if most == 0:
+            return picked
+        others: deque[Waiting] = deque()
+        for waiting in self._waiting:
+            wanted = len(picked) != most and waiting.attempt == 1 and fits(waiting)
+            (picked if wanted else others).append(waiting)
+        self._waiting = others
+        return picked
 
     def _size(self, variant: Variant, key: str, place: Place) -> int:
         size = self.packing.size(variant, place)

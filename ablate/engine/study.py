@@ -19,7 +19,7 @@ from ablate.engine.dialogue import Dialogue
 from ablate.engine.interrupt import StopRequest, stop_on_signal
 from ablate.engine.ledger import Ledger
 from ablate.engine.observer import Observer
-from ablate.engine.packing import Packing, Queue, Waiting
+from ablate.engine.packing import Pack, Packing, Queue, Waiting
 from ablate.engine.plan import Plan, Planner, Trial, make_plan
 from ablate.engine.weights import weights_file
 from ablate.engine.worker import Again, Began, Broken, Done, Happened, Job, JobMember, Message, Took
@@ -154,6 +154,7 @@ class _Driver:
         for record in settled.values():
             self.reuse(record)
         self.propose()
+        self.waiting.go_on(self.engine.left(), self.trials)
 
     def run(self, stop: StopRequest) -> None:
         """Until nothing is left to train, or until asked to stop; then no trial is left as running."""
@@ -196,23 +197,28 @@ class _Driver:
         for record in settled.values():
             self.reuse(record)
 
-    def start(self, pack: list[Waiting]) -> None:
+    def start(self, pack: Pack) -> None:
         """Hand trials to the engine as one job, but for those that another study of the store has, or had, trained."""
-        begun = [waiting for waiting in pack if self.begin_trial(waiting)]
+        begun = {waiting.trial.key: waiting for waiting in pack.waiting if self.begin_trial(waiting)}
         if not begun:
             return
         self.jobs += 1
         now = datetime.now(UTC)
-        self.attempts[self.jobs] = [
-            Attempt(each.trial, each.attempt, i, len(begun), now) for i, each in enumerate(begun)
-        ]
-        members = []
-        for waiting in begun:
-            trial, spec = waiting.trial, waiting.trial.variant.spec
-            self.observer.started(trial)
-            weights = weights_file(spec, self.ledger.where, trial.key)
-            members.append(JobMember(spec.model_dump_json(), trial.seed, weights))
-        self.engine.submit(Job(self.jobs, tuple(members), begun[0].trial.variant.fingerprint))
+        trials = pack.whole or tuple(waiting.trial for waiting in begun.values())
+        attempts, members, unwanted = [], [], []
+        for i, trial in enumerate(trials):
+            spec, weights = trial.variant.spec, ""
+            if trial.key in begun:
+                attempts.append(Attempt(trial, begun[trial.key].attempt, i, len(trials), now))
+                weights = weights_file(spec, self.ledger.where, trial.key)
+                self.observer.started(trial)
+            else:
+                unwanted.append(i)
+            members.append(JobMember(spec.model_dump_json(), trial.seed, weights, trial.key))
+        self.attempts[self.jobs] = attempts
+        self.engine.submit(Job(self.jobs, tuple(members), trials[0].variant.fingerprint))
+        for i in unwanted:
+            self.engine.stop(self.jobs, i)
 
     def begin_trial(self, waiting: Waiting) -> bool:
         """Write that a trial is running, unless another study has settled it, or its driver runs it."""
@@ -248,7 +254,10 @@ class _Driver:
                     attempt.take(values)
             case Done(number):
                 for attempt in attempts:
-                    self.end(number, attempt, attempt.outcome())
+                    if attempt.is_whole:
+                        self.end(number, attempt, attempt.outcome())
+                if rest := self.attempts.get(number):
+                    self.break_(list(rest), Broken(number, "its job ended before it did", "", ""))
             case Broken():
                 self.break_(attempts, message)
 

@@ -29,11 +29,13 @@ class JobMember:
         variant: As JSON, so that any process can read it.
         seed: Of its initial values and batches.
         weights: File for the final weights; empty if they are not kept.
+        key: Of the trial in the store; empty if it is in none.
     """
 
     variant: str
     seed: int
     weights: str = ""
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

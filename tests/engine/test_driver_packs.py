@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from engine_samples import ENVIRONMENT, Log, ScriptedEngine, finish, measured, planner
 
+from ablate.engine.base import Left
 from ablate.engine.observer import Observer
 from ablate.engine.packing import Packing, Queue, Waiting
 from ablate.engine.plan import Planner, Trial, make_plan
@@ -88,7 +89,7 @@ def test_other_structures_are_other_jobs(run: Run) -> None:
 
 def test_a_member_that_diverges_is_stored_at_once_and_heard_no_more(run: Run, store: Store) -> None:
     def diverge_one(job: Job, attempt: int) -> Sequence[Message]:
-        events = [measured(0, 3, 3, 3, 3), Diverged(1, 1, float("inf")), measured(1, 2, float("nan"), 2, 2)]
+        events = [measured(0, 3, 3, 3, 3), Diverged(1, 1, float("inf")), measured(2, 2, float("nan"), 2, 2)]
         return [*(Happened(job.number, event) for event in events), Done(job.number)]
 
     log = Log()
@@ -202,7 +203,7 @@ def taken(trials: Sequence[Trial], packing: Packing, workers: int = 1) -> list[l
         queue.add(trial)
     packs = []
     while queue:
-        packs.append([trials.index(waiting.trial) for waiting in queue.take()])
+        packs.append([trials.index(waiting.trial) for waiting in queue.take().waiting])
     return packs
 
 
@@ -233,9 +234,53 @@ def test_packs_shrink_when_a_cluster_grows(trials: Any) -> None:
     queue = Queue(Packing(4), lambda: workers)
     for trial in made:
         queue.add(trial)
-    assert len(queue.take()) == 4
+    assert len(queue.take().waiting) == 4
     workers = 4
-    assert len(queue.take()) == 1
+    assert len(queue.take().waiting) == 1
+
+
+def test_a_pack_of_a_dead_driver_goes_on_as_it_was(trials: Any) -> None:
+    """Its checkpoint is of these members in this order; who is over, or has left it, only fills its place."""
+    _, made = trials()
+    keys = [trial.key for trial in made]
+    queue = Queue(Packing(2), lambda: 1)
+    for i in (0, 1, 3, 4, 5):  # 2 and 6 are over; 3 has left, and is wanted now all the same
+        queue.add(made[i])
+    lefts = [Left(tuple(keys[i] for i in (6, 4, 1, 3)), frozenset(keys[i] for i in (6, 4, 1))), Left(("?",), {"?"})]
+    queue.go_on(lefts, {trial.key: trial for trial in made})
+    first, second, third = queue.take(), queue.take(), queue.take()
+    assert [made.index(waiting.trial) for waiting in first.waiting] == [0, 3]
+    assert first.whole == ()
+    assert [made.index(waiting.trial) for waiting in second.waiting] == [1, 4]
+    assert [made.index(trial) for trial in second.whole] == [6, 4, 1, 3]
+    assert ([made.index(waiting.trial) for waiting in third.waiting], third.whole) == ([5], ())
+
+
+def test_members_that_are_over_leave_a_pack_that_goes_on(run: Run, store: Store, folder: Path) -> None:
+    class Resuming(ScriptedEngine):
+        def left(self) -> list[Left]:
+            return [Left(tuple(reversed(keys)), frozenset(keys))]
+
+    keys = [trial.key for trial in make_plan(planner(folder, **RATES)).trials]
+    run(ScriptedEngine(size=1), switches={"rate": {name: RATES["switches"]["rate"][name] for name in ("r1", "r2")}})
+    over = {key for key, record in store.trials(keys).items() if record.state is TrialState.FINISHED}
+    assert len(over) == 4
+    engine = Resuming(size=1)
+    result = run(engine, most=2)
+    assert (result.trained, result.reused) == (8 - len(over), len(over))
+    assert [member.key for member in engine.jobs[0].members] == list(reversed(keys))
+    assert {engine.jobs[0].members[member].key for _, member in engine.stopped} == over
+    assert sizes(engine) == [8]
+
+
+def test_a_job_that_ends_before_its_trials_do_is_no_end_of_theirs(run: Run, store: Store) -> None:
+    def end_early(job: Job, attempt: int) -> Sequence[Message]:
+        return finish(job, attempt) if len(job.members) == 1 else [*finish(job, attempt)[:2], Done(job.number)]
+
+    result = run(ScriptedEngine(end_early, size=1), most=2)
+    assert (result.trained, result.failed) == (8, 0)
+    curves = store.curves([planned.key for planned in store.study("sample").planned]).values()
+    assert {curve[-1].step for curve in curves} == {2}
 
 
 def test_who_lost_its_worker_alone_is_tried_alone(trials: Any) -> None:
@@ -244,8 +289,8 @@ def test_who_lost_its_worker_alone_is_tried_alone(trials: Any) -> None:
     for trial in made[1:]:
         queue.add(trial)
     queue.put_back([Waiting(made[0], 2)], 1)
-    assert [waiting.trial for waiting in queue.take()] == [made[0]]
-    assert len(queue.take()) == 7
+    assert [waiting.trial for waiting in queue.take().waiting] == [made[0]]
+    assert len(queue.take().waiting) == 7
 
 
 def test_what_times_a_step_is_trained_alone(run: Run, store: Store) -> None:

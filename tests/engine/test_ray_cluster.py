@@ -6,6 +6,7 @@ To start a worker costs seconds of a processor, so most tests share an engine an
 from __future__ import annotations
 
 import io
+import math
 import os
 import signal
 import subprocess
@@ -41,6 +42,7 @@ from ray_samples import (
     trial,
 )
 
+from ablate.engine.base import Left
 from ablate.engine.local import LocalEngine
 from ablate.engine.plan import Trial, make_plan
 from ablate.engine.ray import engine as ray_engine
@@ -356,6 +358,31 @@ def test_a_killed_driver_goes_on_where_it_was_from_checkpoints_and_brings_plugin
     assert [point.step for point in after[key][1]] == list(range(0, 701, 50))
     assert Path((folder / "follows").read_text()).name == "follows.py"
     assert not list((folder / "checkpoints").glob(left_by_anyone)), "nobody will go on from it"
+
+
+def test_a_pack_of_a_driver_that_is_gone_goes_on_and_who_is_over_leaves_it(
+    cluster: Cluster, trainer: Listening, folder: Path
+) -> None:
+    wanted = trial(folder)
+    members = tuple(replace(job(0, wanted).members[0], seed=seed, key=f"k{seed}") for seed in range(3))
+    pack = replace(job(1, wanted), members=members)
+    storage = str(folder / "packs")
+    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"packs": 1}, checkpoint_every=100, storage=storage)
+    with joined(cluster, 1, resources={"packs": 1}):
+        with RayEngine(folder / "cache", "cpu", resources, cluster.address, name="packed") as first:
+            assert first.left() == []
+            first.submit(pack)
+            before = points(listen(first, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 300))
+        with RayEngine(folder / "cache", "cpu", resources, cluster.address, name="packed") as second:
+            assert second.left() == [Left(("k0", "k1", "k2"), frozenset({"k0", "k1", "k2"}))]
+            second.submit(pack)
+            second.stop(1, 1)
+            curve = points(listen(second, ended(1)))
+        assert RayEngine.left(second) == [], "nobody will go on from it"
+    told = [point.seconds for point in before if point.step <= 200]
+    assert [point.seconds for point in curve][: len(told)] == told
+    assert curve[-1].step == 600
+    assert [math.isfinite(loss) for loss in curve[-1].train_loss] == [True, False, True]
 
 
 def test_gpus_are_asked_how_large_they_are_when_they_join_and_though_they_are_taken(

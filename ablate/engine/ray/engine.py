@@ -14,7 +14,7 @@ from typing import Any
 import ray
 from ray import tune
 
-from ablate.engine.base import Engine, Place
+from ablate.engine.base import Engine, Left, Place
 from ablate.engine.memory import trial_bytes
 from ablate.engine.plan import Plan, Trial
 from ablate.engine.ray.connect import connect, nodes, on_node
@@ -126,6 +126,14 @@ class RayEngine(Engine):
         """See `Engine.expect`: further jobs get seats that hold the largest."""
         self._needed = max(self._needed, *(trial_bytes(trial.variant) for trial in trials), 0)
         self._looked = 0.0
+
+    def left(self) -> list[Left]:
+        """See `Engine.left`; the newest that are whole come first."""
+        found = []
+        for checkpoints in self._storage.left(self._name).values():
+            whole = (self._storage.members(checkpoint) for checkpoint in checkpoints)
+            found += [next((left for left in whole if left), Left((), frozenset()))]
+        return [left for left in found if len(left.members) > 1]
 
     def submit(self, job: Job) -> None:
         """See `Engine.submit`."""

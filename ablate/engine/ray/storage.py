@@ -6,6 +6,7 @@ says what is trained, so that the next driver finds what the one before did not 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -18,11 +19,14 @@ from fsspec.core import url_to_fs
 from pyarrow import ArrowInvalid
 from pyarrow.fs import FileSelector, FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem
 
+from ablate.engine.base import Left
 from ablate.engine.worker import Job
 from ablate.errors import EngineError
 from ablate.spec.base import content_hash
 
 _KEY_CHARACTERS = 16
+MEMBERS = "members.json"
+"""In a checkpoint: keys of the trials of its job, and of those that had not left it."""
 
 
 def job_key(job: Job) -> str:
@@ -52,6 +56,15 @@ class Storage:
                     if checkpoints := self._checkpoints(job):
                         found.setdefault(PurePosixPath(job).name.partition("_")[0], []).extend(checkpoints)
         return {key: sorted(paths, key=_run_and_number, reverse=True) for key, paths in found.items()}
+
+    def members(self, checkpoint: str) -> Left | None:
+        """What a checkpoint is of; None if it is not whole."""
+        try:
+            with self.filesystem.open_input_stream(f"{checkpoint}/{MEMBERS}") as file:
+                told = json.loads(file.read())
+            return Left(tuple(told["members"]), frozenset(told["alive"]))
+        except (OSError, ValueError, KeyError):
+            return None
 
     def remove(self, folder: str) -> None:
         """Remove a folder, if it is there."""

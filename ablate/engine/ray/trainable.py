@@ -6,6 +6,7 @@ is one result and a long one costs little; checkpoints end a result, because Ray
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from ablate.engine.environment import this_worker
 from ablate.engine.ray.courier import bring, place_plugin
 from ablate.engine.ray.population import VALUES, history, population_of, values_in, with_values
 from ablate.engine.ray.seats import Seat
+from ablate.engine.ray.storage import MEMBERS
 from ablate.engine.ray.words import JOB, LEFT, LOSS, MESSAGES, SEAT, STEPS
 from ablate.engine.worker import Began, Broken, Done, Happened, Job, Message, Took
 from ablate.kernels.allocator import keep_freed_memory
@@ -108,8 +110,11 @@ class JobTrainable(Trainable):
         return result
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Write the state that the last result asked to be saved."""
+        """Write the state that the last result asked to be saved, and what it is of."""
         torch.save(self._state, Path(checkpoint_dir, _FILE))
+        keys = [member.key for member in self._job.members]
+        told = {"members": keys, "alive": [keys[member] for member in self._state["alive"]]}
+        Path(checkpoint_dir, MEMBERS).write_text(json.dumps(told))
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Go on from the state in this folder, in the place of a beginning."""
