@@ -35,7 +35,7 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
 
     Raises:
         NotFoundError: There is no such study.
-        StoreError: Optuna's storage cannot be written, or holds another study of this name.
+        StoreError: Optuna's storage cannot be written, is a store of ablate's, or holds another study of this name.
     """
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
@@ -50,15 +50,21 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
+        _check_place(url)
         target = optuna.create_study(
             study_name=name, storage=url, direction=study.objective["direction"], load_if_exists=True
         )
         there = target.get_trials(deepcopy=False)
         known = {(trial.user_attrs.get(KEY), trial.user_attrs.get(STATE)) for trial in there}
-        if any(key is None for key, _ in known):
+        objective = {name: study.objective[name] for name in ("metric", "direction")}
+        if any(key is None for key, _ in known) or (there and target.user_attrs.get("objective") != objective):
             raise StoreError(
-                f"Optuna's storage holds another study {name!r}", where=url, remedy="Name another file with --optuna."
+                f"Optuna's storage holds another study {name!r}",
+                where=url,
+                expected=f"trials of ablate's whose {objective['metric']} is to be {objective['direction']}d",
+                remedy="Name another file with --optuna.",
             )
+        target.set_user_attr("objective", objective)
         made = [
             _trial(study, variants[each.variant], each, records[each.key], curves.get(each.key, ()), distributions)
             for each in over
@@ -66,7 +72,7 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
         ]
         target.set_user_attr("question", study.question)
         target.add_trials(made)
-    except (SQLAlchemyError, ImportError, ValueError) as error:
+    except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
         raise StoreError(
             "Optuna cannot write there",
             where=url,
@@ -76,6 +82,20 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
     finally:
         optuna.logging.set_verbosity(verbosity)
     return len(made), len(over) - len(made)
+
+
+def _check_place(url: str) -> None:
+    """See that no store is taken for Optuna's storage: both have tables `studies` and `alembic_version`."""
+    from sqlalchemy import create_engine, inspect
+    from sqlalchemy.pool import NullPool
+
+    with create_engine(url, poolclass=NullPool).connect() as connection:
+        if inspect(connection).has_table("study_trials"):
+            raise StoreError(
+                "this is a store of ablate's, not a place for Optuna's",
+                where=url,
+                remedy="Name another file with --optuna.",
+            )
 
 
 def _trial(

@@ -11,6 +11,7 @@ from fake_store import NOON, FakeStore, fake_store
 
 from ablate.errors import StoreError
 from ablate.report.export import export_optuna
+from ablate.store import open_store
 from ablate.store.records import PlannedTrial, TrialState
 
 SPACE = {
@@ -117,6 +118,22 @@ def test_trials_that_tuned_others_are_there_and_say_so(store: FakeStore, url: st
 def test_another_study_of_this_name_is_left_alone(store: FakeStore, url: str) -> None:
     optuna.create_study(study_name="a_study", storage=url).add_trial(optuna.trial.create_trial(value=1.0))
     with pytest.raises(StoreError, match="another study 'a_study'"):
+        export_optuna(store, "a_study", url)
+
+
+def test_a_store_of_our_own_is_left_alone(store: FakeStore, tmp_path: Path) -> None:
+    file = tmp_path / "ablate.db"
+    open_store(file).close()
+    before = file.read_bytes()
+    with pytest.raises(StoreError, match="this is a store of ablate's"):
+        export_optuna(store, "a_study", f"sqlite:///{file}")
+    assert file.read_bytes() == before
+
+
+def test_losses_and_accuracies_are_not_mixed(store: FakeStore, url: str) -> None:
+    export_optuna(store, "a_study", url)
+    store.record = replace(store.record, objective={"metric": "accuracy", "direction": "maximize", "margin": 0.1})
+    with pytest.raises(StoreError, match=r"another study 'a_study'; expected .* whose accuracy is to be maximized"):
         export_optuna(store, "a_study", url)
 
 
