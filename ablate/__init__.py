@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["build", "load_space", "open_store", "plan", "run"]
 
+
+def __dir__() -> list[str]:
+    """What a notebook completes: also what is looked up late."""
+    return sorted({*globals(), *__all__})
+
+
 # Looked up late, so that what only reads the store never imports torch.
 __getattr__ = late(
     __name__,

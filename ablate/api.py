@@ -14,8 +14,10 @@ from ablate.engine.observer import Observer
 from ablate.engine.packing import Packing
 from ablate.engine.plan import Plan, Planner, make_plan
 from ablate.engine.study import StudyResult, run_study
+from ablate.errors import EngineError
 from ablate.model.build import build_model
 from ablate.spec.model import ModelSpec
+from ablate.spec.reading import load_space
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
@@ -25,17 +27,21 @@ from ablate.tasks.cache import default_cache
 DEFAULT_STORE = Path("studies/ablate.db")
 
 
-def plan(space: SpaceSpec, *, cache: Path | None = None) -> Plan:
+def plan(space: SpaceSpec | str | Path, *, cache: Path | None = None) -> Plan:
     """Every variant and trial that a space asks for, with their cost; trains nothing, but prepares the data.
+
+    Args:
+        space: What to find out, or its file or name.
+        cache: Folder of prepared data; None: the user's cache folder.
 
     Raises:
         AblateError: The baseline makes no model, or the data cannot be prepared.
     """
-    return make_plan(Planner(space, cache or default_cache(), lambda line: None))
+    return make_plan(Planner(_read(space), cache or default_cache(), lambda line: None))
 
 
 def run(
-    space: SpaceSpec,
+    space: SpaceSpec | str | Path,
     *,
     store: Store | str | Path = DEFAULT_STORE,
     device: str = "auto",
@@ -52,7 +58,7 @@ def run(
     """Run a space to its end, or go on with it; finished trials of the store are not trained again.
 
     Args:
-        space: What to find out.
+        space: What to find out, or its file or name.
         store: An open store, or where it is.
         device: `auto`, `cpu` or `cuda`.
         workers: Processes; None: one for each core, or for each GPU.
@@ -68,6 +74,10 @@ def run(
     Raises:
         AblateError: The space, its data, the device, the engine or the store cannot be used.
     """
+    for name, number in (("workers", workers), ("threads", threads), ("pack", pack)):
+        if number is not None and number < 1:
+            raise EngineError("so few there cannot be", where=name, expected="at least 1", got=str(number))
+    space = _read(space)
     folder = cache or default_cache()
     observer = observer or Observer()
     options = EngineOptions(
@@ -82,6 +92,10 @@ def run(
         planner = Planner(space, folder, observer.say)
         environment, packing = describe_environment(trainer.device), Packing(pack, trainer.device)
         return run_study(planner, opened, trainer, environment, observer, packing)
+
+
+def _read(space: SpaceSpec | str | Path) -> SpaceSpec:
+    return space if isinstance(space, SpaceSpec) else load_space(space)
 
 
 def build(

@@ -45,7 +45,13 @@ class Stack(nn.Module):
         self.norm = build_norm(spec.final_norm, pack, spec.width, FINAL_EPS)
 
     def embed(self, tokens: Tensor, first: int = 0) -> Tensor:
-        """Token ids [K, B, T], from place `first` on, to [K, B, T, D], positions added."""
+        """Token ids [K, B, T], from place `first` on, to [K, B, T, D], positions added.
+
+        Raises:
+            ValueError: They have another shape, or no tokens.
+        """
+        if tokens.dim() != 3 or 0 in tokens.shape:
+            raise ValueError(f"token ids [K, B, T] of one token at least are expected; got {list(tokens.shape)}")
         x: Tensor = self.embedding(tokens)
         if self.spec.embedding_scale == "sqrt_width":
             x = x * math.sqrt(self.spec.width)

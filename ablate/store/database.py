@@ -51,8 +51,7 @@ class Database:
     """
 
     def __init__(self, location: str | Path, *, create: bool) -> None:
-        with failures_told("the store's URL"):
-            url = _url(location)
+        url = _url(location)
         backend = url.get_backend_name()
         path = _file(url)
         self.where = str(path) if path else url.render_as_string(hide_password=True)
@@ -217,8 +216,10 @@ def _url(location: str | Path) -> URL:
         return URL.create("sqlite", database=str(Path(location).expanduser().absolute()))
     try:
         url = make_url(location)
-    except ValueError as error:  # A port that is no number.
-        raise ArgumentError(str(error)) from error
+    except (ValueError, ArgumentError) as error:  # ValueError: a port that is no number
+        raise StoreError(
+            "this is no URL of a database that ablate knows", where="the store's URL", expected=FORMS
+        ) from error
     if url.drivername in ("postgres", "postgresql"):
         # The driver that we name in the README, whatever SQLAlchemy's own choice is.
         url = url.set(drivername="postgresql+psycopg")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, NoSuchModuleError
 
 from ablate.errors import StoreError
 
@@ -81,7 +81,7 @@ def failures_told(where: str) -> Iterator[None]:
             where=where,
             remedy=f"Install it: pip install '{package}'.",
         ) from error
-    except (ArgumentError, NoSuchModuleError) as error:
+    except NoSuchModuleError as error:
         raise StoreError("this is no URL of a database that ablate knows", where=where, expected=FORMS) from error
     except OSError as error:
         raise StoreError(

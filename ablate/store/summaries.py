@@ -49,13 +49,13 @@ def list_studies(location: str | Path) -> list[StudySummary]:
 def _glance(location: str | Path) -> list[StudySummary] | None:
     """The studies of a file with the newest schema; None where anything is otherwise, which `open_store` deals with."""
     path = Path(location).expanduser()
-    if "://" in str(location) or not path.is_file():
-        return None
     try:
+        if "://" in str(location) or not path.is_file():
+            return None
         with closing(sqlite3.connect(path)) as connection:
             if connection.execute("SELECT version_num FROM alembic_version").fetchall() != [(SCHEMA_VERSION,)]:
                 return None
             rows = connection.execute(SUMMARIES).fetchall()
-    except sqlite3.Error:
+    except (sqlite3.Error, OSError):
         return None
     return [StudySummary(*(*row[:-1], datetime.fromisoformat(row[-1]).replace(tzinfo=UTC))) for row in rows]
