@@ -3,7 +3,8 @@
 Let d be the mean paired difference, oriented so that positive is worse than the baseline, and `margin` what the space
 calls a loss that matters. `needed`: the one-sided 95 % lower t bound of d lies above the margin. `not needed`: the
 one-sided 95 % upper t bound lies below it (non-inferiority). Otherwise `undecided`: a difference that is not
-significant is not equality. A variant of which any trial diverged is `diverged`; it is never averaged away.
+significant is not equality, and where all differences are the same there is no noise to hold them against. A variant of
+which any trial diverged is `diverged`; it is never averaged away.
 
 With a schedule of seeds the bounds are those of its looks, and the first look that decides is the verdict. From
 `bootstrap.MANY` seeds on the bootstrap's bounds must agree with t's.
@@ -29,6 +30,8 @@ Direction = Literal["minimize", "maximize"]
 POWER = 0.8
 """Chance of a decision that the estimate of further seeds asks for."""
 MOST_FURTHER_SEEDS = 100
+_ROUNDING = 1e-12
+_NO_TEST = "nothing can be tested: is the metric too coarse, or the variant the same?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,10 @@ def judge(
         return Verdict("diverged", f"diverged: {_diverged(trials, diverged)}{aside}", None)
     paired = paired_difference(variant, baseline)
     worse = paired if direction == "minimize" else summarise([-value for value in paired.values])
+    least = schedule.start if schedule else LEAST_PAIRS
+    if worse.n >= least and _without_spread(worse, max(map(abs, (*variant.values(), *baseline.values())))):
+        same = f"all {worse.n} differences are {worse.values[0] + 0.0:g}"  # no -0
+        return Verdict("undecided", f"undecided: {same}, and without any spread {_NO_TEST}{aside}", None)
     word, reason, further = _compare(worse, margin, schedule)
     return Verdict(
         word,
@@ -91,6 +98,11 @@ def judge(
         p_needed=_p_over_looks(worse, schedule, lambda at: at.p_above(margin)),
         p_not_needed=_p_over_looks(worse, schedule, lambda at: at.p_below(margin)),
     )
+
+
+def _without_spread(paired: PairedDifference, scale: float) -> bool:
+    """Whether differences of values of this size are all one but for rounding, as those of accuracies of a few rows."""
+    return paired.sd is not None and paired.sd <= _ROUNDING * scale
 
 
 def word_of(bound: Bounds, margin: float) -> Word:

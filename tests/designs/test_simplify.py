@@ -17,7 +17,7 @@ from ablate.errors import SpaceError
 Loss = Callable[[Mapping[str, str]], float]
 
 
-def noisy(loss: Loss, noise: float = 0.0, draw: int = 0) -> Callable[[Point, int], float]:
+def noisy(loss: Loss, noise: float = 1e-8, draw: int = 0) -> Callable[[Point, int], float]:
     """Trials of a loss: a shift for each seed, shared by all variants, and noise of each trial."""
     shifts = [random.Random(f"{draw}").gauss(0, 1) for _ in range(100)]
 

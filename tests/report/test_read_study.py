@@ -231,7 +231,13 @@ def test_a_metric_to_maximise() -> None:
 def test_the_answer_names_what_is_undecided_and_how_many_seeds_would_settle_it() -> None:
     names = ["baseline", "a=x", "b=x", "c=x", "d=x"]
     store = fake_store({name: ({}, 10) for name in names}, seeds=2, margin=0.02)
-    losses = {"baseline": (3.0, 3.0), "a=x": (3.0, 3.0), "b=x": (3.5, 3.5), "c=x": (3.03, 3.07), "d=x": (2.9, 3.14)}
+    losses = {
+        "baseline": (3.0, 3.0),
+        "a=x": (3.0, 3.0 + 1e-9),
+        "b=x": (3.5, 3.5 + 1e-9),
+        "c=x": (3.03, 3.07),
+        "d=x": (2.9, 3.14),
+    }
     for name, values in losses.items():
         for seed, value in enumerate(values):
             store.add(name, seed, {"val_loss": value})

@@ -120,16 +120,30 @@ def test_what_the_sentence_says_is_true(differences: list[float], margin: float)
 
 
 def test_sentences() -> None:
-    # No spread: the bound is the difference itself.
-    assert judge_differences([0.125, 0.125], 0.02).sentence == "needed: worse by at least 0.12"
-    assert judge_differences([0.0078125] * 3, 0.02).sentence == "not needed: at most 0.0079 worse, margin 0.02"
-    assert judge_differences([-0.25, -0.25], 0.02).sentence == "not needed: better by at least 0.25"
-    assert judge_differences([0.0, 0.0], 0.02).sentence == "not needed: at most 0 worse, margin 0.02"
-    at_margin = judge_differences([0.125, 0.125], 0.125)
+    # Hardly any spread: the bound is the difference itself.
+    assert judge_differences([0.125, 0.125 + 1e-9], 0.02).sentence == "needed: worse by at least 0.12"
+    assert judge_differences([0.0078125] * 3 + [0.0078126], 0.02).sentence.startswith(
+        "not needed: at most 0.0079 worse"
+    )
+    assert judge_differences([-0.25, -0.25 - 1e-9], 0.02).sentence == "not needed: better by at least 0.24"
+    at_margin = judge_differences([0.125 - 1e-9, 0.125 + 1e-9], 0.125)
     assert (at_margin.sentence, at_margin.further_seeds) == (
         "undecided: more than 100 more seeds would be required",
         None,
     )
+
+
+@pytest.mark.parametrize(("value", "said"), [(0.0, "0"), (0.125, "0.125"), (-0.25, "-0.25")])
+@pytest.mark.parametrize("n", [2, 3, 40])
+def test_without_any_spread_nothing_is_decided(value: float, said: str, n: int) -> None:
+    """Accuracies of a few rows are the same at every seed; that is no certainty."""
+    verdict = judge_differences([value] * n, 0.02)
+    reason = f"undecided: all {n} differences are {said}, and without any spread nothing can be tested: is the metric"
+    assert verdict == Verdict("undecided", f"{reason} too coarse, or the variant the same?", None)
+    # Rounding is no spread.
+    baseline = by_seed([3.0 + 0.7 * seed for seed in range(n)])
+    variant = {seed: one + 0.05 for seed, one in baseline.items()}
+    assert judge(variant, baseline, margin=0.02, direction="minimize").word == "undecided"
 
 
 @pytest.mark.parametrize("n", [0, 1])
@@ -151,9 +165,9 @@ def test_a_diverged_trial_decides_whatever_the_others_say() -> None:
 
 def test_a_diverged_baseline_is_said() -> None:
     verdict = judge(
-        {0: 1.0, 1: 1.0, 2: 1.0}, {0: 1.0, 1: 1.0}, margin=0.5, direction="minimize", baseline_diverged={2: 10}
+        {0: 1.0, 1: 1.01, 2: 1.0}, {0: 1.0, 1: 1.0}, margin=0.5, direction="minimize", baseline_diverged={2: 10}
     )
-    assert verdict.sentence == "not needed: at most 0 worse, margin 0.5; the baseline diverged at seed 2"
+    assert verdict.sentence == "not needed: at most 0.037 worse, margin 0.5; the baseline diverged at seed 2"
 
 
 def test_a_margin_must_be_positive() -> None:
