@@ -22,7 +22,7 @@ from ablate.store.records import (
     TrialRecord,
     VariantRecord,
 )
-from ablate.store.rows import POINT_COLUMNS, TRIAL_COLUMNS, trial_record
+from ablate.store.rows import POINT_COLUMNS, TRIAL_COLUMNS, declaration, trial_record
 from ablate.store.summaries import SUMMARIES
 from ablate.store.tables import (
     UtcDateTime,
@@ -83,8 +83,10 @@ def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
     trials = [PlannedTrial(*planned) for planned in planned_rows]
     compared = {planned.variant for planned in trials if not planned.scouts}
     scouts = {planned.variant for planned in trials if planned.scouts} - compared
+    row_of = {**row._mapping, "trivial": row.trivial or {}}  # an older ablate stored none
+    row_of["declared_before"] = tuple(map(declaration, row.declared_before or ()))
     return StudyRecord(
-        **{**row._mapping, "trivial": row.trivial or {}},  # an older ablate stored none
+        **row_of,
         variants=tuple(variant for variant in found if variant.name not in scouts),
         planned=tuple(planned for planned in trials if not planned.scouts),
         scout_variants=tuple(variant for variant in found if variant.name in scouts),

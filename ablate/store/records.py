@@ -93,12 +93,30 @@ class StudyDraft:
 
 
 @dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a study declared until it was changed.
+
+    Attributes:
+        objective: As in `StudyDraft`.
+        claims: Of its space.
+        until: When it was changed.
+        finished: How many of its trials had finished by then.
+    """
+
+    objective: dict[str, Any]
+    claims: list[Any]
+    until: datetime
+    finished: int
+
+
+@dataclass(frozen=True, slots=True)
 class StudyRecord:
     """A study with its variants (in the order of the design) and the trials it planned.
 
     Attributes:
         variants: What is compared.
         planned: Its trials.
+        declared_before: What was declared otherwise when trials had finished already, the oldest first.
         scout_variants: What is trained only to tune or time others.
         scout_trials: The trials of those.
     """
@@ -118,6 +136,7 @@ class StudyRecord:
     trivial: dict[str, dict[str, float]] = field(default_factory=dict)
     scout_variants: tuple[VariantRecord, ...] = ()
     scout_trials: tuple[PlannedTrial, ...] = ()
+    declared_before: tuple[Declaration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,14 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row
 
 from ablate.store.records import (
     CurvePoint,
+    Declaration,
     Environment,
     PlannedTrial,
     Recording,
@@ -65,6 +67,16 @@ def study_trial_row(study: int, position: int, planned: PlannedTrial) -> dict[st
         "variant": planned.variant,
         "seed": planned.seed,
     }
+
+
+def declaration_row(declared: Declaration) -> dict[str, Any]:
+    """An item of the column `declared_before` of `studies`."""
+    return {**asdict(declared), "until": declared.until.isoformat()}
+
+
+def declaration(row: Mapping[str, Any]) -> Declaration:
+    """The declaration of such an item."""
+    return Declaration(**{**row, "until": datetime.fromisoformat(row["until"])})
 
 
 def outcome_row(outcome: TrialOutcome) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from sqlalchemy import Connection, literal, select
+from sqlalchemy import Connection, func, literal, select
 
 from ablate.errors import NotFoundError
 from ablate.store import queries
@@ -19,6 +19,7 @@ from ablate.store.leases import Lease, drop_abandoned, free
 from ablate.store.marks import Marks
 from ablate.store.records import (
     CurvePoint,
+    Declaration,
     Environment,
     PlannedTrial,
     Recording,
@@ -33,6 +34,7 @@ from ablate.store.records import (
 )
 from ablate.store.rows import (
     TRIAL_COLUMNS,
+    declaration_row,
     outcome_row,
     point_rows,
 )
@@ -110,6 +112,8 @@ class Store:
     ) -> StudyRecord:
         """Store a study, in place of one with the same name. Trials stay as they are, whoever planned them.
 
+        What it declared otherwise before, when trials of it had finished, is kept: `StudyRecord.declared_before`.
+
         Args:
             draft: The study.
             variants: Its variants, in the order of the design.
@@ -118,6 +122,7 @@ class Store:
         now = datetime.now(UTC)
         values = asdict(draft) | {"updated_at": now}
         with self._database.writing(alone=study_trials) as connection:
+            values["declared_before"] = self._declared_before(connection, draft, now)
             connection.execute(
                 self._database.insert(studies)
                 .values(values | {"created_at": now})
@@ -129,6 +134,20 @@ class Store:
             self._writer.put_variants(connection, study, variants)
             self._writer.put_planned(connection, study, planned)
             return queries.study_record(connection, queries.study_row(connection, self.where, draft.name))
+
+    def _declared_before(self, connection: Connection, draft: StudyDraft, now: datetime) -> list[dict[str, Any]] | None:
+        row = connection.execute(select(studies).where(studies.c.name == draft.name)).first()
+        if row is None:
+            return None
+        before = row.declared_before or []
+        ours = trials.c.key == study_trials.c.trial_key
+        planned = select(func.count()).select_from(study_trials.join(trials, ours))
+        finished = connection.execute(
+            planned.where(study_trials.c.study_id == row.id, trials.c.state == TrialState.FINISHED)
+        ).scalar_one()
+        was = Declaration(row.objective, row.space.get("claims", []), now, finished)
+        same = (was.objective, was.claims) == (draft.objective, draft.space.get("claims", []))
+        return before if same or not finished else [*before, declaration_row(was)]
 
     def add_variants(self, study: str, variants: Sequence[VariantRecord]) -> None:
         """Add variants to a study, after those it has; one with the name of an older one takes its place.

@@ -101,6 +101,7 @@ studies = Table(
     Column("objective", JSON, nullable=False),
     Column("baseline", String, nullable=False),
     Column("trivial", JSON),
+    Column("declared_before", JSON(none_as_null=True)),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
 )

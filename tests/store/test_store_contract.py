@@ -15,7 +15,7 @@ from store_samples import HERE, as_record, begin, curve, digest, draft, outcome,
 from ablate.errors import NotFoundError
 from ablate.store import Store, TrialState, open_store
 from ablate.store.migrations import SCHEMA_VERSION
-from ablate.store.records import Mark
+from ablate.store.records import Declaration, Mark
 from ablate.store.tables import curves, environments, metadata
 
 
@@ -344,3 +344,26 @@ def test_crossings_say_what_whole_curves_say(store: Store) -> None:
             assert found.get(end.key) == expected
         assert digest("unknown") not in found
     assert store.crossings([ends[0].key], 9.0) == {}, "it has no points"
+
+
+def test_what_was_declared_otherwise_when_trials_had_finished_is_kept(store: Store) -> None:
+    def declare(margin: float, *claims: str) -> tuple[Declaration, ...]:
+        changed = replace(
+            draft(), objective={**draft().objective, "margin": margin}, space={"claims": [*claims], "name": "s"}
+        )
+        return store.begin_study(
+            changed, [variant("baseline")], [planned("baseline", seed) for seed in (0, 1)]
+        ).declared_before
+
+    assert declare(0.02) == ()
+    assert declare(0.05) == (), "nothing had finished, so nobody had looked"
+    assert store.record_outcome(outcome("baseline", 0), HERE)
+    assert declare(0.05) == ()
+    (first,) = declare(0.0001, "a claim")
+    assert (first.objective["margin"], first.claims, first.finished) == (0.05, [], 1)
+    assert first.until.tzinfo is not None
+    assert store.record_outcome(outcome("baseline", 1), HERE)
+    again, second = declare(0.05)
+    assert again == first
+    assert (second.objective["margin"], second.claims, second.finished) == (0.0001, ["a claim"], 2)
+    assert declare(0.05) == store.study("simplify_block").declared_before == (first, second)

@@ -1,4 +1,4 @@
-"""In which table of processes the number of a lease's holder stands; unknown of those that are held already."""
+"""In which table of processes the holder of a lease stands, and what studies declared before they were changed."""
 
 from __future__ import annotations
 
@@ -12,5 +12,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column."""
+    """Add the columns; of what is stored already neither is known."""
     op.add_column("leases", sa.Column("processes", sa.String, nullable=False, server_default=sa.text("''")))
+    op.add_column("studies", sa.Column("declared_before", sa.JSON))
