@@ -68,6 +68,10 @@ def _ray(options: EngineOptions) -> Engine:
 ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {"local": _local, "ray": _ray}
 
 
+ALONE = frozenset({"local"})
+"""Engines that train on this machine alone, and have no use for what a cluster is told."""
+
+
 def make_engine(name: str, options: EngineOptions) -> Engine:
     """The engine of this name.
 

@@ -30,6 +30,9 @@ _AT_ONCE = 10_000
 class Ledger:
     """The rows of one study and of its trials.
 
+    Attributes:
+        replaced: How many trials a study of this name planned before, of which the new plan has none.
+
     Args:
         store: Where they are.
         lease: Of the study; the trials that it runs are held by it.
@@ -44,6 +47,7 @@ class Ledger:
         self._points: dict[str, list[CurvePoint]] = {}
         self._environment = environment
         self._planned_before: frozenset[str] = frozenset()
+        self.replaced = 0
 
     @property
     def where(self) -> str:
@@ -64,6 +68,7 @@ class Ledger:
         known = self._store.study(self._study) if self._study in names else None
         before = (*known.planned, *known.scout_trials) if known is not None else ()
         self._planned_before = frozenset(planned.key for planned in before)
+        self.replaced = 0 if self._planned_before & {trial.key for trial in plan.trials} else len(before)
         self._write(plan, trivial)
         self._store.forget_unfinished([trial.key for trial in plan.trials], self._driver)
         return len(self.settled(plan.trials).keys() - self._planned_before)

@@ -146,6 +146,11 @@ class _Driver:
     def begin(self, plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> None:
         """Write the study and its plan, and see what is done already."""
         elsewhere = self.ledger.begin(plan, trivial)
+        if self.ledger.replaced:
+            self.observer.say(
+                f"a study {self.planner.space.name!r} planned {self.ledger.replaced} other trials until now; this one"
+                " replaces it. They stay in the store: with another `name` here both studies could be shown"
+            )
         self.trials = {trial.key: trial for trial in plan.trials}
         self.renew()
         settled = self.ledger.settled(plan.trials, pruned=self.design.prunes)

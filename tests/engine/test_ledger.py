@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from engine_samples import ENVIRONMENT, planner
+from engine_samples import ENVIRONMENT, SPACE, planner
 
 from ablate.engine import ledger
 from ablate.engine.attempt import Attempt
@@ -108,3 +108,16 @@ def test_points_of_all_running_trials_are_written_together_and_those_of_an_ended
         }
         ledger.write_points()  # nothing is left to write
         assert store.curves([one.key])[one.key] == curve
+
+
+def test_a_study_that_takes_the_place_of_another_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_store(tmp_path / "store.db") as store, store.lease("sample") as lease:
+        for changed, replaced in (
+            ({}, 0),
+            ({"objective": {"margin": 0.5}}, 0),
+            ({"training": {**SPACE["training"], "steps": 3}}, 6),
+        ):
+            ledger = Ledger(store, lease, ENVIRONMENT)
+            ledger.begin(make_plan(planner(tmp_path, **changed)), {})
+            assert ledger.replaced == replaced
