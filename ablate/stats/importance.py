@@ -26,6 +26,8 @@ MOST_TRIALS = 2_000
 _LEVEL = 0.975
 _SEED = 0
 _ZERO = 1e-9
+_FLAT = 1e-6
+"""Of the spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +154,19 @@ def _shares(
 
     distributions = {name: factor.distribution() for name, factor in factors.items()}
     trained = sum(len(one.values) for one in configurations)
+    spread = float(np.ptp([value for one in configurations for value in one.values.values()]))
+    if spread < _ZERO:
+        return None
     trials = []
     for one in configurations:
         places = {name: int(place) if factors[name].settings else place for name, place in one.places.items()}
         values = list(one.values.values())
         if trained > MOST_TRIALS:
             values = [float(np.mean(values))]
-        for value in values:
-            trials.append(optuna.trial.create_trial(params=places, distributions=distributions, value=value))
-    if np.ptp([trial.value for trial in trials]) < _ZERO:
+        for value in values:  # in parts of the spread: below 1e-8 the forest takes a difference for none
+            share = value / spread
+            trials.append(optuna.trial.create_trial(params=places, distributions=distributions, value=share))
+    if np.ptp([trial.value for trial in trials]) < _FLAT:  # the means alone
         return None
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -51,6 +51,13 @@ def test_shares_are_those_of_the_analysis_of_variance(truth: Truth) -> None:
     assert sum(found.values()) <= 1 + 1e-9
 
 
+def test_small_differences_have_the_shares_of_large_ones() -> None:
+    truth = lambda at: 2 * at["a"] + at["c"]  # noqa: E731
+    large = {one.factor: one.share for one in importances(study(truth), THREE)}
+    small = {one.factor: one.share for one in importances(study(lambda at: 5e-9 * truth(at)), THREE)}
+    assert small == pytest.approx(large, abs=0.02)
+
+
 def test_an_axis_counts_as_evenly_as_it_is_drawn() -> None:
     rng = np.random.default_rng(1)
     places = [{"a": float(rng.integers(2)), "x": float(rng.uniform(-4, 0))} for _ in range(80)]
