@@ -29,6 +29,7 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         },
         "progress": {"planned": report.planned} | {state.value: count for state, count in report.progress.items()},
         "variants": [_variant(row, report) for row in report.variants],
+        "failures": [asdict(failure) for failure in report.failures],
         "claims": claims_json(report.claims),
         "answer": list(report.answer),
         "match": {"equal": report.matching.equal, "path": report.matching.path, "axis": report.matching.axis},
@@ -65,6 +66,7 @@ def _variant(row: VariantRow, report: StudyReport) -> dict[str, Any]:
         "parameter_change": row.parameter_change,
         "seeds": list(row.finished),
         "states": {str(seed): state.value for seed, state in row.states.items()},
+        "failed": [{"seed": trial.seed, "reason": trial.reason} for trial in row.failed],
         "diverged": [{"seed": trial.seed, "step": trial.step, "reason": trial.reason} for trial in row.diverged],
         "metrics": {name: _interval(interval) for name, interval in row.metrics.items()},
         "versus_baseline": _versus_baseline(row, report),
@@ -97,7 +99,7 @@ def _versus_baseline(row: VariantRow, report: StudyReport) -> dict[str, Any] | N
         "sentence": row.verdict.sentence,
         "further_seeds": row.verdict.further_seeds,
         "holds_together": row.name in report.together,
-        "sign_flip": _sign_flip(row.difference, report),
+        "sign_flip_at_margin": _sign_flip(row.difference, report),
     }
 
 

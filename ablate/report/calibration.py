@@ -12,9 +12,10 @@ from rich.table import Table
 from ablate.errors import NotFoundError
 from ablate.report.numbers import decimals_for, fixed
 from ablate.report.runs import StudyReader, seed_schedule
-from ablate.report.study import read_study
-from ablate.report.text import plain, plain_table
+from ablate.report.study import StudyReport, read_study
+from ablate.report.text import plain, plain_table, plural
 from ablate.stats import SeedSchedule
+from ablate.stats.bounds import LEAST_PAIRS
 from ablate.stats.calibrate import SIMULATED, Noise, Power, calibrate, pooled_noise
 from ablate.stats.simulate import Rate
 
@@ -53,15 +54,29 @@ def read_calibration(store: StudyReader, name: str, seeds: Sequence[int] = SEEDS
     report = read_study(store, name)
     noise = pooled_noise(row.difference for row in report.variants if row.difference is not None and not row.diverged)
     if noise is None:
-        raise NotFoundError(
-            f"study {name!r} shows no noise yet",
-            expected="a variant and the baseline with two finished seeds, and some spread",
-            remedy="Run it with at least 2 seeds.",
-        )
+        raise _no_noise(report)
     schedule = seed_schedule(report.record)
     powers = calibrate(noise, report.margin, seeds, schedule)
     rows, adaptive = (powers[:-1], powers[-1]) if schedule else (powers, None)
     return StudyCalibration(name, report.metric, report.margin, noise, rows, adaptive, schedule)
+
+
+def _no_noise(report: StudyReport) -> NotFoundError:
+    """Why there is no noise: too few pairs, or differences that are all the same."""
+    most = max((row.difference.n for row in report.variants if row.difference is not None), default=0)
+    if most < LEAST_PAIRS:
+        return NotFoundError(
+            f"study {report.record.name!r} shows no noise yet",
+            expected="a variant and the baseline with two finished seeds",
+            got=f"at most {plural(most, 'paired seed')}",
+            remedy="Run it with at least 2 seeds.",
+        )
+    return NotFoundError(
+        f"study {report.record.name!r} shows no noise: the differences of each variant are the same at every seed",
+        expected="some spread between seeds",
+        got=f"none over up to {plural(most, 'paired seed')}",
+        remedy=f"See whether {report.metric} is too coarse: more rows of validation tell smaller differences.",
+    )
 
 
 def calibration_json(found: StudyCalibration) -> dict[str, Any]:
@@ -84,7 +99,7 @@ def print_calibration(found: StudyCalibration, console: Console) -> None:
     spread = ", ".join(f"{fixed(value, decimals + 1)} {which}" for value, which in (
         (noise.sd, "pooled"), (noise.least, "the least"), (noise.most, "the most"),
     ))  # fmt: skip
-    comparisons = f"{noise.comparisons} comparison{'s' if noise.comparisons > 1 else ''}"
+    comparisons = plural(noise.comparisons, "comparison")
     console.print(plain(f"Noise of {found.metric}, paired by seed, over {comparisons}: {spread}.", "bold"))
     console.print()
     console.print(_table(found, decimals))

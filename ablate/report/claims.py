@@ -6,9 +6,9 @@ with the number of seeds that would tell. Where a contrary has several parts (`e
 below, an order at any of its pairs), they share the error rate. Each claim is a question of its own, wrong at most
 once in twenty.
 
-Divergence counts against a variant by this rule: one of which a seed diverged is worse, by more than any margin, than
-one that finished that seed and diverged at none. Between two that diverged nothing is said, nor of a trend with a
-diverged trial in it.
+Divergence counts against a variant by this rule, in what measures quality and not in what it costs: one of which a
+seed diverged is worse, by more than any margin, than one that finished that seed and diverged at none. Between two that
+diverged nothing is said, nor of a trend with a diverged trial in it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from ablate.report.results import Results
 from ablate.report.runs import VariantRuns, seed_schedule
+from ablate.report.text import plural
 from ablate.spec.claims import ClaimSpec, ComparisonClaim, NumberClaim, OrderClaim, TrendClaim, position
 from ablate.spec.quantities import COSTS, COUNTED
 from ablate.stats import Bounds, Direction, PairedDifference, SeedSchedule, bounds, sign_flip, summarise
@@ -30,6 +31,8 @@ from ablate.stats.verdict import at_least, at_most, further_pairs
 from ablate.store.records import StudyRecord
 
 ClaimWord = Literal["supported", "refuted", "undecided"]
+CONFIDENCE = 0.95
+"""Of the two-sided intervals in the evidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +158,9 @@ def _trend(claim: TrendClaim, results: Results) -> _Finding:
     sign = 1.0 if claim.expect == "grows" else -1.0
     by_seed = {seed: sign * slope for seed, slope in slopes(gaps).items()}
 
-    def words(bound: Bounds, lower: bool) -> str:
-        if lower:
-            return f"the gap {claim.expect} by at least {at_least(bound.low)} in {metric} for each doubling"
-        return f"the gap {claim.expect} by at most {at_most(bound.high)} in {metric} for each doubling"
+    def words(bound: Bounds, lower: bool, error: float) -> str:
+        limit = f"at least {at_least(bound.low)}" if lower else f"at most {at_most(bound.high)}"
+        return f"the gap {claim.expect} by {limit} in {metric} for each doubling ({_one_sided(error)})"
 
     return _found(by_seed, claim.margin, _EXPECTATIONS["better"], results, metric, words, evidence)
 
@@ -182,9 +184,10 @@ def _number(claim: NumberClaim, results: Results) -> _Finding:
     values = results.values(name, quantity)
     off_by_seed = {seed: values[seed] - claim.expect for seed in sorted(values)}
 
-    def words(bound: Bounds, lower: bool) -> str:
+    def words(bound: Bounds, lower: bool, error: float) -> str:
         between = f"between {claim.expect + bound.low:.5g} and {claim.expect + bound.high:.5g}"
-        return f"{quantity} of {name} lies {between}, the claim is {claim.expect:g} ± {claim.tolerance:g}"
+        level = f"{100 * (1 - 2 * error):g} % interval"
+        return f"{quantity} of {name} lies {between} ({level}), the claim is {claim.expect:g} ± {claim.tolerance:g}"
 
     return _found(off_by_seed, claim.tolerance, _EXPECTATIONS["equal"], results, quantity, words, evidence)
 
@@ -212,11 +215,12 @@ def _compare(
             verdict = "supported" if expectation.supported(bound, margin) else "refuted"
         return _Finding(verdict, reason, evidence)
 
-    def words(bound: Bounds, lower: bool) -> str:
+    def words(bound: Bounds, lower: bool, error: float) -> str:
         limit = _lower(bound.low) if lower else _upper(bound.high)
         if len(expectation.edges) == 2 and expectation.supported(bound, margin):
             limit = f"at most {at_most(max(-bound.low, bound.high, 0.0))} better or worse"
-        return f"{left} is {limit} than {right} in {metric} ({bound.n} paired seeds, margin {margin:g})"
+        rests_on = f"{_one_sided(error)}, {plural(bound.n, 'paired seed')}, margin {margin:g}"
+        return f"{left} is {limit} than {right} in {metric} ({rests_on})"
 
     advantage = results.advantage(left, right, metric, direction)
     return _found(advantage, margin, expectation, results, metric, words, evidence)
@@ -268,18 +272,21 @@ def _found(
     expectation: _Expectation,
     results: Results,
     metric: str,
-    words: Callable[[Bounds, bool], str],
+    words: Callable[[Bounds, bool, float], str],
     evidence: dict[str, Any],
 ) -> _Finding:
-    """Hold an advantage, seed by seed, against an expectation. `words` writes bounds out, by the lower one or not."""
+    """Hold an advantage, seed by seed, against an expectation. `words` writes bounds out.
+
+    It is told whether the decision rests on the lower one, and how often each may be wrong.
+    """
     values, schedule = list(by_seed.values()), results.schedule
     if (known := results.known_metrics()) and metric not in {*known, *COSTS}:
         return _Finding("undecided", f"no trial has a metric `{metric}`; there are: {', '.join(known)}", evidence)
-    summary = summarise(values)
+    summary = summarise(values, CONFIDENCE)
     evidence = evidence | _numbers(summary, list(by_seed))
-    for verdict, bound in _looks(values, margin, expectation, schedule):
+    for verdict, bound, error in _looks(values, margin, expectation, schedule):
         lower = any(bound.low > edge * margin for edge in expectation.edges)  # the bound that the decision rests on
-        return _Finding(verdict, words(bound, lower), evidence | {"further_seeds": None})
+        return _Finding(verdict, words(bound, lower, error), evidence | {"further_seeds": None})
     edge = min((edge * margin for edge in expectation.edges), key=lambda at: abs((summary.difference or 0.0) - at))
     further, reason = further_pairs(summary, edge, schedule)
     return _Finding("undecided", reason, evidence | {"further_seeds": further})
@@ -287,31 +294,38 @@ def _found(
 
 def _looks(
     values: Sequence[float], margin: float, expectation: _Expectation, schedule: SeedSchedule | None
-) -> list[tuple[ClaimWord, Bounds]]:
-    """The decisions at all looks, the first of which counts."""
-    contrary = {bound.n: bound for bound in bounds(values, schedule, ERROR / expectation.parts)}
-    found: list[tuple[ClaimWord, Bounds]] = []
+) -> list[tuple[ClaimWord, Bounds, float]]:
+    """The decisions at all looks, the first of which counts, with the error rate of their bounds."""
+    shared = ERROR / expectation.parts
+    contrary = {bound.n: bound for bound in bounds(values, schedule, shared)}
+    found: list[tuple[ClaimWord, Bounds, float]] = []
     for bound in bounds(values, schedule):
         if expectation.supported(bound, margin):
-            found.append(("supported", bound))
+            found.append(("supported", bound, ERROR))
         elif bound.n in contrary and expectation.refuted(contrary[bound.n], margin):
-            found.append(("refuted", contrary[bound.n]))
+            found.append(("refuted", contrary[bound.n], shared))
     return found
 
 
 def _numbers(summary: PairedDifference, seeds: list[int]) -> dict[str, Any]:
     """The evidence that every measured claim has.
 
-    `low` and `high` are a two-sided 95 % interval, the sign-flip test is one of no difference.
+    `low` and `high` are a two-sided interval of `confidence`; verdicts rest on one-sided bounds.
     """
     numbers: dict[str, Any] = {"difference": summary.difference, "low": summary.low, "high": summary.high}
+    numbers["confidence"] = CONFIDENCE
     flipped = sign_flip(summary.values) if summary.values else None
     return numbers | {
         "n": summary.n,
         "seeds": seeds,
         "effect_size": summary.effect_size,
-        "sign_flip": {"p": flipped.p, "floor": flipped.floor} if flipped else None,
+        "sign_flip_at_zero": {"p": flipped.p, "floor": flipped.floor} if flipped else None,
     }
+
+
+def _one_sided(error: float) -> str:
+    """What a limit is that may be wrong so often: the level is held over all looks of a schedule."""
+    return f"one-sided {100 * (1 - error):.4g} % bound"
 
 
 def _lower(low: float) -> str:

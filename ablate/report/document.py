@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from ablate.report import sections
-from ablate.report.blocks import Block, Document, Grid, Items, Listing, Paragraph, Picture, Section
+from ablate.report.blocks import Block, Document, Grid, Items, Paragraph, Picture, Section
+from ablate.report.failures import MOST_SHOWN
 from ablate.report.fairness import fairness_lines
 from ablate.report.findings import Findings
-from ablate.report.numbers import MISSING, fixed, percent, times
+from ablate.report.numbers import MISSING, fixed, percent, times, with_interval
+from ablate.report.reproducing import reproduction
 from ablate.report.study import StudyReport, VariantRow
 from ablate.report.table import (
     TRIVIAL,
@@ -22,6 +24,7 @@ from ablate.report.table import (
     tuned_cells,
     tuned_titles,
 )
+from ablate.report.text import plural
 from ablate.store.records import Environment, TrialState
 
 
@@ -34,6 +37,7 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
     parts = [
         Section("Answer", (Paragraph(" ".join(report.answer)),)),
         Section("Ablation table", (ablation_table(report), Paragraph(legend(report, "±")))),
+        *_failed(report),
         *_fairness(report),
     ]
     if "forest" in shown:
@@ -45,7 +49,7 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
         parts.append(Section("Claims", (claims_table(report),)))
     parts.append(Section("Environment", (Items(tuple(_environments(findings))),)))
     parts.append(Section("Cost", tuple(_cost(findings))))
-    parts.append(Section("How to reproduce", tuple(_reproduction(findings))))
+    parts.append(Section("How to reproduce", tuple(reproduction(findings))))
     return Document(report.record.question or report.record.name, tuple(parts))
 
 
@@ -67,13 +71,14 @@ def _no_mean(row: VariantRow) -> str:
 
 
 def _cells(row: VariantRow, report: StudyReport, metrics: Sequence[str], decimals: int) -> tuple[str, ...]:
-    means, difference = [_no_mean(row)] * len(metrics), MISSING
+    means, difference, write = [_no_mean(row)] * len(metrics), MISSING, partial(fixed, decimals=decimals)
     # As in the table of a terminal, the seeds that survived stand for no mean when others diverged.
     for place, metric in enumerate(metrics):
         if not row.diverged and (found := row.metrics.get(metric)):
-            means[place] = fixed(found.mean, decimals) + _half_width(found.low, found.high, decimals)
+            means[place] = " ".join(with_interval(found.mean, found.low, found.high, write))
     if not row.diverged and (paired := row.difference):
-        difference = fixed(paired.difference, decimals, sign=True) + _half_width(paired.low, paired.high, decimals)
+        signed = partial(fixed, decimals=decimals, sign=True)
+        difference = " ".join(with_interval(paired.difference, paired.low, paired.high, signed))
     return (
         row.name,
         f"{row.parameters:,}",
@@ -88,13 +93,17 @@ def _cells(row: VariantRow, report: StudyReport, metrics: Sequence[str], decimal
     )
 
 
+def _failed(report: StudyReport) -> Iterator[Section]:
+    if found := report.failures:
+        rows = tuple((one.variant, str(one.seed), one.line) for one in found[:MOST_SHOWN])
+        more = f"and {len(found) - MOST_SHOWN} more." if len(found) > MOST_SHOWN else ""
+        table = Grid(("variant", "seed", "why"), (rows,), frozenset({0, 2}))
+        yield Section("Failed trials", (table, *([Paragraph(more)] if more else [])))
+
+
 def _fairness(report: StudyReport) -> Iterator[Section]:
     if lines := fairness_lines(report.tuning, report.matching, report.metric):
         yield Section("Fair comparison", (Items(lines),))
-
-
-def _half_width(low: float | None, high: float | None, decimals: int) -> str:
-    return "" if low is None or high is None else f" ± {fixed((high - low) / 2, decimals)}"
 
 
 def claims_table(report: StudyReport) -> Grid:
@@ -147,38 +156,28 @@ def _commit(environment: Environment) -> str:
 def _cost(findings: Findings) -> Iterator[Block]:
     cost, scouting, report = findings.cost, findings.scouting, findings.report
     others = [f"{n} {state.value}" for state, n in report.progress.items() if n and state is not TrialState.FINISHED]
-    ended = ", ".join([f"{report.progress[TrialState.FINISHED]} of {report.planned} trials finished", *others])
+    ended = ", ".join(
+        [f"{report.progress[TrialState.FINISHED]} of {plural(report.planned, 'trial')} finished", *others]
+    )
     yield Paragraph(
-        f"{ended}. The {cost.trials} trials that ended took {cost.seconds:,.0f} s of training, {cost.tokens:.3g} "
+        f"{ended}. {plural(cost.trials, 'trial')} that ended took {cost.seconds:,.0f} s of training, {cost.tokens:.3g} "
         f"tokens and {cost.flops:.3g} FLOP, evaluation left out. Trials that another study of the same store had "
         "trained before are counted too."
     )
     if grid := findings.full_grid:
         yield Paragraph(
             f"The full grid of these switches has {grid.combinations:,} combinations, those that make no model among "
-            f"them. At as many seeds for each it would be {grid.trials:,} trials; at the mean cost of a trial here, "
-            f"about {grid.seconds:,.0f} s and {grid.flops:.3g} FLOP, {grid.times:.1f} times as much as this study."
+            f"them. At as many seeds for each it would be {plural(grid.trials, 'trial')}; at the mean cost of a trial "
+            f"here, about {grid.seconds:,.0f} s and {grid.flops:.3g} FLOP, {grid.times:.1f} times as much as this "
+            "study."
         )
     if scouting.trials:
         yield Paragraph(
-            f"Besides, {scouting.trials} trials tuned or timed others: {scouting.seconds:,.0f} s of training, "
-            f"{scouting.tokens:.3g} tokens and {scouting.flops:.3g} FLOP."
+            f"Besides, {plural(scouting.trials, 'trial')} tuned or timed others: {scouting.seconds:,.0f} s of training"
+            f", {scouting.tokens:.3g} tokens and {scouting.flops:.3g} FLOP."
         )
     rows = tuple(
         (name, str(of.trials), f"{of.seconds:,.1f}", f"{of.tokens:.3g}", f"{of.flops:.3g}")
         for name, of in findings.cost_of.items()
     )
     yield Grid(("variant", "trials", "seconds", "tokens", "FLOP"), (rows,), frozenset({0}))
-
-
-def _reproduction(findings: Findings) -> Iterator[Block]:
-    record = findings.report.record
-    yield Paragraph(
-        "Install the versions named above, save the space below as a file and run the command. Trials that the store "
-        "already holds are not trained again; give another store to train all of them."
-    )
-    yield Listing(f"ablate study {record.name}.yaml --store again.db\nablate report {record.name} --store again.db")
-    if commands := sorted({environment.command for environment in findings.environments}):
-        yield Paragraph(f"These trials were run by: {'; '.join(commands)}")
-    yield Paragraph(f"The space, {record.name}.yaml:")
-    yield Listing(record.text.rstrip() or json.dumps(record.space, indent=2, ensure_ascii=False))

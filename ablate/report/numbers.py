@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 MISSING = "-"
 
@@ -21,6 +21,28 @@ def fixed(value: float | None, decimals: int, sign: bool = False) -> str:
         return MISSING
     rounded = round(value, decimals) + 0.0  # adding 0.0 turns -0.0 into 0.0
     return f"{rounded:+.{decimals}f}" if sign else f"{rounded:.{decimals}f}"
+
+
+def with_interval(
+    mean: float | None, low: float | None, high: float | None, write: Callable[[float], str], plus_minus: str = "±"
+) -> list[str]:
+    """A mean and, if there is one, its interval: `± half`, or `[low, high]` if the digits show that it is lopsided.
+
+    Args:
+        mean: In the middle of a t interval; a bootstrap's need not be symmetric about it.
+        low: Lower bound.
+        high: Upper bound.
+        write: How a number is written.
+        plus_minus: The sign.
+    """
+    if mean is None:
+        return [MISSING]
+    if low is None or high is None:
+        return [write(mean)]
+    below, above = mean - low, high - mean
+    if write(below) == write(above) or math.isclose(below, above, rel_tol=1e-6):
+        return [write(mean), f"{plus_minus} {write((high - low) / 2).lstrip('+')}"]
+    return [write(mean), f"[{write(low)}, {write(high)}]"]
 
 
 def count(value: int) -> str:

@@ -1,8 +1,10 @@
 """The Pareto front of a study over two or three of loss, parameters, FLOPs, activation memory, speed ...
 
 A variant is on the front if no other is at least as good in every mean and better in one. Means are measured, so a
-dominated variant is surely dominated only if some other is shown to be as good in everything: where quantities follow
-from the spec, by their values; where they are measured, by one-sided 95 % bounds of the differences paired by seed.
+dominated variant is surely dominated only if one on the front is shown to be as good in everything: where quantities
+follow from the spec, by their values; where they are measured, by one-sided t-tests of the differences paired by seed.
+Who dominates whom is picked from the same noise, so these tests are one family: all pairs of which the one costs no
+more than the other. By Holm's procedure a study that calls anything falsely sure is one in twenty.
 """
 
 from __future__ import annotations
@@ -10,15 +12,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ablate.errors import AblateError
 from ablate.report.quantities import direction_of, values_of
 from ablate.report.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.spec.quantities import COSTS, COUNTED
-from ablate.stats import Direction, Interval, SeedSchedule, bounds, dominators, mean_interval
+from ablate.stats import Direction, Interval, SeedSchedule, dominators, mean_interval, summarise
+from ablate.stats.schedule import ERROR
 from ablate.store.records import StudyRecord
 
 LEAST = 3
 """Variants below which there is no front."""
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +35,9 @@ class FrontPoint:
         variant: Its name.
         values: Quantity to its mean over the finished seeds, with a 95 % interval.
         on_front: Whether no other variant dominates it by the means.
-        dominated_by: Name of one that does, the best in the first quantity; None on the front.
-        surely: Whether one on the front is shown, beyond the noise of the seeds, to be at least as good in everything.
+        dominated_by: Name of one on the front that does; one that surely does where there is one, and of several the
+            best in the first quantity. None on the front.
+        surely: Whether that one is shown, beyond the noise of the seeds, to be at least as good in everything.
     """
 
     variant: str
@@ -103,17 +110,19 @@ def front_of(record: StudyRecord, runs: Mapping[str, VariantRuns], quantities: S
     names = list(found)
     rows = [[interval.mean or 0.0 for interval in means[name]] for name in names]
     better = dominators(rows, directions)
+    beaten_by = [[at for at in above if not better[at]] for above in better]
+    sure = _sure(beaten_by, [found[name] for name in names], rows, asked, seed_schedule(record))
     first = [row[0] if directions[0] == "minimize" else -row[0] for row in rows]
-    points, schedule = [], seed_schedule(record)
+    points = []
     for index in sorted(range(len(names)), key=lambda at: first[at]):
-        name, above = names[index], sorted(better[index], key=lambda at: first[at])
+        above = sorted(beaten_by[index], key=lambda at: ((at, index) not in sure, first[at]))
         points.append(
             FrontPoint(
-                variant=name,
-                values=dict(zip(asked, means[name], strict=True)),
+                variant=names[index],
+                values=dict(zip(asked, means[names[index]], strict=True)),
                 on_front=not above,
                 dominated_by=names[above[0]] if above else None,
-                surely=any(_surely(found[names[at]], found[name], asked, schedule) for at in above if not better[at]),
+                surely=bool(above) and (above[0], index) in sure,
             )
         )
     left_out = tuple(variant.name for variant in record.variants if variant.name not in found)
@@ -123,20 +132,69 @@ def front_of(record: StudyRecord, runs: Mapping[str, VariantRuns], quantities: S
 Seeds = Mapping[int, float]
 
 
-def _surely(
+def _sure(
+    beaten_by: Sequence[Sequence[int]],
+    found: Sequence[Sequence[Seeds]],
+    rows: Sequence[Sequence[float]],
+    asked: Mapping[str, Direction],
+    schedule: SeedSchedule | None,
+) -> set[tuple[int, int]]:
+    """The pairs (better, worse) that are sure, all of them together.
+
+    Holm's procedure over the whole family. Only pairs that the means order are tested: no other could hold.
+
+    Args:
+        beaten_by: For each variant those on the front that dominate it.
+        found: For each variant and quantity its values by seed.
+        rows: For each variant and quantity its mean.
+        asked: The quantities, and which way each is better.
+        schedule: How seeds were added.
+    """
+    p_values = {
+        (at, index): _p_as_good(found[at], found[index], asked, schedule)
+        for index, above in enumerate(beaten_by)
+        for at in above
+    }
+    sure, family = set[tuple[int, int]](), _family(rows, asked)
+    for rank, pair in enumerate(sorted(p_values, key=p_values.__getitem__)):
+        if p_values[pair] * (family - rank) > ERROR:
+            break
+        sure.add(pair)
+    return sure
+
+
+def _family(rows: Sequence[Sequence[float]], asked: Mapping[str, Direction]) -> int:
+    """How many ordered pairs there are whose first costs no more than the second, in all that follows from the spec."""
+    counted = [place for place, quantity in enumerate(asked) if quantity in COUNTED]
+    costs = np.asarray(rows, dtype=np.float64)[:, counted]
+    return sum(int((cost <= costs).all(axis=1).sum()) - 1 for cost in costs)
+
+
+def _p_as_good(
     left: Sequence[Seeds], right: Sequence[Seeds], asked: Mapping[str, Direction], schedule: SeedSchedule | None
-) -> bool:
-    """Whether the left variant is shown to be at least as good in every quantity."""
+) -> float:
+    """P-value of the test whose rejection says that left, which costs no more, is as good in all that is measured."""
+    largest = 0.0
     for ours, theirs, (quantity, direction) in zip(left, right, asked.items(), strict=True):
-        sign = 1.0 if direction == "minimize" else -1.0
-        worse = [sign * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
-        if quantity in COUNTED:
-            shown = all(one <= 0 for one in worse)
-        else:
-            shown = any(bound.high <= 0 for bound in bounds(worse, schedule))
-        if not shown:
-            return False
-    return True
+        if quantity not in COUNTED:
+            sign = 1.0 if direction == "minimize" else -1.0
+            worse = [sign * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
+            scale = max(map(abs, (*ours.values(), *theirs.values())))
+            largest = max(largest, _p_below_zero(worse, scale, schedule))
+    return largest
+
+
+def _p_below_zero(differences: Sequence[float], scale: float, schedule: SeedSchedule | None) -> float:
+    """P-value of the test whose rejection says that the true difference lies below 0, over all looks.
+
+    Differences of values of this scale that are all one but for rounding show no noise to hold them against: 1.
+    """
+    if (summarise(differences).sd or 0.0) <= ROUNDING * scale:
+        return 1.0
+    if schedule is None:
+        return summarise(differences).p_below(0.0)
+    looks = range(schedule.start, min(len(differences), schedule.max) + 1)
+    return schedule.overall({n: summarise(differences[:n]).p_below(0.0) for n in looks})
 
 
 def _default(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> dict[str, Direction]:

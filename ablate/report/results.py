@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ablate.report.quantities import values_of
 from ablate.report.runs import VariantRuns
-from ablate.spec.quantities import COSTS, COUNTED
+from ablate.spec.quantities import COSTS
 from ablate.stats import Direction, SeedSchedule
 from ablate.store.records import StudyRecord, VariantRecord
 
@@ -65,8 +65,11 @@ class Results:
         return f"an older version of ablate stored {listed}, without {quantity}"
 
     def diverged(self, name: str, metric: str) -> set[int]:
-        """Seeds at which a variant diverged, or finished with a metric that is no number; none of what is counted."""
-        if name not in self.runs or metric in COUNTED:
+        """Seeds at which a variant diverged, or finished with a metric that is no number.
+
+        None for a figure of cost: a loss that stops being finite says nothing of it.
+        """
+        if name not in self.runs or metric in COSTS:
             return set()
         overflowed = {s for s, value in self.runs[name].values(metric).items() if not math.isfinite(value)}
         return overflowed | set(self.runs[name].diverged)

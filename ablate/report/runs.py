@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ablate.stats import SeedSchedule
@@ -42,12 +42,14 @@ class VariantRuns:
         finished: Trials that finished with a finite objective.
         diverged: Trials that diverged, or finished with an objective that is no number.
         pruned: Trials that their design ended early: no results.
+        failed: Trials that ended in an error: no results either.
     """
 
     states: dict[int, TrialState]
     finished: dict[int, TrialRecord]
     diverged: dict[int, TrialRecord]
     pruned: dict[int, TrialRecord]
+    failed: dict[int, TrialRecord] = field(default_factory=dict)
 
     def values(self, metric: str) -> dict[int, float]:
         """Seed to final metric of the finished trials that have it."""
@@ -72,6 +74,8 @@ def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str,
             run.diverged[planned.seed] = trial
         if trial is not None and state is TrialState.PRUNED:
             run.pruned[planned.seed] = trial
+        if trial is not None and state is TrialState.FAILED:
+            run.failed[planned.seed] = trial
     return runs
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ablate.report.answer import answer_sentences
-from ablate.report.fairness import Matching, Tuning, read_matching, read_tuning
+from ablate.report.answer import answer_sentences, best_sentence
+from ablate.report.failures import Failure, failures_of
+from ablate.report.fairness import Matching, Tuning, read_matching, read_tuning, scouts_of
 from ablate.report.reaching import Goal, StepsToBaseline, read_goals, to_baseline
 from ablate.report.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.report.trivial import TrivialBaseline, best_trivial, warning
@@ -27,6 +28,10 @@ from ablate.store.records import StudyRecord, TrialRecord, TrialState, VariantRe
 
 if TYPE_CHECKING:
     from ablate.report.claims import ClaimVerdict
+
+
+LEAST_SECONDS = 10.0
+"""Of training, all paired seeds together: a speed measured in less says more about the load of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +58,14 @@ class VariantRow:
         states: Planned seed to the state of its trial.
         metrics: Final metric to its mean over the finished seeds, with a 95 % interval.
         diverged: The trials that diverged.
+        failed: The trials that failed.
         difference: Objective of the variant minus that of the baseline, paired by seed; None for the baseline, or if a
             trial was pruned.
         verdict: None for the baseline, or if a trial was pruned.
         steps_to_baseline: How soon the validation loss got where the baseline ended.
         spent_to_baseline: The same on the axis of what the study matches (`Matching.axis`), rather than in steps.
-        relative_speed: Tokens a second over those of the baseline, mean over the paired seeds; None without a pair.
+        relative_speed: Tokens a second over those of the baseline, mean over the paired seeds; None if these trained
+            for less than `LEAST_SECONDS` on either side.
     """
 
     name: str
@@ -71,6 +78,7 @@ class VariantRow:
     states: dict[int, TrialState]
     metrics: dict[str, Interval]
     diverged: tuple[Divergence, ...]
+    failed: tuple[Failure, ...]
     difference: PairedDifference | None
     verdict: Verdict | None
     steps_to_baseline: StepsToBaseline
@@ -104,6 +112,7 @@ class StudyReport:
         matching: What all variants have as much of.
         tuning: What was tuned for each variant; None if nothing was.
         trivial: The best trivial baseline of its task; None if there is none.
+        failures: All trials that failed, those among them that only tune or time others.
     """
 
     record: StudyRecord
@@ -119,6 +128,7 @@ class StudyReport:
     matching: Matching
     tuning: Tuning | None
     trivial: TrivialBaseline | None
+    failures: tuple[Failure, ...] = ()
 
     @property
     def test_metric(self) -> str | None:
@@ -172,15 +182,17 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     states = [state for found in runs.values() for state in found.states.values()]
     progress = {state: states.count(state) for state in TrialState}
     answer = answer_sentences(
-        verdicts,
-        {row.name: row.difference.n for row in rows if row.difference is not None},
+        rows,
+        next(row for row in rows if row.name == baseline.name),
         together,
         metric,
         margin,
         complete=all(run.states for run in runs.values())
         and not any(progress[state] for state in (TrialState.WAITING, TrialState.RUNNING, TrialState.FAILED)),
-        scheduled=question.schedule is not None,
+        schedule=question.schedule,
     )
+    if _searches(record):
+        answer += best_sentence(rows, metric, direction, margin)
     trivial = best_trivial(record.trivial, metric, direction)
     reached = next(row for row in rows if row.name == baseline.name).metrics.get(metric)
     return StudyReport(
@@ -197,7 +209,18 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         matching=matching,
         tuning=read_tuning(store, record),
         trivial=trivial,
+        failures=failures_of(runs) + failures_of(_scouting(store, record, metric)),
     )
+
+
+def _searches(record: StudyRecord) -> bool:
+    """Whether its design looks for the best point by one objective; by several there is a front instead."""
+    design = record.space.get("design", {})
+    return "sampler" in design and len(design.get("objectives", ())) < 2
+
+
+def _scouting(store: StudyReader, record: StudyRecord, metric: str) -> Mapping[str, VariantRuns]:
+    return read_runs(store, scouts_of(record), metric) if record.scout_trials else {}
 
 
 def _row(
@@ -236,6 +259,7 @@ def _row(
             Divergence(seed, runs.diverged[seed].stopped_at, runs.diverged[seed].reason)
             for seed in sorted(runs.diverged)
         ),
+        failed=failures_of({variant.name: runs}),
         difference=difference,
         verdict=verdict,
         steps_to_baseline=steps,
@@ -264,7 +288,9 @@ def _interval(values: list[float]) -> Interval:
 
 
 def _relative_speed(finished: Mapping[int, TrialRecord], baseline: Mapping[int, TrialRecord]) -> float | None:
-    pairs = [(finished[seed], baseline[seed]) for seed in finished.keys() & baseline.keys()]
+    pairs = [(finished[seed], baseline[seed]) for seed in sorted(finished.keys() & baseline.keys())]
+    if min(math.fsum(pair[side].seconds for pair in pairs) for side in (0, 1)) < LEAST_SECONDS:
+        return None
     ratios = [
         (trial.tokens / trial.seconds) / (base.tokens / base.seconds)
         for trial, base in pairs

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from typing import Self
 
@@ -12,10 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.report.claim_lines import print_claims
+from ablate.report.failures import MOST_SHOWN, Failure
 from ablate.report.fairness import fairness_lines
-from ablate.report.numbers import MISSING, count, decimals_for, fixed, percent, times
-from ablate.report.study import StudyReport, VariantRow
-from ablate.report.text import NARROW, counted, joined, plain, plain_table
+from ablate.report.numbers import MISSING, count, decimals_for, fixed, percent, times, with_interval
+from ablate.report.study import LEAST_SECONDS, StudyReport, VariantRow
+from ablate.report.text import NARROW, counted, joined, plain, plain_table, plural
+from ablate.stats.bootstrap import MANY
 from ablate.store.records import TrialState
 
 WIDE = 120
@@ -51,9 +54,23 @@ def print_study(report: StudyReport, console: Console, most: int | None = None) 
     console.print()
     for sentence in report.answer:
         console.print(plain(sentence, "bold"))
+    _print_failures(report.failures, console)
     if report.claims:
         console.print()
         print_claims(report.claims, console)
+
+
+def _print_failures(failures: Sequence[Failure], console: Console) -> None:
+    if not failures:
+        return
+    console.print()
+    console.print(plain(f"Failed: {plural(len(failures), 'trial')}", "bold red"))
+    for failure in failures[:MOST_SHOWN]:
+        console.print(Text("  ") + plain(f"{failure.variant}, seed {failure.seed}: {failure.line}"))
+    if len(failures) > MOST_SHOWN:
+        console.print(
+            plain(f"and {len(failures) - MOST_SHOWN} more; `ablate show STUDY --json` has every reason.", "dim")
+        )
 
 
 def study_svg(report: StudyReport, width: int = 140) -> str:
@@ -114,7 +131,7 @@ class _Layout:
         broken = bool(equals) and not self.wide and len(row.name) > LONG_NAME
         lines = [plain(switch + equals), plain(setting)] if broken else [plain(row.name)]
         if any(state not in (TrialState.FINISHED, TrialState.DIVERGED) for state in row.states.values()):
-            lines.append(plain(f"{len(row.finished)} of {len(row.planned)} seeds", "dim"))
+            lines.append(plain(f"{len(row.finished)} of {plural(len(row.planned), 'seed')}", "dim"))
         return joined(lines)
 
     def cells(self, row: VariantRow, tuned: Iterable[Text]) -> list[Text]:
@@ -144,19 +161,18 @@ class _Layout:
         interval = row.metrics.get(metric)
         if interval is None:
             return plain(MISSING)
-        return self._with_interval(fixed(interval.mean, self.decimals), interval.low, interval.high)
+        return self._with_interval(interval.mean, interval.low, interval.high)
 
     def _difference(self, row: VariantRow) -> Text:
         if row.difference is None or row.diverged:
             return plain(MISSING)
-        shown = fixed(row.difference.difference, self.decimals, sign=True)
-        return self._with_interval(shown, row.difference.low, row.difference.high)
+        return self._with_interval(row.difference.difference, row.difference.low, row.difference.high, sign=True)
 
-    def _with_interval(self, shown: str, low: float | None, high: float | None) -> Text:
-        if low is None or high is None:
-            return plain(shown)
-        interval = plain(f"{self.plus_minus} {fixed((high - low) / 2, self.decimals)}", "dim")
-        return (Text("\n") if self.stacked else Text(" ")).join([plain(shown), interval])
+    def _with_interval(self, mean: float | None, low: float | None, high: float | None, sign: bool = False) -> Text:
+        write = partial(fixed, decimals=self.decimals, sign=sign)
+        shown, *interval = with_interval(mean, low, high, write, self.plus_minus)
+        parts = [plain(shown), *(plain(text, "dim") for text in interval)]
+        return (Text("\n") if self.stacked else Text(" ")).join(parts)
 
 
 def _plus_minus(console: Console) -> str:
@@ -164,22 +180,24 @@ def _plus_minus(console: Console) -> str:
 
 
 def _progress(report: StudyReport) -> str:
-    ended = f"{report.progress[TrialState.FINISHED]} of {report.planned} trials finished"
+    ended = f"{report.progress[TrialState.FINISHED]} of {plural(report.planned, 'trial')} finished"
     others = counted((state.value, n) for state, n in report.progress.items() if state is not TrialState.FINISHED)
     return ", ".join([ended, *others])
 
 
 def legend(report: StudyReport, plus_minus: str) -> str:
     """How to read the table, in a few sentences."""
-    better = "lower" if report.direction == "minimize" else "higher"
+    better, rows = "lower" if report.direction == "minimize" else "higher", report.variants
     tested = f"{report.test_metric} was measured once, at the end; no verdict reads it. " if report.test_metric else ""
     looks = f" (over all looks, from {report.schedule.start} to {report.schedule.max} seeds)" if report.schedule else ""
     axis = axis_title(report)
     reached = f"{axis[0].upper()}{axis[1:]}: until the baseline's final validation loss"
+    lopsided = " (in brackets where it is not symmetric)" if any(len(row.finished) >= MANY for row in rows) else ""
     return (
-        f"{plus_minus} 95 % interval over seeds. Differences are paired by seed ({better} {report.metric} is better); "
-        f"verdicts use one-sided 95 % bounds{looks} and the margin {report.margin:g}. {tested}{reached}; `2 of 3` "
-        "means that only 2 of 3 seeds got there. Speed: tokens/s relative to the baseline."
+        f"{plus_minus} 95 % interval over seeds{lopsided}. Differences are paired by seed ({better} {report.metric} "
+        f"is better); verdicts use one-sided 95 % bounds{looks} and the margin {report.margin:g}. {tested}{reached}; "
+        "`2 of 3` means that only 2 of 3 seeds got there. Speed: tokens/s relative to the "
+        f"baseline, {MISSING} where either trained for less than {LEAST_SECONDS:g} s in all, too little to tell."
     )
 
 

@@ -28,6 +28,11 @@ def counted(counts: Iterable[tuple[str, int]]) -> list[str]:
     return [f"{n} {what}" for what, n in counts if n]
 
 
+def plural(number: int, noun: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def plain_table(gap: int) -> Table:
     """An empty table with a rule below its headings and `gap` blanks between columns."""
     return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0), header_style="bold")

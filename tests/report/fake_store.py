@@ -47,6 +47,7 @@ class FakeStore:
         seconds: float = 10.0,
         stopped_at: int | None = None,
         flops: float = 0.0,
+        reason: str = "",
     ) -> None:
         """Store a trial; `curve` holds (step, validation loss)."""
         key = f"{variant}/{seed}"
@@ -61,7 +62,7 @@ class FakeStore:
             tokens=tokens,
             flops=flops,
             stopped_at=stopped_at,
-            reason="the loss was not finite" if state is TrialState.DIVERGED else "",
+            reason=reason or ("the loss was not finite" if state is TrialState.DIVERGED else ""),
             data_fingerprint="data",
             started_at=NOON,
             finished_at=NOON,

@@ -77,6 +77,23 @@ def test_speed_is_better_when_larger_and_judged_by_paired_seeds() -> None:
     assert (found[0].evidence["low"], found[0].evidence["high"]) == (pytest.approx(low), pytest.approx(high))
 
 
+def test_a_loss_that_diverged_says_nothing_of_speed() -> None:
+    store = store_with(
+        compared("better", "tokens_per_second", 10.0),
+        compared("better", "val_loss", 0.1),
+        {"expect": 150, "subject": {"variant": "small", "quantity": "tokens_per_second"}, "tolerance": 10.0},
+        seeds=4,
+    )
+    for seed in range(4):
+        store.add("small", seed, {"val_loss": 3.0}, tokens=1000, seconds=6.6 + seed / 100)
+        store.add("baseline", seed, {"val_loss": 3.0}, tokens=1000, seconds=10.0 + seed / 50)
+    store.add("small", 3, state=TrialState.DIVERGED, stopped_at=5, seconds=0.1)
+    speed, loss, number = verdicts(store)
+    assert (speed.verdict, speed.evidence["seeds"]) == ("supported", [0, 1, 2])
+    assert loss.sentence == "refuted: small diverged at seed 3, which baseline finished"
+    assert number.verdict == "supported"
+
+
 def test_a_number_may_be_a_figure_of_cost() -> None:
     def number(expect: float, quantity: str, tolerance: float = 0.0) -> dict[str, Any]:
         return {"expect": expect, "subject": {"variant": "small", "quantity": quantity}, "tolerance": tolerance}

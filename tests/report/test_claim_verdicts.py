@@ -112,18 +112,23 @@ def test_sentences_and_evidence() -> None:
         {"attention": [3.25, 3.5], "he": [3.0, 3.25]},
     )
     found = verdicts(store)
-    in_words = "he is at least 0.25 better than attention in val_loss (2 paired seeds, margin 0.05)"
+    begins = "he is at least 0.25 better than attention in val_loss"
+    in_words = f"{begins} (one-sided 95 % bound, 2 paired seeds, margin 0.05)"
     assert found["c-better"].sentence == f"supported: {in_words}"
     assert found["c-not_worse"].sentence == f"supported: {in_words}"
-    assert found["c-equal"].sentence == f"refuted: {in_words}"
+    assert found["c-equal"].sentence == f"refuted: {in_words.replace('95 %', '97.5 %')}", (
+        "two contraries share the error"
+    )
     assert found["c-worse"].sentence == f"refuted: {in_words}"
     evidence = found["c-better"].evidence
     assert (evidence["left"], evidence["right"], evidence["n"], evidence["seeds"]) == ("he", "attention", 2, [0, 1])
     assert (evidence["difference"], evidence["low"], evidence["high"]) == (0.25, 0.25, 0.25)
-    assert evidence["sign_flip"] == {"p": 0.5, "floor": 0.5}
+    assert evidence["confidence"] == 0.95
+    assert evidence["sign_flip_at_zero"] == {"p": 0.5, "floor": 0.5}
     same = verdicts(store_with([claim("equal"), claim("better")], {"attention": [3.0, 3.0], "he": [3.03125, 3.03125]}))
     assert same["c-equal"].sentence == (
-        "supported: he is at most 0.032 better or worse than attention in val_loss (2 paired seeds, margin 0.05)"
+        "supported: he is at most 0.032 better or worse than attention in val_loss "
+        "(one-sided 95 % bound, 2 paired seeds, margin 0.05)"
     )
     assert "refuted: he is at least 0.031 worse than attention" in same["c-better"].sentence
 
@@ -212,6 +217,8 @@ def test_a_number_that_is_measured_must_be_shown_to_lie_within_its_tolerance() -
         subject = {"variant": "he", "quantity": "val_loss"}
         verdict = only(store_with([claim(3.4, subject=subject, tolerance=0.1)], losses))
         assert verdict.verdict == word
+        level = {"supported": "(90 % interval)", "refuted": "(95 % interval)", "undecided": ""}[word]
+        assert level in verdict.sentence
     store = store_with([claim(3.4, subject=subject, tolerance=0.1)], {"attention": [1.0], "he": [3.4]})
     store.add("he", 0, state=TrialState.DIVERGED)
     assert only(store).sentence == "refuted: he diverged at seed 0"
@@ -342,7 +349,7 @@ def test_a_sequential_claim_stays_with_its_first_decision() -> None:
     attention, he = [3.0] * 5, [2.5, 2.501, 2.499, 3.5, 3.6]
     verdict = only(store_with([claim("better")], {"attention": attention, "he": he}, seeds=schedule))
     assert verdict.verdict == "supported"
-    assert "(3 paired seeds, margin 0.05)" in verdict.sentence
+    assert "(one-sided 95 % bound, 3 paired seeds, margin 0.05)" in verdict.sentence
     assert only(store_with([claim("better")], {"attention": attention, "he": he})).verdict == "undecided"
 
 

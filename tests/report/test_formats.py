@@ -24,6 +24,7 @@ from ablate.report.findings import read_findings
 from ablate.report.formats import find_format, format_names
 from ablate.report.formats.latex import escape as latex_escape
 from ablate.report.formats.md import escape as markdown_escape
+from ablate.report.reproducing import space_yaml
 from ablate.report.writing import render_report, write_report
 from ablate.store.records import Environment, TrialState
 
@@ -127,7 +128,7 @@ def test_markdown_tables_have_a_cell_for_each_title() -> None:
     kinds = [token.type for token in tokens]
     assert kinds.count("table_open") == 3
     assert kinds.count("tr_open") == 3 + 3 + 1 + 3
-    assert [token.content for token in tokens if token.type == "fence"][-1].rstrip() == store().record.text.rstrip()
+    assert [token.content for token in tokens if token.type == "fence"][-1].rstrip() == space_yaml(store().record.space)
 
 
 class Page(HTMLParser):
@@ -197,11 +198,17 @@ def test_latex_tables_are_booktabs_with_a_cell_for_each_column(tmp_path: Path) -
         assert (tmp_path / picture).read_bytes().startswith(b"%PDF")
 
 
+def test_a_terminal_keeps_every_blank_of_a_listing() -> None:
+    made = store()
+    made.record = replace(made.record, space={"a": {"b": "two  blanks"}})
+    assert "    a:\n      b: two  blanks\n" in rendered(made, "terminal")
+
+
 def test_latex_keeps_every_blank_of_a_listing_and_breaks_no_number() -> None:
     made = store()
-    made.record = replace(made.record, text="a:\n    b: 1  # -- {x}\n\n")
+    made.record = replace(made.record, space={"a": {"b": {"c": "# --  {x}"}}})
     text = rendered(made, "latex")
-    assert r"\mbox{}~~~~b: 1~~\# -{}- \{x\}\par" in text
+    assert r"\mbox{}~~~~c: \textquotesingle{}\# -{}-~~\{x\}\textquotesingle{}\par" in text
     assert r"\frenchspacing" in text
     assert not re.search(r"\d\.\\allowbreak", text)
 

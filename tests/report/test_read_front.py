@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 from designed_study import on_off, run
 from fake_store import FakeStore, fake_store
@@ -63,7 +64,7 @@ def test_noise_alone_dominates_not_surely() -> None:
     sure = {"twin": 0, "worse": 0}
     for draw in range(100):
         made = fake_store({"baseline": ({}, 100), "twin": ({}, 100), "worse": ({}, 120)}, seeds=4)
-        rng = __import__("numpy").random.default_rng(draw)
+        rng = np.random.default_rng(draw)
         for seed, (name, effect) in itertools.product(range(4), {"baseline": 0.0, "twin": 0.0, "worse": 1.0}.items()):
             made.add(name, seed, {"val_loss": 3 + effect + float(rng.normal(0, 0.1))})
         front = read_front(made, "a_study", ("objective", "parameters"))
@@ -73,6 +74,55 @@ def test_noise_alone_dominates_not_surely() -> None:
             sure[name] += points[name].surely
     assert sure["worse"] == 100
     assert sure["twin"] <= 12  # 5 % expected, and three deviations of 100 draws
+
+
+def null_study(rng: np.random.Generator, variants: int, seeds: int) -> FakeStore:
+    """Variants of one true mean that differ in parameters."""
+    sizes = rng.permutation(variants)
+    made = fake_store({f"v{at}": ({}, 100 + int(size)) for at, size in enumerate(sizes)}, seeds=seeds)
+    for seed in range(seeds):
+        shared = float(rng.normal())
+        for at in range(variants):
+            made.add(f"v{at}", seed, {"val_loss": 3 + shared + float(rng.normal())})
+    return made
+
+
+@pytest.mark.parametrize("seeds", [2, 4])
+def test_at_most_one_null_study_in_twenty_calls_anything_sure(seeds: int) -> None:
+    rng, studies, wrong = np.random.default_rng(0), 400, 0
+    for _ in range(studies):
+        front = read_front(null_study(rng, 12, seeds), "a_study")
+        assert front is not None
+        wrong += any(point.surely for point in front.points)
+    assert wrong / studies <= 0.05 + 3 * (0.05 * 0.95 / studies) ** 0.5
+
+
+def test_a_strong_effect_is_found_among_many_variants() -> None:
+    """Two of twelve are worse and larger by far; the others differ by chance alone."""
+    found = 0
+    for draw in range(50):
+        rng = np.random.default_rng(draw)
+        made = fake_store({f"v{at}": ({}, 100 + at) for at in range(12)}, seeds=6)
+        for seed, at in itertools.product(range(6), range(12)):
+            made.add(f"v{at}", seed, {"val_loss": 3 + (at >= 10) + float(rng.normal(0, 0.05))})
+        front = read_front(made, "a_study")
+        assert front is not None
+        found += {point.variant for point in front.points if point.surely} == {"v10", "v11"}
+    assert found >= 47
+
+
+def test_the_beater_that_is_named_is_the_one_that_is_sure() -> None:
+    """The best in the mean varies from seed to seed; another one is better by the same at each."""
+    made = fake_store({"loser": ({}, 120), "wild": ({}, 110), "steady": ({}, 100)}, seeds=5)
+    for seed, off in enumerate((1.0, -1.0, 2.0, -2.0, 0.0)):
+        made.add("loser", seed, {"val_loss": 5.0 + seed / 1000})
+        made.add("wild", seed, {"val_loss": 3.9 + off})
+        made.add("steady", seed, {"val_loss": 4.0})
+    front = read_front(made, "a_study")
+    assert front is not None
+    (loser,) = [point for point in front.points if point.variant == "loser"]
+    assert [point.variant for point in front.points if point.on_front] == ["wild", "steady"]
+    assert (loser.surely, loser.dominated_by) == (True, "steady")
 
 
 def test_speed_is_better_when_larger_and_three_quantities_go() -> None:

@@ -69,6 +69,20 @@ def test_every_number_of_a_small_study() -> None:
     assert report.answer == ("What norm=none replaces can go: val_loss at most 0.5 worse.",)
 
 
+def test_a_speed_that_was_measured_in_moments_is_none() -> None:
+    """Trials of milliseconds differ by load alone: either side is trained for ten seconds, or nothing is said."""
+    for seconds, speed in ((4.9, None), (5.0, 2.0), (0.003, None)):
+        store = two_seeds()
+        for seed in (0, 1):
+            store.add("norm=none", seed, {"val_loss": 3.0}, seconds=seconds)
+            store.add("baseline", seed, {"val_loss": 3.0}, seconds=10.0)
+        assert row(read_study(store, "a_study"), "norm=none").relative_speed == speed
+        for seed in (0, 1):
+            store.add("norm=none", seed, {"val_loss": 3.0}, seconds=10.0)
+            store.add("baseline", seed, {"val_loss": 3.0}, seconds=seconds)
+        assert row(read_study(store, "a_study"), "norm=none").relative_speed == (speed and 1 / speed)
+
+
 def test_verdicts_agree_with_the_curves_recomputed_by_hand() -> None:
     # A slow way from the curves alone: last point of each curve, textbook t bounds, crossings on a dense grid.
     one_sided = {2: 2.91999, 3: 2.35336}  # t at 95 % for 2 and 3 degrees of freedom, from printed tables

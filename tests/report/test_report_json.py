@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -52,6 +53,19 @@ SCHEMA = {
         },
     },
 }
+
+
+def test_each_check_by_signs_names_what_it_tests() -> None:
+    made = fake_store({"baseline": ({}, 10), "a=x": ({}, 9)}, seeds=3, margin=0.5)
+    claim = {"id": "it", "expect": "worse", "left": "a=x", "right": "baseline", "margin": 0.5}
+    made.record = dataclasses.replace(made.record, space={"claims": [claim]})
+    for seed in range(3):
+        made.add("baseline", seed, {"val_loss": 3.0})
+        made.add("a=x", seed, {"val_loss": 3.5 + (seed - 1) / 10})
+    plain = study_json(read_study(made, "a_study"))
+    # Differences 0.4, 0.5 and 0.6: symmetric about the margin, all above 0.
+    assert plain["variants"][1]["versus_baseline"]["sign_flip_at_margin"] == {"p": 1.0, "floor": 0.25}
+    assert plain["claims"][0]["evidence"]["sign_flip_at_zero"] == {"p": 0.25, "floor": 0.25}
 
 
 @pytest.fixture

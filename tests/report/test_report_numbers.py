@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+import io
+from functools import partial
 
-from ablate.report.numbers import count, decimals_for, fixed, percent, times
+import numpy as np
+import pytest
+from fake_store import fake_store
+from rich.console import Console
+
+from ablate.report.findings import read_findings
+from ablate.report.numbers import count, decimals_for, fixed, percent, times, with_interval
+from ablate.report.study import read_study
+from ablate.report.table import print_study
+from ablate.report.writing import render_report
 
 
 @pytest.mark.parametrize(
@@ -41,3 +51,45 @@ def test_decimals_show_the_margin_and_the_interval() -> None:
     assert decimals_for(0.02, [0.0004, 0.0005, 0.0006]) == 4
     assert decimals_for(50.0, [30.0]) == 0
     assert decimals_for(1e-30, [0.0]) == 8
+
+
+@pytest.mark.parametrize(
+    ("mean", "low", "high", "text"),
+    [
+        (0.5, 0.4, 0.6, "+0.50 ± 0.10"),
+        (0.5, 0.4 + 1e-12, 0.6, "+0.50 ± 0.10"),
+        (0.5, 0.4004, 0.6001, "+0.50 ± 0.10"),
+        (0.5, 0.35, 0.55, "+0.50 [+0.35, +0.55]"),
+        (-0.5, -0.71, -0.4, "-0.50 [-0.71, -0.40]"),
+        (0.5, None, None, "+0.50"),
+        (None, None, None, "-"),
+    ],
+)
+def test_an_interval_says_both_of_its_ends(
+    mean: float | None, low: float | None, high: float | None, text: str
+) -> None:
+    assert " ".join(with_interval(mean, low, high, partial(fixed, decimals=2, sign=True))) == text
+
+
+def test_every_table_says_both_ends_of_a_bootstrapped_interval() -> None:
+    """From 30 seeds on, and skewed: what is printed is what was worked out."""
+    made = fake_store({"baseline": ({}, 100), "other": ({}, 90), "third": ({}, 110)}, seeds=30, margin=0.1)
+    skewed = np.random.default_rng(0).exponential(1, (3, 30)) ** 2
+    for seed in range(30):
+        for at, variant in enumerate(("baseline", "other", "third")):
+            made.add(variant, seed, {"val_loss": float(skewed[at, seed])})
+    found = read_findings(made, "a_study").report.variants[1]
+    mean, paired = found.metrics["val_loss"], found.difference
+    assert paired is not None
+    ends = f"{mean.mean:.2f} [{mean.low:.2f}, {mean.high:.2f}]"
+    difference = f"{paired.difference:+.2f} [{paired.low:+.2f}, {paired.high:+.2f}]"
+    text = render_report(read_findings(made, "a_study"), "md")
+    assert isinstance(text, str)
+    assert text.replace("\\", "").count(ends) == 2, "in the table of variants and in that of trade-offs"
+    assert difference in text.replace("\\", "")
+    console = Console(width=200, file=io.StringIO())
+    with console.capture() as shown:
+        print_study(read_study(made, "a_study"), console)
+    assert ends in shown.get()
+    assert difference in shown.get()
+    assert "in brackets where it is not symmetric" in shown.get()

@@ -14,6 +14,7 @@ from ablate.report.figures.style import BLUE, GREY, WIDTH, wrapped
 from ablate.report.findings import Findings
 from ablate.report.study import VariantRow
 from ablate.report.table import groups
+from ablate.report.text import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +47,7 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
     """The figures of a study whose baseline has a curve."""
     found = []
     shown, hidden = _panels(findings)
-    rest = f" {hidden} further variants are left out." if hidden else ""
+    rest = f" Left out: {plural(hidden, 'further variant')}." if hidden else ""
     if lost := [row.name for row in findings.report.variants if row.diverged and not row.finished]:
         rest += f" No seed finished, and so there is no curve, of {', '.join(lost)}."
     for name, axis in AXES.items():
@@ -92,7 +93,7 @@ def _curves(findings: Findings, axis: _Axis) -> Figure:
     for panel, row, curve, title in zip(panels.flat, shown, bands, titles, strict=False):
         _band(panel, baseline, GREY, "--")
         _band(panel, curve, BLUE, "-")
-        diverged = f"\n{len(row.diverged)} of {len(row.planned)} seeds diverged" if row.diverged else ""
+        diverged = f"\n{len(row.diverged)} of {plural(len(row.planned), 'seed')} diverged" if row.diverged else ""
         panel.set_title(title + diverged, fontsize=7 if max(tallest) > 1 else 8)
     for panel in panels.flat[len(shown) :]:
         panel.set_visible(False)

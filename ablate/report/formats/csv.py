@@ -30,7 +30,7 @@ def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
     plain, trivial = study_json(findings.report), findings.report.trivial
     for row, variant in zip(findings.report.variants, plain["variants"], strict=True):
         versus = variant["versus_baseline"] or {}
-        flip = versus.get("sign_flip") or {}
+        flip = versus.get("sign_flip_at_margin") or {}
         interval = variant["metrics"].get(findings.report.metric, {})
         tested = variant["metrics"].get(findings.report.test_metric, {})
         cost = findings.cost_of[row.name]
@@ -59,8 +59,8 @@ def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
             "reason": versus.get("sentence"),
             "further_seeds": versus.get("further_seeds"),
             "holds_together": versus.get("holds_together"),
-            "sign_flip_p": flip.get("p"),
-            "sign_flip_floor": flip.get("floor"),
+            "sign_flip_at_margin_p": flip.get("p"),
+            "sign_flip_at_margin_floor": flip.get("floor"),
             "trivial_baseline": trivial.name if trivial else None,
             "trivial_value": trivial.value if trivial else None,
             "steps_to_baseline": row.steps_to_baseline.mean,

@@ -14,7 +14,7 @@ from ablate.report.formats import Format, Place
 from ablate.report.table import print_study
 from ablate.report.text import plain, plain_table
 
-SHOWN = ("Answer", "Ablation table", "Claims")
+SHOWN = ("Answer", "Ablation table", "Failed trials", "Claims")
 """Sections that the printed study holds already."""
 
 
@@ -64,8 +64,8 @@ def _grid(block: Grid, console: Console) -> None:
 @_print.register
 def _listing(block: Listing, console: Console) -> None:
     for line in block.text.splitlines():
-        blanks = len(line) - len(line.lstrip())
-        console.print(Text(" " * (4 + blanks)) + plain(line), soft_wrap=True)
+        words = Text(" ").join(plain(word) for word in line.split(" "))  # every blank stays
+        console.print(Text("    ") + words, soft_wrap=True)
 
 
 @_print.register

@@ -8,6 +8,7 @@ from ablate.report.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.report.effects import EffectRow, StudyEffects
 from ablate.report.findings import Findings
 from ablate.report.numbers import MISSING, decimals_for, fixed
+from ablate.report.text import plural
 
 MOST_INTERACTIONS = 20
 """Interactions that the table shows, the largest ones."""
@@ -46,7 +47,7 @@ def how_to_read(found: StudyEffects) -> str:
         f"A main effect is how much {found.metric} changes from a switch's first setting to the one named, averaged "
         "over all settings of the other switches; an interaction (a:b) is how much the first of two effects changes "
         f"when the second is there too. Changes {worse} 0 are for the worse; the study's margin is {found.margin:g}. "
-        f"Least squares over {found.trials} trials with seeds as blocks; each 95 % interval holds by itself."
+        f"Least squares over {plural(found.trials, 'trial')} with seeds as blocks; each 95 % interval holds by itself."
     )
     if any(row.aliases for row in (*found.main, *found.interactions)):
         said += (
@@ -54,10 +55,10 @@ def how_to_read(found: StudyEffects) -> str:
             "together, and a design of higher resolution would part them."
         )
     if found.diverged:
-        trials = "trial that" if found.diverged == 1 else "trials that"
+        count = "counts" if found.diverged == 1 else "count"
         said += (
-            f" {found.diverged} {trials} diverged count as {found.counted_as:.4g}, the worst {found.metric} with which "
-            "any trial finished: leaving them out would flatter what made them diverge."
+            f" {plural(found.diverged, 'trial')} that diverged {count} as {found.counted_as:.4g}, the worst "
+            f"{found.metric} with which any trial finished: leaving them out would flatter what made them diverge."
         )
     return said
 
@@ -81,8 +82,8 @@ def what_is_left(found: StudyEffects, shown: int) -> str:
         said.append("The design chose its variants by results, so settings that did well stand in more of them.")
     if found.pruned:
         said.append(
-            f"{found.pruned} trials that were stopped early have no final value and are left out, so what they show is "
-            "milder than the truth."
+            f"Left out, as they have no final value: {plural(found.pruned, 'trial')} stopped early, so that what is "
+            "shown is milder than the truth."
         )
     if found.interactions_left_out:
         said.append(
@@ -90,7 +91,7 @@ def what_is_left(found: StudyEffects, shown: int) -> str:
             "are any they widen the intervals and may shift the main effects."
         )
     if len(found.interactions) > shown:
-        said.append(f"{len(found.interactions) - shown} smaller interactions are left out of the table.")
+        said.append(f"Left out of the table: {plural(len(found.interactions) - shown, 'smaller interaction')}.")
     if found.unseen:
         more = f" and {len(found.unseen) - MOST_UNSEEN} more" if len(found.unseen) > MOST_UNSEEN else ""
         said.append(f"No trained combination shows {', '.join(found.unseen[:MOST_UNSEEN])}{more}.")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from ablate.report.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.report.findings import Findings
-from ablate.report.numbers import count, decimals_for, fixed
+from ablate.report.numbers import count, decimals_for, fixed, with_interval
 from ablate.report.pareto import Front, FrontPoint
 from ablate.report.quantities import words_for
+from ablate.report.text import plural
 from ablate.spec.quantities import COSTS, TIMED
 from ablate.stats import Interval
 
@@ -29,10 +31,11 @@ def what_it_says(front: Front) -> str:
     others = [point for point in front.points if not point.on_front]
     sure = sum(point.surely for point in others)
     quantities = [words_for(quantity) for quantity in front.quantities]
+    standing = f"{len(on_front)} {'is' if len(on_front) == 1 else 'are'}"
     said = (
-        f"Of {len(front.points)} variants {len(on_front)} are on the Pareto front of {' and '.join(quantities)}: no "
-        "other has means that are at least as good in everything and better in something. Neighbours on the front may "
-        f"differ by noise alone. {_beaten(len(others), sure)}"
+        f"Of {len(front.points)} variants {standing} on the Pareto front of {' and '.join(quantities)}: no other has "
+        "means that are at least as good in everything and better in something. Neighbours on the front may differ by "
+        f"noise alone. {_beaten(len(others), sure)}"
     )
     if any(quantity in TIMED for quantity in front.quantities):
         said += " Speeds hang on the machine and on what else it did meanwhile."
@@ -53,15 +56,20 @@ def _blocks(front: Front, margin: float, pictures: Mapping[str, Picture]) -> Ite
     rows = tuple(tuple(_cells(point, front, numbered, margin) for point in group) for group in groups if group)
     yield Grid(titles, rows, frozenset({1, len(titles) - 1}))
     if len(others) > MOST_OTHERS:
-        yield Paragraph(f"{len(others) - MOST_OTHERS} further variants that are beaten are left out of the table.")
+        yield Paragraph(f"Left out of the table: {plural(len(others) - MOST_OTHERS, 'further variant')}, all beaten.")
 
 
 def _beaten(others: int, sure: int) -> str:
     if not others:
         return "No variant is beaten."
+    if not sure:
+        which = "The other one is" if others == 1 else f"The {others} others are"
+        return f"{which} beaten in the means alone, not beyond that noise, and may belong on the front."
+    together = "beyond that noise (Holm's procedure: 95 % for all of it together)"
     if sure == others:
-        return f"{'The other one is' if others == 1 else f'All {others} others are'} surely beaten, beyond that noise."
-    return f"Of the {others} others {sure} are surely beaten, beyond that noise; the rest may belong on the front."
+        return f"{'The other one is' if others == 1 else f'All {others} others are'} surely beaten, {together}."
+    which = f"{sure} {'is' if sure == 1 else 'are'} surely beaten"
+    return f"Of the {others} others {which}, {together}; the rest may belong on the front."
 
 
 def _cells(point: FrontPoint, front: Front, numbered: Mapping[str, str], margin: float) -> tuple[str, ...]:
@@ -74,11 +82,13 @@ def _cells(point: FrontPoint, front: Front, numbered: Mapping[str, str], margin:
 
 
 def _interval(interval: Interval, quantity: str, front: Front, margin: float) -> str:
-    assert interval.mean is not None
-    half = None if interval.low is None or interval.high is None else (interval.high - interval.low) / 2
-    if quantity in COSTS:
-        return count(round(interval.mean)) + (f" ± {count(round(half))}" if half else "")
+    low, high = (None, None) if interval.low == interval.high else (interval.low, interval.high)  # exact: no interval
     intervals = [point.values[quantity] for point in front.points]
     widths = [(one.high - one.low) / 2 for one in intervals if one.low is not None and one.high is not None]
     decimals = decimals_for(margin, widths)
-    return fixed(interval.mean, decimals) + (f" ± {fixed(half, decimals)}" if half else "")
+    write = _count if quantity in COSTS else partial(fixed, decimals=decimals)
+    return " ".join(with_interval(interval.mean, low, high, write))
+
+
+def _count(value: float) -> str:
+    return count(round(value))

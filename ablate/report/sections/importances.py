@@ -8,6 +8,7 @@ from ablate.report.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.report.findings import Findings
 from ablate.report.importances import StudyImportances
 from ablate.report.numbers import MISSING
+from ablate.report.text import plural
 from ablate.stats import Importance
 
 
@@ -29,13 +30,22 @@ def _blocks(found: StudyImportances, metric: str, pictures: Mapping[str, Picture
 
 def how_to_read(found: StudyImportances, metric: str) -> str:
     """What the shares are, in sentences."""
-    diverged = f" {found.diverged} diverged trials count as the worst that finished." if found.diverged else ""
-    pruned = f" {found.pruned} trials that were stopped early are left out." if found.pruned else ""
+    count = "counts" if found.diverged == 1 else "count"
+    diverged = (
+        f" {plural(found.diverged, 'diverged trial')} {count} as the worst that finished." if found.diverged else ""
+    )
+    pruned = f" Left out: {plural(found.pruned, 'trial')} stopped early." if found.pruned else ""
+    if any(one.low is not None for one in found.factors):
+        interval = (
+            "The interval is of the share that would be found without noise, by simulated studies with the noise of "
+            f"these {plural(found.seeds, 'seed')}."
+        )
+    else:
+        interval = "Too few seeds show what is noise, so there are no intervals: the shares may be noise too."
     return (
         f"How much of the variance of {metric} over the whole space each switch or axis explains by itself (fANOVA: a "
-        f"random forest over {found.variants} variants). The rest is what they do together, and noise. The interval is "
-        f"of the share that would be found without noise, by simulated studies with the noise of these {found.seeds} "
-        f"seeds.{diverged}{pruned}"
+        f"random forest over {found.variants} variants). The rest is what they do together, and noise. "
+        f"{interval}{diverged}{pruned}"
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from ablate.report.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.report.findings import Findings
-from ablate.report.numbers import MISSING, count, decimals_for, fixed, percent
+from ablate.report.numbers import MISSING, count, decimals_for, fixed, percent, with_interval
 from ablate.report.path import Removal, RemovalPath, Standing
 
 TITLES = ("round", "removal", "from", "parameters", "FLOP", "tokens/s", "difference", "what became of it")
@@ -64,10 +65,10 @@ def _cost(path: RemovalPath) -> str:
 
 
 def _cells(number: int, one: Removal, decimals: int) -> tuple[str, ...]:
-    difference, half = MISSING, _half(one.standing)
-    if one.standing.difference and one.verdict.word != "diverged":
-        difference = fixed(one.standing.difference.difference, decimals, sign=True)
-        difference += f" ± {fixed(half, decimals)}" if half is not None else ""
+    difference, paired = MISSING, one.standing.difference
+    if paired and one.verdict.word != "diverged":
+        write = partial(fixed, decimals=decimals, sign=True)
+        difference = " ".join(with_interval(paired.difference, paired.low, paired.high, write))
     removal = f"{one.switch}={one.setting}" + (" *" if one.on_path else "")
     return str(number), removal, one.parent, *_costs(one.standing), difference, one.reason
 

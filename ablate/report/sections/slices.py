@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from ablate.report.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.report.findings import Findings
-from ablate.report.numbers import MISSING, decimals_for, fixed
+from ablate.report.numbers import MISSING, decimals_for, fixed, with_interval
 from ablate.report.slices import SlicePoint
+from ablate.report.text import plural
 
 MOST_ROWS = 40
 
@@ -40,17 +42,15 @@ def _blocks(findings: Findings, pictures: Mapping[str, Picture]) -> Iterator[Blo
         groups = {name: tuple(row for row in cells if row[0] == name) for name, *_ in cells}
         yield Grid(titles, tuple(groups.values()) if not found.scattered else (tuple(cells),), frozenset({0}))
         if len(rows) > MOST_ROWS:
-            yield Paragraph(f"{len(rows) - MOST_ROWS} further points are left out of the table.")
+            yield Paragraph(f"Left out of the table: {plural(len(rows) - MOST_ROWS, 'further point')}.")
 
 
 def _cells(name: str, point: SlicePoint, decimals: int, gaps: bool) -> tuple[str, ...]:
-    objective, half = fixed(point.objective.mean, decimals), _half(point)
-    objective += f" ± {fixed(half, decimals)}" if half is not None else ""
-    gap = MISSING
-    if point.gap is not None and point.gap.difference is not None:
-        gap = fixed(point.gap.difference, decimals, sign=True)
-        if point.gap.low is not None and point.gap.high is not None:
-            gap += f" ± {fixed((point.gap.high - point.gap.low) / 2, decimals)}"
+    mean, paired, gap = point.objective, point.gap, MISSING
+    objective = " ".join(with_interval(mean.mean, mean.low, mean.high, partial(fixed, decimals=decimals)))
+    if paired is not None:
+        write = partial(fixed, decimals=decimals, sign=True)
+        gap = " ".join(with_interval(paired.difference, paired.low, paired.high, write))
     return name, f"{point.at:.4g}", objective, *((gap,) if gaps else ()), str(point.diverged) if point.diverged else ""
 
 
