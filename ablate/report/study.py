@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ablate.report.answer import answer_sentences, best_sentence
+from ablate.report.declared import declared_otherwise
 from ablate.report.failures import Failure, failures_of
 from ablate.report.fairness import Matching, Tuning, read_matching, read_tuning, scouts_of
 from ablate.report.reaching import Goal, StepsToBaseline, read_goals, to_baseline
@@ -193,6 +194,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     )
     if _searches(record):
         answer += best_sentence(rows, metric, direction, margin)
+    answer += tuple(declared_otherwise(record))
     trivial = best_trivial(record.trivial, metric, direction)
     reached = next(row for row in rows if row.name == baseline.name).metrics.get(metric)
     return StudyReport(
