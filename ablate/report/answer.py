@@ -19,7 +19,6 @@ MOST_NAMES = 8
 """A sentence that lists more variants than this counts the rest."""
 ALONG = "@"
 """Stands in the names of variants that numbers were set in, before them: these replace no part."""
-_NO_SPREAD = 1e-12
 
 
 def answer_sentences(
@@ -94,10 +93,10 @@ def _jointly(decided: list[str], together: Set[str]) -> str:
 def _undecided(undecided: Sequence[VariantRow], baseline: VariantRow, schedule: SeedSchedule | None) -> Iterator[str]:
     least = schedule.start if schedule else LEAST_PAIRS
     judged = [row for row in undecided if _pairs(row) >= least]
-    if rows := [row for row in judged if not _flat(row)]:
+    if rows := [row for row in judged if not _is_flat(row)]:
         further = [row.verdict.further_seeds for row in rows if row.verdict is not None]
         yield f"Undecided: {listed(row.name for row in rows)}; {_settle(further, schedule is not None)}."
-    if rows := [row for row in judged if _flat(row)]:
+    if rows := [row for row in judged if _is_flat(row)]:
         yield f"Undecided: {listed(row.name for row in rows)}; without any spread between seeds nothing can be tested."
     few: dict[str, list[str]] = {}
     for row in undecided:
@@ -111,12 +110,8 @@ def _pairs(row: VariantRow) -> int:
     return 0 if row.difference is None else row.difference.n
 
 
-def _flat(row: VariantRow) -> bool:
-    """Whether its differences are all one but for rounding: then no further seed is known to help."""
-    paired = row.difference
-    if paired is None or paired.sd is None:
-        return False
-    return paired.sd <= _NO_SPREAD * max(1.0, *(abs(value) for value in paired.values))
+def _is_flat(row: VariantRow) -> bool:
+    return row.difference is not None and row.difference.is_flat
 
 
 def _why_few(row: VariantRow, baseline: VariantRow, least: int) -> str:

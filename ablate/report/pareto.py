@@ -24,7 +24,6 @@ from ablate.store.records import StudyRecord
 
 LEAST = 3
 """Variants below which there is no front."""
-ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,17 +178,13 @@ def _p_as_good(
         if quantity not in COUNTED:
             sign = 1.0 if direction == "minimize" else -1.0
             worse = [sign * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
-            scale = max(map(abs, (*ours.values(), *theirs.values())))
-            largest = max(largest, _p_below_zero(worse, scale, schedule))
+            largest = max(largest, _p_below_zero(worse, schedule))
     return largest
 
 
-def _p_below_zero(differences: Sequence[float], scale: float, schedule: SeedSchedule | None) -> float:
-    """P-value of the test whose rejection says that the true difference lies below 0, over all looks.
-
-    Differences of values of this scale that are all one but for rounding show no noise to hold them against: 1.
-    """
-    if (summarise(differences).sd or 0.0) <= ROUNDING * scale:
+def _p_below_zero(differences: Sequence[float], schedule: SeedSchedule | None) -> float:
+    """P-value of the test whose rejection says that the true difference lies below 0, over all looks."""
+    if summarise(differences).is_flat:
         return 1.0
     if schedule is None:
         return summarise(differences).p_below(0.0)

@@ -36,7 +36,7 @@ def bounds(differences: Sequence[float], schedule: SeedSchedule | None, error: f
     """The bounds to decide by, in the order of looks; without a schedule one pair of bounds, from all differences.
 
     The first look whose bounds decide is the verdict, and stays it: the error rate holds over all looks together.
-    Nothing comes out below two seeds, or before the schedule's first look.
+    Nothing comes out below two seeds, before the schedule's first look, or as long as all differences are the same.
 
     Args:
         differences: One for each paired seed, in the order of the seeds.
@@ -44,12 +44,12 @@ def bounds(differences: Sequence[float], schedule: SeedSchedule | None, error: f
         error: How often each bound may be wrong.
     """
     if schedule is None:
-        if len(differences) >= LEAST_PAIRS:
+        if len(differences) >= LEAST_PAIRS and not summarise(differences).is_flat:
             yield _bounds(differences, error, bootstrap=len(differences) >= MANY)
         return
     for n in range(schedule.start, min(len(differences), schedule.max) + 1):
         level = schedule.level(n, error)
-        if level > 0:
+        if level > 0 and not summarise(differences[:n]).is_flat:
             yield _bounds(differences[:n], level, bootstrap=False)  # the levels are those of t-tests
 
 

@@ -10,6 +10,8 @@ from scipy.special import stdtr, stdtrit
 
 from ablate.stats.bootstrap import MANY, bca_interval
 
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -52,6 +54,14 @@ class PairedDifference:
     standard_error: float | None
     effect_size: float | None = None
     values: tuple[float, ...] = field(default=(), repr=False)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether all values are one but for rounding, as those of accuracies of a few rows may be.
+
+        They show no noise that a mean could be held against, so they decide nothing.
+        """
+        return self.sd is not None and self.sd <= _ROUNDING * max(1.0, *map(abs, self.values))
 
     def p_above(self, tested: float) -> float:
         """P-value of the one-sided t-test whose rejection says that the true difference lies above `tested`.

@@ -30,8 +30,7 @@ Direction = Literal["minimize", "maximize"]
 POWER = 0.8
 """Chance of a decision that the estimate of further seeds asks for."""
 MOST_FURTHER_SEEDS = 100
-_ROUNDING = 1e-12
-_NO_TEST = "nothing can be tested: is the metric too coarse, or the variant the same?"
+_WHY_FLAT = "is the metric too coarse, or the variant the same?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +85,17 @@ def judge(
         return Verdict("diverged", f"diverged: {_diverged(trials, diverged)}{aside}", None)
     paired = paired_difference(variant, baseline)
     worse = paired if direction == "minimize" else summarise([-value for value in paired.values])
-    least = schedule.start if schedule else LEAST_PAIRS
-    if worse.n >= least and _without_spread(worse, max(map(abs, (*variant.values(), *baseline.values())))):
-        same = f"all {worse.n} differences are {worse.values[0] + 0.0:g}"  # no -0
-        return Verdict("undecided", f"undecided: {same}, and without any spread {_NO_TEST}{aside}", None)
     word, reason, further = _compare(worse, margin, schedule)
+    sentence = f"{word}: {reason}{aside}"
+    if worse.is_flat:
+        return Verdict(word, sentence, further)
     return Verdict(
         word,
-        f"{word}: {reason}{aside}",
+        sentence,
         further,
         p_needed=_p_over_looks(worse, schedule, lambda at: at.p_above(margin)),
         p_not_needed=_p_over_looks(worse, schedule, lambda at: at.p_below(margin)),
     )
-
-
-def _without_spread(paired: PairedDifference, scale: float) -> bool:
-    """Whether differences of values of this size are all one but for rounding, as those of accuracies of a few rows."""
-    return paired.sd is not None and paired.sd <= _ROUNDING * scale
 
 
 def word_of(bound: Bounds, margin: float) -> Word:
@@ -145,6 +138,9 @@ def further_pairs(
     least = schedule.start if schedule else LEAST_PAIRS
     if paired.n < least or paired.difference is None or paired.sd is None:
         return least - paired.n, f"at least {least} paired seeds are required, {paired.n} finished"
+    if paired.is_flat:
+        same = f"all {paired.n} differences are {paired.difference + 0.0:g}"  # no -0
+        return None, f"{same}, and without any spread nothing can be tested: {_WHY_FLAT}"
     if schedule and paired.n >= schedule.max:
         return None, f"{paired.n} seeds, the most of this study, do not tell"
     most = schedule.max - paired.n if schedule else MOST_FURTHER_SEEDS

@@ -106,10 +106,10 @@ def test_words_agree_with_statsmodels() -> None:
 
 
 def test_sentences_and_evidence() -> None:
-    # Advantages 0.25 and 0.25: no spread, so the bounds are the difference itself.
+    # Advantages of 0.2501: hardly any spread, so the bounds are the difference itself.
     store = store_with(
         [claim("better"), claim("not_worse"), claim("equal"), claim("worse")],
-        {"attention": [3.25, 3.5], "he": [3.0, 3.25]},
+        {"attention": [3.2501, 3.5001001], "he": [3.0, 3.25]},
     )
     found = verdicts(store)
     begins = "he is at least 0.25 better than attention in val_loss"
@@ -122,10 +122,12 @@ def test_sentences_and_evidence() -> None:
     assert found["c-worse"].sentence == f"refuted: {in_words}"
     evidence = found["c-better"].evidence
     assert (evidence["left"], evidence["right"], evidence["n"], evidence["seeds"]) == ("he", "attention", 2, [0, 1])
-    assert (evidence["difference"], evidence["low"], evidence["high"]) == (0.25, 0.25, 0.25)
+    assert [evidence[name] for name in ("difference", "low", "high")] == pytest.approx([0.2501] * 3, abs=1e-6)
     assert evidence["confidence"] == 0.95
     assert evidence["sign_flip_at_zero"] == {"p": 0.5, "floor": 0.5}
-    same = verdicts(store_with([claim("equal"), claim("better")], {"attention": [3.0, 3.0], "he": [3.03125, 3.03125]}))
+    same = verdicts(
+        store_with([claim("equal"), claim("better")], {"attention": [3.0, 3.0], "he": [3.03125, 3.0312501]})
+    )
     assert same["c-equal"].sentence == (
         "supported: he is at most 0.032 better or worse than attention in val_loss "
         "(one-sided 95 % bound, 2 paired seeds, margin 0.05)"
@@ -174,7 +176,7 @@ def only_sentence(store: FakeStore) -> str:
 def test_another_metric_with_its_own_direction() -> None:
     claims = [claim("better", metric="val_accuracy", direction="maximize"), claim("equal", metric="typo")]
     store = store_with(claims, {"attention": [3.0, 3.0], "he": [3.0, 3.0]})
-    for seed, (ours, theirs) in enumerate([(0.75, 0.5), (0.875, 0.625)]):
+    for seed, (ours, theirs) in enumerate([(0.7501, 0.5), (0.8751001, 0.625)]):
         store.add("he", seed, {"val_loss": 3.0, "val_accuracy": ours})
         store.add("attention", seed, {"val_loss": 3.0, "val_accuracy": theirs})
     found = verdicts(store)
@@ -360,7 +362,7 @@ def test_a_claim_on_a_variant_that_the_study_never_had() -> None:
 
 def test_claims_stand_in_the_report_and_in_its_json() -> None:
     store = store_with(
-        [claim("better", source="[red]Fig. 8"), claim("equal")], {"attention": [3.25, 3.5], "he": [3.0, 3.25]}
+        [claim("better", source="[red]Fig. 8"), claim("equal")], {"attention": [3.2501, 3.5001001], "he": [3.0, 3.25]}
     )
     report = read_study(store, "a_study")
     plain = json.loads(to_text(study_json(report)))["claims"]
