@@ -11,6 +11,7 @@ import typer
 
 from ablate.commands.loading import load_plugins
 from ablate.commands.options import DeviceOption, JsonOption, PluginOption
+from ablate.commands.picture import picture_file
 from ablate.kernels.allocator import keep_freed_memory
 from ablate.terminal.console import make_console, say
 
@@ -34,12 +35,12 @@ def bench(
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     keep_freed_memory()  # as workers do, so that what is timed is what training takes
     load_plugins(plugin)
-    from ablate.terminal.bench import bench_json, checked_figure, draw_bench, parse_lengths, print_bench
+    from ablate.terminal.bench import FIGURES, bench_json, draw_bench, parse_lengths, print_bench
     from ablate.timing.measure import Setting, device_of, measure
     from ablate.timing.tune import tune as tune_kernels
 
     tokens = parse_lengths(lengths)
-    figure = checked_figure(out)
+    figure = None if out is None else picture_file("--out", out, FIGURES)
     setting = Setting(width, heads, batch, device_of(device), whole)
     progress = make_console(stderr=True)
     names = list(dict.fromkeys(blocks))

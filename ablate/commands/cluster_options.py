@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from ablate.spec.resources import ResourcesSpec
 
 _PANEL = "Cluster"
+_RENAMED = {"custom": "resource", "labels": "label"}
+"""Field of `resources` to the option that adds to it, where that has another name."""
 
 EngineOption = Annotated[
     str, typer.Option("--engine", help="What trains: local, or ray for a cluster.", rich_help_panel=_PANEL)
@@ -84,7 +86,29 @@ def with_options(
         return type(resources).model_validate({**resources.model_dump(), **changes})
     except ValidationError as error:
         (path, problem), *_ = describe(error)
-        raise EngineError(problem, where=f"--{str(path[0]).replace('_', '-')}") from None
+        raise EngineError(problem, where=_option(str(path[0]))) from None
+
+
+def refuse_without_cluster(engine: str, **given: object) -> None:
+    """Refuse options of a cluster for an engine that has none; what a space says of `resources` waits for one.
+
+    Raises:
+        EngineError: One is given.
+    """
+    from ablate.engine.choose import ALONE
+
+    for option in (_option(name) for name, value in given.items() if value not in (None, [])):
+        if engine in ALONE:
+            raise EngineError(
+                f"the {engine} engine trains on this machine alone, and this needs `--engine ray`",
+                where=option,
+                remedy=f"Add `--engine ray`, or leave `{option}` out.",
+            )
+
+
+def _option(name: str) -> str:
+    """The option that gives this field of `resources`."""
+    return f"--{_RENAMED.get(name, name).replace('_', '-')}"
 
 
 def _pairs(option: str, form: str, texts: list[str] | None) -> dict[str, str]:

@@ -10,6 +10,7 @@ import typer
 
 from ablate.commands.loading import load_plugins
 from ablate.commands.options import JsonOption, PluginOption
+from ablate.commands.picture import picture_file
 from ablate.terminal.console import make_console, say
 
 
@@ -21,24 +22,25 @@ def draw(
     json_: JsonOption = False,
 ) -> None:
     """Draw a block: its sub-layers, norms, skips and gains; with --versus, what was removed and what was added."""
+    picture = None if out is None else picture_file("--out", out)
     load_plugins(plugin)
     from ablate.drawing import compare, layout, to_svg, to_text
     from ablate.spec.lookup import find_block
 
     found = find_block(block)
     if versus is None:
-        picture = layout(found.name, found.block, bool(found.exceptions))
+        drawn = layout(found.name, found.block, bool(found.exceptions))
     else:
         other = find_block(versus)
-        picture = compare(other.name, other.block, found.name, found.block)
-    if out is not None:
+        drawn = compare(other.name, other.block, found.name, found.block)
+    if picture is not None:
         from ablate.drawing.write import write_svg
 
-        write_svg(out, to_svg(picture))
-        print(json.dumps({"picture": str(out)})) if json_ else say(make_console(), f"Wrote {out}.")
+        write_svg(picture, to_svg(drawn))
+        print(json.dumps({"picture": str(picture)})) if json_ else say(make_console(), f"Wrote {picture}.")
         return
     console = make_console()
     if json_:
-        print(json.dumps(picture.plain(), indent=2, ensure_ascii=False))
+        print(json.dumps(drawn.plain(), indent=2, ensure_ascii=False))
     else:
-        console.print(to_text(picture), soft_wrap=True)
+        console.print(to_text(drawn), soft_wrap=True)

@@ -9,7 +9,7 @@ import typer
 
 from ablate.commands.loading import read
 from ablate.commands.options import DEFAULT_STORE, JsonOption, StoreOption, StudyArgument
-from ablate.errors import AblateError
+from ablate.commands.picture import picture_file
 from ablate.terminal.console import make_console
 
 
@@ -28,11 +28,9 @@ def show(
     from ablate.report.table import MOST_ROWS, print_study, study_svg
 
     if svg is not None:
-        picture = study_svg(read(store, study))
-        try:
-            svg.write_text(picture, encoding="utf-8")
-        except OSError as error:
-            raise AblateError(f"the picture cannot be written ({error.strerror})", where=str(svg)) from None
+        from ablate.drawing.write import write_svg
+
+        write_svg(picture_file("--svg", svg), study_svg(read(store, study)))
     if trials:
         show_trials(store, study, json_=json_)
     elif json_:

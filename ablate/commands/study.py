@@ -17,6 +17,7 @@ from ablate.commands.cluster_options import (
     MemoryOption,
     ResourceOption,
     StorageOption,
+    refuse_without_cluster,
     with_options,
 )
 from ablate.commands.exits import FAILED, INTERRUPTED
@@ -77,17 +78,16 @@ def study(
     from ablate.terminal.live import Display
 
     most = pack_size(pack)
+    given = {
+        "cpus": cpus,
+        "gpus": gpus,
+        "memory": memory,
+        "checkpoint_every": checkpoint_every,
+        "storage": storage,
+    }
+    refuse_without_cluster(engine, address=address, custom=resource, labels=label, **given)
     space = load_space(file, plugin, data)
-    resources = with_options(
-        space.resources,
-        resource,
-        label,
-        cpus=cpus,
-        gpus=gpus,
-        memory=memory,
-        checkpoint_every=checkpoint_every,
-        storage=storage,
-    )
+    resources = with_options(space.resources, resource, label, **given)
     console = make_console(stderr=json_)
     with Display(console) as display:
         result = run(
@@ -117,14 +117,15 @@ def study(
 def _print_ending(result: StudyResult, store: str, console: Console) -> None:
     """What to type next: the same command while something is left to do, and else what the study leads to."""
     from ablate.terminal.next_steps import print_next_steps
+    from ablate.terminal.units import plural
 
     console.print()
-    again = {command(*sys.argv[1:]): ""}
+    again, all_of = {command(*sys.argv[1:]): ""}, plural(result.trials, "trial")
     if result.interrupted:
         done = result.trained + result.reused + result.diverged + result.pruned
-        print_next_steps(console, f"Stopped with {done} of {result.trials} trials done; they are stored. Go on:", again)
+        print_next_steps(console, f"Stopped with {done} of {all_of} done; they are stored. Go on:", again)
     elif result.failed:
-        print_next_steps(console, f"{result.failed} of {result.trials} trials failed. Try them again:", again)
+        print_next_steps(console, f"{result.failed} of {all_of} failed. Try them again:", again)
     else:
         steps = {
             command("show", result.study, *store_flag(store)): "this table again; --json for a program",

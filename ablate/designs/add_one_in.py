@@ -45,7 +45,7 @@ class AddOneInSpec(DesignSpec):
             if self.plainest not in named:
                 raise SpaceError(
                     "there is no such variant",
-                    where="design.plainest",
+                    where=context.where("plainest"),
                     expected=f"one of {', '.join(named)}" if named else "a named variant",
                     got=repr(self.plainest),
                     remedy="Name it under `variants:`, or leave `plainest` out.",
@@ -54,7 +54,7 @@ class AddOneInSpec(DesignSpec):
         if plainest.settings == context.baseline:
             raise SpaceError(
                 "the plainest variant is the baseline, so there is nothing to add",
-                where="design.plainest",
+                where=context.where("plainest"),
                 got=plainest.name,
                 remedy="Choose a variant that has parts taken away.",
             )
@@ -62,7 +62,7 @@ class AddOneInSpec(DesignSpec):
         if reason is not None:
             raise SpaceError(
                 f"the plainest variant makes no model: {reason}",
-                where="design.plainest",
+                where=context.where("plainest"),
                 remedy="Name a variant that takes away as much as is possible, and give its name as `plainest`.",
             )
         return plainest

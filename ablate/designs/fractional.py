@@ -27,6 +27,8 @@ from ablate.spec.base import refusal
 _RESOLUTIONS = {"III": 3, "IV": 4, "V": 5}
 _MOST_CANDIDATES = 20_000
 _SHOWN_TERMS = 5
+_CLEAR = 1e-6
+"""Alias coefficients below this are rounding."""
 
 
 class FractionalDesign(FixedDesign):
@@ -52,15 +54,17 @@ class FractionalDesign(FixedDesign):
         """See `Design.remarks`: what fraction this is, and its aliases."""
         if not self.aliases:
             return [f"{self._summary}; no effects of one or two switches are aliased."]
-        groups = [f"  {' = '.join(group)}" for group in self.aliases]
-        return [f"{self._summary}; these effects cannot be told apart:", *groups]
+        # No equals signs between them: `mixer=linear` has one of its own.
+        groups = [f"  {first} from {', '.join(others)}" for first, *others in self.aliases]
+        return [f"{self._summary}; these effects cannot be told apart from others:", *groups]
 
 
 class FractionalSpec(DesignSpec):
     """A fraction of the grid of a chosen resolution.
 
     III: main effects, aliased with interactions of two switches. IV: main effects clear of those. V: main effects and
-    interactions of two switches.
+    interactions of two switches. A D-optimal subset has as many runs as that needs, and comes as near as its
+    combinations let it; `ablate plan` says how near.
     """
 
     kind: Literal["fractional"] = "fractional"
@@ -117,7 +121,7 @@ class FractionalSpec(DesignSpec):
         if count > _MOST_CANDIDATES:
             raise SpaceError(
                 f"no regular fraction fits, and {count:,} combinations are too many to choose a subset from",
-                where="design",
+                where=context.where(),
                 expected=f"at most {_MOST_CANDIDATES:,}",
                 remedy="Leave switches out, or choose `kind: search`.",
             )
@@ -126,7 +130,7 @@ class FractionalSpec(DesignSpec):
         if model.unseen_main:
             raise SpaceError(
                 f"the combinations that make a model cannot show {_listed(model.unseen_main)}",
-                where="design",
+                where=context.where(),
                 remedy="Leave out a switch that goes only with others, or mend what makes no model (`ablate plan`).",
             )
         needed = min(model.needed(self.resolution), len(points))
@@ -135,12 +139,13 @@ class FractionalSpec(DesignSpec):
             raise SpaceError(
                 f"a fraction of resolution {self.resolution} over these switches needs {needed} runs, and "
                 f"{len(points)} combinations make a model",
-                where="design.runs",
+                where=context.where("runs"),
                 got=str(size),
                 remedy=f"Set `runs` between {needed} and {len(points)}, leave it out, or choose a lower resolution.",
             )
         chosen = model.choose(self.resolution, size)
-        summary = f"{size} of {len(points)} possible combinations, a D-optimal subset for resolution {self.resolution}"
+        summary = f"{size} of {len(points)} possible combinations, a D-optimal subset and no regular fraction"
+        summary += model.clearness(self.resolution, chosen)
         if model.unseen:
             summary += f"; no possible combinations show {_listed(model.unseen)}"
         points = [points[index] for index in chosen]
@@ -184,6 +189,17 @@ class _Model:
     def needed(self, resolution: str) -> int:
         """The fewest runs: a run for each estimated term; for IV the bound of fold-over designs (Margolin 1969)."""
         return {"III": 1 + self.main, "IV": 2 * self.main, "V": 1 + len(self.names)}[resolution]
+
+    def clearness(self, resolution: str, chosen: Sequence[int]) -> str:
+        """Whether interactions that are not estimated shift the main effects of these runs, for a summary."""
+        rows = self.rows[list(chosen)]
+        estimated = 1 + (len(self.names) if resolution == "V" else self.main)
+        # What a unit of each interaction left out adds to each estimate: the alias matrix.
+        shifts = np.linalg.lstsq(rows[:, :estimated], rows[:, estimated:], rcond=None)[0][1 : 1 + self.main]
+        mixed = [name for name, shift in zip(self.names, shifts, strict=False) if np.abs(shift).max(initial=0) > _CLEAR]
+        if not mixed:
+            return ", main effects clear of interactions of two switches"
+        return f", main effects not clear of interactions of two switches ({_listed(mixed)} take some of them in)"
 
     def choose(self, resolution: str, size: int) -> list[int]:
         """The rows of the best subset. III looks at main effects, IV keeps interactions apart, V estimates both."""

@@ -37,7 +37,7 @@ class GridSpec(DesignSpec):
         if count > self.most:
             raise SpaceError(
                 f"the grid has {count:,} combinations",
-                where="design.most",
+                where=context.where("most"),
                 expected=f"at most {self.most:,}",
                 remedy="Choose `kind: fractional` or `kind: search`, leave switches out, or raise `most`.",
             )

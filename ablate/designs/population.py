@@ -50,7 +50,7 @@ class PopulationDesignSpec(DesignSpec, ExchangeSpec):
         if all(reason is not None for reason in reasons):
             raise SpaceError(
                 f"no member of the population makes a model; the first reason: {reasons[0]}",
-                where="design.ranges",
+                where=context.where("ranges"),
                 remedy="Give paths that exist and values that fit them.",
             )
         return FixedDesign(points, range(self.fixed_seeds()), context.refusal)

@@ -41,6 +41,10 @@ class ScoutingDesign(Design):
         """See `Design.points`; scouts are not among them."""
         return self._inner.points()
 
+    def further(self) -> str:
+        """See `Design.further`."""
+        return self._inner.further()
+
     def remarks(self) -> Sequence[str]:
         """See `Design.remarks`."""
         return self._inner.remarks()

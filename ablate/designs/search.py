@@ -30,6 +30,7 @@ from ablate.designs.base import (
 )
 from ablate.designs.pruners import Pruner
 from ablate.errors import SpaceError
+from ablate.spec.annotations import Number
 from ablate.spec.base import Spec, refusal
 
 if TYPE_CHECKING:
@@ -55,9 +56,9 @@ _CHANCES = 1000
 class RangeSpec(Spec):
     """The values that a spec path may take: whole numbers if both bounds are written as whole numbers."""
 
-    low: int | float
+    low: Number
     """Least value."""
-    high: int | float
+    high: Number
     """Greatest value."""
     log: bool = False
     """Whether values are drawn evenly on a logarithmic scale."""
@@ -127,6 +128,11 @@ class SearchDesign(Design):
     def points(self) -> list[Point]:
         """See `Design.points`: the baseline and the named variants."""
         return named_points(self._context)
+
+    def further(self) -> str:
+        """See `Design.further`: what the sampler draws."""
+        drawn = self._spec.points - len(self.points())
+        return f"and up to {drawn} more that the search draws" if drawn > 0 else ""
 
     def ask(self) -> list[Proposal]:
         """See `Design.ask`: a batch at once, the first with the baseline and the named variants."""
@@ -296,7 +302,7 @@ class SearchSpec(DesignSpec):
         if self.sampler == "cmaes" and importlib.util.find_spec("cmaes") is None:
             raise SpaceError(
                 "the sampler cmaes needs the package `cmaes`",
-                where="design.sampler",
+                where=context.where("sampler"),
                 remedy="Run `pip install cmaes`, or choose another sampler.",
             )
         for path, values in self.ranges.items():
@@ -305,7 +311,7 @@ class SearchSpec(DesignSpec):
             if all(reason is not None for reason in reasons):
                 raise SpaceError(
                     f"the baseline makes no model at either end of this range: {reasons[0]}",
-                    where=f"design.ranges.{path}",
+                    where=context.where("ranges", path),
                     remedy="Give a path that exists and bounds that fit it.",
                 )
         with _quiet():

@@ -123,6 +123,10 @@ class SimplifyDesign(Design):
         """See `Design.points`: the baseline and the first round, those that make no model among them."""
         return [self._baseline, *(point for point, _, _ in self._turned([self._baseline]))]
 
+    def further(self) -> str:
+        """See `Design.further`."""
+        return "and those of later rounds"
+
     def ask(self) -> list[Proposal]:
         """See `Design.ask`: all of a round at once."""
         while not self._done and not self._unasked and self._complete():
@@ -215,7 +219,7 @@ class SimplifySpec(DesignSpec):
                 if setting not in known:
                     raise SpaceError(
                         f"`{setting}` removes nothing" if known else "there is no such switch",
-                        where=f"design.removals.{switch}",
+                        where=context.where("removals", switch),
                         expected=f"one of {', '.join(known or context.switches)}",
                         remedy="Name settings other than the first." if known else "Name a switch of the space.",
                     )
@@ -225,7 +229,7 @@ class SimplifySpec(DesignSpec):
         if not any(removals.values()):
             raise SpaceError(
                 "no switch has a removing setting left",
-                where="design.removals",
+                where=context.where("removals"),
                 remedy="Give at least one switch a setting that removes it.",
             )
         return SimplifyDesign(context, removals, self.fixed_seeds(), self.beam, self.cost)

@@ -10,6 +10,7 @@ from pydantic import model_validator
 from ablate.designs.base import Design, DesignContext, DesignSpec, Point, named_points
 from ablate.designs.seeding import over_seeds
 from ablate.errors import SpaceError
+from ablate.spec.annotations import Number
 from ablate.spec.base import refusal
 
 
@@ -19,7 +20,7 @@ class SweepSpec(DesignSpec):
     kind: Literal["sweep"] = "sweep"
     path: str
     """Spec path that is swept, for example `model.heads`; as in switches, `block` is short for `model.block`."""
-    values: tuple[int | float, ...]
+    values: tuple[Number, ...]
     """What the path is set to, in the order of training."""
     variants: tuple[str, ...] = ()
     """Variants to sweep: `baseline` and names of the space; if left out, all of them."""
@@ -49,7 +50,7 @@ class SweepSpec(DesignSpec):
                 near = difflib.get_close_matches(name, known, n=1)
                 raise SpaceError(
                     "there is no such variant",
-                    where="design.variants",
+                    where=context.where("variants"),
                     got=repr(name),
                     remedy=f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(known)}.",
                 )
@@ -62,7 +63,7 @@ class SweepSpec(DesignSpec):
         if all(reason is not None for reason in reasons):
             raise SpaceError(
                 f"no variant makes a model at any value of `{self.path}`; the first reason: {reasons[0]}",
-                where="design.path",
+                where=context.where("path"),
                 remedy="Give a path that exists and values that fit it.",
             )
         return over_seeds(points, self.seeds, context)

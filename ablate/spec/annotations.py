@@ -1,17 +1,19 @@
 """Annotations for fields of specs.
 
-`OneOf` (any member of a family), `ShortFor` (a bare value stands for a mapping), `Spelling` (a name's form).
+`OneOf` (any member of a family), `ShortFor` (a bare value stands for a mapping), `ByForm` (a bare value or a mapping),
+`Number` (whole or not), `Spelling` (a name's form).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, get_args
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, SchemaValidator, core_schema
 
 from ablate.spec.base import Kinded, Spec
 
@@ -70,6 +72,43 @@ class ShortFor:
         return {self.field: value} if is_bare else value
 
 
+class ByForm:
+    """Annotation for a field that holds a bare value or a spec: `Annotated[int | SeedsSpec, ByForm]`.
+
+    A mapping is the spec and all else the bare value, so that what is wrong is told of that one alone.
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        bare, spec = get_args(source)
+        bare_value = SchemaValidator(handler.generate_schema(bare))
+
+        def by_form(value: Any) -> Any:
+            is_spec = isinstance(value, (Mapping, spec))
+            return spec.model_validate(value) if is_spec else bare_value.validate_python(value)
+
+        return core_schema.no_info_before_validator_function(by_form, handler(source))
+
+
+class _WholeOrNot:
+    """Annotation for a number that stays whole where it is written as one; what is none is told once, not of each."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        either: Any = {**handler(source), "custom_error_type": "float_type"}
+        return core_schema.no_info_before_validator_function(cls._no_boolean, either)
+
+    @staticmethod
+    def _no_boolean(value: Any) -> Any:
+        if isinstance(value, bool):
+            raise PydanticCustomError("boolean", "a number is expected here")
+        return value
+
+
+Number = Annotated[int | float, _WholeOrNot]
+"""A whole number, which stays one, or any other."""
+
+
 @dataclass(frozen=True, slots=True)
 class Spelling:
     """Annotation for a name: `Annotated[str, Spelling(pattern, rule)]`. A bare number, true or false is a name too.
@@ -91,6 +130,17 @@ class Spelling:
     def _spelt(self, value: Any) -> Any:
         if isinstance(value, (bool, int, float)):
             value = str(value).lower() if isinstance(value, bool) else str(value)
-        if isinstance(value, str) and not re.search(self.pattern, value):
+        if isinstance(value, str) and not self.fits(value):
             raise PydanticCustomError("spelling", "{rule}", {"rule": self.rule})
         return value
+
+    def fits(self, name: str) -> bool:
+        """Whether a name is spelt so."""
+        return re.search(self.pattern, name) is not None
+
+
+STUDY_NAME = Spelling(
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+    "a name is letters (a-z, A-Z), digits, `.`, `_` and `-`, begins with a letter or digit, and is at most 100 long",
+)
+"""Name of a space, and so of its study."""

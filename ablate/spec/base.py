@@ -15,7 +15,8 @@ import importlib.metadata
 import json
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Literal, LiteralString, Self, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, LiteralString, Self, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -129,8 +130,13 @@ def _booleans_for_numbers(spec: type[Spec], value: Mapping[Any, Any]) -> Iterato
 
 
 def _is_number(annotation: Any) -> bool:
+    options = get_args(annotation)
     if get_origin(annotation) is Literal:
-        return all(type(option) is int for option in get_args(annotation))
+        return all(type(option) is int for option in options)
+    if get_origin(annotation) is Annotated:
+        return _is_number(options[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return bool not in options and any(map(_is_number, options))
     return annotation in (int, float)
 
 
@@ -212,12 +218,20 @@ class Family:
         noun: What a member is called in messages.
         package: The package whose modules each define kinds; imported when a kind is first looked up.
         entry_points: Entry point group through which installed packages bring more kinds.
+        other: The way out for a name that is no kind, and yet the name of something else; None if it is none either.
     """
 
-    def __init__(self, noun: str, package: str | None = None, entry_points: str | None = None) -> None:
+    def __init__(
+        self,
+        noun: str,
+        package: str | None = None,
+        entry_points: str | None = None,
+        other: Callable[[str], str | None] = lambda name: None,
+    ) -> None:
         self.noun = noun
         self.package = package
         self.entry_points = entry_points
+        self._other = other
         self._members: dict[str, type[Kinded]] = {}
         self._discovered = package is None
 
@@ -253,7 +267,8 @@ class Family:
         if isinstance(kind, str) and kind in members:
             return members[kind]
         near = difflib.get_close_matches(str(kind), members, n=1)
-        remedy = f"Did you mean `{near[0]}`?" if near else f"Known kinds: {', '.join(members)}."
+        hint = f"Did you mean `{near[0]}`?" if near else f"Known kinds: {', '.join(members)}."
+        remedy = self._other(str(kind)) or hint
         raise PydanticCustomError(
             "unknown_kind",
             "there is no {noun} kind `{kind}`",

@@ -12,7 +12,14 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, model_validator
+from pydantic import (
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -114,16 +121,16 @@ class _MarginClaim(ClaimSpec):
     @model_validator(mode="before")
     @classmethod
     def _declares_a_margin(cls, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            margin = value.get("margin")
-            if margin is None or (isinstance(margin, (int, float)) and not margin > 0):
-                raise refusal(
-                    ("margin",) if "margin" in value else (),
-                    {} if margin is None else margin,
-                    "a claim needs a `margin` above 0",
-                    "Write how large a difference matters, in units of the metric.",
-                )
+        if isinstance(value, Mapping) and value.get("margin") is None:
+            raise _no_margin(("margin",) if "margin" in value else (), {})
         return value
+
+    @field_validator("margin")
+    @classmethod
+    def _is_above_zero(cls, margin: float) -> float:
+        if margin <= 0:
+            raise _no_margin((), margin)
+        return margin
 
     def check(self, metric: str, metrics: Set[str]) -> None:
         """See `ClaimSpec.check`."""
@@ -330,6 +337,11 @@ def check_claims(
             claim.check(metric, metrics)
         except ValidationError as error:
             raise below((number,), error) from None
+
+
+def _no_margin(path: tuple[str | int, ...], got: Any) -> ValidationError:
+    remedy = "Write how large a difference matters, in units of the metric."
+    return refusal(path, got, "a claim needs a `margin` above 0", remedy)
 
 
 def _unknown(path: tuple[str | int, ...], name: str, rule: str, known: Iterable[str]) -> ValidationError:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from ablate.spec.annotations import OneOf
+from ablate.spec.annotations import ByForm, OneOf
 from ablate.spec.base import Family, Kinded, Spec, refusal
 
 DESIGNS = Family("design", package="ablate.designs", entry_points="ablate.designs")
@@ -61,6 +61,10 @@ class PointCost:
     flops: float
 
 
+def _in_no_file(*keys: str) -> str:
+    return ".".join(("design", *keys))
+
+
 @dataclass(frozen=True, slots=True)
 class DesignContext:
     """What a design may know of its space before anything is trained.
@@ -72,6 +76,7 @@ class DesignContext:
         margin: How much worse counts as worse, in the unit of the objective.
         refusal: Why a point makes no model; None if it makes one.
         cost: What a point needs; only of points that make a model.
+        where: Where in the space a key of the design is written, for errors; of no key, where the design is.
     """
 
     switches: Mapping[str, Sequence[str]]
@@ -80,6 +85,7 @@ class DesignContext:
     margin: float
     refusal: Callable[[Point], str | None]
     cost: Callable[[Point], PointCost]
+    where: Callable[..., str] = _in_no_file
 
     @property
     def baseline(self) -> dict[str, str]:
@@ -97,6 +103,10 @@ class Design(ABC):
     @abstractmethod
     def points(self) -> list[Point]:
         """Every point that may be proposed, the baseline first, as far as is known before results."""
+
+    def further(self) -> str:
+        """What follows `points` by their results, in words that go on from their number; empty if nothing does."""
+        return ""
 
     def remarks(self) -> Sequence[str]:
         """What a person should know of the design before it runs, a line each: for example aliased effects."""
@@ -155,7 +165,7 @@ class DesignSpec(Kinded):
     """Which variants, which seeds, in which order."""
 
     family = DESIGNS
-    seeds: Annotated[int, Field(ge=1, le=1000)] | SeedsSpec = 3
+    seeds: Annotated[Annotated[int, Field(ge=1, le=1000)] | SeedsSpec, ByForm] = 3
     """Trials of each variant, with the seeds 0, 1, 2 ...; or `{start: 3, max: 20}`, which gives further seeds to the
     comparisons that are still undecided."""
 

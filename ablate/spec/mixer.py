@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from ablate.spec.annotations import OneOf
 from ablate.spec.base import Family, Kinded
 from ablate.spec.cost import Cost
+from ablate.spec.named import block_names
 
 if TYPE_CHECKING:
     from torch import nn
 
-MIXERS = Family("mixer", package="ablate.mixers", entry_points="ablate.mixers")
+
+def _is_a_block(name: str) -> str | None:
+    return f"`{name}` is a named block, with its mixer in it: set `block: {name}`." if name in block_names() else None
+
+
+MIXERS = Family("mixer", package="ablate.mixers", entry_points="ablate.mixers", other=_is_a_block)
 
 
 @dataclass(frozen=True, slots=True)

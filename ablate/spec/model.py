@@ -15,7 +15,7 @@ from ablate.spec.base import Spec, below, refusal
 from ablate.spec.block import BlockSpec, GainsSpec, SkipsSpec
 from ablate.spec.mixer import Mixer, MixerContext, MixerSpec
 from ablate.spec.named import expand_block
-from ablate.spec.paths import lay_over
+from ablate.spec.paths import lay_over, leaves, overlaps
 
 _SELECTOR = re.compile(r"first|last|(?P<low>\d+)(?:-(?P<high>\d+))?")
 
@@ -279,6 +279,7 @@ class ModelSpec(Spec):
                 raise below(("pattern", turn), error) from None
         for selector, settings in self.exceptions.items():
             home = ("exceptions", selector)
+            self._check_alone(selector)
             for index in self._selected(selector):
                 block = changed.setdefault(index, copy.deepcopy(plain))
                 lay_over(block, settings)
@@ -287,6 +288,20 @@ class ModelSpec(Spec):
                 except ValidationError as error:
                     raise below(home, error) from None
         return layers
+
+    def _check_alone(self, selector: str) -> None:
+        """Refuse an exception that sets for some layer what an exception before it sets: one would win unsaid."""
+        layers, paths = self._selected(selector), leaves(self.exceptions[selector])
+        for other in itertools.takewhile(lambda one: one != selector, self.exceptions):
+            shared = sorted({*layers} & {*self._selected(other)})
+            twice = [path for path in paths if any(overlaps(path, before) for before in leaves(self.exceptions[other]))]
+            if shared and twice:
+                raise refusal(
+                    ("exceptions", selector),
+                    selector,
+                    f"`{other}` and `{selector}` both set `{twice[0]}` of layer {shared[0]}",
+                    "Let each layer have it from one of them.",
+                )
 
     def _selected(self, selector: str) -> range:
         match = _SELECTOR.fullmatch(selector)
@@ -303,7 +318,10 @@ class ModelSpec(Spec):
         else:
             low = int(match["low"])
             high = int(match["high"]) if match["high"] else low
-        if not low <= high < self.depth:
+        if low > high:
+            rule = "a range goes from its first layer to its last"
+            raise refusal(("exceptions", selector), selector, rule, f"Write `{high}-{low}`.", kind="no_selector")
+        if high >= self.depth:
             raise refusal(
                 ("exceptions", selector),
                 selector,

@@ -45,7 +45,7 @@ def load_space(location: str | Path, *, data: str | None = None) -> SpaceSpec:
     if data is not None and isinstance(document.plain.get("task"), dict):
         document.plain["task"]["data"] = data
     try:
-        space = SpaceSpec.model_validate(document.plain, context={"folders": folders})
+        space = SpaceSpec.model_validate(document.plain, context={"folders": folders, "document": document})
     except ValidationError as error:
         raise document.refused(error) from None
     space._text = path.read_text(encoding="utf-8-sig")
@@ -67,10 +67,21 @@ def _no_space(path: Path) -> SpaceError:
         inside = [file.name for file in sorted(path.glob("*.yaml"))]
         remedy = f"Name a file in it, such as `{path / inside[0]}`." if inside else "Name a file."
         return SpaceError("this is a folder", where=str(path), expected="a space file", remedy=remedy)
-    shipped, beside = _shipped_names(), [str(file) for file in sorted(path.parent.glob("*.yaml"))]
-    near = difflib.get_close_matches(path.stem, shipped, n=1) or difflib.get_close_matches(str(path), beside, n=1)
-    hint = f"Did you mean `{near[0]}`?" if near else f"Ready spaces: {', '.join(shipped)}; `ablate new` writes one."
+    if path.exists():
+        remedy = "Write it to a file first: a space is read more than once."
+        return SpaceError("this is no ordinary file", where=str(path), expected="a space file", remedy=remedy)
+    if path.is_symlink():
+        remedy = "Mend the link, or name another file."
+        return SpaceError(f"this is a link to `{path.readlink()}`, which is not there", where=str(path), remedy=remedy)
+    # Names are compared, and not whole paths, of which folder and ending are alike.
+    ready, beside = _shipped_names(), {file.stem: file for file in sorted(path.parent.glob("*.yaml"))}
+    near = [*difflib.get_close_matches(path.stem, ready, n=1), *_nearest(path.stem, beside)]
+    hint = f"Did you mean `{near[0]}`?" if near else f"Ready spaces: {', '.join(ready)}; `ablate new` writes one."
     return SpaceError("there is no such file", where=str(path), expected="a space file", remedy=hint)
+
+
+def _nearest(stem: str, files: Mapping[str, Path]) -> list[str]:
+    return [str(files[near]) for near in difflib.get_close_matches(stem, files, n=1)]
 
 
 def _read(path: Path, seen: tuple[Path, ...]) -> tuple[Document, list[Path]]:
@@ -101,11 +112,15 @@ def _parent(document: Document, parent: object, seen: tuple[Path, ...]) -> Path:
 
 
 def _graft_block(document: Document, folders: list[Path]) -> None:
-    """Note where the model's named block was written, so that errors in it carry the position in its own file."""
+    """Note where the model's own named block was written, so that errors in it carry the position in its own file.
+
+    A shipped block is right in itself: what does not go with it is the space that names it.
+    """
     model = document.plain.get("model")
     name = model.get("block") if isinstance(model, dict) else None
-    if isinstance(name, str) and name in block_names(folders):
-        grafted = block_document(name, folders).positions
+    file = block_names(folders).get(name) if isinstance(name, str) else None
+    if file is not None and not file.resolve().is_relative_to(shipped_spaces()):
+        grafted = block_document(str(name), folders).positions
         for loc, position in grafted.items():
             document.positions.setdefault(("model", *loc), position)
         document.positions["model", "block"] = grafted.get(("block",), document.position(("model", "block")))

@@ -51,11 +51,13 @@ def sentence(line: ErrorDetails) -> str:
     context = line.get("ctx", {})
     problem, remedy = line["msg"], str(context.get("remedy", ""))
     if line["type"] == "missing":
-        return f"the key `{line['loc'][-1]}` is missing."
+        return _missing(line["loc"][-1])
     if line["type"] in _EXPECTED:
         problem = f"{_EXPECTED[line['type']]} is expected here"
     elif line["type"] == "too_short":
-        problem = "at least one entry is expected here"
+        least, there = context["min_length"], context["actual_length"]
+        wanted = "one entry is" if least == 1 else f"{least} entries are"
+        problem = f"at least {wanted} expected here, and there {'is' if there == 1 else 'are'} {there or 'none'}"
     elif line["type"] == "literal_error":
         known = re.findall(r"'([^']*)'", context["expected"])
         near = difflib.get_close_matches(str(line["input"]), known, n=1)
@@ -64,6 +66,11 @@ def sentence(line: ErrorDetails) -> str:
     got = "" if line["type"] == "unknown_key" else _got(line["input"], problem)
     text = problem[0].lower() + problem[1:] + got
     return f"{text if text.endswith(('.', '?')) else text + '.'} {remedy}".rstrip()
+
+
+def _missing(part: str | int) -> str:
+    """What a mapping lacks by its key, or a list by its place."""
+    return f"entry {part + 1} of this list is missing." if isinstance(part, int) else f"the key `{part}` is missing."
 
 
 def _got(value: object, problem: str) -> str:

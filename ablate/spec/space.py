@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -18,7 +18,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from ablate.spec.annotations import ShortFor, Spelling
+from ablate.errors import SpaceError
+from ablate.spec.annotations import STUDY_NAME, ShortFor, Spelling
 from ablate.spec.base import Spec, below, refusal
 from ablate.spec.claims import ClaimField, check_claims
 from ablate.spec.design import BASELINE, DesignContext, DesignField, Point, PointCost
@@ -31,6 +32,9 @@ from ablate.spec.sentences import Loc, describe, sentence, where
 from ablate.spec.task import TaskField
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
+
+if TYPE_CHECKING:
+    from ablate.spec.document import Document
 
 
 def _expanded(value: Any, info: ValidationInfo) -> Any:
@@ -64,7 +68,7 @@ class ObjectiveSpec(Spec):
 class SpaceSpec(Spec):
     """A space: the whole of a space file."""
 
-    name: Annotated[str, Spelling(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", "a name is letters, digits, `.`, `_` and `-`")]
+    name: Annotated[str, STUDY_NAME]
     """Name of the study: letters, digits, `.`, `_` and `-`."""
     question: str
     """What the study is to find out, as a sentence."""
@@ -102,6 +106,7 @@ class SpaceSpec(Spec):
     """What all variants have as much of as the baseline: `steps`, `tokens`, `seconds`, `flops` or `parameters`."""
 
     _text: str = PrivateAttr(default="")
+    _document: Document | None = PrivateAttr(default=None)
 
     @property
     def text(self) -> str:
@@ -133,7 +138,8 @@ class SpaceSpec(Spec):
         return switches
 
     @model_validator(mode="after")
-    def _is_a_space(self) -> Self:
+    def _is_a_space(self, info: ValidationInfo) -> Self:
+        self._document = (info.context or {}).get("document")
         for name, settings in self.variants.items():
             self._check_variant(name, settings)
         self._check_baseline()
@@ -173,8 +179,14 @@ class SpaceSpec(Spec):
             values: Spec paths and the values that they get after the switches have applied.
 
         Raises:
+            SpaceError: There is no such switch, or it has no such setting.
             ValidationError: The settings make no block; paths are those of a `VariantSpec`.
         """
+        try:
+            self._check_settings((), settings)
+        except ValidationError as error:
+            (_, told), *_ = describe(error)
+            raise SpaceError(told, where=f"space {self.name}") from None
         return self._with({**self.baseline_settings, **settings}, values or {})
 
     def with_names(self, aliases: Mapping[str, str]) -> Self:
@@ -263,12 +275,16 @@ class SpaceSpec(Spec):
             raise refusal(
                 ("variants", name), name, f"`{BASELINE}` is every switch at its first setting", "Choose another name."
             )
+        self._check_settings(("variants", name), settings)
+
+    def _check_settings(self, home: Loc, settings: Mapping[str, str]) -> None:
+        """Refuse switches and settings that are not in the space; `home` is where they are written."""
         for switch, setting in settings.items():
             if switch not in self.switches:
-                raise _unknown(("variants", name, switch), f"there is no switch `{switch}`", switch, self.switches)
+                raise _unknown((*home, switch), f"there is no switch `{switch}`", switch, self.switches)
             if setting not in self.switches[switch]:
                 rule = f"`{switch}` has no setting `{setting}`"
-                raise _unknown(("variants", name, switch), rule, setting, self.switches[switch])
+                raise _unknown((*home, switch), rule, setting, self.switches[switch])
 
     def design_context(
         self, refusal: Callable[[Point], str | None], cost: Callable[[Point], PointCost]
@@ -281,7 +297,14 @@ class SpaceSpec(Spec):
             margin=self.objective.margin,
             refusal=refusal,
             cost=cost,
+            where=self._design_place,
         )
+
+    def _design_place(self, *keys: str) -> str:
+        """See `DesignContext.where`."""
+        loc = ("design", *keys)
+        path = ".".join(loc)
+        return path if self._document is None else f"{self._document.position(loc)}: `{path}`"
 
     def _taken(self) -> Iterator[tuple[str, str]]:
         """Every path that a switch or the design sets, with who does."""
@@ -345,7 +368,7 @@ class SpaceSpec(Spec):
         return ValidationError.from_exception_data("spec", details)
 
 
-def _unknown(loc: tuple[str, ...], rule: str, name: str, known: Mapping[str, Any]) -> ValidationError:
+def _unknown(loc: Loc, rule: str, name: str, known: Mapping[str, Any]) -> ValidationError:
     near = difflib.get_close_matches(name, known, n=1)
     remedy = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(known)}."
     return refusal(loc, name, rule, remedy)

@@ -16,7 +16,8 @@ from ablate.errors import AblateError
 from ablate.terminal.units import plural, scaled
 from ablate.timing.measure import Row, Setting, growth, threads_used
 
-_FIGURES = (".svg", ".png", ".pdf")
+FIGURES = (".svg", ".png", ".pdf")
+"""Endings of pictures that can be drawn."""
 _MARKERS = "os^Dv<>ph*XP"
 
 
@@ -39,26 +40,6 @@ def parse_lengths(text: str) -> list[int]:
     return sorted({int(part) for part in parts})
 
 
-def checked_figure(out: Path | None) -> Path | None:
-    """The file of the picture, before anything is measured.
-
-    Raises:
-        AblateError: It is no picture, or its folder is not there.
-    """
-    if out is None:
-        return None
-    if out.suffix.lower() not in _FIGURES:
-        raise AblateError(
-            "this is no kind of picture that can be drawn",
-            where=f"--out {out}",
-            expected=", ".join(_FIGURES),
-            got=out.suffix or "no ending",
-        )
-    if not out.parent.is_dir():
-        raise AblateError("there is no such folder", where=f"--out {out}", remedy=f"Make {out.parent} first.")
-    return out
-
-
 def bench_json(rows: Sequence[Row], setting: Setting) -> dict[str, Any]:
     """Everything that was measured as plain data; null where there is no number."""
     measured = [{name: _number(value) for name, value in asdict(row).items()} for row in rows]
@@ -77,9 +58,9 @@ def _number(value: Any) -> Any:
 def print_bench(rows: Sequence[Row], setting: Setting, console: Console) -> None:
     """Print a table for each length, and how time grows."""
     what = "whole block" if setting.whole else "mixer"
-    title = f"{what}, forward and backward: width {setting.width}, {setting.heads} heads, batch {setting.batch}"
+    sizes = f"width {setting.width}, {plural(setting.heads, 'head')}, batch {setting.batch}"
     threads = f", {plural(threads_used(), 'thread')}" if setting.device == "cpu" else ""
-    console.print(Text(f"{title}, {setting.device}{threads}"), soft_wrap=True)
+    console.print(Text(f"{what}, forward and backward: {sizes}, {setting.device}{threads}"), soft_wrap=True)
     first = rows[0].block
     for length in dict.fromkeys(row.length for row in rows):
         console.print(Text(f"\n{length:,} tokens", style="bold"))
@@ -96,7 +77,7 @@ def print_bench(rows: Sequence[Row], setting: Setting, console: Console) -> None
             table.add_row(
                 name,
                 f"{1000 * row.seconds:.2f}",
-                f"{row.spread:.0%}",
+                f"{row.spread:.0%}" if row.spread < 1 else "> 100%",
                 scaled(row.tokens).strip(),
                 f"{row.peak / 2**20:.1f}",
                 scaled(row.flops).strip(),
@@ -110,15 +91,27 @@ def print_bench(rows: Sequence[Row], setting: Setting, console: Console) -> None
     if not all(row.causal for row in rows):
         console.print(Text("* sees both sides; the others hide the future"))
     slopes = {name: slope for name, slope in growth(rows).items() if not math.isnan(slope)}
-    if slopes:
-        grown = ", ".join(f"{name} L^{slope:.2f}" for name, slope in slopes.items())
+    told = {name: slope for name, slope in slopes.items() if not drowned([row for row in rows if row.block == name])}
+    if told:
+        grown = ", ".join(f"{name} L^{slope:.2f}" for name, slope in told.items())
         console.print(Text(f"\nTime grows as {grown}."), soft_wrap=True)
+    if noisy := [name for name in slopes if name not in told]:
+        line = f"How the time of {', '.join(noisy)} grows is lost in noise; longer or more distant lengths show it."
+        console.print(Text(f"\n{line}"), soft_wrap=True)
     console.print(
         Text(f"× {first}: above 1 is faster. FLOPs as `ablate cost` counts them, three passes a step; a kernel that")
         + Text(" needs fewer may exceed the peak, which is that of a large product."),
         style="dim",
         soft_wrap=True,
     )
+
+
+def drowned(rows: Sequence[Row]) -> bool:
+    """Whether the times of a block at its shortest and its longest length differ by less than they spread."""
+    ran = sorted((row for row in rows if not row.why), key=lambda row: row.length)
+    shortest, longest = ran[0], ran[-1]
+    distance = abs(longest.seconds - shortest.seconds)
+    return distance <= shortest.spread * shortest.seconds + longest.spread * longest.seconds
 
 
 def draw_bench(rows: Sequence[Row], file: Path) -> None:

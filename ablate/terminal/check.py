@@ -14,6 +14,7 @@ from ablate.contracts.mixer import RULES, Finding, check_mixer, contexts
 from ablate.contracts.settings import settings
 from ablate.errors import PluginError
 from ablate.spec.mixer import MIXERS, MixerSpec
+from ablate.terminal.units import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,9 @@ def print_check(kind: str, checked: list[Checked], console: Console) -> None:
         form = "causal" if context.causal else "bidirectional"
         console.print(Text.assemble((rule, "bold red"), f"  {(RULES[rule].__doc__ or '').strip()}"), soft_wrap=True)
         console.print(Text(f"  {finding.detail}"), soft_wrap=True)
-        where = f"width {context.width}, {context.heads} heads, {context.context} tokens, {form}"
+        where = f"width {context.width}, {plural(context.heads, 'head')}, {plural(context.context, 'token')}, {form}"
         console.print(Text(f"  {one.spec.canonical_json()} at {where}", style="dim"), soft_wrap=True)
         if len(found) > 1:
-            console.print(Text(f"  and {len(found) - 1} times more", style="dim"))
+            console.print(Text(f"  and {len(found) - 1} more {'time' if len(found) == 2 else 'times'}", style="dim"))
     verdict = f"breaks {len(broken)} of {len(RULES)} rules" if broken else f"keeps all {len(RULES)} rules"
-    console.print(Text(f"{kind} {verdict}, in {len(checked)} settings."))
+    console.print(Text(f"{kind} {verdict}, in {plural(len(checked), 'setting')}."))

@@ -17,6 +17,7 @@ from ablate.spec.cost import BYTES, Cost
 from ablate.spec.lookup import find_block, refused
 from ablate.spec.space import SpaceSpec
 from ablate.spec.task import Say
+from ablate.terminal.units import plural
 
 _COUNTS = {
     "parameters": "parameters",
@@ -118,7 +119,7 @@ def print_cost(priced: Priced, console: Console) -> None:
     what = "one more token in inference, after" if priced.inference else "one sequence in training,"
     console.print(
         Text(priced.name, style="bold"),
-        Text(f"  {what} {sizes['context']} tokens, width {sizes['width']}, {sizes['heads']} heads"),
+        Text(f"  {what} {plural(sizes['context'], 'token')}, width {sizes['width']}, {plural(sizes['heads'], 'head')}"),
         sep="",
         soft_wrap=True,
     )

@@ -11,6 +11,7 @@ from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +19,7 @@ from rich.text import Text
 from ablate.engine.observer import Observer
 from ablate.engine.plan import Plan, Trial
 from ablate.store.records import TrialOutcome, TrialState
+from ablate.terminal.names import in_lines
 from ablate.terminal.units import duration, plural, scaled
 from ablate.training.events import Point
 
@@ -160,16 +162,17 @@ class Display(Observer):
     def _view(self) -> Group:
         head = Table.grid(padding=(0, 2))
         head.add_row(
-            Text(f"{self._done} of {self._total} trials", style="bold"),
+            Text(f"{self._done} of {plural(self._total, 'trial')}", style="bold"),
             ProgressBar(total=self._total, completed=self._done, width=20),
             Text(f"{duration(time.monotonic() - self._begin)} gone{self._time_left(', ')}", style="dim"),
         )
         rows = Table.grid(padding=(0, 2))
         for _ in range(5):
             rows.add_column(no_wrap=True)
+        widest = self._console.width // 3
         for row in self._running.values():
             rows.add_row(
-                Text(f"  {row.trial.variant.name}", style="cyan"),
+                Padding(Text(in_lines(row.trial.variant.name, widest), style="cyan"), (0, 0, 0, 2)),
                 Text(f"seed {row.trial.seed}"),
                 Text(f"step {row.step}/{row.trial.variant.spec.training.steps}"),
                 Text("starting" if row.train_loss is None else f"loss {row.train_loss:.3f}"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from rich.console import Console
@@ -11,9 +10,12 @@ from rich.text import Text
 
 from ablate.engine.forecast import Forecast
 from ablate.engine.plan import Plan, Trial
+from ablate.spec.doubts import doubts
 from ablate.spec.paths import value_at
 from ablate.spec.seeds import is_scout
+from ablate.terminal.names import in_lines
 from ablate.terminal.units import duration, plural, scaled
+from ablate.terminal.validate import left_out, trained_once
 
 _MOST_ROWS = 200
 """Variants that are listed one by one: nobody reads ten thousand rows."""
@@ -62,6 +64,7 @@ def plan_json(plan: Plan, forecast: Forecast) -> dict[str, Any]:
         "invalid": [{"name": invalid.point.name, "reason": invalid.reason} for invalid in plan.invalid],
         "same_as": dict(plan.aliases),
         "remarks": list(plan.remarks),
+        "doubts": list(doubts(plan.space)),
         "seconds": round(forecast.total(plan), 3),
         "basis": forecast.basis,
     }
@@ -84,13 +87,14 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
     ]
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
+    room = console.width - sum(len(title) + 2 for title in titles)  # numbers are hardly longer than their titles
     by_variant: dict[str, list[Trial]] = {}
     for trial in (trial for trial in (*plan.trials, *plan.later) if not is_scout(trial.seed)):
         by_variant.setdefault(trial.variant.hash, []).append(trial)
     for variant in plan.variants[:_MOST_ROWS]:
         trials = by_variant.get(variant.hash, [])
         table.add_row(
-            Text(variant.name),
+            Text(in_lines(variant.name, room)),
             f"{variant.cost.parameters:,}",
             *([f"{value_at(variant.spec.model_dump(mode='json'), solved):,.5g}"] if solved else []),
             scaled(variant.flops).replace(" ", " "),
@@ -102,14 +106,14 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
     if len(plan.variants) > _MOST_ROWS:
         _print(console, f"and {len(plan.variants) - _MOST_ROWS:,} variants more; --json lists them all.")
     console.print()
-    for name, same in plan.aliases.items():
-        _print(console, f"{name} is the same variant as {same} and is trained once.")
-    for remark in plan.remarks:
-        _print(console, remark)
-    if plan.invalid:
-        _print(console, f"{plural(len(plan.invalid), 'point')} left out that make no model:")
-        for reason, times in Counter(invalid.reason for invalid in plan.invalid).most_common():
-            _print(console, f"  {times} x {reason}")
+    found = (
+        *trained_once(plan.aliases),
+        *plan.remarks,
+        *left_out(invalid.reason for invalid in plan.invalid),
+        *doubts(plan.space),
+    )
+    for line in found:
+        _print(console, line)
     left = sum(trial.key not in forecast.done for trial in plan.trials) + len(plan.later)
     if plan.scouts:
         before = [trial for trial in (*plan.trials, *plan.later) if is_scout(trial.seed)]

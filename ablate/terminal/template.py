@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ruamel.yaml import YAML
+
 from ablate.errors import SpaceError
+from ablate.spec.annotations import STUDY_NAME
 
 TEMPLATE = """\
 # A space: a baseline model, a task, switches, and the question that they answer.
@@ -63,19 +66,23 @@ def write_template(name: str, folder: Path) -> Path:
         SpaceError: The name is no name for a study, the file exists, or the folder cannot be written to.
     """
     stem = name.removesuffix(".yaml")
-    if not stem or not all(character.isalnum() or character in "._-" for character in stem) or not stem[0].isalnum():
+    if not STUDY_NAME.fits(stem):
         raise SpaceError(
-            "this is no name for a space",
+            f"this is no name for a space: {STUDY_NAME.rule}",
             where=name,
-            expected="letters, digits, `.`, `_` and `-`, beginning with a letter or digit",
             remedy="Choose such a name; the file is written into the working folder.",
         )
     path = folder / f"{stem}.yaml"
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(TEMPLATE.format(name=stem))
+            file.write(TEMPLATE.format(name=_in_yaml(stem)))
     except FileExistsError:
         raise SpaceError("this file exists", where=str(path), remedy="Choose another name, or remove it.") from None
     except OSError as error:
         raise SpaceError(f"this cannot be written ({error.strerror})", where=str(path)) from None
     return path
+
+
+def _in_yaml(name: str) -> str:
+    """A name as YAML reads it back: in quotes where it would be read as something else (`null`, `1e3`)."""
+    return name if YAML(typ="safe", pure=True).load(name) == name else f'"{name}"'

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import ray
 
-from ablate.commands.cluster_options import with_options
+from ablate.commands.cluster_options import refuse_without_cluster, with_options
 from ablate.engine.choose import EngineOptions, make_engine
 from ablate.errors import EngineError
 from ablate.spec.resources import ResourcesSpec
@@ -32,7 +32,7 @@ def test_what_is_given_takes_the_place_of_what_the_space_says() -> None:
     ("options", "said"),
     [
         ({"custom": ["disk"]}, "--resource: .*expected NAME=AMOUNT; got 'disk'"),
-        ({"custom": ["disk=much"]}, "--custom: "),
+        ({"custom": ["disk=much"]}, "--resource: "),
         ({"labels": ["=a"]}, "--label: .*KEY=VALUE"),
         ({"cpus": -1.0}, "--cpus: "),
         ({"gpus": 1.5}, "--gpus: .*whole GPUs"),
@@ -43,6 +43,23 @@ def test_what_cannot_be_is_told_with_its_option(options: dict[str, Any], said: s
     custom, labels = options.pop("custom", None), options.pop("labels", None)
     with pytest.raises(EngineError, match=said):
         with_options(ResourcesSpec(), custom, labels, **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ({"address": "auto"}, "--address"),
+        ({"gpus": 0.0}, "--gpus"),
+        ({"custom": ["disk=1"]}, "--resource"),
+        ({"labels": ["zone=a"]}, "--label"),
+        ({"checkpoint_every": 10, "storage": "shared"}, "--checkpoint-every"),
+    ],
+)
+def test_what_only_a_cluster_has_a_use_for_needs_one(given: dict[str, Any], option: str) -> None:
+    with pytest.raises(EngineError, match=f"^{option}: the local engine .* needs `--engine ray`"):
+        refuse_without_cluster("local", **given)
+    refuse_without_cluster("ray", **given)
+    refuse_without_cluster("local", address=None, custom=[], storage=None)
 
 
 def test_an_engine_that_is_none(tmp_path: Any) -> None:

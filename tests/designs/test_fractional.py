@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -111,6 +112,24 @@ def test_aliases_of_a_subset_are_named() -> None:
     design = FractionalSpec(resolution="III", runs=8).build(a_context(MIXED))
     assert any(group[0].count(":") == 1 for group in design.aliases)
     assert "D-optimal subset" in design.remarks()[0]
+
+
+def turned(point: Point, switch: str) -> bool:
+    return point.settings[switch] != MIXED[switch][0]
+
+
+@pytest.mark.parametrize(("runs", "clear"), [(None, True), (8, False)])
+def test_a_subset_says_whether_interactions_shift_its_main_effects(runs: int | None, clear: bool) -> None:
+    count = math.prod(len(settings) for settings in MIXED.values())
+    design = FractionalSpec(resolution="III", runs=runs or count).build(a_context(MIXED))
+    others = 0.0  # the most that an interaction moves the main effect of a switch that has no part in it
+    for left, right in itertools.combinations(MIXED, 2):
+        truth = [Observation(p.settings, 0, float(turned(p, left) and turned(p, right))) for p in design.points()]
+        for effect in estimate_effects(truth, MIXED, interactions=False).effects:
+            if effect.term.settings[0][0] not in (left, right):
+                others = max(others, abs(effect.estimate))
+    assert (others < 1e-9) == clear
+    assert ("main effects clear of interactions" in design.remarks()[0]) == clear
 
 
 def test_one_seed_shows_no_noise() -> None:

@@ -117,6 +117,19 @@ _FAMILIES: list[Plain] = [
 ]
 
 
+def _agreeing(exceptions: Plain, depth: int) -> Plain:
+    """The exceptions without those that set for some layer what one before them sets."""
+    layers = {"first": {0}, "last": {depth - 1}, f"0-{depth - 1}": set(range(depth))}
+    taken: set[tuple[int, str]] = set()
+    kept: Plain = {}
+    for selector, patch in exceptions.items():
+        sets = {(layer, key) for layer in layers.get(selector) or {int(selector)} for key in patch}
+        if not sets & taken:
+            taken |= sets
+            kept[selector] = patch
+    return kept
+
+
 @st.composite
 def models(draw: st.DrawFn) -> Plain:
     """A model whose exceptions and pattern replace whole mixers, or parts that fit beside any block."""
@@ -131,7 +144,7 @@ def models(draw: st.DrawFn) -> Plain:
     exceptions = st.dictionaries(st.sampled_from(selectors), patches, max_size=3)
     plain: Plain = {"depth": depth, "width": 24, "heads": draw(st.sampled_from([1, 2, 3, 4]))}
     plain |= draw(st.sampled_from(_FAMILIES))
-    plain |= {"block": draw(blocks()), "exceptions": draw(exceptions)}
+    plain |= {"block": draw(blocks()), "exceptions": _agreeing(draw(exceptions), depth)}
     optional: Plain = {
         "positions": st.sampled_from(["learned", "sinusoidal", "rotary", "alibi", "none"]),
         "embedding_scale": st.sampled_from(["none", "sqrt_width"]),

@@ -82,6 +82,7 @@ def test_spaces_without_claims_keep_their_canonical_form() -> None:
         ({"right": "heads=3"}, ("right",), "make no model"),
         ({"margin": 0}, ("margin",), "a `margin` above 0. Write how large"),
         ({"margin": -1.0}, ("margin",), "a `margin` above 0"),
+        ({"margin": "-0.1"}, ("margin",), "a `margin` above 0. Write how large"),
         ({"margin": None}, ("margin",), "a `margin` above 0"),
         ({"expect": "beter"}, ("expect",), "no claim can expect `beter`. Did you mean `better`?"),
         ({"expect": True}, ("expect",), "Write one of better, not_worse, equal, worse, ordered, grows, shrinks, or"),

@@ -10,6 +10,7 @@ import pytest
 from plain_specs import SPACE
 
 from ablate.errors import SpaceError
+from ablate.spec.design import PointCost
 from ablate.spec.named import shipped_spaces
 from ablate.spec.reading import find_space, load_space
 from ablate.spec.space import SpaceSpec
@@ -51,10 +52,12 @@ def place(text: str, word: str) -> str:
         ("spaces/simplify-block.yaml", "Did you mean `simplify_block`?"),
         ("s.yml", "Did you mean `s.yaml`?"),
         ("zzz", "Ready spaces: authors, books,"),
+        ("nowhere.yaml", "Ready spaces: authors, books,"),
     ],
 )
 def test_a_missing_file(location: str, hint: str) -> None:
     write(SPACE)
+    write(SPACE, "merge.yaml")
     message = refused(location)
     assert message.startswith(f"{location}: there is no such file")
     assert hint in message
@@ -66,6 +69,15 @@ def test_a_shipped_space_is_found_by_name_and_by_the_path_it_has_in_a_checkout()
         assert find_space(location) == shipped
     own = write(SPACE, "simplify_block.yaml")
     assert find_space(own) == Path(own)
+
+
+def test_a_link_to_nothing_and_a_pipe() -> None:
+    os.symlink("gone.yaml", "link.yaml")
+    assert refused("link.yaml").startswith(
+        "link.yaml: this is a link to `gone.yaml`, which is not there. Mend the link"
+    )
+    os.mkfifo("pipe.yaml")
+    assert refused("pipe.yaml").startswith("pipe.yaml: this is no ordinary file; expected a space file.")
 
 
 def test_a_folder() -> None:
@@ -140,7 +152,58 @@ def test_a_file_that_is_no_mapping_in_yaml(text: str | bytes, where: str, said: 
         ("rms: {}", "rms: {block.arrangement: parallel}", "rms", "Set `skips.mlp: 0`"),
         ("design:", "variants: {a: {nrm: none}}\ndesign:", "nrm", "there is no switch `nrm`. Did you mean `norm`?"),
         ("design:", "variants: {a: {norm: nome}}\ndesign:", "norm: nome", "Did you mean `none`?"),
-        ("name: t", "name: a b", "name", "a name is letters, digits"),
+        (
+            "leave_one_out",
+            "{kind: leave_one_out, seeds: 0}",
+            "seeds",
+            "`design.seeds`: the value should be at least 1;",
+        ),
+        ("leave_one_out", "{kind: leave_one_out, seeds: 2.5}", "seeds", "`design.seeds`: a whole number is expected"),
+        ("leave_one_out", "{kind: leave_one_out, seeds: three}", "seeds", "`design.seeds`: a whole number is expected"),
+        (
+            "leave_one_out",
+            "{kind: leave_one_out, seeds: [1, 2]}",
+            "seeds",
+            "`design.seeds`: a whole number is expected",
+        ),
+        ("leave_one_out", "{kind: leave_one_out, seeds: true}", "seeds", "`design.seeds`: a number is expected here"),
+        ("leave_one_out", "{kind: grid, seeds: {start: 4, max: 3}}", "max", "`design.seeds.max`: seeds are added from"),
+        (
+            "leave_one_out",
+            "{kind: sweep, path: model.depth, values: [4, a]}",
+            "a]",
+            "`design.values.1`: a number is exp",
+        ),
+        ("leave_one_out", "{kind: sweep, path: model.depth, values: [true]}", "true", "`design.values.0`: a number is"),
+        (
+            "design:",
+            "resources: {gpus: true}\ndesign:",
+            "gpus",
+            "`resources.gpus`: a number is expected here; got true",
+        ),
+        ("pre_ln", "{mixer: he}", "mixer", "`he` is a named block, with its mixer in it: set `block: he`."),
+        ("block.norm: none", "block.mixer: he", "block.mixer", "`he` is a named block, with its mixer in it: set `blo"),
+        ("block: pre_ln", "block: fnet", "block: fnet", "`model.block.mixer.kind`: a decoder must hide the future"),
+        ("lr: 1e-3", "lr: 1e-3, betas: [0.9]", "betas", "`training.optimizer.betas`: entry 2 of this list is missing."),
+        (
+            "pre_ln",
+            "pre_ln, exceptions: {2-1: {norm: none}}",
+            "2-1",
+            "`model.exceptions.2-1`: a range goes from its first layer to its last; got '2-1'. Write `1-2`.",
+        ),
+        (
+            "pre_ln",
+            "pre_ln, exceptions: {last: {mixer: linear}, 1-2: {mixer: {kind: retention}}}",
+            "1-2",
+            "`model.exceptions.1-2`: `last` and `1-2` both set `mixer.kind` of layer 2.",
+        ),
+        (
+            "design:",
+            "claims: [{id: a, expect: ordered, margin: 1, order: [baseline]}]\ndesign:",
+            "order: [",
+            "`claims.0.order`: at least 2 entries are expected here, and there is 1.",
+        ),
+        ("name: t", "name: a b", "name", "a name is letters (a-z, A-Z), digits"),
     ],
 )
 def test_a_mistake_is_told_where_it_stands(old: str, new: str, at: str, said: str) -> None:
@@ -149,6 +212,23 @@ def test_a_mistake_is_told_where_it_stands(old: str, new: str, at: str, said: st
     assert message.startswith(f"s.yaml:{place(text, at)}: ")
     assert said in message
     assert "\n" not in message
+
+
+def test_exceptions_may_share_a_layer_as_long_as_each_sets_something_else() -> None:
+    space = load(changed("pre_ln", "pre_ln, exceptions: {last: {mixer: linear}, 1-2: {norm: none}}"))
+    assert [(block.mixer.kind_name(), block.norm.kind) for block in space.resolve({}).model.blocks[1:]] == [
+        ("attention", "none"),
+        ("linear", "none"),
+    ]
+
+
+def test_what_a_design_refuses_is_told_where_it_stands() -> None:
+    text = changed("leave_one_out", "{kind: sweep, path: model.widht, values: [1, 2]}")
+    space = load(text)
+    context = space.design_context(lambda point: "there is no key `widht` here", lambda point: PointCost(1, 1.0))
+    with pytest.raises(SpaceError) as caught:
+        space.design.build(context)
+    assert str(caught.value).startswith(f"s.yaml:{place(text, 'path')}: `design.path`: no variant makes a model")
 
 
 def test_several_mistakes_are_told_at_once_each_in_its_place() -> None:

@@ -155,8 +155,8 @@ MODEL: list[Case] = [
     (
         {"exceptions": {"2-1": {}}},
         "exceptions.2-1",
-        "numbered 0 to 2",
-        "layers that exist",
+        "from its first layer to its last",
+        "`1-2`",
         {"exceptions": {"1-2": {}}},
     ),
     (

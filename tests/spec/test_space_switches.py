@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from plain_specs import SPACE
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
+from ablate.errors import SpaceError
 from ablate.spec.named import named_block
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
@@ -53,6 +55,19 @@ def test_settings_give_the_spec_that_they_say() -> None:
     )
     assert variant.content_hash() == expected.content_hash()
     assert space.resolve({}).content_hash() == space.resolve({"size": "3", "norm": "rms"}).content_hash()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"nrom": "none"}, "there is no switch `nrom`. Did you mean `norm`?"),
+        ({"norm": "nune"}, "`norm` has no setting `nune`. Did you mean `none`?"),
+    ],
+)
+def test_settings_that_are_not_in_the_space(settings: dict[str, str], told: str) -> None:
+    space = space_of({"norm": {"rms": {}, "none": {"block.norm": "none"}}})
+    with pytest.raises(SpaceError, match=re.escape(f"space {space.name}: {told}")):
+        space.resolve(settings)
 
 
 def test_a_later_switch_wins_over_an_earlier_one() -> None:
