@@ -15,6 +15,7 @@ from rich.text import Text
 from ablate.report.claim_lines import print_claims
 from ablate.report.failures import MOST_SHOWN, Failure
 from ablate.report.fairness import fairness_lines
+from ablate.report.names import named
 from ablate.report.numbers import MISSING, count, decimals_for, fixed, percent, times, with_interval
 from ablate.report.study import LEAST_SECONDS, StudyReport, VariantRow
 from ablate.report.text import NARROW, counted, joined, plain, plain_table, plural
@@ -22,9 +23,7 @@ from ablate.stats.bootstrap import MANY
 from ablate.store.records import TrialState
 
 WIDE = 120
-"""Columns from which names, parameter counts and headings are written out."""
-LONG_NAME = 16
-"""Characters beyond which a name is broken after its equals sign, unless the table is wide."""
+"""Columns from which parameter counts and headings are written out."""
 MOST_ROWS = 100
 """Of a table on a terminal; there are more in few studies, and laying out a thousand takes seconds."""
 TRIVIAL = "trivial baseline"
@@ -89,7 +88,7 @@ def study_table(report: StudyReport, console: Console, most: int | None = None) 
     longest = max(len(line) for name in names for line in name.splitlines())
     table = plain_table(gap=1 if console.width < NARROW else 2)
     # Only the verdict shrinks when room is scarce: rich would cut numbers, or names in the middle of a word.
-    table.add_column(plain("variant"), overflow="fold", width=min(longest, console.width // 4))
+    table.add_column(plain("variant"), overflow="fold", width=min(longest, _room(console)))
     tested = [report.test_metric] if report.test_metric else []
     tuned = tuned_titles(report)
     titles = ["parameters" if layout.wide else "params", *tuned, report.metric, *tested, "difference"]
@@ -110,6 +109,11 @@ def study_table(report: StudyReport, console: Console, most: int | None = None) 
     return table
 
 
+def _room(console: Console) -> int:
+    """Characters that a name may take."""
+    return console.width // 4
+
+
 @dataclass(frozen=True, slots=True)
 class _Layout:
     """How the cells of one table are written."""
@@ -120,16 +124,16 @@ class _Layout:
     plus_minus: str
     wide: bool
     stacked: bool
+    room: int
 
     @classmethod
     def of(cls, report: StudyReport, console: Console) -> Self:
         wide, stacked = console.width >= WIDE, console.width < NARROW
-        return cls(report.metric, report.test_metric, shared_decimals(report), _plus_minus(console), wide, stacked)
+        metrics, decimals = (report.metric, report.test_metric), shared_decimals(report)
+        return cls(*metrics, decimals, _plus_minus(console), wide, stacked, _room(console))
 
     def name(self, row: VariantRow) -> Text:
-        switch, equals, setting = row.name.partition("=")
-        broken = bool(equals) and not self.wide and len(row.name) > LONG_NAME
-        lines = [plain(switch + equals), plain(setting)] if broken else [plain(row.name)]
+        lines = [named(row.name, self.room)]
         if any(state not in (TrialState.FINISHED, TrialState.DIVERGED) for state in row.states.values()):
             lines.append(plain(f"{len(row.finished)} of {plural(len(row.planned), 'seed')}", "dim"))
         return joined(lines)

@@ -8,12 +8,14 @@ from typing import Any
 
 from rich.table import Table
 
+from ablate.report.names import named
 from ablate.report.numbers import MISSING
 from ablate.report.runs import StudyReader
 from ablate.report.text import plain, plain_table
 from ablate.store.records import TrialState
 
 SHORT = 12
+_ROOM = 30
 """Characters of a key that a person is shown; all of them go into the JSON."""
 
 
@@ -79,6 +81,7 @@ def trials_table(trials: Iterable[TrialLine]) -> Table:
     table.add_column(plain(lines[0].objective if lines else ""), justify="right", no_wrap=True)
     for trial in lines:
         value = trial.metrics.get(trial.objective)
-        cells = (trial.key[:SHORT], trial.variant, str(trial.seed), trial.state.value)
-        table.add_row(*map(plain, cells), plain(MISSING if value is None else f"{value:.4f}"))
+        seed, state = plain(str(trial.seed)), plain(trial.state.value)
+        name = named(trial.variant, _ROOM)
+        table.add_row(plain(trial.key[:SHORT]), name, seed, state, plain(MISSING if value is None else f"{value:.4f}"))
     return table

@@ -18,8 +18,8 @@ from rich.text import Text
 
 from ablate.engine.observer import Observer
 from ablate.engine.plan import Plan, Trial
+from ablate.report.names import in_lines
 from ablate.store.records import TrialOutcome, TrialState
-from ablate.terminal.names import in_lines
 from ablate.terminal.units import duration, plural, scaled
 from ablate.training.events import Point
 

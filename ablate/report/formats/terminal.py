@@ -11,6 +11,7 @@ from ablate.report.blocks import Grid, Items, Listing, Paragraph, Picture
 from ablate.report.document import document
 from ablate.report.findings import Findings
 from ablate.report.formats import Format, Place
+from ablate.report.names import named
 from ablate.report.table import print_study
 from ablate.report.text import plain, plain_table
 
@@ -53,10 +54,14 @@ def _items(block: Items, console: Console) -> None:
 def _grid(block: Grid, console: Console) -> None:
     table = plain_table(gap=2)
     for number, title in enumerate(block.titles):
-        table.add_column(plain(title), justify="left" if number in block.texts else "right")
+        table.add_column(plain(title), justify="left" if number in block.texts else "right", overflow="fold")
     for group in block.groups:
         for row in group:
-            table.add_row(*map(plain, row))
+            cells = [*map(plain, row)]
+            if block.texts:  # what a row is of stands in the first column of text
+                first = min(block.texts)
+                cells[first] = named(row[first], console.width // 3)
+            table.add_row(*cells)
         table.add_section()
     console.print(table)
 
