@@ -17,6 +17,18 @@ WINDOW = timedelta(minutes=10)
 _SETTLED = (TrialState.FINISHED, TrialState.DIVERGED, TrialState.PRUNED)
 
 
+_MOST_FAILURES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTrial:
+    """A trial that failed: its variant, its seed, and why, in whole."""
+
+    variant: str
+    seed: int
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class DriverRecord:
     """A study's driver, and how its study stands.
@@ -36,6 +48,7 @@ class DriverRecord:
         ended: Trials that ended since `begin`.
         flops: Their arithmetic.
         begin: Where throughput begins to count.
+        failures: The latest trials that failed, at most five.
     """
 
     study: str
@@ -52,6 +65,7 @@ class DriverRecord:
     ended: int
     flops: float
     begin: datetime
+    failures: tuple[FailedTrial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +139,21 @@ def _driver(connection: Connection, lease: Row[Any], at: datetime) -> DriverReco
         heartbeat=lease.heartbeat,
         alive=not abandoned(lease, at),
         begin=begin,
+        failures=_failures(connection, lease.study) if counts.failed else (),
         **counts._mapping,
     )
+
+
+def _failures(connection: Connection, study: str) -> tuple[FailedTrial, ...]:
+    latest = (
+        select(study_trials.c.variant, trials.c.seed, trials.c.reason)
+        .join(studies, studies.c.id == study_trials.c.study_id)
+        .join(trials, trials.c.key == study_trials.c.trial_key)
+        .where(studies.c.name == study, study_trials.c.state == TrialState.FAILED)
+        .order_by(trials.c.finished_at.desc())
+        .limit(_MOST_FAILURES)
+    )
+    return tuple(FailedTrial(*row) for row in connection.execute(latest))
 
 
 def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from ablate.report.failures import first_line
 from ablate.report.status import Status, StudyStatus
 from ablate.report.text import counted, plain, plain_table
 from ablate.store.activity import RunningTrial
@@ -38,10 +39,12 @@ def _lines(study: StudyStatus, status: Status) -> list[str]:
         )
     progress = f"{driver.settled:,} of {plural(driver.planned, 'trial')} done"
     since = duration((status.at - driver.since).total_seconds())
+    failures = [f"failed: {one.variant}, seed {one.seed}: {first_line(one.reason)}" for one in driver.failures]
     return [
         f"driven by process {driver.pid} on {driver.host} for {since}{lives}",
         ", ".join([progress, *besides]),
         speed,
+        *failures,
     ]
 
 

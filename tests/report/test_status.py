@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from ablate.report.status import read_status, status_json
-from ablate.store.activity import Activity, DriverRecord, RunningTrial
+from ablate.store.activity import Activity, DriverRecord, FailedTrial, RunningTrial
 from ablate.store.records import WorkerRecord
 from ablate.terminal.status import print_status
 
@@ -77,6 +77,8 @@ def test_what_a_person_reads() -> None:
     assert "gpu-3, process 77, cuda: H200" in text
     assert "waits for a worker, attempt 2" in text
     assert "its driver is gone" in text
+    failed = replace(DRIVER, failures=(FailedTrial("norm=none", 1, "ValueError: no\nTraceback ..."),))
+    assert "failed: norm=none, seed 1: ValueError: no\n" in shown(Fixed(failed))
     assert "silent for 2 min 00 s" in shown(Fixed(replace(DRIVER, alive=False, heartbeat=AT - timedelta(minutes=2))))
     assert shown(Fixed()) == "Nothing runs.\n"
 

@@ -10,6 +10,7 @@ from sqlalchemy import update
 from store_samples import HERE, begin, curve, digest, now, outcome, sql, start
 
 from ablate.store import Lease, Store, TrialState, WorkerRecord, open_store
+from ablate.store.activity import FailedTrial
 from ablate.store.leases import PATIENCE
 from ablate.store.tables import leases
 
@@ -87,6 +88,19 @@ def test_a_failed_trial_is_free_at_once(store: Store, location: str) -> None:
         begin_trial(store, one, "baseline", 0)
         store.record_outcome(outcome("baseline", 0, TrialState.FAILED), HERE, one.token)
         assert begin_trial(other, two, "baseline", 0)
+
+
+def test_the_latest_failures_are_told_with_their_reasons(store: Store) -> None:
+    begin(store, seeds=9)
+    with store.lease("s") as lease:
+        for seed in range(7):
+            begin_trial(store, lease, "baseline", seed)
+            failed = outcome("baseline", seed, TrialState.FAILED)
+            at = now() + timedelta(seconds=seed)
+            store.record_outcome(replace(failed, finished_at=at, reason=f"no {seed}\nmore"), HERE, lease.token)
+        (driver,) = store.activity().drivers
+    assert driver.failed == 7
+    assert driver.failures == tuple(FailedTrial("baseline", seed, f"no {seed}\nmore") for seed in (6, 5, 4, 3, 2))
 
 
 def test_what_older_versions_left_running_is_free(store: Store) -> None:
