@@ -124,10 +124,15 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
         )
     _print(
         console,
-        f"{plural(len(plan.trials) + len(plan.later), 'trial')}, {left} of them to train: about "
-        f"{duration(forecast.total(plan))} with "
-        f"{plural(forecast.workers, 'worker')} ({scaled(plan.flops)}FLOP in all; estimated from {forecast.basis}).",
+        f"{plural(len(plan.trials) + len(plan.later), 'trial')}, {left} of them to train: "
+        f"{_about(forecast.total(plan))} with "
+        f"{plural(forecast.workers, 'worker')} ({scaled(plan.flops)}FLOP in all; estimated from {forecast.basis}); "
+        "evaluations and starting workers come on top.",
     )
+
+
+def _about(seconds: float) -> str:
+    return duration(seconds) if seconds < 1 else f"about {duration(seconds)}"
 
 
 def _print(console: Console, line: str) -> None:
