@@ -151,8 +151,8 @@ def _at(models: dict[str, ModelSpec], length: int, setting: Setting, most: float
         )
 
 
-def step_of(name: str, spec: ModelSpec, length: int, setting: Setting) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Forward and backward of one block: what gives its output and the gradient of its input.
+def step_of(name: str, spec: ModelSpec, length: int, setting: Setting) -> Callable[[], list[Tensor]]:
+    """Forward and backward of one block: what gives its output and the gradients of its input and its parameters.
 
     Raises:
         SpaceError: The block refuses this length.
@@ -179,13 +179,12 @@ def step_of(name: str, spec: ModelSpec, length: int, setting: Setting) -> Callab
     x = torch.randn(1, setting.batch, length, setting.width, device=setting.device, requires_grad=True)
     direction = torch.randn_like(x)
 
-    def step() -> tuple[Tensor, Tensor]:
+    def step() -> list[Tensor]:
         for tensor in (x, *module.parameters()):
             tensor.grad = None
         y: Tensor = module(x)
         y.backward(direction)  # type: ignore[no-untyped-call]
-        assert x.grad is not None
-        return y.detach(), x.grad
+        return [y.detach(), *(tensor.grad for tensor in (x, *module.parameters()) if tensor.grad is not None)]
 
     return step
 
