@@ -18,7 +18,7 @@ from ablate.errors import AblateError
 from ablate.report.quantities import direction_of, values_of
 from ablate.report.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.spec.quantities import COSTS, COUNTED
-from ablate.stats import Direction, Interval, SeedSchedule, dominators, mean_interval, summarise
+from ablate.stats import Direction, Interval, SeedSchedule, dominators, holm, mean_interval, summarise
 from ablate.stats.schedule import ERROR
 from ablate.store.records import StudyRecord
 
@@ -154,12 +154,7 @@ def _sure(
         for index, above in enumerate(beaten_by)
         for at in above
     }
-    sure, family = set[tuple[int, int]](), _family(rows, asked)
-    for rank, pair in enumerate(sorted(p_values, key=p_values.__getitem__)):
-        if p_values[pair] * (family - rank) > ERROR:
-            break
-        sure.add(pair)
-    return sure
+    return {pair for pair, p_value in holm(p_values, _family(rows, asked)).items() if p_value <= ERROR}
 
 
 def _family(rows: Sequence[Sequence[float]], asked: Mapping[str, Direction]) -> int:

@@ -10,17 +10,26 @@ baseline's trials).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
 
 from ablate.stats.schedule import ERROR
 from ablate.stats.verdict import Verdict
 
+Name = TypeVar("Name", bound=Hashable)
 
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Holm's adjusted p-values: reject where they lie below an error rate, and it holds for the family."""
-    adjusted, least = {}, 0.0
+
+def holm(p_values: Mapping[Name, float], family: int | None = None) -> dict[Name, float]:
+    """Holm's adjusted p-values: reject where they lie below an error rate, and it holds for the family.
+
+    Args:
+        p_values: By the name of each comparison.
+        family: How many comparisons there are, where some that cannot be rejected (p-value 1) are not among these.
+    """
+    size, least = len(p_values) if family is None else family, 0.0
+    adjusted: dict[Name, float] = {}
     for rank, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
-        least = max(least, min(1.0, (len(p_values) - rank) * p_values[name]))
+        least = max(least, min(1.0, (size - rank) * p_values[name]))
         adjusted[name] = least
     return {name: adjusted[name] for name in p_values}
 

@@ -52,3 +52,10 @@ def test_undecided_and_diverged_members_never_stand_but_count() -> None:
     assert hold_together({"a": decided}) == {"a"}
     assert hold_together({"a": decided, "b": undecided}) == {"a"}  # 2 x 0.02
     assert hold_together({"a": decided, "b": undecided, "c": diverged}) == frozenset()  # 3 x 0.02
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.integers(0, 9))
+def test_members_that_cannot_be_rejected_need_not_be_written_out(p_values: list[float], others: int) -> None:
+    few = dict(enumerate(p_values))
+    every = few | {len(few) + i: 1.0 for i in range(others)}
+    assert holm(few, len(every)) == {name: holm(every)[name] for name in few}
