@@ -8,8 +8,8 @@ import typer
 
 from ablate.commands.options import DEFAULT_STORE, StoreOption, StudyArgument
 from ablate.engine.command_line import hide_passwords
+from ablate.report.text import plural
 from ablate.terminal.console import make_console, say
-from ablate.terminal.units import plural
 
 
 def export(

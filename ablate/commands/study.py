@@ -116,8 +116,8 @@ def study(
 
 def _print_ending(result: StudyResult, store: str, console: Console) -> None:
     """What to type next: the same command while something is left to do, and else what the study leads to."""
+    from ablate.report.text import plural
     from ablate.terminal.next_steps import print_next_steps
-    from ablate.terminal.units import plural
 
     console.print()
     again, all_of = {command(*sys.argv[1:]): ""}, plural(result.trials, "trial")

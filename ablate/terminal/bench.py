@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.errors import AblateError
-from ablate.terminal.units import plural, scaled
+from ablate.report.text import plural
+from ablate.terminal.units import scaled
 from ablate.timing.measure import Row, Setting, growth, threads_used
 
 FIGURES = (".svg", ".png", ".pdf")

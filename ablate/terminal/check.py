@@ -13,8 +13,8 @@ from rich.text import Text
 from ablate.contracts.mixer import RULES, Finding, check_mixer, contexts
 from ablate.contracts.settings import settings
 from ablate.errors import PluginError
+from ablate.report.text import plural
 from ablate.spec.mixer import MIXERS, MixerSpec
-from ablate.terminal.units import plural
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from rich.text import Text
 
 from ablate.engine.plan import Planner, make_plan
 from ablate.model.pricing import PARTS, Layers, Price, price
+from ablate.report.text import plural
 from ablate.spec.cost import BYTES, Cost
 from ablate.spec.lookup import find_block, refused
 from ablate.spec.space import SpaceSpec
 from ablate.spec.task import Say
-from ablate.terminal.units import plural
 
 _COUNTS = {
     "parameters": "parameters",

@@ -19,8 +19,9 @@ from rich.text import Text
 from ablate.engine.observer import Observer
 from ablate.engine.plan import Plan, Trial
 from ablate.report.names import in_lines
+from ablate.report.text import plural
 from ablate.store.records import TrialOutcome, TrialState
-from ablate.terminal.units import duration, plural, scaled
+from ablate.terminal.units import duration, scaled
 from ablate.training.events import Point
 
 _REFRESH_PER_SECOND = 4

@@ -11,10 +11,11 @@ from rich.text import Text
 from ablate.engine.forecast import Forecast
 from ablate.engine.plan import Plan, Trial
 from ablate.report.names import in_lines
+from ablate.report.text import plural
 from ablate.spec.doubts import doubts
 from ablate.spec.paths import value_at
 from ablate.spec.seeds import is_scout
-from ablate.terminal.units import duration, plural, scaled
+from ablate.terminal.units import duration, scaled
 from ablate.terminal.validate import left_out, trained_once
 
 _MOST_ROWS = 200

@@ -7,9 +7,9 @@ from rich.table import Table
 
 from ablate.report.failures import first_line
 from ablate.report.status import Status, StudyStatus
-from ablate.report.text import counted, plain, plain_table
+from ablate.report.text import counted, plain, plain_table, plural
 from ablate.store.activity import RunningTrial
-from ablate.terminal.units import duration, plural, scaled
+from ablate.terminal.units import duration, scaled
 
 
 def print_status(status: Status, console: Console) -> None:

@@ -24,8 +24,3 @@ def scaled(number: float) -> str:
             return f"{number:.3g} {prefix}"
         number /= 1000
     return f"{number:.3g} E"
-
-
-def plural(number: int, noun: str) -> str:
-    """`1 trial`, `2 trials`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

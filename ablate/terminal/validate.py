@@ -10,11 +10,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablate.designs.base import Design, Point
+from ablate.report.text import plural
 from ablate.spec.design import SeedsSpec
 from ablate.spec.doubts import doubts
 from ablate.spec.resolver import Resolver
 from ablate.spec.space import SpaceSpec
-from ablate.terminal.units import plural
 
 _MOST_LOOKED_AT = 1_000
 """Points that are made into variants; to look at all of a large grid takes as long as its plan."""
