@@ -129,7 +129,10 @@ class Queue:
             math.ceil((len(self._waiting) + 1 + running) / self.workers()),
         )
         promised = {member for left, _ in self._left for member in left.alive}
-        fits = lambda waiting: waiting.trial.key not in promised and self._key(waiting.trial) == key  # noqa: E731
+
+        def fits(waiting: Waiting) -> bool:
+            return waiting.trial.key not in promised and self._key(waiting.trial) == key
+
         return Pack([first, *self._pick(fits, size - 1)])
 
     def _pick(self, fits: Callable[[Waiting], bool], most: int | None = None) -> list[Waiting]:

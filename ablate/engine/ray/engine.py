@@ -128,12 +128,13 @@ class RayEngine(Engine):
         self._looked = 0.0
 
     def left(self) -> list[Left]:
-        """See `Engine.left`; the newest that are whole come first."""
+        """See `Engine.left`; each as its newest whole checkpoint has it."""
         found = []
         for checkpoints in self._storage.left(self._name).values():
-            whole = (self._storage.members(checkpoint) for checkpoint in checkpoints)
-            found += [next((left for left in whole if left), Left((), frozenset()))]
-        return [left for left in found if len(left.members) > 1]
+            newest = next(filter(None, map(self._storage.members, checkpoints)), None)
+            if newest is not None and len(newest.members) > 1:
+                found.append(newest)
+        return found
 
     def submit(self, job: Job) -> None:
         """See `Engine.submit`."""
