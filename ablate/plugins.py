@@ -1,19 +1,48 @@
-"""A user's own mixers, tasks and designs: a Python file given by `--plugin`."""
+"""The families, and a user's own kinds of them: a Python file given by `--plugin`."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from ablate.errors import PluginError
-from ablate.spec.base import Kinded
+from ablate.locations import typed_path
+from ablate.report.formats import FORMATS
+from ablate.spec.base import Family, Kinded, Spec
 from ablate.spec.design import DESIGNS
+from ablate.spec.initialiser import INITIALISERS
 from ablate.spec.mixer import MIXERS
+from ablate.spec.mlp import MLPS
+from ablate.spec.norm import NORMS
+from ablate.spec.optimizer import OPTIMIZERS
+from ablate.spec.position import POSITIONS
+from ablate.spec.residual import RESIDUALS
+from ablate.spec.schedule import SCHEDULES
 from ablate.spec.task import TASKS
+from ablate.tasks.sources import SOURCES
+from ablate.tasks.tokenizers import TOKENIZERS
 
-_FAMILIES = (MIXERS, TASKS, DESIGNS)
+FAMILIES: dict[str, Family] = {
+    "mixers": MIXERS,
+    "mlps": MLPS,
+    "norms": NORMS,
+    "positions": POSITIONS,
+    "residuals": RESIDUALS,
+    "initialisers": INITIALISERS,
+    "optimizers": OPTIMIZERS,
+    "schedules": SCHEDULES,
+    "tasks": TASKS,
+    "tokenizers": TOKENIZERS,
+    "sources": SOURCES,
+    "designs": DESIGNS,
+    "formats": FORMATS,
+}
+"""Every family by its name. Installed packages add kinds by the entry point group `ablate.NAME`."""
+
+_PREFIX = "ablate_plugin_"
 _loaded: set[str] = set()
 
 
@@ -23,15 +52,12 @@ def load_plugin(location: str) -> None:
     Raises:
         PluginError: The file is missing, raises when it is imported, or defines a kind that lacks something.
     """
-    path = Path(location).resolve()
+    path = typed_path(location, PluginError).resolve()
     if not path.is_file():
         raise PluginError("there is no such file", where=location, remedy="Give `--plugin` a Python file.")
-    name = f"ablate_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    name = f"{_PREFIX}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     if name in _loaded:
         return
-    # Our own kinds first, so that one of the same name is refused as the plugin's mistake.
-    for family in _FAMILIES:
-        family.members()
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise PluginError("this is not a Python file", where=location, remedy="Give `--plugin` a file ending in .py.")
@@ -39,17 +65,39 @@ def load_plugin(location: str) -> None:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the file raises, be it SystemExit, is its own mistake
         raise PluginError(
             f"importing this raised {type(error).__name__}: {error}",
             where=location,
             remedy="Mend the file; `--debug` shows where it was raised.",
         ) from error
-    for family in _FAMILIES:
-        for kind, member in family.members().items():
-            if member.__module__ == name:
-                _check_complete(member, f"{family.noun} kind `{kind}`", location)
+    for family in FAMILIES.values():
+        for kind, member in family.defined_in(name).items():
+            _check_complete(member, f"{family.noun} kind `{kind}`", location)
     _loaded.add(name)
+
+
+def plugin_kinds(spec: Spec) -> dict[str, str]:
+    """Every kind in a spec that ablate itself does not define, to the plugin file or package that does."""
+    found = {}
+    if isinstance(spec, Kinded) and (home := _home(type(spec))):
+        found[spec.kind_name()] = home
+    for name in type(spec).model_fields:
+        value = getattr(spec, name)
+        for part in value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else (value,):
+            if isinstance(part, Spec):
+                found |= plugin_kinds(part)
+    return found
+
+
+def _home(kind: type[Kinded]) -> str:
+    """The name of the plugin file, or of the package, that defines a kind; empty if ablate does."""
+    if kind.__module__.startswith(_PREFIX):
+        return Path(str(sys.modules[kind.__module__].__file__)).name
+    package = kind.__module__.partition(".")[0]
+    return "" if package == "ablate" else package
 
 
 def _check_complete(member: type[Kinded], what: str, location: str) -> None:

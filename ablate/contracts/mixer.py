@@ -5,55 +5,108 @@ Shapes: K pack, B batch, T tokens, D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from ablate.contracts.contract import Contract, Finding, by_name, comes_back_from_json
+from ablate.contracts.modules import given_shared
 from ablate.model.block import build_mixer
 from ablate.pack import State, initialise, step
 from ablate.pack.initial import stream
-from ablate.spec.mixer import MixerContext, MixerSpec
+from ablate.report.text import plural
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MIXERS, MixerSpec
+from ablate.spec.position import POSITIONS, PositionSpec
 
 _TOLERANCE = 1e-4
+_SAME_SPREAD = 0.1
+"""Share by which the standard deviations of two draws of a matrix may differ and count as those of one distribution."""
 
-Rule = Callable[[MixerSpec, MixerContext], Iterator[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A rule that a mixer breaks.
-
-    Attributes:
-        rule: Name of the rule, a key of `RULES`.
-        context: Where it was broken.
-        detail: What was found, as a sentence.
-    """
-
-    rule: str
-    context: MixerContext
-    detail: str
+# Width, heads and tokens, odd and prime first. What a mixer refuses in `check` is tried at the next size of the row,
+# whose heads are of an even width and then of a power of two.
+_ROWS: tuple[tuple[tuple[int, int, int], ...], ...] = (
+    ((21, 3, 13), (18, 3, 13), (24, 3, 13), (32, 2, 13), (64, 4, 13), (64, 4, 16)),
+    ((8, 2, 1), (16, 2, 1), (32, 2, 1), (64, 4, 1)),
+    ((7, 7, 37), (14, 7, 37), (28, 7, 37), (32, 4, 37), (64, 4, 37), (64, 4, 64)),
+)
+_WITH_POSITIONS: tuple[tuple[int, int, int], ...] = ((18, 3, 13), (24, 3, 13), (32, 2, 13), (64, 4, 13), (64, 4, 16))
 
 
-def contexts(spec: MixerSpec) -> list[MixerContext]:
+def contexts(spec: MixerSpec) -> list[LayerContext]:
     """Awkward surroundings (odd and prime sizes, one token) in every form that the mixer has and does not refuse."""
+    return [row[0] for row in _rows(spec)]
+
+
+def _rows(spec: MixerSpec) -> list[list[LayerContext]]:
+    """For each surrounding to try, the contexts that the mixer's `check` accepts, the most awkward first."""
+    kinds = [PositionSpec.parse(kind) for kind in POSITIONS.members()]
+    applied = [positions for positions in kinds if positions.applied in spec.relative_positions]
+    sizes = [(None, row) for row in _ROWS] + [(positions, _WITH_POSITIONS) for positions in applied]
     forms = [form for form, has in ((True, spec.causal_form), (False, spec.bidirectional_form)) if has]
-    sizes = [(21, 3, 13, "none"), (8, 2, 1, "none"), (7, 7, 37, "none")]  # width, heads, tokens, relative positions
-    sizes += [(18, 3, 13, positions) for positions in sorted(spec.relative_positions)]
-    found = []
+    rows = []
     for causal in forms:
-        for width, heads, length, positions in sizes:
-            context = MixerContext(
-                1, width, heads, depth=5, context=length, causal=causal, init_std=0.3, positions=positions
-            )
-            if _takes(spec, context):
-                found.append(context)
-    return found
+        for positions, row in sizes:
+            found = [
+                LayerContext(1, width, heads, depth=5, context=length, causal=causal, init_std=0.3, positions=positions)
+                for width, heads, length in row
+            ]
+            accepted = [context for context in found if _takes(spec, context)]
+            # What a mixer reads may depend on its layer.
+            layers = (0, 4) if spec.shares else (0,)
+            rows += [[replace(context, layer=layer) for context in accepted] for layer in layers if accepted]
+    return rows
 
 
-def check_mixer(spec: MixerSpec, surroundings: Sequence[MixerContext] | None = None) -> list[Finding]:
+def _fallbacks(spec: MixerSpec, context: LayerContext) -> list[LayerContext]:
+    return next((row[1:] for row in _rows(spec) if row[0] == context), [])
+
+
+@torch.no_grad()
+def own_initial_values(spec: MixerSpec) -> Iterator[str]:
+    """A warning if layers of torch keep torch's default initial values.
+
+    It breaks no rule, and it makes a comparison unfair: all other maps of a model start from N(0, init_std²).
+    """
+    usual = LayerContext(1, 64, 4, depth=5, context=16, causal=spec.causal_form)
+    row = [usual, *(context for found in _rows(spec) for context in found)]
+    context = next((replace(context, init_std=0.02) for context in row if _takes(spec, context)), None)
+    if context is None:
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            mixer = build_mixer(spec, context)
+        except Exception:  # `accepts_only_what_works` says so
+            return
+        names = [name.removeprefix("module.") for name, layer in mixer.named_modules() if _keeps_defaults(layer)]
+    if names:
+        listed = ", ".join(f"`{name}`" for name in names)
+        yield (
+            f"the layers {listed} start from torch's default values, and the maps of the other mixers from "
+            "N(0, init_std²): a difference may then be one of initial values alone. Use `context.init_std` in `build`, "
+            "for example `torch.nn.init.normal_(layer.weight, std=context.init_std)`."
+        )
+
+
+def _keeps_defaults(layer: nn.Module) -> bool:
+    """Whether a layer of torch's has matrices that are spread as its own `reset_parameters` spreads them."""
+    reset = getattr(layer, "reset_parameters", getattr(layer, "_reset_parameters", None))
+    if not type(layer).__module__.startswith("torch.nn.") or reset is None:
+        return False
+    matrices = [parameter for parameter in layer.parameters(recurse=False) if parameter.dim() > 1]
+    before = [matrix.std().item() for matrix in matrices]
+    reset()
+    return any(
+        abs(std - matrix.std().item()) < _SAME_SPREAD * matrix.std().item()
+        for std, matrix in zip(before, matrices, strict=True)
+    )
+
+
+def check_mixer(spec: MixerSpec, surroundings: Sequence[LayerContext] | None = None) -> list[Finding[LayerContext]]:
     """Try a mixer by every rule.
 
     Args:
@@ -63,17 +116,22 @@ def check_mixer(spec: MixerSpec, surroundings: Sequence[MixerContext] | None = N
     Returns:
         What was found wrong; empty for a mixer that keeps the contract.
     """
-    findings = []
-    for context in contexts(spec) if surroundings is None else surroundings:
-        for name, rule in RULES.items():
-            try:
-                findings += [Finding(name, context, detail) for detail in rule(spec, context)]
-            except Exception as error:  # whatever a user's module raises is a finding, not an end
-                findings.append(Finding(name, context, f"raised {type(error).__name__}: {error}"))
-    return findings
+    return CONTRACT.check(spec, surroundings)
 
 
-def keeps_shape(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
+def accepts_only_what_works(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
+    """A context that `check` accepts can be built and read; all others are refused there."""
+    try:
+        _mixer(spec, context, [0])(_noise("input", 1, 2, context.context, context.width))
+    except Exception as error:  # whatever a user's module raises
+        size = f"width {context.width} with {context.heads} heads and {context.context} tokens"
+        yield (
+            f"`check` accepts {size}, and there the module raised {type(error).__name__}: {error}. "
+            "If it cannot work at this size, refuse it in `check`, with `ablate.spec.base.refusal`"
+        )
+
+
+def keeps_shape(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """[K, B, T, D] goes to [K, B, T, D], for the longest input and for shorter ones."""
     mixer = _mixer(spec, context, [0])
     for length in {context.context, max(1, context.context - 2)}:
@@ -85,7 +143,7 @@ def keeps_shape(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
             yield "a finite input gave an output that is not finite"
 
 
-def hides_the_future(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
+def hides_the_future(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """Causal: what comes after position t does not change the output at t. Bidirectional: the last token does."""
     length = context.context
     if length == 1:
@@ -104,7 +162,18 @@ def hides_the_future(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
         yield "changing the last token moved no output before it"
 
 
-def goes_on_token_by_token(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
+def applies_its_positions(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
+    """Relative positions that the kind declares are applied: without them the output is another one."""
+    plain = replace(context, positions=None)
+    if context.positions is None or context.context == 1 or not _takes(spec, plain):
+        return
+    x = _noise("input", 1, 2, context.context, context.width)
+    if _gap(_mixer(spec, context, [0])(x), _mixer(spec, plain, [0])(x)) == 0:
+        yield f"the output with `positions: {context.positions.kind_name()}` is that of `positions: none`"
+
+
+@torch.no_grad()
+def goes_on_token_by_token(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """Causal: read token by token, with what it keeps or from all inputs again, it gives what it gives at once."""
     if not context.causal:
         return
@@ -119,20 +188,21 @@ def goes_on_token_by_token(spec: MixerSpec, context: MixerContext) -> Iterator[s
             return
 
 
-def has_gradients(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
+def has_gradients(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """Every trainable parameter, and the input, gets a finite gradient."""
     mixer = _mixer(spec, context, [0])
     x = _noise("input", 1, 2, context.context, context.width).requires_grad_()
     y = mixer(x)
     (y * _noise("direction", *y.shape)).sum().backward()
-    for name, tensor in [("the input", x), *mixer.named_parameters()]:
+    trainable = [(name, value) for name, value in mixer.named_parameters() if value.requires_grad]
+    for name, tensor in [("the input", x), *trainable]:
         if tensor.grad is None:
             yield f"{name} gets no gradient"
         elif not tensor.grad.isfinite().all():
             yield f"the gradient of {name} is not finite"
 
 
-def counts_parameters(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
+def counts_parameters(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """`cost` counts the trainable parameters that the module has."""
     real = sum(parameter.numel() for parameter in _mixer(spec, context, [0]).parameters() if parameter.requires_grad)
     counted = spec.cost(context, context.context).parameters
@@ -140,15 +210,7 @@ def counts_parameters(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
         yield f"`cost` counts {counted} parameters, and the module has {real}"
 
 
-def comes_back_from_json(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
-    """Written as JSON and read again, the spec is equal and has the same hash; so is its canonical form."""
-    for form, plain in (("JSON", spec.model_dump(mode="json")), ("canonical form", spec.canonical())):
-        again = spec.family.member(spec.kind_name()).parse(plain)
-        if again != spec or again.content_hash() != spec.content_hash():
-            yield f"its {form} is read as another spec"
-
-
-def keeps_members_apart(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
+def keeps_members_apart(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """A pack of three gives, member by member, what three packs of one with the same seeds give."""
     if not spec.pack_aware:
         return
@@ -161,7 +223,7 @@ def keeps_members_apart(spec: MixerSpec, context: MixerContext) -> Iterator[str]
             yield f"member {member} of a pack of 3 is {gap:.2g} off the same seed alone"
 
 
-def ignores_padding(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
+def ignores_padding(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """What stands at padded positions does not change real positions; padding nothing is no padding."""
     length = context.context
     mixer = _mixer(spec, context, [0])
@@ -178,9 +240,9 @@ def ignores_padding(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
         yield f"a mask that hides nothing moved the output by {gap:.2g}"
 
 
-def reads_another_sequence(spec: MixerSpec, context: MixerContext) -> Iterator[str]:
+def reads_another_sequence(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """Cross form: every real token of the other sequence is read, its padding is not, and no row sees another row."""
-    crossing = replace(context, cross=True, positions="none")
+    crossing = replace(context, cross=True, positions=None)
     if not spec.cross_form or context.causal or not _takes(spec, crossing):
         return
     mixer = _mixer(spec, crossing, [0])
@@ -202,23 +264,7 @@ def reads_another_sequence(spec: MixerSpec, context: MixerContext) -> Iterator[s
         yield "changing the last row moved rows before it"
 
 
-RULES: dict[str, Rule] = {
-    rule.__name__: rule
-    for rule in (
-        keeps_shape,
-        hides_the_future,
-        goes_on_token_by_token,
-        has_gradients,
-        counts_parameters,
-        comes_back_from_json,
-        keeps_members_apart,
-        ignores_padding,
-        reads_another_sequence,
-    )
-}
-
-
-def _takes(spec: MixerSpec, context: MixerContext) -> bool:
+def _takes(spec: MixerSpec, context: LayerContext) -> bool:
     try:
         spec.check(context)
     except ValidationError:
@@ -227,7 +273,7 @@ def _takes(spec: MixerSpec, context: MixerContext) -> bool:
 
 
 @torch.no_grad()
-def _mixer(spec: MixerSpec, context: MixerContext, seeds: Sequence[int]) -> nn.Module:
+def _mixer(spec: MixerSpec, context: LayerContext, seeds: Sequence[int]) -> nn.Module:
     """The mixer away from its initial values: a gain that starts at 0 would hide what stands behind it."""
     mixer = build_mixer(spec, context)
     initialise(mixer, seeds)
@@ -235,7 +281,7 @@ def _mixer(spec: MixerSpec, context: MixerContext, seeds: Sequence[int]) -> nn.M
         for member, seed in enumerate(seeds):
             values = parameter[member] if spec.pack_aware else parameter
             values += 0.3 * torch.randn(values.shape, generator=stream(seed, f"contract/{name}", values.shape))
-    return mixer.eval()
+    return given_shared(mixer.eval(), spec, context)
 
 
 def _noise(name: str, *shape: int) -> Tensor:
@@ -244,3 +290,33 @@ def _noise(name: str, *shape: int) -> Tensor:
 
 def _gap(left: Tensor, right: Tensor) -> float:
     return (left - right).abs().max().item()
+
+
+def _describe(context: LayerContext) -> str:
+    form = "causal" if context.causal else "bidirectional"
+    sizes = f"{plural(context.heads, 'head')}, {plural(context.context, 'token')}"
+    return f"width {context.width}, {sizes}, {form}"
+
+
+CONTRACT: Contract[MixerSpec, LayerContext] = Contract(
+    family=MIXERS,
+    rules=by_name(
+        accepts_only_what_works,
+        keeps_shape,
+        hides_the_future,
+        applies_its_positions,
+        goes_on_token_by_token,
+        has_gradients,
+        counts_parameters,
+        comes_back_from_json,
+        keeps_members_apart,
+        ignores_padding,
+        reads_another_sequence,
+    ),
+    contexts=contexts,
+    describe=_describe,
+    precondition=accepts_only_what_works,
+    fallbacks=_fallbacks,
+    warnings=own_initial_values,
+)
+RULES = CONTRACT.rules

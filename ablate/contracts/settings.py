@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -14,24 +14,31 @@ from ablate.spec.base import Kinded, Spec
 Member = TypeVar("Member", bound=Kinded)
 
 
-def settings(kind: type[Member]) -> Iterator[Member]:
+def settings(kind: type[Member], given: Mapping[str, Any] | None = None) -> Iterator[Member]:
     """The specs of a kind that differ from its defaults in at most two named choices; impossible ones are left out.
 
     A named choice is a field that holds a literal, a truth value, a member of a family, or a spec with a `kind`.
 
+    Args:
+        kind: The kind.
+        given: Values of fields, which are no choices then; those that have no default must be among them.
+
     Raises:
         ValidationError: The kind has a field without a default.
     """
-    seen = {kind()}
-    yield from seen
-    choices = [(name, value) for name in kind.model_fields if name != "kind" for value in _choices(kind, name)]
+    given = given or {}
+    first = kind.model_validate(given)
+    seen = {first.content_hash()}
+    yield first
+    free = [name for name in kind.model_fields if name not in ("kind", *given)]
+    choices = [(name, value) for name in free for value in _choices(kind, name)]
     for pair in itertools.combinations_with_replacement(choices, 2):
         try:
-            spec = kind.model_validate(dict(pair))
+            spec = kind.model_validate({**given, **dict(pair)})
         except ValidationError:
             continue
-        if spec not in seen:
-            seen.add(spec)
+        if spec.content_hash() not in seen:
+            seen.add(spec.content_hash())
             yield spec
 
 

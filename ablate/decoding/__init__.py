@@ -1,1 +1,1 @@
-"""Writing with a model, token by token: greedy, sampled, by beam search. It knows next-token scores alone."""
+"""Decoding from the logits of the next token: greedy, sampling, beam search."""

@@ -1,4 +1,4 @@
-"""A `Step` for a search over a model that keeps what it has read: every prefix goes on from the one it grew out of.
+"""`NextLogits` of a model that caches: each prefix continues from the cached state of the prefix that it extends.
 
 Shapes: K pack, N prefixes, T tokens so far, V vocabulary.
 """
@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 
 States = tuple[tuple[Tensor, ...], ...]
-"""What each layer keeps of the prefixes, [K, N, ...] each; empty before the first token."""
+"""The cached tensors of each layer, [K, N, ...] each; empty before the first token."""
 
 Advance = Callable[[Tensor, Tensor, int, States], tuple[Tensor, States]]
-"""(rows [N]: which text each prefix belongs to; its last token [N]; how many stand before it; what is kept of those) to
-logits of the next token [N, V], and what is kept now."""
+"""Maps (rows [N]: the text that each prefix belongs to; last tokens [N]; number of tokens before them; cached states of
+these tokens) to the logits of the next token [N, V] and the new states."""
 
 
 class Remembering:
-    """Reads of every prefix only the token that is new. For one search, whose prefixes grow by a token at a time.
+    """Reads only the last token of each prefix. Serves one search, in which all prefixes grow by one token a call.
 
     Args:
-        advance: Reads one more token; the model's part.
+        advance: The forward pass of the model for one more token.
     """
 
     def __init__(self, advance: Advance) -> None:
@@ -31,7 +31,7 @@ class Remembering:
         self._places: dict[tuple[int, ...], int] = {}
 
     def __call__(self, rows: Tensor, prefixes: Tensor) -> Tensor:
-        """See `search.Step`."""
+        """The logits of the next token; the signature is that of `NextLogits`."""
         before = prefixes.shape[1] - 1
         names = [(row, *prefix) for row, prefix in zip(rows.tolist(), prefixes.tolist(), strict=True)]
         states = self._states

@@ -1,4 +1,4 @@
-"""One token out of next-token logits: the likeliest, or a draw from a distribution that is sharpened and cut."""
+"""Choose the next token from its logits: greedy, or sampled with a temperature, top-k and top-p."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ class Sampling:
     """How the next token is chosen.
 
     Attributes:
-        temperature: Logits are divided by it; 0 takes the likeliest token.
-        top_k: Only so many of the likeliest tokens may come; 0 for all.
-        top_p: Of these, only the fewest of the likeliest whose probabilities sum to this or more (arXiv:1904.09751).
+        temperature: Divides the logits; 0 takes the most likely token.
+        top_k: Keeps this many of the most likely tokens; 0 keeps all.
+        top_p: Keeps the smallest set of the most likely tokens whose probabilities sum to at least this
+            (nucleus sampling, arXiv:1904.09751).
     """
 
     temperature: float = 1.0
@@ -24,15 +25,15 @@ class Sampling:
 
 
 def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
-    """What the next token is drawn from: logits [V] to probabilities [V]."""
+    """Map logits [V] to the probabilities [V] from which the next token is drawn."""
     if sampling.temperature == 0:
         return torch.nn.functional.one_hot(logits.argmax(), logits.numel()).to(torch.float64)
-    # Equal logits keep their order, so that exactly `top_k` remain.
+    # A stable sort keeps exactly `top_k` tokens also among equal logits.
     ordered, tokens = (logits.double() / sampling.temperature).sort(descending=True, stable=True)
     if sampling.top_k:
         ordered, tokens = ordered[: sampling.top_k], tokens[: sampling.top_k]
     shares = ordered.softmax(0)
-    # A token stays if those before it do not yet reach top_p; the first one always stays.
+    # A token stays if the more likely tokens sum to less than top_p; the first always stays.
     kept = shares.cumsum(0) - shares < sampling.top_p
     kept[0] = True
     shares = torch.where(kept, shares, 0.0)
@@ -40,5 +41,5 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
 
 
 def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
-    """The next token's id, from logits [V]."""
+    """Draw the id of the next token from logits [V]."""
     return int(torch.multinomial(probabilities(logits.cpu(), sampling), 1, generator=generator))

@@ -1,6 +1,6 @@
-"""Likely continuations: greedy, and beam search with a length penalty.
+"""Greedy decoding, and beam search with a length penalty.
 
-Shapes: B texts, W beams, T tokens so far, V vocabulary. A `Step` gives what comes next; it is the model's part.
+Shapes: B texts, W beams, T tokens so far, V vocabulary.
 """
 
 from __future__ import annotations
@@ -10,32 +10,33 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-Step = Callable[[Tensor, Tensor], Tensor]
-"""(rows [N]: which text each prefix belongs to; prefixes [N, T]) to logits of the next token [N, V]."""
+NextLogits = Callable[[Tensor, Tensor], Tensor]
+"""The forward pass of a model: maps (rows [N]: the text that each prefix belongs to; prefixes [N, T]) to the logits
+[N, V] of the next token."""
 
 
 def greedy(
-    step: Step, texts: int, start: int, end: int, limits: Sequence[int], device: torch.device
+    step: NextLogits, texts: int, start: int, end: int, limits: Sequence[int], device: torch.device
 ) -> list[list[int]]:
-    """The likeliest token again and again, until `end` or a limit.
+    """Append the most likely token until `end` or a limit.
 
     Args:
-        step: What comes next.
-        texts: Their number B.
+        step: Gives the logits of the next token.
+        texts: The number B of texts.
         start: The id that every prefix begins with.
         end: The id that ends a text.
-        limits: Tokens at most, for each text.
-        device: Where prefixes are made.
+        limits: The most tokens of each text.
+        device: Holds the prefixes.
 
     Returns:
-        For each text its tokens, without `start` and `end`.
+        The tokens of each text, without `start` and `end`.
     """
     return beam(step, texts, start, end, limits, device, width=1, length_penalty=0)
 
 
 @torch.no_grad()
 def beam(
-    step: Step,
+    step: NextLogits,
     texts: int,
     start: int,
     end: int,
@@ -44,23 +45,23 @@ def beam(
     width: int = 4,
     length_penalty: float = 0.6,
 ) -> list[list[int]]:
-    """Beam search; finished texts compete by log probability / ((5 + length) / 6)^penalty (arXiv:1609.08144, eq. 14).
+    """Beam search that ranks texts by log probability / ((5 + length) / 6)^penalty (arXiv:1609.08144, eq. 14).
 
-    The length counts the tokens with the one that ends the text. A text is done when the best of its open beams could
-    not pass its best finished one, or at its limit, where open beams compete as they are.
+    The length includes the token that ends the text. The search of a text ends when no open beam can score higher than
+    the best finished one, or at the limit; if no beam has finished by then, the open ones are ranked.
 
     Args:
-        step: What comes next.
-        texts: Their number B.
+        step: Gives the logits of the next token.
+        texts: The number B of texts.
         start: The id that every prefix begins with.
         end: The id that ends a text.
-        limits: Tokens at most, for each text.
-        device: Where prefixes are made.
-        width: Beams of each text; 1 is greedy.
-        length_penalty: 0 compares plain probabilities; more favours long texts.
+        limits: The most tokens of each text.
+        device: Holds the prefixes.
+        width: Beams of each text; 1 is greedy decoding.
+        length_penalty: 0 ranks by probability alone; a larger value favours long texts.
 
     Returns:
-        For each text the tokens of its best beam, without `start` and `end`.
+        The tokens of the best beam of each text, without `start` and `end`.
     """
     best: list[tuple[float, list[int]]] = [(-float("inf"), []) for _ in range(texts)]
     open_texts = [text for text in range(texts) if limits[text] > 0]
@@ -74,7 +75,7 @@ def beam(
         logs = step(rows, prefixes.flatten(0, 1)).double().log_softmax(-1).view(len(open_texts), beams, -1)
         totals = scores.unsqueeze(-1) + logs
         ended = totals[..., end]
-        # Of W ends and W tokens each, the best W go on.
+        # The W best extensions of all beams are the new beams; `end` is not an extension.
         going = totals.clone()
         going[..., end] = -float("inf")
         vocabulary = going.shape[-1]
@@ -83,7 +84,7 @@ def beam(
         grown = torch.cat([prefixes.gather(1, parents.unsqueeze(-1).expand(-1, -1, length)), tokens.unsqueeze(-1)], -1)
         kept: list[int] = []
         for place, text in enumerate(open_texts):
-            # An end that W better continuations leave behind is no hypothesis: greedy (W = 1) goes on instead.
+            # A text that ends here counts only if its score is among the W best; so W = 1 is greedy decoding.
             worst = scores[place, -1].item() if scores.shape[1] == width else -float("inf")
             for index, total in enumerate(ended[place].tolist()):
                 if total >= worst:
@@ -93,7 +94,7 @@ def beam(
                     for index, total in enumerate(scores[place].tolist()):
                         _better(best, text, total, length, grown[place, index, 1:], length_penalty)
             elif scores[place, 0].item() / _penalty(limits[text] + 1, length_penalty) > best[text][0]:
-                # Scores only fall, and the longest text has the mildest penalty: this beam may still win.
+                # Log probabilities only fall and the penalty is mildest at the limit: this beam may still win.
                 kept.append(place)
         prefixes, scores = grown[kept], scores[kept]
         open_texts = [open_texts[place] for place in kept]

@@ -8,7 +8,6 @@ a seed was pruned. What is pruned depends on which trials were further on at the
 
 from __future__ import annotations
 
-import importlib.util
 import statistics
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from ablate.designs.base import (
 )
 from ablate.designs.pruners import Pruner
 from ablate.errors import SpaceError
+from ablate.extras import require
 from ablate.spec.annotations import Number
 from ablate.spec.base import Spec, refusal
 
@@ -297,14 +297,10 @@ class SearchSpec(DesignSpec):
         """See `DesignSpec.build`.
 
         Raises:
-            SpaceError: A range's path makes no model at all, or a package is missing.
+            SpaceError: A range's path makes no model at all.
+            MissingPackageError: Optuna, or what its samplers need, is not installed.
         """
-        if self.sampler == "cmaes" and importlib.util.find_spec("cmaes") is None:
-            raise SpaceError(
-                "the sampler cmaes needs the package `cmaes`",
-                where=context.where("sampler"),
-                remedy="Run `pip install cmaes`, or choose another sampler.",
-            )
+        require("search", "the design `search`", where=context.where("kind"))
         for path, values in self.ranges.items():
             ends = [Point(f"{path}={value}", context.baseline, {path: value}) for value in (values.low, values.high)]
             reasons = [context.refusal(point) for point in ends]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ablate.designs.base import Design, DesignContext, Point, Proposal
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def over_seeds(points: Sequence[Point], seeds: int | SeedsSpec, context: DesignContext) -> Design:
-    """The design that gives these points their seeds; the first point is the baseline."""
+    """The design that trains these points with their seeds and with the values that were tuned for them.
+
+    The first point is the baseline.
+    """
+    points = [replace(point, tuned=context.tuned.get(point.name, {})) for point in points]
     if isinstance(seeds, SeedsSpec):
         from ablate.stats import SeedSchedule  # brings scipy, which takes long to import
 

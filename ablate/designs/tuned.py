@@ -61,7 +61,7 @@ class TunedDesign(ScoutingDesign):
     def _informed(self, point: Point) -> Point:
         # Of equal ones the first of the grid, as `min` has it.
         best = min(self._grid, key=functools.partial(self._rank, point))
-        return replace(point, tuned=best)
+        return replace(point, tuned={**point.tuned, **best})
 
     def _rank(self, point: Point, values: Mapping[str, JsonValue]) -> tuple[int, float]:
         return tuning_rank(self._results[self._tried(point, values).name].values(), self._direction)
@@ -69,4 +69,4 @@ class TunedDesign(ScoutingDesign):
     @staticmethod
     def _tried(point: Point, values: Mapping[str, JsonValue]) -> Point:
         written = ", ".join(f"{path}={value}" for path, value in values.items())
-        return replace(point, name=f"{point.name} ({written})", tuned=values, scouts=True)
+        return replace(point, name=f"{point.name} ({written})", tuned={**point.tuned, **values}, scouts=True)

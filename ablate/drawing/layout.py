@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ablate.drawing.picture import Box, Chip, Line, Note, Picture, State, Sum
+from ablate.drawing.picture import Box, Chip, Drawing, Note, Polyline, Presence, Sum
 from ablate.drawing.slots import Slots, Stands
 from ablate.spec.block import BlockSpec
 
@@ -18,19 +18,19 @@ _ROUND = 4
 """Columns between a box and the skip round it."""
 
 
-def layout(name: str, block: BlockSpec, exceptions: bool = False) -> Picture:
+def layout(name: str, block: BlockSpec, exceptions: bool = False) -> Drawing:
     """Lay one block out; `exceptions` says that some layers of its model differ."""
-    picture = Picture(name, comparison=False)
+    picture = Drawing(name, comparison=False)
     return _lay_out(picture, Slots(block, block), block.arrangement == "parallel", "some layers differ" * exceptions)
 
 
-def compare(old_name: str, old: BlockSpec, new_name: str, new: BlockSpec) -> Picture:
+def compare(old_name: str, old: BlockSpec, new_name: str, new: BlockSpec) -> Drawing:
     """Lay a block out beside another: what only the other has is removed, what only it has is added."""
-    picture = Picture(f"{new_name}, compared with {old_name}", comparison=True)
+    picture = Drawing(f"{new_name}, compared with {old_name}", comparison=True)
     return _lay_out(picture, Slots(old, new), new.arrangement == "parallel", "")
 
 
-def _lay_out(picture: Picture, slots: Slots, parallel: bool, remark: str) -> Picture:
+def _lay_out(picture: Drawing, slots: Slots, parallel: bool, remark: str) -> Drawing:
     builder = _Builder(picture, slots)
     (builder.parallel if parallel else builder.sequential)()
     if remark:
@@ -41,15 +41,16 @@ def _lay_out(picture: Picture, slots: Slots, parallel: bool, remark: str) -> Pic
 class _Builder:
     """Puts boxes from row 0 upwards (rows are negative), round column 0."""
 
-    def __init__(self, picture: Picture, slots: Slots) -> None:
+    def __init__(self, picture: Drawing, slots: Slots) -> None:
         self.picture = picture
         self.slots = slots
         self.parts = {box: _part_rows(slots.rows(box)) for box in ("mixer", "mlp")}
 
     def sequential(self) -> None:
         self.note("x", 0, 0)
-        fork = -2
-        y = self.line_up(0, -1, fork)
+        y, _ = self.column(0, -1, ["gain_residual"])
+        fork = y - 1
+        y = self.line_up(0, y, fork)
         y, half = self.column(0, y, ["norm_mixer_pre", "mixer", "dropout_mixer", "gain_mixer"])
         y = self.join(0, fork, y, half + _ROUND, "skip_mixer")
         y, _ = self.column(0, y, ["norm_mixer_post"])
@@ -67,8 +68,9 @@ class _Builder:
 
     def parallel(self) -> None:
         self.note("x", 0, 0)
-        fork = -2
-        y = self.line_up(0, -1, fork)
+        y, _ = self.column(0, -1, ["gain_residual"])
+        fork = y - 1
+        y = self.line_up(0, y, fork)
         y, _ = self.column(0, y, ["norm_mixer_pre"])
         split = y - 1
         y = self.line_up(0, y, split)
@@ -77,18 +79,18 @@ class _Builder:
         right = half + wide + 2 * _ROUND + 6
         new = _state(self.slots.get("feed_parallel"))
         start = split - 1
-        self.picture.lines.append(Line(((0, split), (right, split), (right, start)), new))
+        self.picture.lines.append(Polyline(((0, split), (right, split), (right, start)), new))
         other, _ = self.column(right, start, ["norm_mlp_pre", "mlp", "dropout_mlp", "gain_mlp", "norm_mlp_post"])
         feed = self.slots.get("feed_sequential")
         if feed is not None:  # the MLP once read what the mixer gave
             middle = half + _ROUND - 1
             points = ((0, top - 1), (middle, top - 1), (middle, split - 1), (right - 1, split - 1))
-            self.picture.lines.append(Line(points, feed.state, arrow=True))
+            self.picture.lines.append(Polyline(points, feed.state, arrow=True))
         self.ghost_skip("skip_mlp", right, start, other, wide + _ROUND)
         self.ghost_skip("skip_mixer", 0, split, top - 1, -(half + _ROUND - 2))
         at = min(top, other) - 3
-        self.picture.lines.append(Line(((right, other), (right, at), (1, at)), new, arrow=True))
-        self.picture.lines.append(Line(((0, top), (0, at + 1)), "kept", arrow=True))
+        self.picture.lines.append(Polyline(((right, other), (right, at), (1, at)), new, arrow=True))
+        self.picture.lines.append(Polyline(((0, top), (0, at + 1)), "kept", arrow=True))
         self.picture.sums.append(Sum(0, at, "kept"))
         both = self.slots.get("skip_both")
         if both is not None:
@@ -104,7 +106,7 @@ class _Builder:
                 continue
             height, width = self.size(slot, stands)
             bottom = y - _GAP
-            self.picture.lines.append(Line(((x, y), (x, bottom + 1)), "kept", arrow=stands.state != "removed"))
+            self.picture.lines.append(Polyline(((x, y), (x, bottom + 1)), "kept", arrow=stands.state != "removed"))
             top = bottom - height + 1
             kind = slot.partition("_")[0]
             self.picture.boxes.append(
@@ -151,8 +153,8 @@ class _Builder:
             return y
         at = y - 2
         live = [one for one in (skip, again) if one is not None and one.state != "removed"]
-        self.picture.lines.append(Line(((x, y), (x, at + 1)), "kept", arrow=bool(live)))
-        state: State = "removed" if not live else "added" if all(one.state == "added" for one in live) else "kept"
+        self.picture.lines.append(Polyline(((x, y), (x, at + 1)), "kept", arrow=bool(live)))
+        state: Presence = "removed" if not live else "added" if all(one.state == "added" for one in live) else "kept"
         self.picture.sums.append(Sum(x, at, state))
         if skip is not None:
             self.skip(x, fork, at, x + beside, skip)
@@ -165,7 +167,7 @@ class _Builder:
         side = 1 if beside > x else -1
         state = stands.state
         points = ((x, fork), (beside, fork), (beside, at), (x + side, at))
-        self.picture.lines.append(Line(points, state, arrow=True))
+        self.picture.lines.append(Polyline(points, state, arrow=True))
         words = "skip" if not stands.label else "skip, again" if stands.label == "again" else f"skip {stands.label}"
         anchor = "start" if side > 0 else "end"
         self.picture.notes.append(Note(beside + 2 * side, (fork + at) // 2, words, state, anchor))  # type: ignore[arg-type]
@@ -176,7 +178,7 @@ class _Builder:
         if stands is not None:
             column = x + beside
             points = ((x, fork), (column, fork), (column, at), (x, at))
-            self.picture.lines.append(Line(points, stands.state))
+            self.picture.lines.append(Polyline(points, stands.state))
             side = 1 if beside > 0 else -1
             anchor = "start" if side > 0 else "end"
             note = Note(column + 2 * side, (fork + at) // 2, "skip", stands.state, anchor)  # type: ignore[arg-type]
@@ -190,21 +192,21 @@ class _Builder:
         mlp = next(box for box in self.picture.boxes if box.kind == "mlp")
         low, column = fork - 1, -(half + 2)
         points = ((0, low), (column, low), (column, mlp.y + mlp.height), (-1, mlp.y + mlp.height))
-        self.picture.lines.append(Line(points, feed.state, arrow=True))
+        self.picture.lines.append(Polyline(points, feed.state, arrow=True))
 
     def line_up(self, x: int, y: int, to: int) -> int:
-        self.picture.lines.append(Line(((x, y), (x, to)), "kept"))
+        self.picture.lines.append(Polyline(((x, y), (x, to)), "kept"))
         return to
 
     def note(self, text: str, x: int, y: int) -> None:
         self.picture.notes.append(Note(x, y, text, "kept", "middle"))
 
     def finish(self, x: int, y: int) -> None:
-        self.picture.lines.append(Line(((x, y), (x, y - 1)), "kept", arrow=True))
+        self.picture.lines.append(Polyline(((x, y), (x, y - 1)), "kept", arrow=True))
         self.note("output", x, y - 2)
 
 
-def _state(stands: Stands | None) -> State:
+def _state(stands: Stands | None) -> Presence:
     return "kept" if stands is None else stands.state
 
 
@@ -216,7 +218,7 @@ def _row_width(row: list[Stands]) -> int:
     return sum(len(stands.label) + 2 for stands in row) + len(row) - 1
 
 
-def _shifted(picture: Picture) -> Picture:
+def _shifted(picture: Drawing) -> Drawing:
     """The same with the leftmost and topmost cell at (0, 0)."""
     xs = [box.x for box in picture.boxes] + [x for line in picture.lines for x, _ in line.points]
     ys = [box.y for box in picture.boxes] + [y for line in picture.lines for _, y in line.points]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-State = Literal["kept", "removed", "added"]
+Presence = Literal["kept", "removed", "added"]
 """Beside another block: in both, only in the other, or only in this one (or another than there)."""
 
 
@@ -19,7 +19,7 @@ class Box:
     height: int
     kind: Literal["norm", "mixer", "mlp", "gain", "dropout"]
     label: str
-    state: State
+    state: Presence
     was: str = ""
 
     @property
@@ -36,7 +36,7 @@ class Chip:
     y: int
     width: int
     label: str
-    state: State
+    state: Presence
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,15 @@ class Sum:
 
     x: int
     y: int
-    state: State
+    state: Presence
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Polyline:
     """A line through cells, bent at right angles; with `arrow` it ends in a head."""
 
     points: tuple[tuple[int, int], ...]
-    state: State
+    state: Presence
     arrow: bool = False
 
 
@@ -64,12 +64,12 @@ class Note:
     x: int
     y: int
     text: str
-    state: State
+    state: Presence
     anchor: Literal["start", "middle", "end"] = "start"
 
 
 @dataclass(slots=True)
-class Picture:
+class Drawing:
     """A drawn block. Cells count from the top left.
 
     Attributes:
@@ -82,7 +82,7 @@ class Picture:
     boxes: list[Box] = field(default_factory=list)
     chips: list[Chip] = field(default_factory=list)
     sums: list[Sum] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    lines: list[Polyline] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
     @property

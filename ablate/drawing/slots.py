@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ablate.drawing.picture import State
+from ablate.drawing.picture import Presence
+from ablate.spec.base import Kinded
 from ablate.spec.block import BlockSpec, GainSpec
 
 Rows = tuple[tuple[tuple[str, str], ...], ...]
@@ -16,7 +17,7 @@ class Stands:
     """What stands in a slot, and since when."""
 
     label: str
-    state: State
+    state: Presence
     was: str = ""
 
 
@@ -67,24 +68,25 @@ def _beside(old: str | None, new: str | None) -> Stands | None:
 def _both(old: str | None, new: str | None) -> list[Stands]:
     if old is not None and old == new:
         return [Stands(old, "kept")]
-    states: tuple[tuple[str | None, State], ...] = ((old, "removed"), (new, "added"))
+    states: tuple[tuple[str | None, Presence], ...] = ((old, "removed"), (new, "added"))
     return [Stands(label, state) for label, state in states if label is not None]
 
 
 def _labels(block: BlockSpec) -> dict[str, str]:
     gains, skips, parallel = block.gains, block.skips, block.arrangement == "parallel"
     labels = {"mixer": _title(block)}
-    if block.norm.kind != "none":
-        norm = {"rms": "RMSNorm", "layer": "LayerNorm"}[block.norm.kind]
-        for sub_layer in ("mixer", "mlp"):
-            if sub_layer == "mixer" or not (parallel or block.mlp.kind == "none"):
-                labels[f"norm_{sub_layer}_{block.norm.place}"] = norm
+    if label := block.residual.label():
+        labels["gain_residual"] = label
+    subs = ("mixer",) if parallel or not block.mlp.present else ("mixer", "mlp")
+    labels |= {
+        f"norm_{part}_{norm.place}": norm.label() for part, norm in zip(subs, block.norms, strict=False) if norm.present
+    }
     labels |= _branch("mixer", gains.mixer_branch, "β_SA", block.dropout)
     if skips.mixer and not gains.mixer_skip.fixed_at_zero:
         labels["skip_both" if parallel else "skip_mixer"] = _gain(gains.mixer_skip, "α_comb" if parallel else "α_SA")
     if skips.mixer == 2:
         labels["skip_second"] = "again"
-    if block.mlp.kind != "none":
+    if block.mlp.present:
         labels["mlp"] = "MLP"
         labels |= _branch("mlp", gains.mlp_branch, "β_FF", block.dropout)
         if skips.mlp and not gains.mlp_skip.fixed_at_zero:
@@ -115,9 +117,16 @@ def _title(block: BlockSpec) -> str:
 
 
 def _rows(block: BlockSpec) -> dict[str, Rows]:
-    mlp = block.mlp
-    inward = (("gate", "W_g"), ("up", "W₁")) if mlp.kind == "gated" else (("up", "W₁"),)
-    activation = {"relu": "ReLU", "gelu": "GELU", "silu": "SiLU"}[mlp.activation]
-    hidden = f"{activation}, {mlp.ratio:g}d wide"
-    inside: Rows = () if mlp.kind == "none" else (inward, (("activation", hidden),), (("down", "W₂"),))
-    return {"mixer": block.mixer.parts(), "mlp": inside}
+    settings = (
+        ("positions", "" if block.positions is None else _kind(block.positions)),
+        ("head width", "" if block.head_width is None else f"d_h = {block.head_width}"),
+        ("window", "" if block.window is None else f"window {block.window}"),
+    )
+    told = tuple((slot, label) for slot, label in settings if label)
+    mixer = ((told,) if told else ()) + block.mixer.parts()
+    return {"mixer": mixer, "mlp": block.mlp.parts() if block.mlp.present else ()}
+
+
+def _kind(spec: Kinded) -> str:
+    """A kind and its settings that are no default."""
+    return ", ".join([spec.kind_name(), *(label for row in spec.settings_as_parts() for _, label in row)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.sax.saxutils import escape
 
-from ablate.drawing.picture import Box, Chip, Line, Note, Picture, Sum
+from ablate.drawing.picture import Box, Chip, Drawing, Note, Polyline, Sum
 
 _COLUMN, _ROW = 9, 17
 """Size of a cell in pixels."""
@@ -62,7 +62,7 @@ text.added { fill: #fbbf24; }
 """
 
 
-def to_svg(picture: Picture) -> str:
+def to_svg(picture: Drawing) -> str:
     """The picture as an SVG document."""
     columns, rows = picture.size
     width = max(columns * _COLUMN, 9 * len(picture.title), 250) + 2 * _MARGIN
@@ -120,7 +120,7 @@ def _sum(one: Sum) -> str:
     )
 
 
-def _line(line: Line) -> str:
+def _line(line: Polyline) -> str:
     points = [_centre(x, y) for x, y in line.points]
     (ax, ay), (bx, by) = points[-2:]
     # A line ends at the edge of the cell that it points to.

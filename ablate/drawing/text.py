@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from ablate.drawing.picture import Box, Line, Picture, State
+from ablate.drawing.picture import Box, Drawing, Polyline, Presence
 
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 _LIGHT = " │││─┘┐┤─└┌├─┴┬┼"
 _HEAVY = " ┃┃┃━┛┓┫━┗┏┣━┻┳╋"
 """Characters by the directions in which lines leave a cell."""
-_STYLES: dict[State, str] = {"kept": "", "removed": "dim", "added": "bold yellow"}
-_RANK: dict[State, int] = {"removed": 0, "kept": 1, "added": 2}
-_MARK: dict[State, str] = {"kept": "", "removed": "- ", "added": "+ "}
+_STYLES: dict[Presence, str] = {"kept": "", "removed": "dim", "added": "bold yellow"}
+_RANK: dict[Presence, int] = {"removed": 0, "kept": 1, "added": 2}
+_MARK: dict[Presence, str] = {"kept": "", "removed": "- ", "added": "+ "}
 
 
-def to_text(picture: Picture) -> Text:
+def to_text(picture: Drawing) -> Text:
     """The picture as text with styles, a line for each row of cells."""
     columns, rows = picture.size
     canvas = _Canvas(columns, rows)
@@ -48,13 +48,13 @@ class _Canvas:
 
     def __init__(self, columns: int, rows: int) -> None:
         self.cells: list[list[tuple[str, str]]] = [[(" ", "")] * columns for _ in range(rows)]
-        self.ways: dict[tuple[int, int], tuple[int, State]] = {}
+        self.ways: dict[tuple[int, int], tuple[int, Presence]] = {}
 
-    def write(self, x: int, y: int, words: str, state: State) -> None:
+    def write(self, x: int, y: int, words: str, state: Presence) -> None:
         for offset, character in enumerate(words):
             self.cells[y][x + offset] = (character, _STYLES[state])
 
-    def line(self, line: Line) -> None:
+    def line(self, line: Polyline) -> None:
         """Note in which directions a line leaves each of its cells."""
         for (ax, ay), (bx, by) in zip(line.points, line.points[1:], strict=False):
             dx, dy = (bx > ax) - (bx < ax), (by > ay) - (by < ay)
@@ -66,7 +66,7 @@ class _Canvas:
                 x, y = x + dx, y + dy
                 self._leave(x, y, back, line.state)
 
-    def _leave(self, x: int, y: int, way: int, state: State) -> None:
+    def _leave(self, x: int, y: int, way: int, state: Presence) -> None:
         ways, before = self.ways.get((x, y), (0, state))
         if _RANK[state] > _RANK[before] and before == "removed":
             before = state

@@ -49,17 +49,6 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
     return (left.flatten(2, 3) @ right).view(*left.shape[:4], right.shape[-1])
 
 
-def split_heads(x: Tensor, heads: int) -> Tensor:
-    """[K, B, T, D] to [P, H, T, d]."""
-    return x.reshape(*x.shape[:-1], heads, -1).transpose(2, 3).flatten(0, 1)
-
-
-def join_heads(y: Tensor, pack: int) -> Tensor:
-    """[P, H, T, d] to [K, B, T, D]."""
-    members = y.transpose(1, 2).flatten(2)
-    return members.view(pack, -1, *members.shape[1:])
-
-
 def real_tokens(x: Tensor, padding: Tensor | None) -> Tensor:
     """Which tokens of x [K, B, T, D] are real, as [P, 1, T, 1] (P = 1 where all are, so that masks stay small)."""
     if padding is None:
@@ -130,17 +119,6 @@ def take_rows(x: Tensor, index: Tensor) -> Tensor:
     """Rows of x [P, H, T, e] at index [P, H, ...]: [P, H, ..., e]. The index is kept once, and not for each column."""
     start = torch.arange(x.shape[0] * x.shape[1], device=x.device).view(*x.shape[:2], 1) * x.shape[2]
     return x.flatten(0, 2).index_select(0, (index.flatten(2) + start).flatten()).view(*index.shape, x.shape[-1])
-
-
-def maps_cost(length: int, width: int, maps: int = 4) -> Cost:
-    """Cost of the maps of queries, keys and values, which keep one input together, and of the output."""
-    weights = maps * width * width
-    return Cost(
-        parameters=weights,
-        multiplications=length * weights,
-        additions=length * (weights - maps * width),
-        activations=2 * length * width,
-    )
 
 
 def attention_cost(length: int, width: int, heads: int, pairs: int, *, fused: bool = False, block: int = 1) -> Cost:

@@ -92,6 +92,6 @@ def table_file() -> Path:
     """`kernels.json` in the folder that ABLATE_CACHE names, or in the user's cache folder."""
     named = os.environ.get("ABLATE_CACHE")
     if named:
-        return Path(named).expanduser() / "kernels.json"
+        return Path(os.path.expanduser(named)) / "kernels.json"
     usual = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
     return Path(os.environ.get("XDG_CACHE_HOME") or usual) / "ablate" / "kernels.json"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_BASE = 10000.0
 
-
-def rotate(x: Tensor, first: int = 0) -> Tensor:
-    """Rotary embedding (arXiv:2104.09864): pair (i, i + d/2) of position t turns by t·10000^(-2i/d).
+def rotate(x: Tensor, first: int = 0, base: float = 10000.0) -> Tensor:
+    """Rotary embedding (arXiv:2104.09864): pair (i, i + d/2) of position t turns by t·base^(-2i/d).
 
     Args:
         x: Queries or keys [..., T, d], d even.
         first: Position of the first of them.
+        base: Of the frequencies.
 
     Returns:
         The same shape; products of rotated queries and keys depend on the distance of their positions alone.
@@ -22,7 +21,7 @@ def rotate(x: Tensor, first: int = 0) -> Tensor:
     exact = torch.promote_types(x.dtype, torch.float32)  # half precision cannot count the positions
     pair = torch.arange(width // 2, device=x.device, dtype=exact)
     place = torch.arange(first, first + length, device=x.device, dtype=exact)
-    angle = place[:, None] * _BASE ** (-2.0 * pair / width)
+    angle = place[:, None] * base ** (-2.0 * pair / width)
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     left, right = x[..., : width // 2], x[..., width // 2 :]
     return torch.cat([left * cos - right * sin, left * sin + right * cos], -1)

@@ -9,20 +9,20 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from ablate.model.mlp import ACTIVATIONS
-from ablate.pack import Linear, normal
+from ablate.pack import ACTIVATIONS, linear
 from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.layer import LayerContext
 from ablate.spec.model import HeadSpec
 
 
 class Classifier(nn.Module):
     """[K, B, inputs] through hidden layers to [K, B, classes]; all maps are biased."""
 
-    def __init__(self, spec: HeadSpec, pack: int, inputs: int, classes: int, std: float) -> None:
+    def __init__(self, spec: HeadSpec, context: LayerContext, inputs: int, classes: int) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[spec.activation]
         widths = (inputs, *spec.hidden, classes)
-        self.layers = nn.ModuleList(Linear(pack, *pair, bias=True, initial=normal(std)) for pair in pairwise(widths))
+        self.layers = nn.ModuleList(linear(context, *pair, bias=True, role="head") for pair in pairwise(widths))
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, B, inputs] to logits [K, B, classes]."""

@@ -5,13 +5,11 @@ Shapes: K pack, B batch, T tokens, V vocabulary.
 
 from __future__ import annotations
 
-from typing import cast
-
 from torch import Tensor
 
 from ablate.model.block import Block
 from ablate.model.stack import TokenHead, stack_cost, token_head_cost
-from ablate.pack import State
+from ablate.pack import Shared, State
 from ablate.spec.cost import Cost
 from ablate.spec.model import ModelSpec
 
@@ -23,7 +21,7 @@ class Decoder(TokenHead):
     """The module of a `ModelSpec` of family `decoder`."""
 
     def __init__(self, spec: ModelSpec, vocabulary: int, context: int, classes: int, pack: int) -> None:
-        super().__init__(spec, vocabulary, context, spec.mixer_context(context, pack))
+        super().__init__(spec, vocabulary, context, pack)
 
     def forward(self, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
         """Token ids [K, B, T] to logits of the next token [K, B, T, V]."""
@@ -40,15 +38,17 @@ class Decoder(TokenHead):
         Returns:
             The logits, and what is to be kept for the next token.
         """
-        x = self.embed(tokens, place)
-        kept = []
-        for block, state in zip(self.blocks, states or ((),) * len(self.blocks), strict=True):
-            x, state = cast(Block, block).step(x, place, state)
+        before = iter(states or ((),) * len(self.blocks))
+        kept: list[State] = []
+
+        def run(block: Block, stream: Tensor, shared: Shared) -> Tensor:
+            stream, state = block.step(stream, place, next(before), shared)
             kept.append(state)
-        return self.logits(self.norm(x)), tuple(kept)
+            return stream
+
+        return self.logits(self.through(self.embed(tokens, place), run)), tuple(kept)
 
 
 def decoder_cost(spec: ModelSpec, vocabulary: int, context: int, classes: int, length: int) -> Cost:
     """Cost of the forward pass over one sequence of `length` tokens."""
-    stack = stack_cost(spec, vocabulary, context, length, spec.mixer_context(context))
-    return stack + token_head_cost(spec, vocabulary, length)
+    return stack_cost(spec, vocabulary, context, length) + token_head_cost(spec, vocabulary, length)

@@ -19,7 +19,7 @@ class MaskedLanguageModel(TokenHead):
     """A bidirectional stack whose output is a distribution over tokens at every place."""
 
     def __init__(self, spec: ModelSpec, vocabulary: int, context: int, classes: int, pack: int) -> None:
-        super().__init__(spec, vocabulary, context, spec.mixer_context(context, pack))
+        super().__init__(spec, vocabulary, context, pack)
 
     def forward(self, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
         """Token ids [K, B, T] to logits [K, B, T, V]; `padding` [K, B, T] is True where a token is real."""
@@ -30,7 +30,7 @@ class Pooled(Stack):
     """A bidirectional stack whose tokens are pooled into one vector."""
 
     def __init__(self, spec: ModelSpec, vocabulary: int, context: int, pack: int) -> None:
-        super().__init__(spec, vocabulary, context, spec.mixer_context(context, pack))
+        super().__init__(spec, vocabulary, context, pack)
         assert spec.head is not None
         self.pooling = spec.head.pooling
         self.cls = ClsToken(pack, spec.width) if self.pooling == "cls" else None
@@ -66,7 +66,7 @@ class EncoderClassifier(Pooled):
     def __init__(self, spec: ModelSpec, vocabulary: int, context: int, classes: int, pack: int) -> None:
         super().__init__(spec, vocabulary, context, pack)
         assert spec.head is not None
-        self.head = Classifier(spec.head, pack, spec.width, classes, spec.init_std)
+        self.head = Classifier(spec.head, spec.layer_context(context, pack), spec.width, classes)
 
     def forward(self, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
         """Token ids [K, B, T] to logits [K, B, C]; `padding` [K, B, T] is True where a token is real."""
@@ -81,7 +81,7 @@ class DualEncoder(Pooled):
         super().__init__(spec, vocabulary, context, pack)
         assert spec.head is not None
         self.interaction = spec.head.features == "interaction"
-        self.head = Classifier(spec.head, pack, _features(spec), classes, spec.init_std)
+        self.head = Classifier(spec.head, spec.layer_context(context, pack), _features(spec), classes)
 
     def forward(self, a: Tensor, b: Tensor, a_padding: Tensor | None = None, b_padding: Tensor | None = None) -> Tensor:
         """Token ids [K, B, T] and [K, B, S] to logits [K, B, C]."""
@@ -100,7 +100,7 @@ def build_encoder(spec: ModelSpec, vocabulary: int, context: int, classes: int, 
 def encoder_cost(spec: ModelSpec, vocabulary: int, context: int, classes: int, length: int) -> Cost:
     """Cost of the forward pass over one sequence of `length` tokens."""
     if spec.head is None:
-        stack = stack_cost(spec, vocabulary, context, length, spec.mixer_context(context))
+        stack = stack_cost(spec, vocabulary, context, length)
         return stack + token_head_cost(spec, vocabulary, length)
     return _pooled_cost(spec, vocabulary, context, length) + classifier_cost(spec.head, spec.width, classes)
 
@@ -116,7 +116,7 @@ def dual_encoder_cost(spec: ModelSpec, vocabulary: int, context: int, classes: i
 def _pooled_cost(spec: ModelSpec, vocabulary: int, context: int, length: int) -> Cost:
     assert spec.head is not None
     cls = spec.head.pooling == "cls"
-    stack = stack_cost(spec, vocabulary, context, length + cls, spec.mixer_context(context))
+    stack = stack_cost(spec, vocabulary, context, length + cls)
     sums = length * spec.width if spec.head.pooling == "mean" else 0
     return stack + Cost(parameters=spec.width if cls else 0, additions=sums)
 

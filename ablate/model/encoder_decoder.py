@@ -10,19 +10,19 @@ Shapes: K pack, B batch, S source tokens, T target tokens, D width, V vocabulary
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 from torch import Tensor, nn
 
-from ablate.model.block import block_cost, build_mixer
+from ablate.model.block import block_cost, build_mixer, build_mlp
 from ablate.model.decoder import States
-from ablate.model.mlp import MLP
-from ablate.model.norm import build_norm, norm_cost
-from ablate.model.stack import FINAL_EPS, TokenHead, stack_cost, token_head_cost
+from ablate.model.stack import TokenHead, embedding_cost, stack_cost, token_head_cost
 from ablate.pack import State, dropout, step
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
-from ablate.spec.mixer import MixerContext, MixerSpec
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
 from ablate.spec.model import ModelSpec
 
 
@@ -30,14 +30,18 @@ class EncoderDecoder(TokenHead):
     """The module of a `ModelSpec` of family `encoder_decoder`."""
 
     def __init__(self, spec: ModelSpec, vocabulary: int, context: int, classes: int, pack: int) -> None:
-        super().__init__(spec, vocabulary, context, spec.mixer_context(context, pack, causal=False))
+        super().__init__(spec, vocabulary, context, pack, causal=False)
         assert spec.decoder is not None
-        causal = spec.mixer_context(context, pack, causal=True)
-        cross = spec.mixer_context(context, pack, cross=True)
         self.decoder_blocks = nn.ModuleList(
-            DecoderBlock(spec.block, spec.decoder.mixer, causal, cross) for _ in range(spec.decoder.depth)
+            DecoderBlock(
+                spec.block,
+                spec.decoder.mixer,
+                spec.layer_context(context, pack, layer=layer, causal=True),
+                spec.layer_context(context, pack, layer=layer, cross=True),
+            )
+            for layer in range(spec.decoder.depth)
         )
-        self.decoder_norm = build_norm(spec.final_norm, pack, spec.width, FINAL_EPS)
+        self.decoder_norm = spec.final_norm.build(pack, spec.width)
 
     def forward(
         self, source: Tensor, target: Tensor, source_padding: Tensor | None = None, target_padding: Tensor | None = None
@@ -71,20 +75,20 @@ class EncoderDecoder(TokenHead):
 class DecoderBlock(nn.Module):
     """Causal mixer, cross-attention, MLP; each with dropout, a skip and a norm before (pre) or after the sum (post)."""
 
-    def __init__(self, spec: BlockSpec, cross: MixerSpec, causal: MixerContext, crossing: MixerContext) -> None:
+    def __init__(self, spec: BlockSpec, cross: MixerSpec, causal: LayerContext, crossing: LayerContext) -> None:
         super().__init__()
         self.spec = spec
-        pack, width, norm = causal.pack, causal.width, spec.norm
+        before_mixer, before_mlp = spec.norms
         self.mixer = build_mixer(spec.mixer, causal)
         self.cross = build_mixer(cross, crossing)
-        self.mlp = MLP(spec.mlp, pack, width, causal.init_std)
-        self.norm_mixer = build_norm(norm.kind, pack, width, norm.eps)
-        self.norm_cross = build_norm(norm.kind, pack, width, norm.eps)
-        self.norm_mlp = build_norm(norm.kind, pack, width, norm.eps)
+        self.mlp = build_mlp(spec.mlp, causal)
+        self.norm_mixer = before_mixer.build(causal.pack, causal.width)
+        self.norm_cross = before_mixer.build(causal.pack, causal.width)
+        self.norm_mlp = before_mlp.build(causal.pack, causal.width)
 
     def forward(self, x: Tensor, memory: Tensor, padding: Tensor | None, memory_padding: Tensor | None) -> Tensor:
         """Target [K, B, T, D] and the encoder's output [K, B, S, D] to [K, B, T, D]."""
-        x = self._add(x, self.norm_mixer, lambda y: self.mixer(y, padding))
+        x = self._add(x, 0, self.norm_mixer, lambda y: self.mixer(y, padding))
         return self._rest(x, memory, padding, memory_padding)
 
     def step(
@@ -94,17 +98,18 @@ class DecoderBlock(nn.Module):
         kept = [state]
 
         def mix(y: Tensor) -> Tensor:
+            mixed: Tensor
             mixed, kept[0] = step(self.mixer, y, place, state)
             return mixed
 
-        return self._rest(self._add(x, self.norm_mixer, mix), memory, None, memory_padding), kept[0]
+        return self._rest(self._add(x, 0, self.norm_mixer, mix), memory, None, memory_padding), kept[0]
 
     def _rest(self, x: Tensor, memory: Tensor, padding: Tensor | None, memory_padding: Tensor | None) -> Tensor:
-        x = self._add(x, self.norm_cross, lambda y: self.cross(y, padding, memory, memory_padding))
-        return self._add(x, self.norm_mlp, self.mlp)
+        x = self._add(x, 0, self.norm_cross, lambda y: self.cross(y, padding, memory, memory_padding))
+        return self._add(x, 1, self.norm_mlp, self.mlp)
 
-    def _add(self, x: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
-        pre = self.spec.norm.place == "pre"
+    def _add(self, x: Tensor, which: int, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
+        pre = self.spec.norms[which].place == "pre"
         y = dropout(part(norm(x) if pre else x), self.spec.dropout, self.training)
         total: Tensor = x + y if pre else norm(x + y)
         return total
@@ -113,16 +118,13 @@ class DecoderBlock(nn.Module):
 def encoder_decoder_cost(spec: ModelSpec, vocabulary: int, context: int, classes: int, length: int) -> Cost:
     """Cost of the forward pass over a source and a target of `length` tokens each."""
     assert spec.decoder is not None
-    total = stack_cost(spec, vocabulary, context, length, spec.mixer_context(context, causal=False))
+    total = stack_cost(spec, vocabulary, context, length, causal=False)
     elements = length * spec.width
     # The target is embedded by the same matrices.
-    total += Cost(
-        multiplications=elements * (spec.embedding_scale != "none"),
-        additions=elements * (spec.positions in ("learned", "sinusoidal")),
-        activations=elements * (spec.dropout > 0),
-    )
-    block = sum(block_cost(spec.block, spec.mixer_context(context, causal=True), length).values(), Cost())
-    cross = spec.decoder.mixer.cost(spec.mixer_context(context, cross=True), length)
-    cross += norm_cost(spec.block.norm.kind, spec.width, length) + Cost(additions=elements)
+    total += replace(embedding_cost(spec, context, length), parameters=0)
+    total += Cost(activations=elements * (spec.dropout > 0))
+    block = sum(block_cost(spec.block, spec.layer_context(context, causal=True), length).values(), Cost())
+    cross = spec.decoder.mixer.cost(spec.layer_context(context, cross=True), length)
+    cross += spec.block.norms[0].cost(spec.width, length) + Cost(additions=elements)
     total += (block + cross) * spec.decoder.depth
-    return total + norm_cost(spec.final_norm, spec.width, length) + token_head_cost(spec, vocabulary, length)
+    return total + spec.final_norm.cost(spec.width, length) + token_head_cost(spec, vocabulary, length)

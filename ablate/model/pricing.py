@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 
 from ablate.model.block import block_cost
 from ablate.model.build import model_cost
-from ablate.model.mlp import mlp_cost
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
-from ablate.spec.mixer import MixerContext
+from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
 
 PARTS = ("mixer", "mlp", "rest")
@@ -81,32 +80,31 @@ def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 
         ValidationError: A mixer refuses this context.
     """
     spec.check_context(context)
-    surroundings = spec.mixer_context(context)
     steps = inference and spec.causal
     layers: list[Layers] = []
+    blocks = Cost()
     for index, block in enumerate(spec.blocks):
-        if layers and layers[-1].block == block:
-            layers[-1] = replace(layers[-1], count=layers[-1].count + 1)
-            continue
-        parts = _step(block, surroundings) if steps else block_cost(block, surroundings, surroundings.context)
-        cache = block.mixer.cache(surroundings, surroundings.context) if steps else 0
-        layers.append(Layers(index, 1, block, parts, cache))
+        told = spec.layer_context(context, layer=index)
+        if not layers or layers[-1].block != block or block.shares:
+            parts = _step(block, told) if steps else block_cost(block, told, told.context)
+            run = Layers(index, 0, block, parts, block.mixer.cache(told, told.context) if steps else 0)
+            if not layers or replace(layers[-1], first=index, count=0) != run:
+                layers.append(run)
+        layers[-1] = replace(layers[-1], count=layers[-1].count + 1)
+        blocks += sum(block_cost(block, told, 1 if steps else told.context).values(), Cost())
     around = Cost()
     if vocabulary:
         length = 1 if steps else context
-        around = model_cost(spec, vocabulary=vocabulary, context=context, classes=classes, length=length)
-        for block in spec.blocks:
-            for part in block_cost(block, surroundings, 1 if steps else surroundings.context).values():
-                around += part * -1
+        around = model_cost(spec, vocabulary=vocabulary, context=context, classes=classes, length=length) + blocks * -1
     found = Price(tuple(layers), around)
     return _without_activations(found) if inference else found
 
 
-def _step(block: BlockSpec, context: MixerContext) -> dict[str, Cost]:
+def _step(block: BlockSpec, context: LayerContext) -> dict[str, Cost]:
     parts = block_cost(block, context, 1)
     return {
         "mixer": block.mixer.step_cost(context, context.context),
-        "mlp": mlp_cost(block.mlp, context.width, 1),
+        "mlp": block.mlp.cost(context, 1),
         "rest": parts["rest"],
     }
 

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
 
 from torch import Tensor, nn
 
-from ablate.model.block import block_cost, build_block
-from ablate.model.norm import build_norm, norm_cost
-from ablate.model.positions import LearnedPositions, SinusoidalPositions
-from ablate.pack import Embedding, Linear, dropout, normal
+from ablate.model.block import Block, block_cost, build_block
+from ablate.pack import Embedding, Shared, dropout, linear
 from ablate.spec.cost import Cost, linear_cost
-from ablate.spec.mixer import MixerContext
 from ablate.spec.model import ModelSpec
-
-FINAL_EPS = 1e-8
+from ablate.spec.part import EMBEDDING
 
 
 class Stack(nn.Module):
@@ -28,21 +27,32 @@ class Stack(nn.Module):
         spec: The model.
         vocabulary: Number of token ids V.
         context: The longest input in tokens.
-        mixer_context: What the mixers are told.
+        pack: K.
+        causal: Whether the future is hidden; None: as the family has it.
     """
 
-    def __init__(self, spec: ModelSpec, vocabulary: int, context: int, mixer_context: MixerContext) -> None:
+    def __init__(
+        self, spec: ModelSpec, vocabulary: int, context: int, pack: int, *, causal: bool | None = None
+    ) -> None:
         super().__init__()
         self.spec = spec
-        pack = mixer_context.pack
-        self.embedding = Embedding(pack, vocabulary, spec.width, std=spec.init_std)
-        self.positions: nn.Module | None = None
-        if spec.positions == "learned":
-            self.positions = LearnedPositions(pack, context, spec.width, std=spec.init_std)
-        elif spec.positions == "sinusoidal":
-            self.positions = SinusoidalPositions(context, spec.width)
-        self.blocks = nn.ModuleList(build_block(block, mixer_context) for block in spec.blocks)
-        self.norm = build_norm(spec.final_norm, pack, spec.width, FINAL_EPS)
+        surroundings = spec.layer_context(context, pack, causal=causal)
+        initial = surroundings.initial("embedding", vocabulary, spec.width)
+        self.embedding = Embedding(pack, vocabulary, spec.width, initial=initial)
+        added = spec.positions.applied == "embedding"
+        self.positions = spec.positions.build(replace(surroundings, context=context)) if added else None
+        self.blocks = nn.ModuleList(
+            build_block(block, spec.layer_context(context, pack, layer=layer, causal=causal))
+            for layer, block in enumerate(spec.blocks)
+        )
+        self.stream = surroundings.stream(EMBEDDING)
+        self.read = {
+            tensor
+            for block in self.blocks
+            for sharing in cast(Block, block).sharing.values()
+            for tensor in sharing.reads
+        }
+        self.norm = spec.final_norm.build(pack, spec.width)
 
     def embed(self, tokens: Tensor, first: int = 0) -> Tensor:
         """Token ids [K, B, T], from place `first` on, to [K, B, T, D], positions added.
@@ -60,19 +70,30 @@ class Stack(nn.Module):
     def mix(self, x: Tensor, padding: Tensor | None) -> Tensor:
         """[K, B, T, D] through dropout, blocks and norm."""
         x = dropout(x, self.spec.dropout, self.training)
-        for block in self.blocks:
-            x = block(x, padding)
-        y: Tensor = self.norm(x)
+        return self.through(x, lambda block, stream, shared: block(stream, padding, shared))
+
+    def through(self, x: Tensor, run: Callable[[Block, Tensor, Shared], Tensor]) -> Tensor:
+        """Embeddings [K, B, T, D] through all blocks, as `run` runs one, and the norm."""
+        blocks = [cast(Block, block) for block in self.blocks]
+        shared: Shared = {self.stream: x} if self.stream in self.read else {}
+        stream = blocks[0].residual.open(x)
+        for block in blocks:
+            stream = run(block, stream, shared)
+            if block.stream in self.read:
+                shared[block.stream] = stream
+        y: Tensor = self.norm(blocks[-1].residual.close(stream))
         return y
 
 
 class TokenHead(Stack):
     """A stack whose output is a distribution over tokens, by the embedding's own matrix or by one apart."""
 
-    def __init__(self, spec: ModelSpec, vocabulary: int, context: int, mixer_context: MixerContext) -> None:
-        super().__init__(spec, vocabulary, context, mixer_context)
-        initial = normal(spec.init_std)
-        self.head = None if spec.tied_head else Linear(mixer_context.pack, spec.width, vocabulary, initial=initial)
+    def __init__(
+        self, spec: ModelSpec, vocabulary: int, context: int, pack: int, *, causal: bool | None = None
+    ) -> None:
+        super().__init__(spec, vocabulary, context, pack, causal=causal)
+        surroundings = spec.layer_context(context, pack)
+        self.head = None if spec.tied_head else linear(surroundings, spec.width, vocabulary, role="head")
 
     def logits(self, x: Tensor) -> Tensor:
         """[K, B, T, D] to [K, B, T, V]."""
@@ -80,19 +101,29 @@ class TokenHead(Stack):
         return logits
 
 
-def stack_cost(spec: ModelSpec, vocabulary: int, context: int, length: int, mixer_context: MixerContext) -> Cost:
+def stack_cost(spec: ModelSpec, vocabulary: int, context: int, length: int, *, causal: bool | None = None) -> Cost:
     """Cost of a `Stack` over one sequence of `length` tokens that the blocks see."""
     total = Cost(parameters=vocabulary * spec.width, activations=length * spec.width * (spec.dropout > 0))
-    if spec.embedding_scale != "none":
-        total += Cost(multiplications=length * spec.width)
-    if spec.positions in ("learned", "sinusoidal"):
-        learned = context * spec.width if spec.positions == "learned" else 0
-        total += Cost(parameters=learned, additions=length * spec.width)
+    total += embedding_cost(spec, context, length)
+    first = 0
     for _, same in itertools.groupby(spec.blocks, key=id):  # layers without an exception share one spec
         block, *others = same
-        mixer, mlp, rest = block_cost(block, mixer_context, length).values()
-        total += (mixer + mlp + rest) * (1 + len(others))
-    return total + norm_cost(spec.final_norm, spec.width, length)
+        count = 1 + len(others)
+        # And one cost, unless what a layer reads of others depends on its index.
+        alike, times = (range(first, first + count), 1) if block.shares else (range(first, first + 1), count)
+        for layer in alike:
+            told = spec.layer_context(context, layer=layer, causal=causal)
+            total += sum(block_cost(block, told, length).values(), Cost()) * times
+        first += count
+    return total + spec.final_norm.cost(spec.width, length)
+
+
+def embedding_cost(spec: ModelSpec, context: int, length: int) -> Cost:
+    """Cost of scaling token embeddings and of adding positions to them, the table of tokens apart."""
+    scaled = Cost(multiplications=length * spec.width * (spec.embedding_scale != "none"))
+    if spec.positions.applied != "embedding":
+        return scaled
+    return scaled + spec.positions.cost(replace(spec.layer_context(context), context=context), length)
 
 
 def token_head_cost(spec: ModelSpec, vocabulary: int, length: int) -> Cost:

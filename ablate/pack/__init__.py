@@ -4,9 +4,11 @@ Every parameter is [K, ...] and every activation [K, B, T, D]; a single trial is
 written from these. Shapes: K pack, B batch, T tokens, D width.
 """
 
+from ablate.pack.activations import ACTIVATIONS
+from ablate.pack.attention_maps import AttentionMaps, build_positions, join_heads, maps_cost, split_heads
 from ablate.pack.dropout import dropout, member_streams
-from ablate.pack.initial import constant, identity, initialise, normal, orthogonal, zeros
-from ablate.pack.layers import Embedding, Gain, HeadGain, LayerNorm, Linear, RMSNorm
+from ablate.pack.initial import constant, identity, initialise, normal, orthogonal, uniform, zeros
+from ablate.pack.layers import Embedding, Gain, HeadGain, LayerNorm, Linear, RMSNorm, linear
 from ablate.pack.packed import Packed
 from ablate.pack.projection import (
     DenseSpec,
@@ -15,10 +17,14 @@ from ablate.pack.projection import (
     ProjectionSpec,
     ReparametrisedSpec,
 )
+from ablate.pack.residual import Residual, Sublayer
+from ablate.pack.sharing import Shared, Sharing
 from ablate.pack.stepping import State, Stepping, step
 from ablate.pack.unpacked import Unpacked
 
 __all__ = [
+    "ACTIVATIONS",
+    "AttentionMaps",
     "DenseSpec",
     "Embedding",
     "Gain",
@@ -31,16 +37,26 @@ __all__ = [
     "ProjectionSpec",
     "RMSNorm",
     "ReparametrisedSpec",
+    "Residual",
+    "Shared",
+    "Sharing",
     "State",
     "Stepping",
+    "Sublayer",
     "Unpacked",
+    "build_positions",
     "constant",
     "dropout",
     "identity",
     "initialise",
+    "join_heads",
+    "linear",
+    "maps_cost",
     "member_streams",
     "normal",
     "orthogonal",
+    "split_heads",
     "step",
+    "uniform",
     "zeros",
 ]

@@ -1,6 +1,7 @@
 """Multi-head φ-attention, φ being any feature map: y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ).
 
 Bidirectional: s runs over all real tokens; causal: over real s ≤ t (prefix sums). Time and memory are linear in T.
+The positions of a layer turn queries and keys before φ.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, m features.
 """
@@ -8,15 +9,14 @@ Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, m fea
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ablate.kernels import linear_attention
-from ablate.pack import Linear, Packed, State, normal
-from ablate.spec.cost import Cost, linear_cost
-from ablate.spec.mixer import MixerContext
+from ablate.pack import AttentionMaps, Packed, State, maps_cost
+from ablate.spec.cost import Cost
+from ablate.spec.layer import LayerContext
 
 
 class FeatureMap(Packed, ABC):
@@ -33,48 +33,40 @@ class FeatureMap(Packed, ABC):
         """[K, B, H, T, d_h] to [K, B, H, T, m]."""
 
 
-class FeatureAttention(nn.Module):
+class FeatureAttention(AttentionMaps):
     """Four maps without biases round φ-attention."""
 
-    def __init__(self, context: MixerContext, features: FeatureMap) -> None:
-        super().__init__()
-        d, start = context.width, normal(context.init_std)
-        self.heads = context.heads
-        self.causal = context.causal
-        self.query, self.key, self.value, self.output = (Linear(context.pack, d, d, initial=start) for _ in range(4))
+    def __init__(self, context: LayerContext, features: FeatureMap) -> None:
+        super().__init__(context)
         self.features = features
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
-        q, k, v = self._projected(x)
+        q, k, v = self._features(x)
         attend = linear_attention.normalised_from_logs if self.features.logarithmic else linear_attention.normalised
         real = None if padding is None else padding.unsqueeze(2)  # [K, B, 1, T]
-        y = attend(q, k, v, is_causal=self.causal, real=real)
-        mixed: Tensor = self.output(y.transpose(2, 3).flatten(3))
-        return mixed
+        return self.joined(attend(q, k, v, is_causal=self.causal, real=real))
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
         """See `Stepping.step`: the state is kept, and the sum of features."""
-        q, k, v = self._projected(x)
+        q, k, v = self._features(x, place)
         y, state = linear_attention.recur_normalised(q, k, v, state, logarithmic=self.features.logarithmic)
-        return self.output(y.transpose(2, 3).flatten(3)), state
+        return self.joined(y), state
 
-    def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _features(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Features of queries and of keys [K, B, H, T, m] (or their logarithms), and values [K, B, H, T, d_h]."""
-        q, k, v = (
-            project(x).unflatten(-1, (self.heads, -1)).transpose(2, 3) for project in (self.query, self.key, self.value)
-        )
+        q, k, v = self.projected(x, first)
         # Together, so that what φ makes from its own parameters is made once.
         features_q, features_k = self.features(torch.cat([q, k], 1)).chunk(2, 1)
         return features_q, features_k, v
 
 
-def state_size(context: MixerContext, size: int) -> int:
+def state_size(context: LayerContext, size: int) -> int:
     """Scalars of Σ φ(k)ᵀ·v and Σ φ(k) in all heads, φ giving `size` features."""
-    return size * (context.width + context.heads)
+    return size * (context.inner_width + context.heads)
 
 
-def feature_attention_cost(context: MixerContext, length: int, size: int, feature: Cost, *, logarithmic: bool) -> Cost:
+def feature_attention_cost(context: LayerContext, length: int, size: int, feature: Cost, *, logarithmic: bool) -> Cost:
     """Cost of the four maps, of φ and of the sums.
 
     Args:
@@ -84,8 +76,7 @@ def feature_attention_cost(context: MixerContext, length: int, size: int, featur
         feature: Cost of φ for one query or key, with what it keeps for the backward pass beside its result.
         logarithmic: As `FeatureMap.logarithmic`.
     """
-    d, vectors = context.width, length * context.heads
-    d_h = d // context.heads
+    vectors, d_h = length * context.heads, context.head_width
     # A token adds kᵀ·v and k to the state and reads both with q.
     sums = Cost(
         multiplications=vectors * size * (2 * d_h + 1),
@@ -98,5 +89,4 @@ def feature_attention_cost(context: MixerContext, length: int, size: int, featur
     else:
         in_product = linear_attention.kept(length, size, d_h + 1, "head" if logarithmic else "none")
     sums += Cost(activations=context.heads * in_product)
-    maps = replace(linear_cost(length, d, d) * 4, activations=2 * length * d)  # their input is kept once
-    return maps + feature * (2 * vectors) + sums
+    return maps_cost(context, length) + feature * (2 * vectors) + sums

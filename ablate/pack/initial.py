@@ -7,16 +7,14 @@ wherever they have a parameter of the same name and shape (common random numbers
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ablate.pack.packed import Packed
 from ablate.pack.unpacked import Unpacked
-
-Initial = Callable[[Tensor, torch.Generator], Tensor]
-"""Fills one member's values [...] in place and returns them."""
+from ablate.spec.initialiser import Initial
 
 
 def zeros(values: Tensor, generator: torch.Generator) -> Tensor:
@@ -32,6 +30,11 @@ def constant(value: float) -> Initial:
 def normal(std: float) -> Initial:
     """Independent N(0, std²)."""
     return lambda values, generator: values.normal_(0.0, std, generator=generator)
+
+
+def uniform(bound: float) -> Initial:
+    """Independent uniform values between -bound and bound."""
+    return lambda values, generator: values.uniform_(-bound, bound, generator=generator)
 
 
 def orthogonal(values: Tensor, generator: torch.Generator) -> Tensor:

@@ -6,8 +6,10 @@ import torch.nn.functional as F
 from torch import Tensor, arange
 
 from ablate.kernels.product import product
-from ablate.pack.initial import Initial, constant, normal, zeros
+from ablate.pack.initial import constant, zeros
 from ablate.pack.packed import Packed
+from ablate.spec.initialiser import Initial, Role
+from ablate.spec.layer import LayerContext
 
 
 class Linear(Packed):
@@ -32,15 +34,29 @@ class Linear(Packed):
         return y.view(*x.shape[:-1], y.shape[-1])
 
 
+def linear(context: LayerContext, inputs: int, outputs: int, *, bias: bool = False, role: Role = "hidden") -> Linear:
+    """A map that starts as the model's initialiser says.
+
+    Args:
+        context: Where it stands.
+        inputs: Width of what goes in.
+        outputs: Width of what comes out.
+        bias: Whether there is one; it starts at 0.
+        role: `output` for the last map of a branch, `head` for one to logits.
+    """
+    return Linear(context.pack, inputs, outputs, bias=bias, initial=context.initial(role, inputs, outputs))
+
+
 class Embedding(Packed):
     """A table [V, D] for each member."""
 
+    is_table = True
     weight: Tensor
 
-    def __init__(self, pack: int, vocabulary: int, width: int, *, std: float) -> None:
+    def __init__(self, pack: int, vocabulary: int, width: int, *, initial: Initial) -> None:
         super().__init__(pack)
         self.vocabulary = vocabulary
-        self.declare("weight", (vocabulary, width), normal(std), decay=True)
+        self.declare("weight", (vocabulary, width), initial, decay=True)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Token ids [K, ...] to rows [K, ..., D]."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from ablate.pack.initial import Initial
+    from ablate.spec.initialiser import Initial
 
 
 class Packed(nn.Module):
@@ -19,6 +19,9 @@ class Packed(nn.Module):
         initial: Name of a tensor to the rule of its initial values.
         decayed: Names of the parameters that weight decay pulls to zero (matrices; not gains, norms, biases).
     """
+
+    is_table: ClassVar[bool] = False
+    """Whether its weight is a table of vectors, for tokens or positions, and no map."""
 
     def __init__(self, pack: int) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from torch import Tensor, nn
 
 from ablate.kernels.product import product
-from ablate.pack.initial import identity, normal, orthogonal, zeros
+from ablate.pack.initial import identity, orthogonal, zeros
 from ablate.pack.layers import Gain, Linear
 from ablate.pack.packed import Packed
 from ablate.spec.annotations import OneOf
@@ -16,6 +16,8 @@ from ablate.spec.base import Family, Kinded, refusal
 from ablate.spec.block import Gain as GainField
 from ablate.spec.block import GainSpec
 from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.initialiser import Role
+from ablate.spec.layer import LayerContext
 
 PROJECTIONS = Family("projection")
 
@@ -26,8 +28,8 @@ class ProjectionSpec(Kinded):
     family = PROJECTIONS
 
     @abstractmethod
-    def build(self, pack: int, inputs: int, outputs: int, depth: int, std: float) -> nn.Module:
-        """The module, [K, ..., inputs] to [K, ..., outputs]; `std` is that of normal initial values."""
+    def build(self, context: LayerContext, inputs: int, outputs: int, role: Role) -> nn.Module:
+        """The module, [K, ..., inputs] to [K, ..., outputs]; `role` is what it is for."""
 
     @abstractmethod
     def label(self, symbol: str) -> str:
@@ -45,14 +47,14 @@ class DenseSpec(ProjectionSpec):
 
     kind: Literal["dense"] = "dense"
     init: Literal["normal", "orthogonal"] = "normal"
-    """How W starts; `orthogonal` is what skipless blocks need."""
+    """How W starts: `normal` as the model's initialiser says, or `orthogonal`, which skipless blocks need."""
     bias: bool = False
     """Whether there is a b."""
 
-    def build(self, pack: int, inputs: int, outputs: int, depth: int, std: float) -> Linear:
+    def build(self, context: LayerContext, inputs: int, outputs: int, role: Role) -> Linear:
         """See `ProjectionSpec.build`."""
-        initial = orthogonal if self.init == "orthogonal" else normal(std)
-        return Linear(pack, inputs, outputs, bias=self.bias, initial=initial)
+        initial = orthogonal if self.init == "orthogonal" else context.initial(role, inputs, outputs)
+        return Linear(context.pack, inputs, outputs, bias=self.bias, initial=initial)
 
     def cost(self, tokens: int, inputs: int, outputs: int) -> Cost:
         """See `ProjectionSpec.cost`."""
@@ -68,7 +70,7 @@ class IdentitySpec(ProjectionSpec):
 
     kind: Literal["identity"] = "identity"
 
-    def build(self, pack: int, inputs: int, outputs: int, depth: int, std: float) -> nn.Identity:
+    def build(self, context: LayerContext, inputs: int, outputs: int, role: Role) -> nn.Identity:
         """See `ProjectionSpec.build`."""
         if inputs != outputs:
             raise refusal((), "identity", f"an identity keeps the width, and {inputs} is not {outputs}", "Use `dense`.")
@@ -96,9 +98,9 @@ class ReparametrisedSpec(ProjectionSpec):
     beta: GainField = GainSpec()
     """Gain of ΔW."""
 
-    def build(self, pack: int, inputs: int, outputs: int, depth: int, std: float) -> Reparametrised:
+    def build(self, context: LayerContext, inputs: int, outputs: int, role: Role) -> Reparametrised:
         """See `ProjectionSpec.build`."""
-        return Reparametrised(self, pack, inputs, outputs, depth)
+        return Reparametrised(self, context, inputs, outputs)
 
     def cost(self, tokens: int, inputs: int, outputs: int) -> Cost:
         """See `ProjectionSpec.cost`; α·W_init + β·ΔW is made once a pass, not once a token or a sequence."""
@@ -121,13 +123,13 @@ class Reparametrised(Packed):
     fixed: Tensor
     delta: Tensor
 
-    def __init__(self, spec: ReparametrisedSpec, pack: int, inputs: int, outputs: int, depth: int) -> None:
-        super().__init__(pack)
+    def __init__(self, spec: ReparametrisedSpec, context: LayerContext, inputs: int, outputs: int) -> None:
+        super().__init__(context.pack)
         initial = orthogonal if spec.init == "orthogonal" else identity
         self.declare("fixed", (inputs, outputs), initial, trainable=False)
         self.declare("delta", (inputs, outputs), zeros, decay=True)
-        self.alpha = Gain(pack, spec.alpha.initial(depth), trainable=spec.alpha.trainable)
-        self.beta = Gain(pack, spec.beta.initial(depth), trainable=spec.beta.trainable)
+        self.alpha = Gain(context.pack, spec.alpha.initial(context.depth), trainable=spec.alpha.trainable)
+        self.beta = Gain(context.pack, spec.beta.initial(context.depth), trainable=spec.beta.trainable)
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, ..., in] to [K, ..., out]."""

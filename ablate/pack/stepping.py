@@ -6,7 +6,7 @@ again, which is as right and slower. Nothing is padded here. Shapes: K pack, B b
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -29,9 +29,18 @@ class Stepping(Protocol):
         """
 
 
-def step(mixer: nn.Module, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-    """The step of any causal mixer; see `Stepping.step`."""
+def step(mixer: nn.Module, x: Tensor, place: int, state: State, shared: State = ()) -> Any:
+    """The step of any causal mixer; see `Stepping.step`.
+
+    A mixer that reads tensors of earlier layers is given those of this token, `shared`; one that publishes gives them
+    after its state (`ablate.spec.part.PartSpec`).
+    """
     if isinstance(mixer, Stepping):
-        return mixer.step(x, place, state)
-    inputs = torch.cat([*state, x], 2)
-    return mixer(inputs)[:, :, -1:], (inputs,)
+        return mixer.step(x, place, state, shared=shared) if shared else mixer.step(x, place, state)  # type: ignore[call-arg]
+    now = (x, *shared)
+    kept = tuple(torch.cat([before, new], 2) for before, new in zip(state, now, strict=True)) if state else now
+    made = mixer(kept[0], shared=kept[1:]) if shared else mixer(kept[0])
+    if isinstance(made, Tensor):
+        return made[:, :, -1:], kept
+    y, published = made
+    return y[:, :, -1:], kept, tuple(tensor[:, :, -1:] for tensor in published)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Unpacked(nn.Module):
-    """Wraps a mixer written for [B, T, D]. Its parameters carry no pack axis; it is never fused.
+    """Wraps a mixer or MLP written for [B, T, D]. Its parameters carry no pack axis; it is never fused.
 
     Args:
         build: Makes the module; called again by `start`, since only the module itself knows how its values start.
@@ -19,7 +19,7 @@ class Unpacked(nn.Module):
     def __init__(self, build: Callable[[], nn.Module], pack: int) -> None:
         super().__init__()
         if pack != 1:
-            raise ValueError("a mixer that is not pack-aware is trained in a pack of one")
+            raise ValueError("a part that is not pack-aware is trained in a pack of one")
         self._build = build
         self.module = build()
 
@@ -29,7 +29,7 @@ class Unpacked(nn.Module):
             torch.manual_seed(seed)
             self.module = self._build()
 
-    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """[1, B, T, D] to the same; `padding` [1, B, T] is True where a token is real."""
-        y: Tensor = self.module(x[0], None if padding is None else padding[0])
+    def forward(self, x: Tensor, *padding: Tensor | None) -> Tensor:
+        """[1, B, T, D] to the same; `padding` [1, B, T], which a mixer is given, is True where a token is real."""
+        y: Tensor = self.module(x[0], *(None if mask is None else mask[0] for mask in padding))
         return y.unsqueeze(0)

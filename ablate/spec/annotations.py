@@ -1,7 +1,7 @@
 """Annotations for fields of specs.
 
 `OneOf` (any member of a family), `ShortFor` (a bare value stands for a mapping), `ByForm` (a bare value or a mapping),
-`Number` (whole or not), `Spelling` (a name's form).
+`Number` (whole or not), `Spelling` (a name's form). And `default_kind`, the default of a field that holds a kind.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, SchemaValidator, core_schema
 
-from ablate.spec.base import Kinded, Spec
+from ablate.spec.base import EXACT, Kinded, Spec
 
 
 class OneOf:
@@ -44,8 +44,14 @@ class OneOf:
             for kind, member in members.items()
         }
         # A bare name will do for a kind that needs nothing else.
-        bare = [kind for kind, option in options.items() if handler.resolve_ref_schema(option)["required"] == ["kind"]]
+        required = {kind: handler.resolve_ref_schema(option)["required"] for kind, option in options.items()}
+        bare = [kind for kind, names in required.items() if set(names) <= {"kind"}]
         return {"anyOf": [*([{"enum": bare}] if bare else []), *options.values()]}
+
+
+def default_kind(family: type[Kinded]) -> Any:
+    """The default of a field that holds a member of a family: its default kind, looked up when it is first needed."""
+    return Field(default_factory=family.default, json_schema_extra={"default": {"kind": str(family.default_kind)}})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,7 @@ class _WholeOrNot:
         return value
 
 
-Number = Annotated[int | float, _WholeOrNot]
+Number = Annotated[Annotated[int, Field(ge=-EXACT, le=EXACT)] | float, _WholeOrNot]
 """A whole number, which stays one, or any other."""
 
 

@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import json
+import math
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from types import UnionType
@@ -21,6 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal, LiteralString, Self, Union
 from pydantic import (
     BaseModel,
     ConfigDict,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ValidationError,
     model_validator,
@@ -31,7 +33,22 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 from ablate.errors import PluginError
 from ablate.spec.described import descriptions
 
-_EXACT = 2**53  # below it every integral float is one integer
+EXACT = 2**53
+"""Below it every integral float is one integer."""
+LARGEST = 2**31 - 1
+"""No integer of a spec is larger, either way. Fields whose number is counted through or laid out have lower bounds."""
+
+
+def _bound_integers(schema: Any) -> None:
+    """Give every integer of a core schema, those of specs below included, the bounds that its field does not state."""
+    for part in schema.values() if isinstance(schema, dict) else schema:
+        if isinstance(part, (dict, list, tuple)):
+            _bound_integers(part)
+    if isinstance(schema, dict) and schema.get("type") == "int":
+        if not {"le", "lt"} & schema.keys():
+            schema["le"] = LARGEST
+        if not {"ge", "gt"} & schema.keys():
+            schema["ge"] = -LARGEST
 
 
 class Spec(BaseModel):
@@ -42,7 +59,13 @@ class Spec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     value_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields that decide values alone, initial ones or those of the optimiser, and nothing of the graph."""
+    """Fields that decide values alone, initial ones or those of the optimizer, and nothing of the graph."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        _bound_integers(schema)
+        return schema
 
     @model_validator(mode="before")
     @classmethod
@@ -140,6 +163,12 @@ def _is_number(annotation: Any) -> bool:
     return annotation in (int, float)
 
 
+def largest_divisor(number: int, most: int) -> int:
+    """The largest divisor of a number that is at most `most`; looks no further than its square root."""
+    small = [divisor for divisor in range(1, min(most, math.isqrt(number)) + 1) if number % divisor == 0]
+    return max([*small, *(number // divisor for divisor in small if number // divisor <= most)])
+
+
 def content_hash(plain: Any) -> str:
     """SHA-256 of plain JSON data, as 64 hexadecimal digits; key order makes no difference."""
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -160,7 +189,7 @@ def _plain(value: Any, form: Callable[[Spec], Any]) -> Any:
         return [_plain(item, form) for item in value]
     # As in RFC 8785, a number is written by its value alone: 1.0 as 1, and -0.0 as 0. Other floats have one shortest
     # decimal form, the same on every platform.
-    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+    if isinstance(value, float) and value.is_integer() and abs(value) < EXACT:
         return int(value)
     return value
 
@@ -207,7 +236,7 @@ def _load(entry: importlib.metadata.EntryPoint) -> None:
         raise PluginError(
             f"loading its kind raised {type(error).__name__}: {error}",
             where=f"installed package {package}, entry point {entry.group}: {entry.name}",
-            remedy="Mend or remove that package.",
+            remedy="Mend that package, or uninstall it.",
         ) from error
 
 
@@ -237,6 +266,8 @@ class Family:
 
     def add(self, member: type[Kinded]) -> None:
         """Make a kind known; the last definition of a kind in one module wins, two modules may not share a kind."""
+        if not member.__module__.startswith(f"{self.package}."):
+            self.members()  # the kinds of the package first, so that a duplicate is the mistake of the other module
         known = self._members.get(member.kind_name())
         if known is not None and known.__module__ != member.__module__:
             raise TypeError(
@@ -256,6 +287,10 @@ class Family:
                 for entry in importlib.metadata.entry_points(group=self.entry_points):
                     _load(entry)
         return dict(sorted(self._members.items()))
+
+    def defined_in(self, module: str) -> dict[str, type[Kinded]]:
+        """The kinds of one module, as far as they are known; nothing is imported."""
+        return {kind: member for kind, member in self._members.items() if member.__module__ == module}
 
     def member(self, kind: object) -> type[Kinded]:
         """The spec class of a kind.
@@ -280,6 +315,8 @@ class Kinded(Spec):
     """A spec that is one of a family. An abstract subclass names `family`, a final one adds `kind: Literal[...]`."""
 
     family: ClassVar[Family]
+    default_kind: ClassVar[str | None] = None
+    """The kind of a mapping that does not say its `kind`; None if it must say it."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -293,14 +330,30 @@ class Kinded(Spec):
         body = handler.resolve_ref_schema(plain)
         if "kind" in body.get("properties", {}):  # `kind` has a default in Python; a file must say it
             body["properties"]["kind"].setdefault("description", (cls.__doc__ or "").partition("\n")[0])
-            body["required"] = ["kind", *(name for name in body.get("required", ()) if name != "kind")]
+            fields = [name for name in body.get("required", ()) if name != "kind"]
+            body["required"] = fields if cls.kind_name() == cls.default_kind else ["kind", *fields]
         return plain
+
+    def settings_as_parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
+        """The settings that are no default as rows of (slot, label), for a picture."""
+        plain = self.canonical()
+        return tuple(((name, f"{name.replace('_', ' ')}: {plain[name]}"),) for name in plain if name != "kind")
 
     @classmethod
     def kind_name(cls) -> str:
         """The value of `kind` that names this class in a file."""
         kind: str = cls.model_fields["kind"].default
         return kind
+
+    @classmethod
+    def facts(cls) -> dict[str, str | bool]:
+        """What a list of kinds says of this one, besides its description."""
+        return {}
+
+    @classmethod
+    def default(cls) -> Self:
+        """The member of the family that stands where none is named: its default kind with all defaults."""
+        return _default(cls)  # type: ignore[return-value]
 
     @classmethod
     def parse(cls, value: object) -> Self:
@@ -319,6 +372,8 @@ class Kinded(Spec):
                 "a {noun} is a mapping with `kind`, or the bare name of a kind",
                 {"noun": noun, "remedy": f"Known kinds: {', '.join(cls.family.members())}."},
             )
+        if "kind" not in plain and cls.default_kind is not None:
+            plain = {"kind": cls.default_kind, **plain}
         if "kind" not in plain:
             raise PydanticCustomError(
                 "missing_kind",
@@ -332,3 +387,8 @@ class Kinded(Spec):
             details = InitErrorDetails(type=error, loc=loc, input=plain["kind"])
             raise ValidationError.from_exception_data("spec", [details]) from None
         return member.model_validate(plain)  # type: ignore[return-value]
+
+
+@functools.cache
+def _default(base: type[Kinded]) -> Kinded:
+    return base.parse(base.default_kind)

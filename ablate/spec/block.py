@@ -6,13 +6,19 @@ Symbols of "Simplifying Transformer Blocks" (arXiv:2311.01906): alpha are gains 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from ablate.spec.annotations import ShortFor
+from ablate.spec.annotations import ShortFor, default_kind
 from ablate.spec.base import Spec, refusal
 from ablate.spec.mixer import Mixer
+from ablate.spec.mlp import MLP, MLPSpec
+from ablate.spec.norm import Norm, NormSpec
+from ablate.spec.part import PartSpec
+from ablate.spec.position import Position
+from ablate.spec.residual import Residual, ResidualSpec
 
 
 class GainSpec(Spec):
@@ -21,7 +27,7 @@ class GainSpec(Spec):
     init: float = 1.0
     """Initial value."""
     trainable: bool = False
-    """Whether the optimiser moves it (without weight decay)."""
+    """Whether the optimizer moves it (without weight decay)."""
     depth_scaling: Literal["none", "inverse_sqrt"] = "none"
     """`inverse_sqrt`: the initial value is divided by √depth, the rule of arXiv:2311.01906 for β_FF."""
 
@@ -65,80 +71,76 @@ class SkipsSpec(Spec):
     """0: none; 1: round the MLP. A parallel block has one skip in all, so this is 0 there."""
 
 
-def _refuse_settings_of_none(spec: NormSpec | MLPSpec, name: str) -> None:
-    """Refuse settings of a part that is not there: one block would have several hashes.
-
-    Raises:
-        ValidationError: `kind` is `none`, and a field is not at its default.
-    """
-    for field, info in type(spec).model_fields.items():
-        value = getattr(spec, field)
-        if spec.kind == "none" and field != "kind" and value != info.default:
-            raise refusal(
-                (field,), value, f"kind `none` has no `{field}`", f"Write `{name}: none` and nothing else of it."
-            )
-
-
-class NormSpec(Spec):
-    """Normalisation of a block, with a trainable gain (LayerNorm: and bias)."""
-
-    kind: Literal["rms", "layer", "none"] = "rms"
-    """`rms`: RMSNorm, x·g/√(mean x² + ε); `layer`: LayerNorm; `none`: no normalisation in the block."""
-    place: Literal["pre", "post"] = "pre"
-    """`pre`: before each sub-layer; `post`: after each residual sum (Transformer of 2017)."""
-    eps: float = Field(default=1e-8, gt=0)
-    """ε, added under the root."""
-
-    @model_validator(mode="after")
-    def _none_has_no_settings(self) -> Self:
-        _refuse_settings_of_none(self, "norm")
-        return self
-
-
-Norm = Annotated[NormSpec, ShortFor("kind")]
-
-
-class MLPSpec(Spec):
-    """The feed-forward sub-layer."""
-
-    kind: Literal["plain", "gated", "none"] = "plain"
-    """`plain`: W₂·act(W₁x); `gated`: W₂·(act(W_g x) ∘ W₁x); `none`: the block has no MLP."""
-    ratio: float = Field(default=4.0, gt=0)
-    """Hidden width divided by the model's width."""
-    activation: Literal["relu", "gelu", "silu", "gelu_tanh"] = "relu"
-    """Nonlinearity of the hidden layer; `gelu_tanh` is GPT-2's approximation of `gelu`."""
-    bias: bool = False
-    """Whether the maps have biases."""
-
-    @model_validator(mode="after")
-    def _none_has_no_settings(self) -> Self:
-        _refuse_settings_of_none(self, "mlp")
-        return self
-
-
-MLP = Annotated[MLPSpec, ShortFor("kind")]
-
-
 class BlockSpec(Spec):
     """One block: a mixer, an MLP, their norms, skips and gains."""
 
     mixer: Mixer
     """The token-mixing sub-layer."""
-    mlp: MLP = MLPSpec()
+    mlp: MLP = default_kind(MLPSpec)
     """The feed-forward sub-layer."""
-    norm: Norm = NormSpec()
-    """Normalisation kind and place."""
+    norm: Norm = default_kind(NormSpec)
+    """Norm of both sub-layers: its kind and place."""
+    norm_mixer: Norm | None = None
+    """Norm of the mixer (in a parallel block: of both branches), where it is another than `norm`."""
+    norm_mlp: Norm | None = None
+    """Norm of the MLP, where it is another than `norm`."""
     arrangement: Literal["sequential", "parallel"] = "sequential"
     """`sequential`: the MLP reads what the mixer gave; `parallel`: both read the same normalised input (eq. 7)."""
     skips: SkipsSpec = SkipsSpec()
     """Number of skip connections."""
     gains: GainsSpec = GainsSpec()
     """Gains of skips and branches."""
+    residual: Residual = default_kind(ResidualSpec)
+    """How the sub-layers are joined to the stream."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on the output of each sub-layer, before its residual sum."""
+    positions: Position | None = None
+    """Positions that the mixer applies (`rotary`, `alibi`) or `none`, where they are others than the model's."""
+    head_width: int | None = Field(default=None, ge=1)
+    """Width of a head, where it is another than the model's."""
+    window: int | None = Field(default=None, ge=1)
+    """Tokens that the mixer sees to each side, its own counted: |i - j| < window. Unless set, all."""
+
+    @field_validator("norm_mixer", "norm_mlp", mode="before")
+    @classmethod
+    def _begins_as_norm(cls, norm: Any, info: ValidationInfo) -> Any:
+        # A mapping without `kind` changes some settings of `norm`.
+        both = info.data.get("norm")
+        if isinstance(norm, Mapping) and "kind" not in norm and isinstance(both, NormSpec):
+            return {**both.model_dump(mode="json"), **norm}
+        return norm
+
+    @field_validator("norm_mixer", "norm_mlp")
+    @classmethod
+    def _default_is_none(cls, norm: NormSpec | None, info: ValidationInfo) -> NormSpec | None:
+        # Written out, the norm of both sub-layers is the same as left out.
+        return None if norm == info.data.get("norm") else norm
+
+    @property
+    def norms(self) -> tuple[NormSpec, NormSpec]:
+        """The norms of the mixer and of the MLP."""
+        return self.norm_mixer or self.norm, self.norm_mlp or self.norm
+
+    @property
+    def parts(self) -> tuple[tuple[str, PartSpec], ...]:
+        """The parts that make modules, by the names of their fields."""
+        return ("residual", self.residual), ("mixer", self.mixer), ("mlp", self.mlp)
+
+    @property
+    def shares(self) -> bool:
+        """Whether it reads tensors of other layers or publishes some, so that equal blocks may make unequal layers."""
+        return any(part.shares for _, part in self.parts)
 
     @model_validator(mode="after")
     def _is_a_block(self) -> Self:
+        self._check_norms()
+        if self.positions is not None and self.positions.applied == "embedding":
+            raise refusal(
+                ("positions",),
+                self.positions.kind_name(),
+                f"{self.positions.kind_name()} positions are added to the token embedding, which no layer has",
+                "Set `model.positions`.",
+            )
         if self.arrangement == "parallel":
             self._check_parallel()
         if self.skips.mixer == 0 and self.gains.mixer_skip != GainSpec():
@@ -155,10 +157,24 @@ class BlockSpec(Spec):
                 "a gain needs the skip that it multiplies, and `skips.mlp` is 0",
                 "Leave the gain out, or set `skips.mlp: 1`.",
             )
-        if self.mlp.kind == "none":
+        if not self.mlp.present:
             self._check_no_mlp()
         self._check_signal()
+        self.residual.check_block(self)
         return self
+
+    def _check_norms(self) -> None:
+        alone = "the MLP of a parallel block reads what the mixer reads" if self.arrangement == "parallel" else None
+        alone = alone if self.mlp.present else "a block without MLP has no norm of it"
+        if alone is not None and self.norm_mlp is not None:
+            raise refusal(("norm_mlp",), self.norm_mlp.kind_name(), alone, "Leave `norm_mlp` out.")
+        if self.norm_mixer is not None and (alone is not None or self.norm_mlp is not None):
+            raise refusal(
+                ("norm_mixer",),
+                self.norm_mixer.kind_name(),
+                "`norm` is then the norm of no sub-layer, and one block would have several hashes",
+                "Set `norm` to one of them, and leave that one out.",
+            )
 
     def _check_parallel(self) -> None:
         if self.skips.mlp != 0:
@@ -175,14 +191,14 @@ class BlockSpec(Spec):
                 "the second skip of the mixer joins after the MLP, and in a parallel block that is the same place",
                 "Set `skips.mixer` to 0 or 1, or `arrangement: sequential`.",
             )
-        if self.norm.place == "post":
+        if self.norms[0].place == "post":
             raise refusal(
                 ("norm", "place"),
                 "post",
                 "the branches of a parallel block share one norm before them",
                 "Set `norm.place: pre`, or `arrangement: sequential`.",
             )
-        if self.mlp.kind == "none":
+        if not self.mlp.present:
             raise refusal(
                 ("arrangement",),
                 "parallel",
@@ -221,7 +237,7 @@ class BlockSpec(Spec):
         if self.arrangement == "parallel":
             silent = "mixer" if mixer_gone and gains.mlp_branch.fixed_at_zero else None
         else:
-            silent = "mixer" if mixer_gone else "mlp" if mlp_gone and self.mlp.kind != "none" else None
+            silent = "mixer" if mixer_gone else "mlp" if mlp_gone and self.mlp.present else None
         if silent is not None and skips.mixer < 2:
             raise refusal(
                 ("gains", f"{silent}_branch"),

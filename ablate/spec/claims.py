@@ -29,6 +29,8 @@ from ablate.spec.quantities import COSTS, COUNTED
 
 Points = Mapping[str, Mapping[str, str]]
 """Name of a variant that the design trains to its settings."""
+Refused = Callable[[str], str | None]
+"""Name of a variant to the reason why its settings make no model; None if they make one."""
 
 _MOST_LISTED = 20
 
@@ -78,12 +80,12 @@ class ClaimSpec(Spec):
     def renamed(self, aliases: Mapping[str, str]) -> Self:
         """The same claim with other names for its variants (a name that is not among the aliases stays)."""
 
-    def check_trained(self, points: Points, refused: Callable[[str], bool]) -> None:
+    def check_trained(self, points: Points, refused: Refused) -> None:
         """Refuse a claim that the trials of this design cannot settle.
 
         Args:
             points: What the design trains.
-            refused: Whether the settings of a point make no model.
+            refused: Why the settings of a point make no model.
 
         Raises:
             ValidationError: They cannot; paths start at the claim.
@@ -91,8 +93,8 @@ class ClaimSpec(Spec):
         for path, name in self.names().items():
             if name not in points:
                 raise _unknown(path, name, f"the design trains no variant `{name}`", points)
-            if refused(name):
-                rule = f"the settings of `{name}` make no model, so it is never trained"
+            if reason := refused(name):
+                rule = f"the settings of `{name}` make no model, so it is never trained. The reason is {reason}"
                 raise refusal(path, name, rule, "Name another variant, or change the switches.")
 
     def check(self, metric: str, metrics: Set[str]) -> None:
@@ -238,24 +240,26 @@ class TrendClaim(_SidesClaim):
                 found[setting] = (at[0], at[1])
         return found
 
-    def check_trained(self, points: Points, refused: Callable[[str], bool]) -> None:
+    def check_trained(self, points: Points, refused: Refused) -> None:
         """See `ClaimSpec.check_trained`; positions where one side makes no model are left out."""
         if not any(f"@{self.along}=" in name for name in points):
             super().check_trained(points, refused)
             switches = next(iter(points.values()), {})
             if self.along not in switches:
                 raise _unknown(("along",), self.along, f"there is no switch `{self.along}`", switches)
-        sides = {at: side for at, side in self.sides(points).items() if not any(map(refused, side))}
+        reasons = {name: refused(name) for side in self.sides(points).values() for name in side}
+        sides = {at: side for at, side in self.sides(points).items() if not any(reasons[name] for name in side)}
         for setting in sides:
             if position(setting) is None:
                 rule = f"`{setting}` is no position on an axis: settings of `{self.along}` must be numbers above 0"
                 raise refusal(("along",), self.along, rule, "Name the settings by their numbers.")
         if len(sides) < 2:
+            untrained = next((f". `{name}` makes no model: {why}" for name, why in reasons.items() if why), "")
             raise refusal(
                 ("along",),
                 self.along,
                 f"a trend needs `{self.left}` and `{self.right}` at two settings of `{self.along}`, and the design "
-                f"trains both at {len(sides)}",
+                f"trains both at {len(sides)}{untrained}",
                 "Choose a design that trains them at more settings, such as a sweep or a grid.",
             )
 
@@ -315,7 +319,7 @@ def position(setting: str) -> float | None:
 
 
 def check_claims(
-    claims: tuple[ClaimSpec, ...], points: Points, metric: str, metrics: Set[str], refused: Callable[[str], bool]
+    claims: tuple[ClaimSpec, ...], points: Points, metric: str, metrics: Set[str], refused: Refused
 ) -> None:
     """Refuse claims that share an id, or that this design cannot settle.
 
@@ -324,7 +328,7 @@ def check_claims(
         points: What its design trains.
         metric: Name of its objective's metric.
         metrics: Names of all metrics of its task.
-        refused: Whether the settings of a point make no model.
+        refused: Why the settings of a point make no model.
 
     Raises:
         ValidationError: One cannot be; paths start at its number.

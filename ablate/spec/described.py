@@ -7,6 +7,7 @@ all specs takes longer than validating a space.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import textwrap
 from itertools import pairwise
@@ -23,6 +24,7 @@ def descriptions(spec: type[BaseModel]) -> dict[str, str]:
     return {name: text for name, text in found.items() if name in spec.model_fields}
 
 
+@functools.cache  # a schema asks for a class once for each of its subclasses, and the source takes long to read
 def _own(spec: type[BaseModel]) -> dict[str, str]:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(spec)))

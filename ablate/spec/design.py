@@ -29,7 +29,7 @@ class Point:
         name: Unique in the study.
         settings: A setting for every switch.
         values: Spec paths and the values that they get after the switches have applied; most designs set none.
-        tuned: The same, of what was tuned for this point.
+        tuned: The same, of what was tuned for this point, in this study or before it.
         scouts: Whether it is trained only to tune or to time a point of the design, with seeds of its own.
     """
 
@@ -77,6 +77,7 @@ class DesignContext:
         refusal: Why a point makes no model; None if it makes one.
         cost: What a point needs; only of points that make a model.
         where: Where in the space a key of the design is written, for errors; of no key, where the design is.
+        tuned: Name of a point to the spec paths and values that were tuned for it before this study.
     """
 
     switches: Mapping[str, Sequence[str]]
@@ -86,6 +87,7 @@ class DesignContext:
     refusal: Callable[[Point], str | None]
     cost: Callable[[Point], PointCost]
     where: Callable[..., str] = _in_no_file
+    tuned: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
 
     @property
     def baseline(self) -> dict[str, str]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.composer import MaxDepthExceededError
+from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
@@ -17,7 +18,11 @@ from ablate.errors import SpaceError
 from ablate.spec.sentences import Loc, describe
 
 _SHOWN_ERRORS = 5
-_MOST_VALUES = 300_000
+_MOST_BYTES = 128 * 1024
+"""Size of a file. The reader takes seconds for a megabyte, and the largest space that is shipped has 3 kB."""
+_MOST_LEVELS = 50
+"""Mappings and lists within each other."""
+_MOST_VALUES = 100_000
 """Keys and items of a file with every alias written out: a few lines of aliases of aliases can stand for billions."""
 
 _STRING, _MERGE, _DATE = (f"tag:yaml.org,2002:{name}" for name in ("str", "merge", "timestamp"))
@@ -75,7 +80,11 @@ def read_document(path: Path, noun: str) -> Document:
         SpaceError: The file cannot be read, or is not YAML, or is no mapping.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise _too_large(path, noun)
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         place = _position(path, error.object[: error.start].decode(errors="replace"))
         raise SpaceError("this is not UTF-8 text", where=str(place), remedy="Save the file as UTF-8.") from None
@@ -83,12 +92,17 @@ def read_document(path: Path, noun: str) -> Document:
         raise SpaceError(f"this cannot be read ({error.strerror})", where=str(path)) from None
     try:
         yaml = YAML(typ="safe", pure=True)
+        yaml.max_depth = _MOST_LEVELS
         root = yaml.compose(text)
         positions = {} if root is None else _all_positions(root, path)
         tree = None if root is None else yaml.constructor.construct_document(root)
+    except MaxDepthExceededError as error:
+        where = str(_at_mark(error.problem_mark, path))
+        got, close = f"more than {_MOST_LEVELS} levels", "Close what was left open."
+        raise SpaceError("this is nested too deeply", where=where, got=got, remedy=close) from None
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = str(Position(path, mark.line + 1, mark.column + 1) if mark else path)
+        where = str(_at_mark(mark, path) if mark else path)
         raise SpaceError(
             f"this is not YAML: {_problem(error)}", where=where, remedy="Mend it at or above this line."
         ) from None
@@ -96,8 +110,6 @@ def read_document(path: Path, noun: str) -> Document:
         place = _position(path, text[: error.position])
         problem = f"this is not YAML: it holds the character U+{error.character:04X}"
         raise SpaceError(problem, where=str(place), remedy="Take it out.") from None
-    except RecursionError:
-        raise SpaceError("this is nested too deeply", where=str(path), remedy="Close what was left open.") from None
     except (YAMLError, ValueError) as error:  # ValueError: a tag such as `!!int` on a value that is none
         raise SpaceError(f"this is not YAML: {error}", where=str(path)) from None
     if not isinstance(tree, dict):
@@ -105,6 +117,15 @@ def read_document(path: Path, noun: str) -> Document:
         remedy = "`ablate new NAME` writes a commented one to start from." if tree is None else None
         raise SpaceError(f"{noun} is a mapping of keys to values", where=f"{path}:1:1", got=got, remedy=remedy)
     return Document(path, _unshared(tree), positions)
+
+
+def _too_large(path: Path, noun: str) -> SpaceError:
+    return SpaceError(
+        "this file is too large",
+        where=str(path),
+        expected=f"{noun} of at most {_MOST_BYTES:,} bytes",
+        remedy="Check that you named the right file; data is named by its address and not written into the file.",
+    )
 
 
 def _problem(error: MarkedYAMLError) -> str:
@@ -116,9 +137,10 @@ def _problem(error: MarkedYAMLError) -> str:
 
 def _all_positions(root: Node, file: Path) -> dict[Loc, Position]:
     positions: dict[Loc, Position] = {}
-    for loc, position in _positions(root, (), file, ()):
+    # Visits are counted and not positions: a key that is written twice has one position.
+    for visits, (loc, position) in enumerate(_positions(root, (), file, ()), 1):
         positions[loc] = position
-        if len(positions) > _MOST_VALUES:
+        if visits > _MOST_VALUES:
             raise SpaceError(
                 "this file stands for too much",
                 where=str(positions[loc[:1]]),
@@ -133,6 +155,7 @@ def _positions(node: Node, loc: Loc, file: Path, above: tuple[Node, ...]) -> Ite
     """Where each key and item stands; on the way, keys and dates become strings as they are written (`true`, `6`)."""
     if node in above:
         raise SpaceError("this alias contains itself", where=str(_at(node, file)), remedy="Write the value out.")
+    _check_text(node, file)
     if isinstance(node, ScalarNode) and node.tag == _DATE:
         node.tag = _STRING
     elif isinstance(node, SequenceNode):
@@ -143,12 +166,22 @@ def _positions(node: Node, loc: Loc, file: Path, above: tuple[Node, ...]) -> Ite
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
                 raise SpaceError("a key is a single word", where=str(_at(key, file)))
+            _check_text(key, file)
             if key.tag == _MERGE:
+                yield (*loc, key.value), _at(key, file)  # a visit too: merges of nothing double as well
                 yield from _positions(value, loc, file, (*above, node))
             else:
                 key.tag = _STRING
                 yield (*loc, key.value), _at(key, file)
                 yield from _positions(value, (*loc, key.value), file, (*above, node))
+
+
+def _check_text(node: Node, file: Path) -> None:
+    """Refuse a text that an escape such as `\\ud800` makes one that cannot be written, stored or shown."""
+    if isinstance(node, ScalarNode) and any("\ud800" <= character <= "\udfff" for character in node.value):
+        raise SpaceError(
+            "half a character stands here", where=str(_at(node, file)), remedy="Write it out, or take it out."
+        )
 
 
 def _position(file: Path, before: str) -> Position:
@@ -157,7 +190,11 @@ def _position(file: Path, before: str) -> Position:
 
 
 def _at(node: Node, file: Path) -> Position:
-    return Position(file, node.start_mark.line + 1, node.start_mark.column + 1)
+    return _at_mark(node.start_mark, file)
+
+
+def _at_mark(mark: StreamMark, file: Path) -> Position:
+    return Position(file, mark.line + 1, mark.column + 1)
 
 
 def _unshared(tree: Any) -> Any:

@@ -1,17 +1,18 @@
-"""Fair comparison: values tuned for each variant (`tune`), and the budget that all variants share (`match`)."""
+"""Fair comparison: values tuned for each variant (`tune`, `tuned`), and the budget that all share (`match`)."""
 
 from __future__ import annotations
 
 import difflib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, GetJsonSchemaHandler, JsonValue, ValidationError, model_validator
+from pydantic import Field, GetJsonSchemaHandler, JsonValue, ValidationError, WithJsonSchema, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from ablate.spec.base import Spec, below, refusal
+from ablate.spec.design import Point
 from ablate.spec.paths import overlaps
 from ablate.spec.sentences import describe
 
@@ -97,6 +98,61 @@ class TuneSpec(Spec):
                     rule = f"the baseline makes no model with it: {told}"
                     # What was found, the inner sentence says.
                     raise refusal((path, index), {}, rule, "Give a path that exists and values that fit it.")
+
+
+TunedValues = Annotated[
+    dict[str, dict[str, JsonValue]],
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": "object", "minProperties": 1}}),
+]
+"""Spec path to variant and the value that was tuned for it before the study."""
+
+
+def tuned_by_variant(tuned: TunedValues) -> dict[str, dict[str, JsonValue]]:
+    """Variant to spec path and value."""
+    turned: dict[str, dict[str, JsonValue]] = {}
+    for path, values in tuned.items():
+        for name, value in values.items():
+            turned.setdefault(name, {})[path] = value
+    return turned
+
+
+def check_tuned(
+    tuned: TunedValues,
+    points: Mapping[str, Point],
+    taken: Iterable[tuple[str, str]],
+    error_of: Callable[[Mapping[str, JsonValue], Mapping[str, str]], ValidationError | None],
+) -> None:
+    """Refuse tuned values that are not those of the variants that the design trains.
+
+    Args:
+        tuned: The values.
+        points: What the design trains, with the tuned values in them.
+        taken: Paths as written, with who else sets them.
+        error_of: Why settings make no model with some values; None if they make one.
+
+    Raises:
+        ValidationError: A variant is not trained or not listed, or a value does not fit; paths start at `tuned`.
+    """
+    full = {full_path(path): who for path, who in taken}
+    for path, values in tuned.items():
+        _check_free(path, full, "tuned")
+        for name, value in values.items():
+            if name not in points:
+                near = difflib.get_close_matches(name, points, n=1)
+                remedy = f"Did you mean `{near[0]}`?" if near else "`ablate plan` lists the variants."
+                raise refusal((path, name), value, f"the design trains no variant `{name}`", remedy)
+            if path not in points[name].tuned:
+                rule = "this design chooses its variants by their results, so nothing can be tuned for them before"
+                raise refusal((path,), {}, rule, "Use `tune`, which tunes during the study, or another design.")
+            alone, with_value = (error_of(found, points[name].settings) for found in ({}, {path: value}))
+            if with_value is not None and alone is None:
+                (_, told), *_ = describe(with_value)
+                raise refusal((path, name), value, f"the variant makes no model with it: {told}", "Give another value.")
+        missing = [name for name, point in points.items() if name not in values and not error_of({}, point.settings)]
+        if missing:
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            rule = f"no value was tuned for the variant `{missing[0]}`{more}, so that the comparison would be unfair"
+            raise refusal((path,), {}, rule, "List a value for every variant that the design trains.")
 
 
 class MatchSpec(Spec):

@@ -7,17 +7,48 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
-from ablate.spec.base import Spec, below, refusal
+from ablate.spec.annotations import default_kind
+from ablate.spec.base import Spec, below, largest_divisor, refusal
 from ablate.spec.block import BlockSpec, GainsSpec, SkipsSpec
-from ablate.spec.mixer import Mixer, MixerContext, MixerSpec
+from ablate.spec.initialiser import Initialiser, InitialiserSpec
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import Mixer, MixerSpec
 from ablate.spec.named import expand_block
+from ablate.spec.norm import Norm, NormSpec
+from ablate.spec.part import EMBEDDING, PartSpec, SharedTensor
 from ablate.spec.paths import lay_over, leaves, overlaps
+from ablate.spec.position import Position, PositionSpec
+from ablate.spec.residual import ResidualSpec
 
 _SELECTOR = re.compile(r"first|last|(?P<low>\d+)(?:-(?P<high>\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A mixer and where it stands.
+
+    Attributes:
+        home: Where its block is written.
+        block: That block.
+        mixer_home: Where the mixer is written.
+        mixer: The mixer.
+        layer: Index of the layer.
+        causal: Whether it hides the future.
+        cross: Whether it reads another sequence.
+    """
+
+    home: tuple[str, ...]
+    block: BlockSpec
+    mixer_home: tuple[str, ...]
+    mixer: MixerSpec
+    layer: int
+    causal: bool
+    cross: bool
 
 
 class HeadSpec(Spec):
@@ -56,6 +87,8 @@ class ModelSpec(Spec):
     """Width d of the residual stream."""
     heads: int = Field(default=1, ge=1)
     """Heads H; kinds of mixer without heads ignore it."""
+    head_width: int | None = Field(default=None, ge=1)
+    """Width of a head; unless set, width/heads. A block may set its own."""
     block: BlockSpec
     """The block that every layer has, exceptions apart: a block spec, or the name of a block."""
     exceptions: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -68,18 +101,21 @@ class ModelSpec(Spec):
     decoder: CrossSpec | None = None
     """The decoder of an encoder-decoder; its blocks are `block` (`exceptions` and `pattern` are of the encoder) with a
     cross-attention sub-layer between the two."""
-    positions: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "learned"
-    """`learned` and `sinusoidal` are added to the token embedding; `rotary` and `alibi` are applied by the mixers."""
+    positions: Position = default_kind(PositionSpec)
+    """Added to the token embedding (`learned`, `sinusoidal`), or applied by the mixer of every layer (`rotary`,
+    `alibi`), of which a block may set its own."""
     embedding_scale: Literal["none", "sqrt_width"] = "none"
     """`sqrt_width`: embeddings are multiplied by √d (arXiv:1706.03762, §3.4)."""
     tied_head: bool = True
     """Whether the output matrix is the token embedding."""
-    final_norm: Literal["rms", "layer", "none"] = "rms"
+    final_norm: Norm = default_kind(NormSpec)
     """Norm after the last block."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on embeddings plus positions."""
     init_std: float = Field(default=0.02, gt=0)
     """Standard deviation of normal initial values (embeddings and dense maps)."""
+    initialiser: Initialiser = default_kind(InitialiserSpec)
+    """How the weights of embeddings and dense maps start; a mixer may have weights that start in their own way."""
 
     @model_validator(mode="before")
     @classmethod
@@ -91,10 +127,24 @@ class ModelSpec(Spec):
     @model_validator(mode="after")
     def _is_a_model(self) -> Self:
         self._check_family()
-        for home, mixer, causal, cross in self._mixers():
-            self._check_mixer(home, mixer, causal=causal, cross=cross)
+        if self.final_norm.place != "pre":
+            raise refusal(
+                ("final_norm", "place"),
+                self.final_norm.place,
+                "the final norm has one place: after the last block",
+                "Leave `place` out.",
+            )
+        checked: set[tuple[int, bool, bool]] = set()
+        for place in self._places():
+            like = (id(place.block), place.causal, place.cross)
+            if like not in checked:  # layers without an exception share one block
+                checked.add(like)
+                self._check_forms(place)
+                self._check_settings(place)
         if self.decoder is not None:
             self._check_decoder_block(self.block)
+        self._check_streams()
+        self._check_shared()
         return self
 
     def _check_family(self) -> None:
@@ -120,47 +170,83 @@ class ModelSpec(Spec):
                 "Leave `features` out, or set `family: dual_encoder`.",
             )
 
-    def _check_mixer(self, home: tuple[str, ...], mixer: MixerSpec, *, causal: bool, cross: bool) -> None:
+    def _check_forms(self, place: _Place) -> None:
+        """Refuse a mixer that has no form for its place."""
+        home, mixer, causal, cross = (*place.mixer_home, "kind"), place.mixer, place.causal, place.cross
         if causal and not mixer.causal_form:
             raise refusal(
-                (*home, "kind"),
+                home,
                 mixer.kind_name(),
                 f"{self._a_family} must hide the future, and {mixer.kind_name()} has no causal form",
                 "Choose a mixer that `ablate kinds` lists as causal.",
             )
         if not causal and not mixer.bidirectional_form:
             raise refusal(
-                (*home, "kind"),
+                home,
                 mixer.kind_name(),
                 f"{self._a_family} sees both sides, and {mixer.kind_name()} has only a causal form",
                 "Choose a mixer that `ablate kinds` lists as bidirectional.",
             )
         if cross and not mixer.cross_form:
             raise refusal(
-                (*home, "kind"),
+                home,
                 mixer.kind_name(),
                 f"{mixer.kind_name()} cannot read keys and values from another sequence",
                 "Set `decoder.mixer: attention`.",
             )
-        if self.positions in ("rotary", "alibi") and not cross and self.positions not in mixer.relative_positions:
+
+    def _check_settings(self, place: _Place) -> None:
+        """Refuse what the mixer of a layer cannot do: its positions, its window, its head width."""
+        block, mixer, kind = place.block, place.mixer, place.mixer.kind_name()
+        positions, heads_home = self._positions(place)
+        if not place.cross and positions.in_layers and positions.applied not in mixer.relative_positions:
             raise refusal(
-                ("positions",),
-                self.positions,
-                f"{self.positions} positions are applied by the mixer, and {mixer.kind_name()} does not",
+                heads_home,
+                positions.kind_name(),
+                f"{positions.kind_name()} positions are applied by the mixer, and {kind} does not",
                 "Set `positions` to learned, sinusoidal or none, or choose the mixer `attention`.",
             )
-        if mixer.uses_heads and self.width % self.heads:
-            near = max(n for n in range(1, self.heads + 1) if self.width % n == 0)
+        if block.window is not None and not place.cross and not mixer.takes_window:
+            raise refusal(
+                (*place.home, "window"),
+                block.window,
+                f"the mixer {kind} has no window",
+                "Leave `window` out, or choose the mixer `attention`.",
+            )
+        self._check_heads(place)
+
+    def _check_heads(self, place: _Place) -> None:
+        block, mixer, kind = place.block, place.mixer, place.mixer.kind_name()
+        set_by_block = block.head_width is not None
+        head_width, home = block.head_width or self.head_width, (*place.home, "head_width")
+        if not mixer.uses_heads:
+            if set_by_block and not place.cross:
+                raise refusal(home, head_width, f"the mixer {kind} has no heads", "Leave `head_width` out.")
+        elif head_width is None and self.width % self.heads:
+            near = largest_divisor(self.width, self.heads)
             raise refusal(
                 ("heads",),
                 self.heads,
                 f"the heads must divide the width, which is {self.width}",
                 f"Set `heads: {near}`, or a width that is a multiple of {self.heads}.",
             )
+        elif head_width is not None and head_width * self.heads != self.width and not mixer.any_head_width:
+            raise refusal(
+                home if set_by_block else ("head_width",),
+                head_width,
+                f"the {self.heads} heads of {kind} share the width, which is {self.width}",
+                "Leave `head_width` out, or choose the mixer `attention`.",
+            )
+
+    def _positions(self, place: _Place) -> tuple[PositionSpec, tuple[str, ...]]:
+        """The positions of a layer, and where they are written."""
+        if place.block.positions is not None:
+            return place.block.positions, (*place.home, "positions")
+        return self.positions, ("positions",)
 
     @staticmethod
     def _check_decoder_block(block: BlockSpec) -> None:
-        plain = block.arrangement == "sequential" and block.skips == SkipsSpec() and block.mlp.kind != "none"
+        plain = block.arrangement == "sequential" and block.skips == SkipsSpec() and block.mlp.present
         if not plain or block.gains != GainsSpec():
             raise refusal(
                 ("block",),
@@ -169,6 +255,79 @@ class ModelSpec(Spec):
                 "and no gains",
                 "Use a block such as `post_ln` or `pre_ln`.",
             )
+        if block.residual != ResidualSpec.default():
+            raise refusal(
+                ("block", "residual"),
+                block.residual.kind_name(),
+                "the blocks of a decoder that reads an encoder have plain residuals",
+                "Leave `residual` out.",
+            )
+        for name, part in (("mixer", block.mixer), ("mlp", block.mlp)):
+            if part.shares:
+                raise refusal(
+                    ("block", name),
+                    part.kind_name(),
+                    "the decoder of an encoder-decoder shares no tensors between its layers",
+                    "Choose another kind, or set `family: decoder`.",
+                )
+
+    def _check_streams(self) -> None:
+        """Refuse a layer whose stream has other sizes than that of the layer before it."""
+        if all(block is self.block or block.residual == self.block.residual for _, block in self._layers):
+            return
+        before: tuple[int, ...] | None = None
+        for layer, (home, block) in enumerate(self._layers):
+            sizes = block.residual.stream_sizes(self.layer_context(1, layer=layer))
+            if before is not None and sizes != before:
+                raise refusal(
+                    (*home, "residual"),
+                    block.residual.kind_name(),
+                    f"layer {layer} has a stream of sizes {sizes}, and layer {layer - 1} gives one of sizes {before}",
+                    "Set the same `residual` in all layers.",
+                )
+            before = sizes
+
+    def _check_shared(self) -> None:
+        """Refuse a layer that reads what no earlier layer publishes."""
+        blocks = {id(block): block for _, block in self._layers}
+        if not any(block.shares for block in blocks.values()):
+            return
+        published = {self.layer_context(1).stream(EMBEDDING)}
+        for layer, (home, block) in enumerate(self._layers):
+            told, gives = self.layer_context(1, layer=layer), set[SharedTensor]()
+            for name, part in block.parts:
+                if part.shares and not part.pack_aware:
+                    raise refusal(
+                        (*home, name),
+                        part.kind_name(),
+                        f"{part.kind_name()} shares tensors between layers, and so must keep the pack axis apart",
+                        "Write its module for [K, B, T, D], with `pack_aware = True`.",
+                    )
+                for wanted in part.reads(told):
+                    if wanted not in published:
+                        raise self._unpublished((*home, name), part, layer, wanted, published)
+                gives.update(part.publishes(told))
+            published |= gives | {SharedTensor("stream", layer, block.residual.stream_sizes(told))}
+
+    @staticmethod
+    def _unpublished(
+        home: tuple[str, ...], part: PartSpec, layer: int, wanted: SharedTensor, published: set[SharedTensor]
+    ) -> ValidationError:
+        alike = [one for one in published if (one.name, one.layer) == (wanted.name, wanted.layer)]
+        having = sorted(one.layer for one in published if one.name == wanted.name and one.layer >= 0)
+        if alike:
+            why = f"layer {wanted.layer} publishes it with the sizes {alike[0].sizes}, and {wanted.sizes} are wanted"
+        elif wanted.layer >= layer:
+            why = "a layer reads only what an earlier layer publishes"
+        else:
+            why = f"layer {wanted.layer} publishes nothing of this name"
+        where = f"the layers {', '.join(map(str, having))} publish it" if having else "no layer before it publishes it"
+        return refusal(
+            home,
+            part.kind_name(),
+            f"layer {layer} reads `{wanted.name}` of layer {wanted.layer}, but {why}",
+            f"Let this layer read another one ({where}), or choose another kind here.",
+        )
 
     def check_context(self, context: int) -> None:
         """Refuse a longest input that a mixer of this model cannot work on.
@@ -176,11 +335,18 @@ class ModelSpec(Spec):
         Raises:
             ValidationError: With the path below this spec.
         """
-        for home, mixer, causal, cross in self._mixers():
-            try:
-                mixer.check(self.mixer_context(context, causal=causal, cross=cross))
-            except ValidationError as error:
-                raise below(home, error) from None
+        for place in self._places():
+            told = self.layer_context(context, layer=place.layer, causal=place.causal, cross=place.cross)
+            parts: list[tuple[tuple[str, ...], PartSpec | PositionSpec]] = [(place.mixer_home, place.mixer)]
+            if not place.cross:
+                parts += [((*place.home, "mlp"), place.block.mlp), ((*place.home, "residual"), place.block.residual)]
+            if told.positions is not None:
+                parts.append((self._positions(place)[1], told.positions))
+            for home, part in parts:
+                try:
+                    part.check(told)
+                except ValidationError as error:
+                    raise below(home, error) from None
 
     @property
     def causal(self) -> bool:
@@ -192,30 +358,38 @@ class ModelSpec(Spec):
         """The spec of every layer, exceptions applied."""
         return tuple(block for _, block in self._layers)
 
-    def mixer_context(
-        self, context: int, pack: int = 1, *, causal: bool | None = None, cross: bool = False
-    ) -> MixerContext:
-        """What the mixers of this model are told.
+    def layer_context(
+        self, context: int, pack: int = 1, *, layer: int = 0, causal: bool | None = None, cross: bool = False
+    ) -> LayerContext:
+        """What the parts of a layer are told.
 
         Args:
             context: The longest input in tokens.
             pack: K.
+            layer: Index of the layer; of an encoder-decoder, in the decoder where the future is hidden.
             causal: Whether the future is hidden; None: as the family has it.
             cross: Whether keys and values come from another sequence.
         """
         causal = self.causal if causal is None else causal
+        in_decoder = self.decoder is not None and (causal or cross)
+        block = self.block if in_decoder else self._layers[layer][1]
+        positions = block.positions or self.positions
         # A CLS token stands before the text.
         extra = 1 if self.head is not None and self.head.pooling == "cls" else 0
-        return MixerContext(
+        return LayerContext(
             pack=pack,
             width=self.width,
             heads=self.heads,
-            depth=self.decoder.depth if self.decoder is not None and (causal or cross) else self.depth,
+            head_width=block.head_width or self.head_width or 0,
+            depth=self.decoder.depth if self.decoder is not None and in_decoder else self.depth,
             context=context + extra,
             causal=causal and not cross,
             init_std=self.init_std,
-            positions=self.positions if self.positions in ("rotary", "alibi") and not cross else "none",
+            initialiser=self.initialiser,
+            positions=positions if positions.in_layers and not cross else None,
+            window=None if cross else block.window,
             cross=cross,
+            layer=layer,
         )
 
     def canonical(self) -> Any:
@@ -235,6 +409,11 @@ class ModelSpec(Spec):
                 runs.append([1 + len(others), layer])
         for name in ("depth", "exceptions", "pattern", *(() if self.decoder is not None else ("block",))):
             plain.pop(name, None)
+        for name in ("final_norm", "positions"):  # a kind with its defaults is written as its name
+            if name in plain and plain[name].keys() == {"kind"}:
+                plain[name] = plain[name]["kind"]
+        if self.head_width is not None and self.head_width * self.heads == self.width:
+            del plain["head_width"]
         plain["layers"] = runs
         return plain
 
@@ -248,20 +427,24 @@ class ModelSpec(Spec):
 
     @property
     def fusable(self) -> bool:
-        """Whether trials of this model can be members of one pack: every mixer keeps the pack axis apart."""
-        return all(mixer.pack_aware for _, mixer, _, _ in self._mixers())
+        """Whether trials of this model can be members of one pack: every part keeps the pack axis apart."""
+        return all(
+            place.mixer.pack_aware and place.block.mlp.pack_aware and place.block.residual.pack_aware
+            for place in self._places()
+        )
 
     @property
     def _a_family(self) -> str:
         return f"{'an' if self.family.startswith('e') else 'a'} {self.family}"
 
-    def _mixers(self) -> Iterator[tuple[tuple[str, ...], MixerSpec, bool, bool]]:
-        """Every mixer: where it is written, itself, whether it hides the future, whether it reads another sequence."""
-        for home, block in self._layers:
-            yield (*home, "mixer"), block.mixer, self.causal, False
+    def _places(self) -> Iterator[_Place]:
+        """Every mixer and where it stands."""
+        for layer, (home, block) in enumerate(self._layers):
+            yield _Place(home, block, (*home, "mixer"), block.mixer, layer, self.causal, cross=False)
         if self.decoder is not None:
-            yield ("block", "mixer"), self.block.mixer, True, False
-            yield ("decoder", "mixer"), self.decoder.mixer, False, True
+            home, block = ("block",), self.block
+            yield _Place(home, block, (*home, "mixer"), block.mixer, 0, causal=True, cross=False)
+            yield _Place(home, block, ("decoder", "mixer"), self.decoder.mixer, 0, causal=False, cross=True)
 
     @functools.cached_property
     def _layers(self) -> list[tuple[tuple[str, ...], BlockSpec]]:

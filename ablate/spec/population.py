@@ -14,7 +14,7 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class ExchangeSpec(Spec):
-    """Population based training (arXiv:1711.09846): now and then the worst members take over weights, optimiser and
+    """Population based training (arXiv:1711.09846): now and then the worst members take over weights, optimizer and
     values of the best ones, and go on with the values changed a little."""
 
     size: int = Field(default=8, ge=2, le=1000)

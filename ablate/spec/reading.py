@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ablate.errors import SpaceError
+from ablate.errors import SpaceError, check_argument
+from ablate.locations import typed_path
 from ablate.spec.document import Document, read_document
 from ablate.spec.named import block_document, block_names, shipped_spaces
 from ablate.spec.space import SpaceSpec
@@ -22,7 +23,7 @@ def find_space(location: str | Path) -> Path:
     Raises:
         SpaceError: There is no such file and no such space.
     """
-    path = Path(location)
+    path = typed_path(location, SpaceError)
     found = path if path.is_file() else _shipped(path)
     if found is None:
         raise _no_space(path)
@@ -37,8 +38,12 @@ def load_space(location: str | Path, *, data: str | None = None) -> SpaceSpec:
         data: The address of data in place of the one that the space names.
 
     Raises:
+        ArgumentError: The location is no path, or `data` no address.
         SpaceError: The file is missing or broken, or what it says cannot be; with file, line and column.
     """
+    check_argument("load_space: location", location, (str, Path), "the path or the name of a space")
+    if data is not None:
+        check_argument("load_space: data", data, str, "the address of data, such as `file:PATH`")
     path = find_space(location)
     document, folders = _read(path, ())
     _graft_block(document, folders)
@@ -101,7 +106,7 @@ def _parent(document: Document, parent: object, seen: tuple[Path, ...]) -> Path:
     where = str(document.position(("extends",)))
     if not isinstance(parent, str):
         raise SpaceError("`extends` names one space", where=where, expected="a file or a name", got=repr(parent))
-    beside = document.file.parent / parent
+    beside = typed_path(document.file.parent / parent, SpaceError)
     file = beside if beside.is_file() else _shipped(Path(parent))
     if file is None:
         error = _no_space(beside)

@@ -16,7 +16,7 @@ _Key = tuple[str, ...]
 
 
 class Resolver:
-    """Gives what `SpaceSpec.resolve` and `content_hash` give, sooner.
+    """Gives what `SpaceSpec.compose` and `content_hash` give, sooner.
 
     A root (`model`, `task`, `training`) depends on the switches that set paths below it, and on nothing else.
 
@@ -48,7 +48,7 @@ class Resolver:
         try:
             if all(key in self._roots for key in keys.values()):
                 return VariantSpec.model_validate({root: self._roots[key] for root, key in keys.items()})
-            spec = self._space.resolve(settings, values)
+            spec = self._space.compose(settings, values)
         except ValidationError as error:
             if all(line["loc"][:1] in (("model",), ("task",)) for line in error.errors(include_url=False)):
                 self._errors[model_and_task] = error  # whatever the training

@@ -19,12 +19,20 @@ from pydantic_core import CoreSchema
 
 from ablate.spec.named import block_names
 from ablate.spec.space import ROOTS, SpaceSpec
+from ablate.spec.texts import WORDS
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"  # what editors know best
 _SELECTOR = r"(first|last|\d+(-\d+)?)"
 _PART = ".part"
 _EXTENDS = "The space that this one is laid over: a file beside it, or a shipped space. Mappings merge key by key, one \
 that names a `kind` replaces, null takes a key away."
+_TEXTS = {
+    word: {
+        "anyOf": [{"type": "string"}, {"type": "null"}],
+        "description": f"What this {word}, in words for the answer.",
+    }
+    for word in WORDS
+}
 
 
 def space_schema(folders: Iterable[Path] = ()) -> dict[str, Any]:
@@ -37,6 +45,7 @@ def space_schema(folders: Iterable[Path] = ()) -> dict[str, Any]:
     definitions: dict[str, Any] = {**schema.pop("$defs"), "SpaceSpec": schema}
     del definitions["JsonValue"]  # of settings, which get a closer schema
     _share(definitions)
+    _allow_texts(definitions["SpaceSpec"]["properties"]["variants"])
     definitions.update({f"{name}{_PART}": _part(body) for name, body in definitions.items()})
 
     names = {"enum": list(block_names(folders)), "description": "The name of a block."}
@@ -110,9 +119,17 @@ def _described(node: dict[str, Any]) -> dict[str, Any]:
 def _switches(*, whole: bool) -> dict[str, Any]:
     """Switch to setting to `Setting`; what is laid over another space may have fewer of each, and take some away."""
     setting, least = (_ref("Setting"), {"minProperties": 2}) if whole else (_or_null(_ref("Setting")), {})
-    settings = {"type": "object", **least, "additionalProperties": setting}
+    settings = {"type": "object", **least, "properties": _TEXTS, "additionalProperties": setting}
     switches = settings if whole else _or_null(settings)
     return {"type": "object", "minProperties": 1, "additionalProperties": switches}
+
+
+def _allow_texts(variants: dict[str, Any]) -> None:
+    """Let the named variants hold texts beside their settings, which are names."""
+    for variant in variants["patternProperties"].values():
+        (names,) = variant["patternProperties"].items()
+        variant["properties"] = _TEXTS
+        variant["patternProperties"] = {f"^(?!({'|'.join(WORDS)})$){names[0].removeprefix('^')}": names[1]}
 
 
 def _or_null(node: dict[str, Any]) -> dict[str, Any]:
@@ -161,7 +178,7 @@ def _setting(definitions: dict[str, Any]) -> dict[str, Any]:
     _collect(rf"^model\.exceptions\.{_SELECTOR}", _ref(f"BlockSpec{_PART}"), definitions, layers, dot=r"\.")
     return {
         "type": "object",
-        "properties": {path: _any_of(options) for path, options in sorted(paths.items())},
+        "properties": {path: _any_of(options) for path, options in sorted(paths.items())} | _TEXTS,
         "patternProperties": {f"{path}$": _any_of(options) for path, options in sorted(layers.items())},
         "additionalProperties": False,
     }

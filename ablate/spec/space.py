@@ -10,10 +10,13 @@ from pydantic import (
     BeforeValidator,
     Field,
     JsonValue,
+    ModelWrapValidatorHandler,
     PrivateAttr,
+    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
@@ -23,13 +26,22 @@ from ablate.spec.annotations import STUDY_NAME, ShortFor, Spelling
 from ablate.spec.base import Spec, below, refusal
 from ablate.spec.claims import ClaimField, check_claims
 from ablate.spec.design import BASELINE, DesignContext, DesignField, Point, PointCost
-from ablate.spec.fairness import MatchSpec, TuneSpec, check_fairness, full_path
+from ablate.spec.fairness import (
+    MatchSpec,
+    TunedValues,
+    TuneSpec,
+    check_fairness,
+    check_tuned,
+    full_path,
+    tuned_by_variant,
+)
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import expand_setting
 from ablate.spec.paths import PathError, assign, overlaps
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.sentences import Loc, describe, sentence, where
 from ablate.spec.task import TaskField
+from ablate.spec.texts import WORDS, Place, name_of, with_texts, without_texts
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 
@@ -40,6 +52,9 @@ if TYPE_CHECKING:
 def _expanded(value: Any, info: ValidationInfo) -> Any:
     if value is None:
         remedy = "Write `{}` for the setting that changes nothing."
+        raise PydanticCustomError("no_setting", "a setting is a mapping of paths to values", {"remedy": remedy})
+    if isinstance(value, str):
+        remedy = "Write a mapping; a text for the whole switch is written as `removes:` or `replaces:`."
         raise PydanticCustomError("no_setting", "a setting is a mapping of paths to values", {"remedy": remedy})
     return expand_setting(value, (info.context or {}).get("folders", ())) if isinstance(value, dict) else value
 
@@ -86,9 +101,12 @@ class SpaceSpec(Spec):
     """Switch to settings; the first setting is the baseline's. A setting names spec paths and the values they get; a
     path starts at `model`, `task` or `training`, and `block` is short for `model.block`. Switches apply in the order
     they are written: where two set the same path, the later one wins. Nothing is merged into what a path held before.
-    A `block` that is set to the name of a block brings its exceptions, in place of the model's."""
+    A `block` that is set to the name of a block brings its exceptions, in place of the model's. A switch or a setting
+    may say in words what it takes away, `removes: the skip around attention`, or replaces, `replaces: attention by a
+    mean`: answers are written with these texts."""
     variants: dict[Name, dict[Name, Name]] = Field(default_factory=dict)
-    """Named variants: switch to setting; switches left out stay at the baseline's."""
+    """Named variants: switch to setting; switches left out stay at the baseline's. They may have a text, `removes` or
+    `replaces`, as switches may."""
     design: DesignField
     """Which variants are trained, with how many seeds."""
     objective: ObjectiveSpec
@@ -100,6 +118,9 @@ class SpaceSpec(Spec):
     tune: TuneSpec | None = Field(default=None, exclude_if=lambda tune: tune is None)
     """Values that each variant is tried with, and takes the best of, before it is compared; paths to lists of values,
     and `seeds`, how many choose."""
+    tuned: TunedValues = Field(default_factory=dict, exclude_if=lambda tuned: not tuned)
+    """Values that were tuned for each variant before this study: spec paths to variant and value. Every variant that
+    the design trains is listed."""
     match: Annotated[MatchSpec, ShortFor("equal")] = Field(
         default=MatchSpec(), exclude_if=lambda match: match == MatchSpec()
     )
@@ -107,11 +128,30 @@ class SpaceSpec(Spec):
 
     _text: str = PrivateAttr(default="")
     _document: Document | None = PrivateAttr(default=None)
+    _texts: dict[Place, dict[str, str]] = PrivateAttr(default_factory=dict)
 
     @property
     def text(self) -> str:
         """The space file as it was written; empty if the space was made in Python."""
         return self._text
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep_texts_apart(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Texts decide nothing: they stay out of `switches` and `variants`, and so out of every spec and hash."""
+        if not isinstance(value, Mapping):
+            return validate(value)
+        plain, texts = without_texts(value)
+        _check_texts(plain, texts)
+        space = validate(plain)
+        space._texts = {
+            place: {word: " ".join(text.split()) for word, text in at.items()} for place, at in texts.items()
+        }
+        return space
+
+    @model_serializer(mode="wrap")
+    def _with_texts(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return with_texts(serialize(self), self._texts)
 
     @field_validator("switches")
     @classmethod
@@ -128,7 +168,7 @@ class SpaceSpec(Spec):
                 for path in paths:
                     root = full_path(path).split(".")[0]
                     if root not in ROOTS:
-                        near = difflib.get_close_matches(root, (*ROOTS, "block"), n=1)
+                        near = difflib.get_close_matches(root, (*ROOTS, "block", *WORDS), n=1)
                         raise refusal(
                             (switch, setting, path),
                             {},
@@ -157,7 +197,8 @@ class SpaceSpec(Spec):
         for switch, setting in self.single_settings():
             self._check_setting(switch, setting)
         check_fairness(self.tune, self.match, self._taken(), self._error_with)
-        self._check_claims()
+        if self.tuned or self.claims:
+            self._check_trained(self._points())
         return self
 
     @property
@@ -179,14 +220,28 @@ class SpaceSpec(Spec):
             values: Spec paths and the values that they get after the switches have applied.
 
         Raises:
-            SpaceError: There is no such switch, or it has no such setting.
-            ValidationError: The settings make no block; paths are those of a `VariantSpec`.
+            SpaceError: There is no such switch, it has no such setting, or the settings make no model.
         """
+        here, values = f"space {self.name}", values or {}
+        _expect_mapping(settings, here, "settings are a mapping of switch to setting", '{"norm": "none"}')
+        _expect_mapping(values, here, "values are a mapping of spec path to value", '{"model.depth": 2}')
         try:
             self._check_settings((), settings)
         except ValidationError as error:
             (_, told), *_ = describe(error)
-            raise SpaceError(told, where=f"space {self.name}") from None
+            raise SpaceError(told, where=here) from None
+        try:
+            return self.compose(settings, values)
+        except ValidationError as error:
+            raise SpaceError(f"this makes no model: {self.reason(settings, error)}", where=here) from None
+
+    def compose(self, settings: Mapping[str, str], values: Mapping[str, JsonValue] | None = None) -> VariantSpec:
+        """As `resolve`, for callers that need to know at which path of a `VariantSpec` it fails.
+
+        Raises:
+            ValidationError: There is no such switch, it has no such setting, or the settings make no model.
+        """
+        self._check_settings((), settings)
         return self._with({**self.baseline_settings, **settings}, values or {})
 
     def with_names(self, aliases: Mapping[str, str]) -> Self:
@@ -251,7 +306,7 @@ class SpaceSpec(Spec):
 
     def _refused(self, settings: Mapping[str, str], values: Mapping[str, JsonValue] | None = None) -> bool:
         try:
-            self.resolve(settings, values)
+            self.compose(settings, values)
         except ValidationError:
             return True
         return False
@@ -282,7 +337,7 @@ class SpaceSpec(Spec):
         for switch, setting in settings.items():
             if switch not in self.switches:
                 raise _unknown((*home, switch), f"there is no switch `{switch}`", switch, self.switches)
-            if setting not in self.switches[switch]:
+            if not isinstance(setting, str) or setting not in self.switches[switch]:
                 rule = f"`{switch}` has no setting `{setting}`"
                 raise _unknown((*home, switch), rule, setting, self.switches[switch])
 
@@ -298,6 +353,7 @@ class SpaceSpec(Spec):
             refusal=refusal,
             cost=cost,
             where=self._design_place,
+            tuned=tuned_by_variant(self.tuned),
         )
 
     def _design_place(self, *keys: str) -> str:
@@ -314,35 +370,51 @@ class SpaceSpec(Spec):
         for path in self.design.paths():
             yield path, f"the {self.design.kind_name()} design"
 
-    def _error_with(self, values: Mapping[str, JsonValue]) -> ValidationError | None:
-        """Why the baseline makes no model with these values; None if it makes one."""
+    def _error_with(self, values: Mapping[str, JsonValue], settings: Mapping[str, str] = {}) -> ValidationError | None:
+        """Why these settings make no model with these values; None if they make one."""
         try:
-            self.resolve({}, values)
+            self.compose(settings, values)
         except ValidationError as error:
             return error
         return None
 
-    def _check_claims(self) -> None:
-        if not self.claims:
-            return
+    def _points(self) -> dict[str, Point]:
+        """The points that the design knows before results, by name."""
         # The names of points do not hang on what they cost, which only a model can tell.
         context = self.design_context(lambda point: None, lambda point: PointCost(parameters=0, flops=0.0))
-        points = {point.name: point for point in self.design.build(context).points()}
-        settings = {name: point.settings for name, point in points.items()}
-        metrics = self.task.metric_names
+        return {point.name: point for point in self.design.build(context).points()}
 
-        def refused(name: str) -> bool:
-            return self._refused(points[name].settings, points[name].values)
+    def _check_trained(self, points: Mapping[str, Point]) -> None:
+        """Refuse tuned values and claims that do not fit what the design trains."""
 
+        def refused(name: str) -> str | None:
+            point = points[name]
+            error = self._error_with({**point.values, **point.tuned}, point.settings)
+            return None if error is None else self.reason(point.settings, error)
+
+        taken = [*self._taken(), *((path, "`tune`") for path in (self.tune.grid if self.tune is not None else ()))]
+        if self.match.path is not None:
+            taken.append((self.match.path, f"`match: {self.match.equal}`"))
         try:
-            check_claims(self.claims, settings, self.objective.metric, metrics, refused)
+            check_tuned(self.tuned, points, taken, self._error_with)
+        except ValidationError as error:
+            raise below(("tuned",), error) from None
+        settings = {name: point.settings for name, point in points.items()}
+        try:
+            check_claims(
+                self.claims,
+                settings,
+                self.objective.metric,
+                self.task.metric_names,
+                refused,
+            )
         except ValidationError as error:
             raise below(("claims",), error) from None
 
     def _check_setting(self, switch: str, setting: str) -> None:
         """Refuse paths that exist in no spec; a combination that is impossible alone may be fine beside others."""
         try:
-            self.resolve({switch: setting})
+            self.compose({switch: setting})
         except ValidationError as error:
             lines = [line for line in error.errors(include_url=False) if line["type"] != "impossible"]
             if lines:
@@ -368,7 +440,49 @@ class SpaceSpec(Spec):
         return ValidationError.from_exception_data("spec", details)
 
 
+def _check_texts(plain: Mapping[str, Any], texts: Mapping[Place, Mapping[str, Any]]) -> None:
+    """Refuse what is no text, a place that has two, and texts and names where they mean nothing."""
+    for place, found in texts.items():
+        (word, text), *others = found.items()
+        if others:
+            rule = "a text says what is removed or what is replaced, and here it says both"
+            remedy = f"Leave one of them out; `{word}: null` takes away what an extended space says."
+            raise refusal((*place, word), text, rule, remedy)
+        if not isinstance(text, str) or not text.strip():
+            rule = f"`{word}` is a text that says what is {word.removesuffix('s')}d"
+            raise refusal((*place, word), text, rule, f"Write `{word}: the skip around attention`, for example.")
+    for kind, home in (("switches", "switch"), ("variants", "named variant")):
+        holders = plain.get(kind)
+        for name, holder in holders.items() if isinstance(holders, Mapping) else ():
+            if name in WORDS:
+                raise refusal(
+                    (kind, name), holder, f"`{name}` is the key of a text, and no name of a {home}", "Rename it."
+                )
+            if not isinstance(holder, Mapping) or not holder:
+                continue
+            first = name_of(next(iter(holder)))
+            if kind == "switches" and (at := (kind, name_of(name), first)) in texts:
+                (word, text), *_ = texts[at].items()
+                rule = f"`{first}` is the baseline's setting, from which the others remove and replace"
+                raise refusal((*at, word), text, rule, "Leave the text out, or put it beside another setting.")
+            _check_words(plain, kind, name, holder)
+
+
+def _check_words(plain: Mapping[str, Any], kind: str, name: str, holder: Mapping[Any, Any]) -> None:
+    """Refuse a text under a key that is no word, nearly: pydantic would call it a bad setting or a bad name."""
+    known = plain.get("switches") if kind == "variants" else ()
+    for key, value in holder.items():
+        is_text = isinstance(value, str) and key not in (known or ())
+        if is_text and (near := difflib.get_close_matches(str(key), WORDS, n=1, cutoff=0.75)):
+            raise refusal((kind, name, str(key)), value, f"there is no key `{key}` here", f"Did you mean `{near[0]}`?")
+
+
+def _expect_mapping(given: object, where: str, rule: str, example: str) -> None:
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise SpaceError(rule, where=where, expected=f"for example {example}", got=repr(given))
+
+
 def _unknown(loc: Loc, rule: str, name: str, known: Mapping[str, Any]) -> ValidationError:
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(str(name), known, n=1)
     remedy = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(known)}."
     return refusal(loc, name, rule, remedy)

@@ -2,74 +2,37 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ablate.spec.annotations import ShortFor
+from ablate.spec.annotations import OneOf, default_kind
 from ablate.spec.base import Spec, refusal
+from ablate.spec.optimizer import OptimizerSpec
 from ablate.spec.population import PopulationSpec
+from ablate.spec.schedule import ScheduleSpec
 
 _ASIDE = ("save_weights", "record_blocks")
-
-
-class OptimizerSpec(Spec):
-    """The optimiser. Weight decay leaves gains, norms and biases alone."""
-
-    kind: Literal["adamw"] = "adamw"
-    """`adamw`: decoupled weight decay (arXiv:1711.05101)."""
-    lr: float = Field(gt=0)
-    """Peak learning rate."""
-    weight_decay: float = Field(default=0.0, ge=0)
-    """Decoupled weight decay of matrices and embeddings."""
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
-    """Decay of the two moment averages."""
-    eps: float = Field(default=1e-8, gt=0)
-    """Added to the root of the second moment."""
-    clip: float = Field(default=1.0, gt=0)
-    """Largest 2-norm of a member's whole gradient; longer ones are scaled down."""
-
-
-class ScheduleSpec(Spec):
-    """How the learning rate goes over the steps. A bare name is a kind."""
-
-    kind: Literal["constant", "linear", "cosine"] = "linear"
-    """After the warm-up: `constant`, or down to `floor` along a line or a half cosine."""
-    warmup: float = Field(default=0.05, ge=0, le=1)
-    """Share of the steps in which the rate rises linearly from 0 to its peak."""
-    floor: float = Field(default=0.0, ge=0, le=1)
-    """Share of the peak that is left at the last step."""
-
-    def factor(self, step: int, steps: int) -> float:
-        """Learning rate as a share of its peak, at a step counted from 1 to `steps`."""
-        warmup = round(self.warmup * steps)
-        if step <= warmup:
-            return step / warmup
-        if self.kind == "constant":
-            return 1.0
-        # The last step still moves: the line would reach the floor one step after the end.
-        progress = (step - warmup) / (steps - warmup + 1)
-        down = progress if self.kind == "linear" else (1 - math.cos(math.pi * progress)) / 2
-        return 1.0 - (1.0 - self.floor) * down
+_BACKWARD = 2.0
+"""Arithmetic of a backward pass over that of its forward pass."""
 
 
 class TrainingSpec(Spec):
-    """Steps, batches, optimiser, schedule, precision and how often the validation loss is measured."""
+    """Steps, batches, optimizer, schedule, precision and how often the validation loss is measured."""
 
-    value_fields: ClassVar[frozenset[str]] = frozenset({"optimizer", "schedule", "save_weights", "record_blocks"})
+    value_fields: ClassVar[frozenset[str]] = frozenset({"schedule", "save_weights", "record_blocks"})
 
     steps: int = Field(ge=1)
-    """Optimiser steps."""
+    """Optimizer steps."""
     batch_size: int = Field(ge=1)
     """Sequences in a batch."""
-    optimizer: OptimizerSpec
-    """The optimiser."""
-    schedule: Annotated[ScheduleSpec, ShortFor("kind")] = ScheduleSpec()
-    """The learning rate over the steps."""
+    optimizer: Annotated[OptimizerSpec, OneOf]
+    """The optimizer; `adamw` unless it says its `kind`."""
+    schedule: Annotated[ScheduleSpec, OneOf] = default_kind(ScheduleSpec)
+    """The learning rate over the steps; `linear` unless it says its `kind`."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """`bf16`: matrix products under autocast; parameters and optimiser stay fp32."""
-    evaluations: int = Field(default=10, ge=1)
+    """`bf16`: matrix products under autocast; parameters and optimizer stay fp32."""
+    evaluations: int = Field(default=10, ge=1, le=100_000)
     """Points of the validation curve, evenly spread over the steps; the last one is at the end."""
     population: PopulationSpec | None = Field(default=None, exclude_if=lambda population: population is None)
     """The population that the trial belongs to; the design `population` sets it."""
@@ -97,6 +60,15 @@ class TrainingSpec(Spec):
     def canonical(self) -> Any:
         """As any spec, without what changes no result."""
         return {name: value for name, value in super().canonical().items() if name not in _ASIDE}
+
+    def step_flops(self, forward: float, parameters: int) -> float:
+        """Arithmetic of one step: forward and backward pass over a batch, and the optimizer.
+
+        Args:
+            forward: Arithmetic of the forward pass over one example.
+            parameters: Trainable parameters of the model.
+        """
+        return (1 + _BACKWARD) * forward * self.batch_size + self.optimizer.step_flops(parameters)
 
     def evaluation_steps(self) -> tuple[int, ...]:
         """The steps after which the validation loss is measured, ascending, the last step among them."""

@@ -20,6 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ablate.errors import DataError
+from ablate.locations import typed_path
 from ablate.spec.base import content_hash
 from ablate.tasks.base import Say
 
@@ -38,7 +39,7 @@ def default_cache() -> Path:
     from platformdirs import user_cache_path
 
     named = os.environ.get("ABLATE_CACHE")
-    return Path(named).expanduser() if named else user_cache_path("ablate")
+    return typed_path(named, DataError) if named else user_cache_path("ablate")
 
 
 def prepare(cache: Path, key: str, build: Callable[[Path], dict[str, Any]], say: Say) -> str:

@@ -23,7 +23,7 @@ from ablate.tasks.arrays import GrowingArray, mapped, token_dtype
 from ablate.tasks.base import PARTS, DataShape, Say, Task
 from ablate.tasks.rows import Table, read_table
 from ablate.tasks.sourced import TokenizedSpec
-from ablate.tasks.sources import TEST
+from ablate.tasks.sources import TEST, Address
 from ablate.tasks.tokenizers import Again, Tokenizer
 
 CODE_VERSION = 1
@@ -35,7 +35,7 @@ LABELS = "labels.json"
 class LabelledSpec(TokenizedSpec):
     """A task on texts with labels."""
 
-    data: str
+    data: Address
     """Address of the rows: `builtin:python_stdlib`, `file:PATH` with a table, a glob or a folder, or `hub:NAME`. Where
     files or splits are named `train` and `validation` (`valid`, `val`, `dev`) they are the two parts; else a share of
     the rows is held out."""

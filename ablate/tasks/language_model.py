@@ -21,16 +21,21 @@ if TYPE_CHECKING:
 
     from ablate.tasks.base import Batch
 
-_BIGRAM_PRIOR = 50.0
-"""Counts of the unigram's opinion in each row of the bigram baseline."""
+_PRIOR = 50.0
+"""How many counts the shorter context's distribution is worth beside the counts of a longer context.
+
+Chosen on training text alone, that of `builtin:python_stdlib`: counted on the first 90 % and scored on the last 10 %,
+for bytes and for BPE vocabularies of 2,048 and 8,192. No validation text was looked at."""
+_DENSE = 1 << 22
+"""Keys up to which `_Wanted` keeps a table of all keys, 4 bytes each: faster than searching."""
 
 
 class LanguageModelSpec(TextSpec):
     """Predict the next token of text.
 
     The documents are divided into training and validation as a whole, tokenized, and laid end to end, each followed
-    by an end-of-document token. A window may reach over the end of a document. The BPE vocabulary is learnt from the
-    training documents alone.
+    by an end-of-document token. A single document is divided into contiguous parts. A window may reach over the end of
+    a document. The BPE vocabulary is learnt from the training documents alone.
     """
 
     model_families: ClassVar[frozenset[str]] = frozenset({"decoder"})
@@ -114,29 +119,76 @@ class LanguageModel(Text):
         }
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """Unigram and bigram frequencies of the training text, the bigram's drawn towards the unigram's."""
+        """Unigram, bigram and trigram frequencies of the training text, each drawn towards the shorter context's.
+
+        A trigram p(c|a,b) = (N(a,b,c) + λ p(c|b)) / (N(a,b) + λ), and likewise a bigram from N(b,c), N(b) and p(c). The
+        first target of a window has one token before it, so there the trigram is the bigram. Only the pairs and triples
+        that occur in the validation windows are counted.
+        """
         windows = self.windows("validation")
-        before, targets = windows[:, :-1].ravel(), windows[:, 1:].ravel()
+        targets = windows[:, 1:]
         unigram = self.unigram()
         size = unigram.size
-        wanted, place = np.unique(before * size + targets, return_inverse=True)
-        pairs = np.zeros(wanted.size)
-        firsts = np.zeros(size)
+        pairs = _Wanted(windows[:, :-1] * size + targets, size * size)
+        triples = _Wanted(pairs.places[:, :-1] * size + windows[:, 2:], pairs.counts.size * size)
+        singles, heads = np.zeros(size), np.zeros(pairs.counts.size)
         for run in self.counted_runs():
             run = run.astype(np.int64)
-            keys = run[:-1] * size + run[1:]
-            found = np.searchsorted(wanted, keys)
-            found[found == wanted.size] = 0
-            pairs += np.bincount(found[wanted[found] == keys], minlength=wanted.size)
-            firsts += np.bincount(run[:-1], minlength=size)
-        share = (pairs[place] + _BIGRAM_PRIOR * np.exp(unigram[targets])) / (firsts[before] + _BIGRAM_PRIOR)
-        costs = {"unigram": -unigram[targets], "bigram": -np.log(share)}
+            singles += np.bincount(run[:-1], minlength=size)
+            found = pairs.count(run[:-1] * size + run[1:])
+            followed = np.flatnonzero(found[:-1] >= 0)
+            firsts = found[followed]
+            heads += np.bincount(firsts, minlength=heads.size)
+            triples.count(firsts * size + run[followed + 2])
+        bigram = (pairs.wanted_counts + _PRIOR * np.exp(unigram[targets])) / (singles[windows[:, :-1]] + _PRIOR)
+        trigram = bigram.copy()
+        before = heads[pairs.places[:, :-1]]
+        trigram[:, 1:] = (triples.wanted_counts + _PRIOR * bigram[:, 1:]) / (before + _PRIOR)
+        costs = {"unigram": -unigram[targets], "bigram": -np.log(bigram), "trigram": -np.log(trigram)}
         return {name: self._scores(nats, targets) for name, nats in costs.items()}
 
     def _scores(self, costs: NDArray[np.float64], targets: NDArray[np.int64]) -> dict[str, float]:
         totals = {"nats": costs.sum(), "tokens": costs.size, "bytes": self.token_bytes[targets].sum()}
         sums: dict[str, list[Any]] = {name: [float(total)] for name, total in totals.items()}
         return {name: value for name, (value,) in self.metrics(sums).items()}
+
+
+class _Wanted:
+    """Counts how often each of some keys occurs; memory grows with these keys, not with the text.
+
+    Args:
+        keys: What to count, of any shape, from 0 to `end`; a key may occur several times.
+        end: Above all keys that will be counted.
+
+    Attributes:
+        places: The place of each key among the distinct ones, in the shape of `keys`.
+        counts: How often each distinct key has been counted.
+    """
+
+    def __init__(self, keys: NDArray[np.int64], end: int) -> None:
+        self._distinct, places = np.unique(keys, return_inverse=True)
+        self.places: NDArray[np.int64] = places.reshape(keys.shape)
+        self.counts = np.zeros(self._distinct.size)
+        self._place_of: NDArray[np.int32] | None = None
+        if end <= _DENSE:
+            self._place_of = np.full(end, -1, dtype=np.int32)
+            self._place_of[self._distinct] = np.arange(self._distinct.size, dtype=np.int32)
+
+    @property
+    def wanted_counts(self) -> NDArray[np.float64]:
+        """How often each of the keys has been counted, in their shape."""
+        return self.counts[self.places]
+
+    def count(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Count keys, and give the place of each among the distinct wanted ones; -1 where it is not wanted."""
+        if self._place_of is not None:
+            found = self._place_of[keys].astype(np.int64)
+        else:
+            found = np.searchsorted(self._distinct, keys)
+            found[found == self._distinct.size] = 0
+            found[self._distinct[found] != keys] = -1
+        self.counts += np.bincount(found[found >= 0], minlength=self.counts.size)
+        return found
 
 
 def _shifted(windows: NDArray[np.int64]) -> Batch:

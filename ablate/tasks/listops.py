@@ -29,7 +29,7 @@ from ablate.tasks.base import PARTS, DataShape, DataSummary, Say, Task
 from ablate.tasks.buckets import Buckets, padded
 from ablate.tasks.expressions import parsed
 from ablate.tasks.sourced import Column, SourcedSpec
-from ablate.tasks.sources import TEST, BadRows, parse
+from ablate.tasks.sources import TEST, Address, BadRows, parse
 from ablate.tasks.sources.listops import LENGTHS, OPERATORS, WORDS, ListOps, Tree, expression, trees
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ListOpsSpec(SourcedSpec):
 
     kind: Literal["listops"] = "listops"
     """The value of a nested list operation."""
-    data: str = "builtin:listops"
+    data: Address = "builtin:listops"
     """`builtin:listops` makes Long Range Arena's expressions; `file:PATH` or `hub:NAME` names written ones."""
     shortest: int = Field(default=LENGTHS[0], ge=0)
     """Expressions have more tokens than this; parentheses do not count."""

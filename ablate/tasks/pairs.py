@@ -154,7 +154,7 @@ def write_pairs(pairs: Pairs, part: str, tokenizer: Tokenizer, context: int, fol
     if not fits.any():
         raise DataError(
             f"no {part} pair fits the context",
-            where=f"{pairs.source.prefix}{pairs.source.argument}",
+            where=pairs.source.address,
             expected=f"texts of at most {context} tokens",
             got=f"{int(lengths.max(axis=1).min())} and more",
             remedy="Raise `context`.",

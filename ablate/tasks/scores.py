@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ablate.extras import require
+
 if TYPE_CHECKING:
     import torch
 
@@ -69,6 +71,7 @@ def majority(train: NDArray[np.int64], validation: NDArray[np.int64], classes: i
 
 def of_texts(written: Sequence[str], wanted: Sequence[str]) -> dict[str, float]:
     """`bleu` and `chrf` of texts by `sacrebleu`, 0 to 100, as it scores unless told otherwise."""
+    require("translation", "the score of a translation")
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ablate.spec.annotations import OneOf, Spelling
 from ablate.tasks.base import TaskSpec
-from ablate.tasks.sources import check_address, parse
+from ablate.tasks.sources import Address, parse
 from ablate.tasks.tokenizers import TokenizerSpec
 
 Column = Annotated[str, Spelling(r"\S", "a column has a name, or a number counted from 1 in a file without header")]
@@ -17,15 +17,10 @@ Column = Annotated[str, Spelling(r"\S", "a column has a name, or a number counte
 class SourcedSpec(TaskSpec):
     """A task on rows or texts of a source."""
 
-    data: str
+    data: Address
     """Address of the data: `builtin:NAME`, `file:PATH` with a file, a glob or a folder, or `hub:NAME`."""
     bad_rows: Literal["refuse", "skip"] = "refuse"
     """Whether a bad row stops the preparation, or is left out and counted."""
-
-    @field_validator("data")
-    @classmethod
-    def _names_a_source(cls, data: str) -> str:
-        return check_address(data)
 
     def missing(self) -> str | None:
         """See `TaskSpec.missing`."""

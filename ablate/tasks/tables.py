@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -36,7 +37,10 @@ def read_jsonl(path: Path, columns: Sequence[str], bad_rows: BadRows) -> Iterato
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = json.loads(line, parse_constant=_no_constant)
+        except RecursionError:
+            bad_rows.meet(where, "this row is nested too deeply")
+            continue
         except ValueError as error:
             problem = "no UTF-8 text" if isinstance(error, UnicodeDecodeError) else f"no JSON ({error})"
             bad_rows.meet(where, f"this row is {problem}")
@@ -113,6 +117,10 @@ def _delimited(
     for column in columns:
         if column not in header:
             raise no_column(first[0], column, header)
+    for column in columns:
+        if header.count(column) > 1:
+            remedy = "Give each column a name of its own."
+            raise DataError(f"{header.count(column)} columns are called `{column}`", where=first[0], remedy=remedy)
     places = [header.index(column) for column in columns]
     for where, row in rows:
         if len(row) != len(header):
@@ -138,12 +146,16 @@ def _rows(reader: Any, name: str, bad_rows: BadRows) -> Iterator[tuple[str, list
 
 
 def plain_value(value: object) -> str:
-    """A value as text; a bare number or truth value is a label too."""
+    """A value as text; a finite number or a truth value is a label too, all else is no value."""
     if isinstance(value, str):
         return value
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)
     return ""
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is none of its values")
 
 
 def is_good(values: Sequence[str], columns: Sequence[str], where: str, bad_rows: BadRows) -> bool:

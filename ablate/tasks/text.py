@@ -6,6 +6,8 @@ Shapes: B batch, T tokens, W a window's tokens.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +24,7 @@ from ablate.tasks.base import PARTS, DataShape, DataSummary, Say, Task
 from ablate.tasks.corpus import Corpus, read_corpus
 from ablate.tasks.random_stream import Draws
 from ablate.tasks.sourced import TokenizedSpec
-from ablate.tasks.sources import TEST
+from ablate.tasks.sources import TEST, Address, Document
 from ablate.tasks.tokenizers import Again, Tokenizer
 
 CODE_VERSION = 1
@@ -39,18 +41,18 @@ class TextSpec(TokenizedSpec):
     """A task on text.
 
     The documents are divided into training and validation as a whole, tokenized, and laid end to end, each followed
-    by an end-of-document token. A window may reach over the end of a document. A vocabulary is learnt from the
-    training documents alone.
+    by an end-of-document token. A single document is divided into contiguous parts. A window may reach over the end of
+    a document. A vocabulary is learnt from the training documents alone.
     """
 
-    data: str
+    data: Address
     """Address of the text: `builtin:python_stdlib`, `file:PATH` with a file, a glob or a folder, or `hub:NAME`."""
     text: str = "text"
     """The column of a table that holds the text."""
     bad_rows: Literal["refuse", "skip"] = "refuse"
     """Whether a bad row of a table stops the preparation, or is left out and counted."""
     validation_share: float = Field(default=0.1, gt=0, lt=1)
-    """Share of the documents that is held out for validation."""
+    """Share of the documents that is held out for validation; of a single document, of its characters."""
     validation_windows: int = Field(default=128, ge=1)
     """Windows that an evaluation reads, spread evenly over the validation text; fewer if more would overlap."""
     test_share: float = Field(default=0.0, ge=0, lt=1)
@@ -95,9 +97,11 @@ class TextSpec(TokenizedSpec):
         parts: dict[str, dict[str, int]] = {}
         for part, documents in corpus.sizes.items():
             with GrowingArray(folder / f"{part}.npy", dtype) as tokens:
-                for ids in tokenizer.encode_all(document.text for document in corpus.part(part)):
+                ends: deque[bool] = deque()
+                for ids in tokenizer.encode_all(_texts(corpus.part(part), ends)):
                     tokens.append(ids)
-                    tokens.append(end)
+                    if ends.popleft():
+                        tokens.append(end)
             parts[part] = {"documents": documents, "tokens": tokens.size}
         np.save(folder / TOKEN_BYTES, tokenizer.token_bytes)
         tokenizer.save(folder)
@@ -107,6 +111,7 @@ class TextSpec(TokenizedSpec):
             "data": self.data,
             "tokenizer": self.tokenizer.canonical(),
             **parts,
+            "division": corpus.note,
             "left_out": {"empty_or_copies": corpus.dropped, "bad_rows": corpus.bad_rows},
         }
 
@@ -204,7 +209,7 @@ class Text(Task):
             tokens={part: tokens.size for part, tokens in self.tokens.items()},
             lengths=tuple(int(length) for length in train if length) or tuple(int(length) for length in validation),
             samples=tuple(self.decode(sample) for sample in samples),
-            notes=tuple(left_out(about)),
+            notes=(*([about["division"]] if about.get("division") else []), *left_out(about)),
         )
 
     def decode(self, ids: NDArray[Any]) -> str:
@@ -227,6 +232,13 @@ class Text(Task):
     @abstractmethod
     def baselines(self) -> dict[str, dict[str, float]]:
         """See `Task.baselines`."""
+
+
+def _texts(documents: Iterator[Document], ends: deque[bool]) -> Iterator[str]:
+    """The texts of documents; whether each ends is noted when it is read."""
+    for document in documents:
+        ends.append(document.ends)
+        yield document.text
 
 
 def left_out(about: dict[str, Any]) -> list[str]:

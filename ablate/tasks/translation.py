@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from ablate.extras import require
 from ablate.spec.annotations import OneOf
 from ablate.spec.base import content_hash
 from ablate.tasks import cache as prepared
@@ -27,7 +28,7 @@ from ablate.tasks.base import PARTS, DataShape, DataSummary, Say, Task
 from ablate.tasks.buckets import Buckets
 from ablate.tasks.pairs import Pairs, Part, read_pairs, write_pairs
 from ablate.tasks.sourced import Column, TokenizedSpec
-from ablate.tasks.sources import TEST
+from ablate.tasks.sources import TEST, Address
 from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec
 from ablate.tasks.translating import Translator, translate
 
@@ -52,7 +53,7 @@ class TranslationSpec(TokenizedSpec):
 
     kind: Literal["translation"] = "translation"
     """Write in another language what a text says."""
-    data: str
+    data: Address
     """Address of the pairs: `builtin:number_words`, `file:PATH` or `hub:NAME`."""
     tokenizer: Annotated[TokenizerSpec, OneOf]
     """How text of both languages becomes tokens; learnt from the training texts of both together."""
@@ -78,7 +79,9 @@ class TranslationSpec(TokenizedSpec):
 
         Raises:
             DataError: The pairs are missing or unfit.
+            MissingPackageError: sacrebleu is not installed.
         """
+        require("translation", "the task `translation`")
         held_out = {"validation": self.validation_pairs, **({TEST: self.test_pairs} if self.test_pairs else {})}
         columns, refuse = (self.source, self.target), self.bad_rows == "refuse"
         pairs = read_pairs(self.data, columns, held_out, say, refuse_bad_rows=refuse)

@@ -1,1 +1,1 @@
-"""How fast blocks are on this machine: measured side by side, told in rows."""
+"""Benchmarks of blocks on this machine: time, memory, arithmetic, and the fastest implementation of each kernel."""

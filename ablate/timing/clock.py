@@ -11,22 +11,22 @@ from torch.profiler import ProfilerActivity, profile
 
 from ablate.kernels.product import product
 
-Step = Callable[[], object]
+Call = Callable[[], object]
 
 _LEAST_ROUNDS = 3
 _MOST_ROUNDS = 50
 
 
-def side_by_side(steps: Sequence[Step], device: str, seconds: float = 1.0) -> list[list[float]]:
-    """Time steps in turns, so that what else the machine does falls on all alike.
+def side_by_side(steps: Sequence[Call], device: str, seconds: float = 1.0) -> list[list[float]]:
+    """Time calls in turns, so that other load on the machine affects all of them alike.
 
     Args:
-        steps: What is timed; each is run once before.
+        steps: The calls; each runs once before it is timed.
         device: `cpu` or `cuda`.
-        seconds: About how long each is timed, after three rounds.
+        seconds: Approximate time for each call; at least three rounds are timed.
 
     Returns:
-        For each step the seconds of every round.
+        The seconds of every round, for each call.
     """
     times: list[list[float]] = [[] for _ in steps]
     for step in steps:
@@ -40,7 +40,7 @@ def side_by_side(steps: Sequence[Step], device: str, seconds: float = 1.0) -> li
     return times
 
 
-def _timed(step: Step, device: str) -> float:
+def _timed(step: Call, device: str) -> float:
     if device == "cuda":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         start.record()
@@ -48,15 +48,15 @@ def _timed(step: Step, device: str) -> float:
         end.record()
         torch.cuda.synchronize()
         return float(start.elapsed_time(end)) / 1000
-    # Of one thread the processor's time is taken, on which what else runs on the machine weighs least.
+    # With one thread, processor time is measured: other processes affect it less than wall time.
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     begin = clock()
     step()
     return clock() - begin
 
 
-def peak_bytes(step: Step, device: str) -> int:
-    """The most memory that a step holds at any time, beside what was there before it."""
+def peak_bytes(step: Call, device: str) -> int:
+    """The peak of the memory that a call allocates, without what was allocated before it."""
     if device == "cuda":
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
@@ -65,7 +65,7 @@ def peak_bytes(step: Step, device: str) -> int:
         return torch.cuda.max_memory_allocated() - before
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         step()
-    # `profiled.events()` has only what is allocated outside of operators.
+    # `profiled.events()` lists only allocations outside operators.
     results = profiled.profiler.kineto_results if profiled.profiler else None
     events = [event for event in results.events() if event.name() == "[memory]"] if results else []
     changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
@@ -73,7 +73,7 @@ def peak_bytes(step: Step, device: str) -> int:
 
 
 def machine_flops(device: str) -> float:
-    """Operations a second of the fastest large product in single precision: what there is to be had."""
+    """Floating-point operations a second of a large matrix product in single precision, as the peak of the machine."""
     size = 1024 if device == "cpu" else 8192
     x = torch.randn(1, size, size, device=device)
     (times,) = side_by_side([lambda: product(x, x)], device, 0.5)

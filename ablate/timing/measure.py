@@ -1,4 +1,4 @@
-"""Blocks timed side by side at several lengths: time, tokens a second, peak memory, arithmetic, growth.
+"""Time blocks side by side at several lengths: seconds, tokens a second, peak memory, FLOP/s, growth with length.
 
 Shapes: K pack (1), B batch, T tokens, D width.
 """
@@ -25,7 +25,7 @@ from ablate.timing.clock import machine_flops, peak_bytes, side_by_side
 
 _BYTES = 4
 _STEP = 3
-"""Arithmetic of a step of training, forward and backward, in forward passes."""
+"""The arithmetic of a training step (forward and backward) as a multiple of the forward pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Setting:
         heads: H.
         batch: B.
         device: `cpu` or `cuda`.
-        whole: The whole block, or its mixer alone.
+        whole: Whether the whole block is measured, or its mixer alone.
     """
 
     width: int
@@ -48,21 +48,21 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One block at one length; without numbers where `why` says why there are none.
+class Timing:
+    """One block at one length. The numbers are NaN where it could not be measured.
 
     Attributes:
         block: Its name.
         length: T.
-        causal: Whether it hides the future; blocks that cannot are measured as they are.
-        seconds: Median of a step, forward and backward.
-        spread: Half the distance of the quartiles, in parts of the median.
+        causal: Whether the mixer is causal; blocks without a causal form are measured in their bidirectional form.
+        seconds: Median time of a step, forward and backward.
+        spread: Half the interquartile range, relative to the median.
         tokens: Tokens a second.
-        peak: Bytes at the peak of a step, the parameters' gradients among them.
-        flops: Operations a second, as `ablate cost` counts them.
-        share: Of what the machine can do.
-        ratio: Time of the first block divided by that of this one: above 1 is faster.
-        why: Why there are no numbers; empty where there are.
+        peak: Peak memory of a step in bytes, including the gradients of the parameters.
+        flops: Floating-point operations a second, counted as `ablate cost` does.
+        share: `flops` relative to the peak of the machine.
+        ratio: Time of the first block divided by the time of this one; above 1, this block is faster.
+        why: The reason why it could not be measured; empty otherwise.
     """
 
     block: str
@@ -79,15 +79,15 @@ class Row:
 
 
 def threads_used() -> int:
-    """Threads that torch computes with on the CPU; OMP_NUM_THREADS sets them."""
+    """The number of CPU threads that torch uses; OMP_NUM_THREADS sets it."""
     return torch.get_num_threads()
 
 
 def device_of(name: str) -> str:
-    """`cpu` or `cuda`.
+    """Resolve `auto`, `cpu` or `cuda` to `cpu` or `cuda`.
 
     Raises:
-        EngineError: It is neither, or there is no such device.
+        EngineError: The name is unknown, or this machine has no such device.
     """
     there = torch.cuda.is_available()
     if name == "auto":
@@ -99,30 +99,30 @@ def device_of(name: str) -> str:
     return name
 
 
-def measure(names: Sequence[str], lengths: Sequence[int], setting: Setting) -> Iterator[Row]:
-    """Measure blocks; rows come length by length, the first block first.
+def measure(names: Sequence[str], lengths: Sequence[int], setting: Setting) -> Iterator[Timing]:
+    """Measure blocks. The timings are ordered by length, then by block.
 
     Raises:
-        SpaceError: There is no such block, or the width and heads do not fit it.
+        SpaceError: There is no such block, or it refuses the width or the number of heads.
     """
     models = {name: find_block(name).model(width=setting.width, heads=setting.heads, depth=None) for name in names}
     return _rows(models, lengths, setting)
 
 
-def _rows(models: dict[str, ModelSpec], lengths: Sequence[int], setting: Setting) -> Iterator[Row]:
+def _rows(models: dict[str, ModelSpec], lengths: Sequence[int], setting: Setting) -> Iterator[Timing]:
     most = machine_flops(setting.device)
     for length in lengths:
         yield from _at(models, length, setting, most)
 
 
-def _at(models: dict[str, ModelSpec], length: int, setting: Setting, most: float) -> Iterator[Row]:
+def _at(models: dict[str, ModelSpec], length: int, setting: Setting, most: float) -> Iterator[Timing]:
     steps: dict[str, Callable[[], object]] = {}
     refusals: dict[str, str] = {}
     peaks: dict[str, int] = {}
     for name, model in models.items():
         try:
             step = step_of(name, model, length, setting)
-            step()  # gradients, and what is made once, are there from here on
+            step()  # allocate the gradients and everything else that is allocated once
             peaks[name] = peak_bytes(step, setting.device)
             steps[name] = step
         except (AblateError, MemoryError, RuntimeError) as error:
@@ -132,12 +132,12 @@ def _at(models: dict[str, ModelSpec], length: int, setting: Setting, most: float
     first = medians.get(next(iter(models)), math.nan)
     for name, model in models.items():
         if name in refusals:
-            yield Row(name, length, model.causal, why=refusals[name])
+            yield Timing(name, length, model.causal, why=refusals[name])
             continue
         taken = medians[name]
         quarters = statistics.quantiles(times[name], n=4)
         flops = setting.batch * _STEP * _cost(model, length, whole=setting.whole).flops / taken
-        yield Row(
+        yield Timing(
             name,
             length,
             model.causal,
@@ -152,17 +152,17 @@ def _at(models: dict[str, ModelSpec], length: int, setting: Setting, most: float
 
 
 def step_of(name: str, spec: ModelSpec, length: int, setting: Setting) -> Callable[[], list[Tensor]]:
-    """Forward and backward of one block: what gives its output and the gradients of its input and its parameters.
+    """A function that runs one block forward and backward and returns its output and all gradients.
 
     Raises:
         SpaceError: The block refuses this length.
-        EngineError: It is predicted not to fit into memory.
+        EngineError: The prediction of its memory exceeds the free memory.
     """
     try:
         spec.check_context(length)
     except ValidationError as error:
         raise refused(name, error) from None
-    context = spec.mixer_context(length)
+    context = spec.layer_context(length)
     cost = _cost(spec, length, whole=setting.whole)
     needed = _BYTES * (2 * cost.parameters + setting.batch * cost.activations)
     there = torch.cuda.mem_get_info()[0] if setting.device == "cuda" else psutil.virtual_memory().available
@@ -190,20 +190,20 @@ def step_of(name: str, spec: ModelSpec, length: int, setting: Setting) -> Callab
 
 
 def _cost(model: ModelSpec, length: int, *, whole: bool) -> Cost:
-    parts = block_cost(model.blocks[0], model.mixer_context(length), length)
+    parts = block_cost(model.blocks[0], model.layer_context(length), length)
     return sum((part for name, part in parts.items() if whole or name == "mixer"), Cost())
 
 
 def _reason(error: Exception) -> str:
-    """In one sentence; what is no lack of memory and no refusal is a fault of the block and is told as it is."""
+    """The reason in one sentence. An error that is neither out of memory nor invalid is shown as it is."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in text:
         return "out of memory"
     return error.problem if isinstance(error, AblateError) else text
 
 
-def growth(rows: Sequence[Row]) -> dict[str, float]:
-    """For each block the slope of log time over log length, by least squares; nan where fewer than two lengths ran."""
+def growth(rows: Sequence[Timing]) -> dict[str, float]:
+    """The least-squares slope of log time over log length for each block; NaN with fewer than two lengths."""
     slopes = {}
     for name in dict.fromkeys(row.block for row in rows):
         points = [(math.log(row.length), math.log(row.seconds)) for row in rows if row.block == name and not row.why]

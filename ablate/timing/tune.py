@@ -1,4 +1,4 @@
-"""Which way of each kernel is the fastest on this machine, measured and written to the table of choices."""
+"""Measure which implementation of each kernel is the fastest on this machine, and write it to the table of choices."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ablate.timing.clock import side_by_side
 from ablate.timing.measure import Setting, step_of
 
 _CLOSE = 1e-3
-"""Largest relative difference from the first way; none may differ by more, outputs and gradients."""
+"""The largest relative difference allowed between implementations, for outputs and gradients."""
 _SECONDS = 0.3
 _WON = 0.75
-"""Share of rounds that a way must win against the rule."""
+"""The share of rounds in which an implementation must be faster than the default."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
-    """What was chosen.
+class TunedKernel:
+    """The choice for one kernel at one size.
 
     Attributes:
-        key: Under what it stands in the table.
-        way: The fastest.
-        rule: What is taken where nothing was measured.
-        seconds: Median of a step of the block in which each way was tried, by name.
+        key: Its key in the table.
+        way: The name of the fastest implementation.
+        rule: The implementation that is used where nothing was measured.
+        seconds: Median time of a step of the block with each implementation, by name.
     """
 
     key: str
@@ -38,12 +38,14 @@ class Tuned:
     seconds: dict[str, float]
 
 
-def tune(blocks: Sequence[str], lengths: Sequence[int], setting: Setting) -> Iterator[Tuned]:
-    """Try every way of each kernel that these blocks ask for at these lengths, inside the block, and keep the fastest.
+def tune(blocks: Sequence[str], lengths: Sequence[int], setting: Setting) -> Iterator[TunedKernel]:
+    """Time all implementations of each kernel that the blocks use at these lengths, and store the fastest.
+
+    They are timed inside the block.
 
     Raises:
         SpaceError: There is no such block.
-        EngineError: The table cannot be written, or a way is not equal to the others.
+        EngineError: The table cannot be written, or two implementations give different results.
     """
     models = {name: find_block(name).model(width=setting.width, heads=setting.heads, depth=None) for name in blocks}
     choices: dict[str, str] = {}
@@ -51,7 +53,7 @@ def tune(blocks: Sequence[str], lengths: Sequence[int], setting: Setting) -> Ite
         for name, model in models.items():
             try:
                 step = step_of(name, model, length, setting)
-            except AblateError:  # it cannot be measured at this length either, where the reason is told
+            except AblateError:  # `measure` reports why this block cannot run at this length
                 continue
             for tuned in _tried(step, choices.keys(), setting):
                 choices[tuned.key] = tuned.way
@@ -62,8 +64,8 @@ def tune(blocks: Sequence[str], lengths: Sequence[int], setting: Setting) -> Ite
         raise EngineError(f"the table cannot be written ({error.strerror})", where=str(table_file())) from error
 
 
-def _tried(step: Callable[[], Sequence[Tensor]], known: Iterable[str], setting: Setting) -> Iterator[Tuned]:
-    """Each choice that a step asks for and that is not known yet; one way may ask for further ones."""
+def _tried(step: Callable[[], Sequence[Tensor]], known: Iterable[str], setting: Setting) -> Iterator[TunedKernel]:
+    """Choose each kernel that a step uses and that is not known yet; an implementation may use further kernels."""
     done = set(known)
     with asking() as asked:
         step()
@@ -74,7 +76,9 @@ def _tried(step: Callable[[], Sequence[Tensor]], known: Iterable[str], setting: 
             yield _fastest(step, key, ways, rule, setting)
 
 
-def _fastest(step: Callable[[], Sequence[Tensor]], key: str, ways: Sequence[str], rule: str, setting: Setting) -> Tuned:
+def _fastest(
+    step: Callable[[], Sequence[Tensor]], key: str, ways: Sequence[str], rule: str, setting: Setting
+) -> TunedKernel:
     def taken_by(way: str) -> Callable[[], Sequence[Tensor]]:
         def run() -> Sequence[Tensor]:
             with taking(key, way):
@@ -90,17 +94,17 @@ def _fastest(step: Callable[[], Sequence[Tensor]], key: str, ways: Sequence[str]
                 raise EngineError(f"`{way}` is not equal to `{ways[0]}`", where=key)
     times = dict(zip(ways, side_by_side(runs, setting.device, _SECONDS), strict=True))
     medians = {way: statistics.median(rounds) for way, rounds in times.items()}
-    return Tuned(key, fastest(times, rule), rule, medians)
+    return TunedKernel(key, fastest(times, rule), rule, medians)
 
 
 def fastest(taken: Mapping[str, Sequence[float]], rule: str) -> str:
-    """The way with the least median; but that of the rule, unless the other beat it in three rounds of four.
+    """The implementation with the smallest median time, if it beats the default in three rounds of four.
 
-    So what was tuned is never slower than the rule by more than the noise of the machine.
+    Otherwise the default. So tuning never makes a kernel slower by more than the noise of the machine.
 
     Args:
-        taken: Way to seconds, timed in turns.
-        rule: A way, which need not have been timed.
+        taken: The seconds of each implementation, timed in turns.
+        rule: The default implementation; it need not have been timed.
     """
     best = min(taken, key=lambda way: statistics.median(taken[way]))
     if rule not in taken:

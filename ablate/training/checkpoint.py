@@ -1,6 +1,6 @@
 """A pack in training as plain values, from which it goes on elsewhere as if nothing had happened.
 
-Batches are a function of seed and step, so what is needed besides the members' specs are weights, optimiser, counters,
+Batches are a function of seed and step, so what is needed besides the members' specs are weights, optimizer, counters,
 the state of dropout's random numbers and the events that have been told so far.
 """
 

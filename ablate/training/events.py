@@ -25,7 +25,7 @@ class Point:
         step: Optimiser steps done.
         seconds: One member's share of the seconds of training so far, evaluation left out.
         tokens: Training tokens that one member has seen.
-        flops: Arithmetic of one member so far, forward and backward.
+        flops: Arithmetic of one member so far: forward, backward and optimizer.
         train_loss: Mean training loss since the previous point.
         metrics: Validation metrics by name.
         inside: What `training.record_blocks` asks for: quantity, part of the model, then a value for each member
@@ -43,7 +43,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Diverged:
-    """A member's loss was not finite at `step`; the others go on."""
+    """A member's loss was not finite at `step`; the others go on, with losses unchanged within float32 rounding."""
 
     member: int
     step: int

@@ -81,10 +81,13 @@ def mixing_maps(model: nn.Module, run: Callable[[], object], tokens: int = SAMPL
 
 
 def _heard(mixers: dict[str, nn.Module], run: Callable[[], object]) -> dict[str, tuple[Any, ...]]:
-    """What each mixer is given when the model runs for the first time."""
+    """What each mixer is given when the model runs for the first time: its inputs, and its shared tensors."""
     calls: dict[str, tuple[Any, ...]] = {}
     hooks = [
-        mixer.register_forward_pre_hook(lambda _, given, part=part: calls.setdefault(part, given) and None)
+        mixer.register_forward_pre_hook(
+            lambda _, given, more, part=part: calls.setdefault(part, (given, more.get("shared", ()))) and None,
+            with_kwargs=True,
+        )
         for part, mixer in mixers.items()
     ]
     try:
@@ -97,15 +100,18 @@ def _heard(mixers: dict[str, nn.Module], run: Callable[[], object]) -> dict[str,
 
 def _map(mixer: nn.Module, call: tuple[Any, ...], tokens: int) -> Tensor:
     """The map of one mixer: sequence i of a batch asks for row i of it."""
-    rows, width = min(tokens, call[0].shape[2]), call[0].shape[3]
-    inputs = [None if given is None else _cut(given, tokens, rows) for given in call]
+    given, shared = call
+    rows, width = min(tokens, given[0].shape[2]), given[0].shape[3]
+    inputs = [None if one is None else _cut(one, tokens, rows) for one in given]
+    more = {"shared": tuple(_cut(one, tokens, rows) for one in shared)} if shared else {}
     x = inputs[2] if len(inputs) > 2 else inputs[0]  # a cross-attention mixes the tokens of its memory
     assert x is not None
     x.requires_grad_()
     place = torch.arange(rows, device=x.device)
     squares = torch.zeros(*x.shape[:3], device=x.device)
     with torch.enable_grad():
-        y: Tensor = mixer(*inputs)
+        made = mixer(*inputs, **more)
+        y: Tensor = made if isinstance(made, Tensor) else made[0]  # what it publishes is left
         for direction in _directions(rows, width).to(x):
             wanted = torch.zeros_like(y)
             wanted[:, place, place] = direction

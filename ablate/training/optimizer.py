@@ -1,7 +1,8 @@
-"""AdamW over a pack, each member with its own settings and its own clipping by the norm of its whole gradient.
+"""The optimizer of a pack: each member has its own settings, and its own clipping by the norm of its whole gradient.
 
-AdamW works element by element, so members do not mix. Members with the same settings stand side by side in the pack
-and are one parameter group, whose tensors are views of the model's parameters. Shapes: K pack.
+The kind of optimizer is one for the whole pack (`OptimizerSpec`); it works on each member apart. Members of the same
+settings stand side by side in the pack. Their parameters are views of the model's, and those of equal options are one
+parameter group. Shapes: K pack.
 """
 
 from __future__ import annotations
@@ -9,26 +10,27 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ablate.pack import Packed
-from ablate.spec.training import OptimizerSpec, ScheduleSpec, TrainingSpec
-from ablate.training.adamw import AdamW
+from ablate.spec.schedule import ScheduleSpec
+from ablate.spec.training import TrainingSpec
 from ablate.training.events import State
+from ablate.training.parameters import parameter_infos
 
 
 class PackOptimizer:
-    """The optimiser of a pack.
+    """The optimizer of a pack.
 
     Args:
         model: Its K members.
-        settings: How each member is trained; equal optimisers and schedules stand side by side.
+        settings: How each member is trained; equal optimizers and schedules stand side by side.
         capturable: Whether steps are captured in a CUDA graph: rates and counts then live on the device.
 
     Attributes:
-        adamw: Torch's, over views of the parameters.
+        rule: The optimizer of the kind, over views of the parameters.
         norms: 2-norms of the gradients at the last step before clipping, [parameters, K], in the model's order.
     """
 
@@ -40,38 +42,33 @@ class PackOptimizer:
         clips = [spec.optimizer.clip for spec in settings]
         self._clip: Tensor | float = clips[0] if len(set(clips)) == 1 else torch.tensor(clips, device=device)
         self.norms = torch.zeros((len(self._parameters), self._pack), device=device)
-        self._moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in self._parameters]
+        infos = parameter_infos(model)
+        whole = [settings[0].optimizer.state(p, info) for p, info in zip(self._parameters, infos, strict=True)]
+        self._state = [{name: tensor for name, tensor in state.items() if tensor.dim()} for state in whole]
         self._parts: list[_Part] = []
-        self._schedules: list[tuple[OptimizerSpec, ScheduleSpec]] = []
-        decayed = _decayed(model)
-        groups: list[dict[str, object]] = []
+        self._peaks: list[tuple[float, ScheduleSpec]] = []
+        groups: list[dict[str, Any]] = []
         for run in _runs(settings):
             spec, schedule = settings[run.start].optimizer, settings[run.start].schedule
-            parts = [_Part(self._view(p, run), index, run) for index, p in enumerate(self._parameters)]
-            self._parts += parts
-            for decays in (True, False):
-                members = [part.view for part in parts if (self._parameters[part.index] in decayed) == decays]
-                if members:
-                    self._schedules.append((spec, schedule))
-                    groups.append(
-                        {
-                            "params": members,
-                            "lr": torch.tensor(spec.lr, device=device) if capturable else spec.lr,
-                            "weight_decay": spec.weight_decay if decays else 0.0,
-                            "betas": spec.betas,
-                            "eps": spec.eps,
-                        }
-                    )
-        self.adamw = AdamW(groups, fused=True, capturable=capturable)
+            views: dict[tuple[tuple[str, Any], ...], list[nn.Parameter]] = {}
+            for index, (parameter, info) in enumerate(zip(self._parameters, infos, strict=True)):
+                counts = {name: tensor.clone() for name, tensor in whole[index].items() if not tensor.dim()}
+                part = _Part(self._view(parameter, run), index, run, counts)
+                self._parts.append(part)
+                views.setdefault(tuple(spec.options(info).items()), []).append(part.view)
+            for options, members in views.items():
+                group = {"params": members, **dict(options)}
+                self._peaks.append((group["lr"], schedule))
+                groups.append({**group, "lr": torch.tensor(group["lr"], device=device)} if capturable else group)
+        self.rule = settings[0].optimizer.build(groups, capturable=capturable)
         for part in self._parts:
-            first, second = self._moments[part.index]
-            step = torch.zeros((), device=device)
-            self.adamw.state[part.view] = {"step": step, "exp_avg": first[part.run], "exp_avg_sq": second[part.run]}
+            state = {name: self._cut(tensor, part.run) for name, tensor in self._state[part.index].items()}
+            self.rule.state[part.view] = {**part.counts, **state}
 
     def set_rates(self, step: int) -> None:
         """Set the learning rates of a step, counted from 1."""
-        for group, (spec, schedule) in zip(self.adamw.param_groups, self._schedules, strict=True):
-            rate = spec.lr * schedule.factor(step, self._steps)
+        for group, (peak, schedule) in zip(self.rule.param_groups, self._peaks, strict=True):
+            rate = peak * schedule.factor(step, self._steps)
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate)
             else:
@@ -95,46 +92,56 @@ class PackOptimizer:
             whole = self._parameters[part.index]
             if part.view is not whole:
                 part.view.grad = None if whole.grad is None else whole.grad[part.run]
-        self.adamw.step()
+        self.rule.step()
 
     def take_over(self, other: PackOptimizer, places: Tensor) -> None:
-        """Go on where another optimiser is: its member `places[k]` becomes member k."""
-        for ours, theirs in zip(self._moments, other._moments, strict=True):
-            for moment, source in zip(ours, theirs, strict=True):
-                moment.copy_(source[places])
-        done = {part.index: other.adamw.state[part.view]["step"] for part in other._parts}
+        """Go on where another optimizer is: its member `places[k]` becomes member k."""
+        for ours, theirs in zip(self._state, other._state, strict=True):
+            for name, tensor in ours.items():
+                tensor.copy_(theirs[name][places])
+        counts = {part.index: part.counts for part in other._parts}
         for part in self._parts:
-            self.adamw.state[part.view]["step"].copy_(done[part.index])
+            for name, count in part.counts.items():
+                count.copy_(counts[part.index][name])
 
     def state(self) -> State:
-        """Moments and counts of steps; shares memory with the optimiser."""
-        counts = [self.adamw.state[part.view]["step"] for part in self._parts]
-        return {"moments": [list(moments) for moments in self._moments], "counts": counts}
+        """What the kind of optimizer keeps; shares memory with the optimizer."""
+        return {"members": self._state, "counts": [part.counts for part in self._parts]}
 
     def restore(self, state: State) -> None:
-        """Go on where another optimiser of an equal model gave its state."""
-        for ours, theirs in zip(self._moments, state["moments"], strict=True):
-            for moment, source in zip(ours, theirs, strict=True):
-                moment.copy_(source)
-        for part, count in zip(self._parts, state["counts"], strict=True):
-            self.adamw.state[part.view]["step"].copy_(count)
+        """Go on where another optimizer of an equal model gave its state."""
+        kept = [*self._state, *(part.counts for part in self._parts)]
+        for ours, theirs in zip(kept, [*state["members"], *state["counts"]], strict=True):
+            for name, tensor in ours.items():
+                tensor.copy_(theirs[name])
 
     def _view(self, parameter: nn.Parameter, run: slice) -> nn.Parameter:
         """A parameter of some members; the model's own if these are all, so that its gradient need not be passed on."""
         return parameter if run == slice(0, self._pack) else nn.Parameter(parameter.detach()[run])
 
+    def _cut(self, tensor: Tensor, run: slice) -> Tensor:
+        return tensor if run == slice(0, self._pack) else tensor[run]
+
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A parameter, counted by `index`, of the members `run`; `view` shares its memory."""
+    """A parameter, counted by `index`, of the members `run`.
+
+    Attributes:
+        view: Shares the parameter's memory.
+        index: Number of the parameter in the model.
+        run: Places of the members.
+        counts: What the optimizer keeps for all of them alike.
+    """
 
     view: nn.Parameter
     index: int
     run: slice
+    counts: dict[str, Tensor]
 
 
 def _runs(settings: Sequence[TrainingSpec]) -> list[slice]:
-    """The members that stand side by side with one optimiser and one schedule."""
+    """The members that stand side by side with one optimizer and one schedule."""
     runs: list[slice] = []
     for _, same in itertools.groupby(settings, key=optimizer_order):
         start = runs[-1].stop if runs else 0
@@ -143,19 +150,8 @@ def _runs(settings: Sequence[TrainingSpec]) -> list[slice]:
 
 
 def optimizer_order(spec: TrainingSpec) -> str:
-    """A key by which members are sorted, so that those of one optimiser and schedule stand side by side."""
+    """A key by which members are sorted, so that those of one optimizer and schedule stand side by side."""
     return spec.optimizer.canonical_json() + spec.schedule.canonical_json()
-
-
-def _decayed(model: nn.Module) -> set[nn.Parameter]:
-    """The parameters that weight decay touches: matrices and embeddings."""
-    found: set[nn.Parameter] = set()
-    for module in model.modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            # Modules that know nothing of the pack axis follow the usual rule: what has two axes decays.
-            if name in module.decayed if isinstance(module, Packed) else parameter.dim() > 1:
-                found.add(parameter)
-    return found
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """`Pack`: the members that are trained together, and their state from step to step. Shapes: K pack, B batch, T tokens.
 
 A member's number is its place among those with which the pack began. Its place in the model is another: members of one
-optimiser stand side by side, and members that have left are compacted away.
+optimizer stand side by side, and members that have left are compacted away.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class Pack:
             context=shape.context,
             classes=shape.classes,
         )
-        self.step_flops = 3.0 * forward * self.training.batch_size  # backward is twice the forward
+        trainable = sum(parameter.numel() for parameter in self.model.parameters()) // count
+        self.step_flops = self.training.step_flops(forward, trainable)
         self.step_tokens = task.tokens_per_batch(self.training.batch_size)
         self.batches = Batches(task, self.training.batch_size, self.training.steps, device)
         self.steps = 0
@@ -99,7 +100,7 @@ class Pack:
         return self._program.remark
 
     def step(self, step: int) -> None:
-        """One optimiser step of every member."""
+        """One optimizer step of every member."""
         begin = time.perf_counter()
         batch = self.batches.get([member.seed for member in self._placed()], step)
         self._optimizer.set_rates(step)
@@ -246,7 +247,7 @@ class Pack:
         return [self.members[member] for member in self.places]
 
     def _prepare(self) -> None:
-        """Optimiser and program of the model as it is."""
+        """Optimizer and program of the model as it is."""
         settings = [member.variant.training for member in self._placed()]
         self._optimizer = PackOptimizer(self.model, settings, capturable=self.device.type == "cuda")
         self._program = self._build_program(self._compute, self.device)
@@ -259,7 +260,7 @@ class Pack:
         return [torch.Generator().manual_seed(seed) for seed in seeds] if apart else None
 
     def _compute(self, batch: Batch) -> Tensor:
-        """Forward, backward and optimiser: the loss of each place before the step, [K]."""
+        """Forward, backward and optimizer: the loss of each place before the step, [K]."""
         self._optimizer.zero_grad()
         with self._precision(), member_streams(self._streams):
             outputs = self.task.outputs(self.model, batch)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ablate.tasks.base import Batch
 
 Compute = Callable[["Batch"], Tensor]
-"""A whole optimiser step on a batch, which gives the loss of each member, [K]."""
+"""A whole optimizer step on a batch, which gives the loss of each member, [K]."""
 
 _WARM_UP_STEPS = 3
 """Steps before a capture: libraries choose their kernels and allocate their workspaces in them."""
@@ -35,7 +35,7 @@ class Program(ABC):
 
     @abstractmethod
     def run(self, batch: Batch) -> Tensor:
-        """One optimiser step; the loss of each member before it, [K], which the next step may overwrite."""
+        """One optimizer step; the loss of each member before it, [K], which the next step may overwrite."""
 
 
 def build_program(compute: Compute, device: torch.device) -> Program:

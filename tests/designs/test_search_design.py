@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 
 import pytest
 from design_contexts import a_context, drive, on_off
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 
 from ablate.designs.base import Point, PointCost
 from ablate.designs.search import RangeSpec, SearchSpec
-from ablate.errors import SpaceError
+from ablate.errors import MissingPackageError, SpaceError
 
 TEN = on_off(*"abcdefghij")
 WANTED = dict(zip(TEN, ("on", "off", "off", "on", "off", "on", "on", "off", "on", "off"), strict=True))
@@ -131,7 +132,8 @@ def test_refuses() -> None:
         SearchSpec(ranges={"model.hedz": RangeSpec(low=1, high=4)}).build(context)
 
 
-def test_cmaes_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SpaceError, match="pip install cmaes"):
-        SearchSpec(sampler="cmaes", ranges=RANGES).build(a_context(TEN))
+@pytest.mark.parametrize("package", ["optuna", "cmaes"])
+def test_a_search_without_its_packages(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingPackageError, match=rf"needs {package}, .*'ablate-blocks\[search\]'"):
+        SearchSpec(ranges=RANGES).build(a_context(TEN))

@@ -12,7 +12,7 @@ import pytest
 
 from ablate.cli import app
 from ablate.drawing import compare, layout, to_svg, to_text
-from ablate.drawing.picture import Picture, State
+from ablate.drawing.picture import Drawing, Presence
 from ablate.errors import AblateError
 from ablate.spec.lookup import find_block
 from ablate.spec.named import block_names
@@ -21,16 +21,16 @@ ROOT = Path(__file__).parent.parent.parent
 PAIRS = [("pre_ln", "sas"), ("pre_ln", "sas_p_no_norm"), ("sas_p", "pre_ln"), ("pre_ln", "parallel"), ("fnet", "he")]
 
 
-def drawn(name: str) -> Picture:
+def drawn(name: str) -> Drawing:
     found = find_block(name)
     return layout(name, found.block, bool(found.exceptions))
 
 
-def beside(old: str, new: str) -> Picture:
+def beside(old: str, new: str) -> Drawing:
     return compare(old, find_block(old).block, new, find_block(new).block)
 
 
-def labels(picture: Picture, state: State) -> set[str]:
+def labels(picture: Drawing, state: Presence) -> set[str]:
     return {part.label for part in (*picture.boxes, *picture.chips) if part.state == state}
 
 
@@ -39,7 +39,7 @@ ALL += [pytest.param(beside(*pair), id="-".join(pair)) for pair in PAIRS]
 
 
 @pytest.mark.parametrize("picture", ALL)
-def test_boxes_do_not_overlap_and_hold_their_parts(picture: Picture) -> None:
+def test_boxes_do_not_overlap_and_hold_their_parts(picture: Drawing) -> None:
     for one, other in itertools.combinations(picture.boxes, 2):
         apart = one.x + one.width <= other.x or other.x + other.width <= one.x
         assert apart or one.y + one.height <= other.y or other.y + other.height <= one.y
@@ -51,7 +51,7 @@ def test_boxes_do_not_overlap_and_hold_their_parts(picture: Picture) -> None:
 
 
 @pytest.mark.parametrize("picture", ALL)
-def test_both_painters_write_every_word(picture: Picture) -> None:
+def test_both_painters_write_every_word(picture: Drawing) -> None:
     svg = ElementTree.fromstring(to_svg(picture))
     written = " ".join(text for text in svg.itertext())
     terminal = to_text(picture).plain
@@ -107,7 +107,7 @@ def test_the_pictures_of_the_readme_are_what_the_command_draws(tmp_path: Path) -
     for arguments, name in ((["sas", "--versus", "pre_ln"], "pre_ln_versus_sas"), (["sas_p"], "sas_p")):
         app(args=["draw", *arguments, "--out", str(tmp_path / f"{name}.svg")], standalone_mode=False)
         made = (tmp_path / f"{name}.svg").read_text(encoding="utf-8")
-        assert made == (ROOT / "docs" / f"{name}.svg").read_text(encoding="utf-8")
+        assert made == (ROOT / "docs" / "images" / f"{name}.svg").read_text(encoding="utf-8")
 
 
 def test_a_picture_is_written_as_svg_only(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from ablate.model.decoder import Decoder
 from ablate.model.encoder_decoder import EncoderDecoder
 from ablate.pack import Stepping
 from ablate.pack.initial import stream
-from ablate.spec.mixer import MIXERS, MixerContext, MixerSpec
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MIXERS, MixerSpec
 from ablate.spec.model import ModelSpec
 
 LENGTH = 11
@@ -56,8 +57,23 @@ def test_every_causal_mixer(kind: str) -> None:
     assert differences(decoder(block={"mixer": kind})).max() < 1e-4
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"mixer": "attention", "window": 3},
+        {"mixer": {"kind": "attention", "kv_heads": 1}, "window": 2, "positions": "alibi"},
+        {"mixer": "attention", "window": 3, "positions": {"kind": "rotary", "base": 20}, "head_width": 4},
+        {"mixer": "linear", "positions": "rotary"},
+    ],
+    ids=str,
+)
+def test_what_belongs_to_a_layer(block: dict[str, Any]) -> None:
+    """Windows keep the last keys alone, and positions are those of the whole text."""
+    assert differences(decoder(block=block)).max() < 1e-4
+
+
 def test_the_kinds_that_keep_something() -> None:
-    context = MixerContext(1, 12, 2, depth=1, context=LENGTH, causal=True)
+    context = LayerContext(1, 12, 2, depth=1, context=LENGTH, causal=True)
     kinds = {kind: MIXERS.member(kind).parse({"kind": kind}) for kind in CAUSAL}
     assert {kind for kind, spec in kinds.items() if isinstance(spec.build(context), Stepping)} == KEEP  # type: ignore[attr-defined]
 

@@ -12,7 +12,8 @@ from ablate.model.build import build_model
 from ablate.pack import Unpacked
 from ablate.spec.base import Family
 from ablate.spec.cost import Cost
-from ablate.spec.mixer import MixerContext, MixerSpec
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
 from ablate.spec.model import ModelSpec
 
 
@@ -39,10 +40,10 @@ class RecurrentSpec(MixerSpec):
     bidirectional_form = False
     kind: Literal["recurrent"] = "recurrent"
 
-    def build(self, context: MixerContext) -> nn.Module:
+    def build(self, context: LayerContext) -> nn.Module:
         return Recurrent(context.width)
 
-    def cost(self, context: MixerContext, length: int) -> Cost:
+    def cost(self, context: LayerContext, length: int) -> Cost:
         return Cost(parameters=6 * context.width * (context.width + 1) + context.width)
 
 

@@ -23,6 +23,7 @@ from ablate.pack import (
     normal,
 )
 from ablate.pack.initial import stream
+from ablate.spec.layer import LayerContext
 
 K, B, T, D = 3, 2, 5, 7
 
@@ -52,7 +53,7 @@ def test_linear(bias: bool) -> None:
 
 @pytest.mark.parametrize("pack", [1, K])
 def test_embedding_and_its_tied_head(pack: int) -> None:
-    embedding = scattered(Embedding(pack, 11, D, std=1.0), list(range(pack)))
+    embedding = scattered(Embedding(pack, 11, D, initial=normal(1.0)), list(range(pack)))
     tokens = torch.randint(11, (pack, B, T), generator=stream(2, "tokens"))
     x = rows(pack, B, T, D)
     for k in range(pack):
@@ -93,10 +94,15 @@ def test_gains() -> None:
     torch.testing.assert_close(heads(y)[1, :, 0], heads.value[1, 0] * y[1, :, 0])
 
 
+def around(pack: int) -> LayerContext:
+    """A layer of a model whose maps start from N(0, 0.02²)."""
+    return LayerContext(pack, D, 1, depth=4, context=T, causal=True, init_std=0.02)
+
+
 def test_projections_start_as_they_say() -> None:
-    dense = DenseSpec().build(K, 50, 50, 4, 0.02)
-    orthogonal = DenseSpec(init="orthogonal").build(K, D, D, 4, 0.02)
-    reparametrised = ReparametrisedSpec(init="identity").build(K, D, D, 4, 0.02)
+    dense = DenseSpec().build(around(K), 50, 50, "hidden")
+    orthogonal = DenseSpec(init="orthogonal").build(around(K), D, D, "hidden")
+    reparametrised = ReparametrisedSpec(init="identity").build(around(K), D, D, "hidden")
     for module in (dense, orthogonal, reparametrised):
         initialise(module, range(K))
     assert dense.weight.std().item() == pytest.approx(0.02, rel=0.05)
@@ -108,17 +114,17 @@ def test_projections_start_as_they_say() -> None:
 
 def test_identity_refuses_to_change_the_width() -> None:
     with pytest.raises(ValidationError, match="keeps the width"):
-        IdentitySpec().build(1, 4, 5, 1, 0.02)
+        IdentitySpec().build(around(1), 4, 5, "hidden")
 
 
 def model() -> nn.Module:
     """A little of everything that draws."""
     return nn.ModuleDict(
         {
-            "table": Embedding(K, 11, D, std=0.1),
+            "table": Embedding(K, 11, D, initial=normal(0.1)),
             "map": Linear(K, D, D, initial=normal(0.1)),
             "twin": Linear(K, D, D, initial=normal(0.1)),
-            "square": ReparametrisedSpec().build(K, D, D, 1, 0.1),
+            "square": ReparametrisedSpec().build(around(K), D, D, "hidden"),
         }
     )
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from plain_specs import Plain, blocks, models, respelt, shuffled
 from ruamel.yaml import YAML
 
-from ablate.mixers.attention import AttentionSpec
+from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.spec.block import BlockSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names

@@ -80,6 +80,8 @@ def test_spaces_without_claims_keep_their_canonical_form() -> None:
         ({"left": "zzz"}, ("left",), "There are: baseline, norm=none"),
         ({"right": "norm=none"}, ("right",), "the same variant"),
         ({"right": "heads=3"}, ("right",), "make no model"),
+        ({"right": "heads=3"}, ("right",), "heads=3: `model.heads`: "),  # the setting, and the rule that it breaks
+        ({"right": "heads=3"}, ("right",), "16"),
         ({"margin": 0}, ("margin",), "a `margin` above 0. Write how large"),
         ({"margin": -1.0}, ("margin",), "a `margin` above 0"),
         ({"margin": "-0.1"}, ("margin",), "a `margin` above 0. Write how large"),
@@ -134,8 +136,8 @@ def test_numbers_orders_and_trends_that_cannot_be_settled() -> None:
     assert (at, "trains both at 1" in said) == (("claims", 0, "along"), True)
 
 
-def makes_a_model(name: str) -> bool:
-    return False  # nothing is refused
+def makes_a_model(name: str) -> str | None:
+    return None  # nothing is refused
 
 
 def test_a_trend_needs_numbers() -> None:
@@ -159,7 +161,9 @@ def test_a_trend_follows_a_sweep() -> None:
     }
     trend.check_trained(points, makes_a_model)
     with pytest.raises(ValidationError, match="trains both at 1"):
-        trend.check_trained(points, lambda name: name == "he@task.context=128")
+        trend.check_trained(points, lambda name: "no model" if name == "he@task.context=128" else None)
+    with pytest.raises(ValidationError, match=r"`he@task\.context=128` makes no model: the width is odd"):
+        trend.check_trained(points, lambda name: "the width is odd" if name == "he@task.context=128" else None)
     del points["he@task.context=64"]
     with pytest.raises(ValidationError, match="trains both at 1"):
         trend.check_trained(points, makes_a_model)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from ablate.spec.design import PointCost
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 
@@ -95,3 +96,41 @@ def test_what_cannot_be_is_refused_with_its_path_and_a_way_out(changes: dict[str
     told = {".".join(map(str, loc)): sentence for loc, sentence in describe(caught.value)}
     assert list(told) == [path]
     assert rule in told[path]
+
+
+RATES = {"baseline": 1e-3, "mlp=small": 2e-3, "decay=some": 4e-3}
+
+
+def test_values_tuned_before_reach_their_variants_and_no_other() -> None:
+    tuned = space(tuned={LR: RATES}, design={"kind": "leave_one_out", "seeds": {"start": 2, "max": 4}})
+    context = tuned.design_context(lambda point: None, lambda point: PointCost(parameters=0, flops=0.0))
+    proposals = tuned.design.build(context).ask()
+    assert {proposal.point.name: proposal.point.tuned[LR] for proposal in proposals} == RATES
+    small = next(proposal.point for proposal in proposals if proposal.point.name == "mlp=small")
+    assert tuned.resolve(small.settings, small.tuned).training.optimizer.lr == 2e-3
+    assert SpaceSpec.model_validate(tuned.model_dump(mode="json")) == tuned
+    assert "tuned" not in space().canonical()
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "words"),
+    [
+        ({"tuned": {LR: {**RATES, "mlp=smal": 1e-3}}}, f"tuned.{LR}.mlp=smal", "Did you mean `mlp=small`"),
+        ({"tuned": {LR: {"baseline": 1e-3}}}, f"tuned.{LR}", "`mlp=small` and 1 more"),
+        ({"tuned": {LR: {**RATES, "mlp=small": -1}}}, f"tuned.{LR}.mlp=small", "greater than 0"),
+        ({"tuned": {"training.optimizer.rate": RATES}}, "tuned.training.optimizer.rate.baseline", "no key `rate`"),
+        ({"tuned": {"block.mlp.ratio": RATES}}, "tuned.block.mlp.ratio", "the switch `mlp` sets it too"),
+        ({"tuned": {LR: RATES}, "tune": {LR: [1e-3, 2e-3]}}, f"tuned.{LR}", "`tune` sets it too"),
+        (
+            {"tuned": {LR: RATES}, "design": {"kind": "simplify"}},
+            f"tuned.{LR}",
+            "chooses its variants by their results",
+        ),
+    ],
+)
+def test_tuned_values_that_cannot_be(changes: dict[str, Any], path: str, words: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        space(**changes)
+    loc, sentence = describe(caught.value)[0]
+    assert ".".join(map(str, loc)) == path
+    assert words in sentence

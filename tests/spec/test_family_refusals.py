@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ablate.mixers.attention import AttentionSpec
-from ablate.spec.mixer import MixerContext
+from ablate.kinds.positions.rotary import RotarySpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.paths import assign
 from ablate.spec.sentences import describe
@@ -136,11 +135,43 @@ CASES: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         "learned, sinusoidal or none",
         {"positions": "none"},
     ),
+    "a window with a mixer that has none": (
+        {},
+        {"block.window": 3, "block.mixer": {"kind": "hyena"}},
+        "block.window",
+        "the mixer hyena has no window",
+        "Leave `window` out",
+        {"block.mixer": {"kind": "attention"}},
+    ),
+    "a head width in a layer without heads": (
+        {},
+        {"block.head_width": 3, "block.mixer": {"kind": "hyena"}},
+        "block.head_width",
+        "hyena has no heads",
+        "Leave `head_width` out",
+        {"block.mixer": {"kind": "attention"}},
+    ),
+    "heads that do not share the width, with a mixer that splits it": (
+        {},
+        {"head_width": 2, "block.mixer": {"kind": "retention"}},
+        "head_width",
+        "heads of retention share the width",
+        "the mixer `attention`",
+        {"block.mixer": {"kind": "attention"}},
+    ),
+    "positions of the embedding in a layer": (
+        {},
+        {"block.positions": "learned"},
+        "block.positions",
+        "added to the token embedding, which no layer has",
+        "`model.positions`",
+        {"block.positions": "none"},
+    ),
     "ALiBi with a mixer that does not apply it": (
         MASKED,
-        {"positions": "alibi", "block.mixer": {"kind": "linear"}},
+        {"positions": "alibi", "block.mixer": {"kind": "local"}},
         "positions",
-        "applied by the mixer, and linear does not",
+        "applied by the mixer, and local does not",
         "the mixer `attention`",
         {"block.mixer": {"kind": "attention"}},
     ),
@@ -222,7 +253,7 @@ IN_CONTEXT: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
     "rotary positions in heads of odd width": (
         {"heads": 8},
         {"positions": "rotary"},
-        "block.mixer",
+        "positions",
         "the width of a head must be even",
         "`model.heads`",
         {"heads": 4},
@@ -234,6 +265,30 @@ IN_CONTEXT: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         "without softmax there are none",
         "`softmax: true`",
         {"pattern": [{}]},
+    ),
+    "a window without an attention matrix": (
+        {},
+        {"block.window": 2, "block.mixer": {"kind": "attention", "softmax": False, "matmul_order": "kv_first"}},
+        "block.mixer.matmul_order",
+        "a window hides entries of the attention matrix",
+        "`matmul_order: qk_first`",
+        {"block.mixer": {"kind": "attention"}},
+    ),
+    "a window beside a scale that counts all tokens": (
+        {},
+        {"exceptions": {"last": {"window": 2}}, "block.mixer": {"kind": "attention", "scale": "length"}},
+        "exceptions.last.mixer.scale",
+        "counts all tokens",
+        "another `scale`",
+        {"block.mixer": {"kind": "attention"}},
+    ),
+    "heads that do not fill the width, and no map of the values": (
+        {},
+        {"head_width": 2, "block.mixer": {"kind": "attention", "value": "identity"}},
+        "block.mixer.value",
+        "the heads together keep the width",
+        "`value: dense`",
+        {"block.mixer": {"kind": "attention"}},
     ),
     "a Linformer that is shorter than its input": (
         MASKED,
@@ -325,17 +380,15 @@ def test_a_mixer_that_does_not_fit_the_model_or_its_inputs(case: str) -> None:
 
 def test_positions_that_the_mixers_apply_are_not_asked_of_a_cross_attention() -> None:
     spec = ModelSpec.model_validate(model(TRANSLATOR, {"positions": "rotary", "width": 20}))
-    assert spec.mixer_context(CONTEXT).positions == "rotary"
-    assert spec.mixer_context(CONTEXT, causal=True).positions == "rotary"
-    assert spec.mixer_context(CONTEXT, cross=True).positions == "none"
-    odd = MixerContext(1, 20, 4, depth=2, context=CONTEXT, causal=False, positions="none", cross=True)
-    AttentionSpec().check(odd)
+    assert spec.layer_context(CONTEXT).positions == RotarySpec()
+    assert spec.layer_context(CONTEXT, causal=True).positions == RotarySpec()
+    assert spec.layer_context(CONTEXT, cross=True).positions is None
 
 
 def test_mixers_are_told_the_depth_of_the_stack_that_they_stand_in() -> None:
     spec = ModelSpec.model_validate(model(TRANSLATOR))
-    assert spec.mixer_context(CONTEXT).depth == 3
-    assert spec.mixer_context(CONTEXT, causal=True).depth == spec.mixer_context(CONTEXT, cross=True).depth == 2
+    assert spec.layer_context(CONTEXT).depth == 3
+    assert spec.layer_context(CONTEXT, causal=True).depth == spec.layer_context(CONTEXT, cross=True).depth == 2
 
 
 @pytest.mark.parametrize("hidden", [[0], [-3], [8, 0]])

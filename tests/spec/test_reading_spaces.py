@@ -106,12 +106,14 @@ def test_a_file_that_may_not_be_read() -> None:
         ("a: &x {b: *x}\n", "1:4", "this alias contains itself"),
         (
             "a0: &a0 [1]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
-            "7:1",
-            "at most 300,000 keys and items; got more, with every alias written out",
+            "6:1",
+            "at most 100,000 keys and items; got more, with every alias written out",
         ),
         ("a: 1\n---\nb: 1\n", "2:1", "expected a single document in the stream, but found another document"),
         ("? [a, b]\n: 1\n", "1:3", "a key is a single word"),
         ("name: a\nquestion: \x07\n", "2:11", "U+0007"),
+        ('name: a\nquestion: "\\ud800"\n', "2:11", "half a character stands here"),
+        ('name: a\n"\\udfff": 1\n', "2:1", "half a character stands here"),
         ("name: a\nquestion: caf\xe9\n".encode("latin-1"), "2:14", "this is not UTF-8 text. Save the file as UTF-8."),
     ],
 )
@@ -120,6 +122,47 @@ def test_a_file_that_is_no_mapping_in_yaml(text: str | bytes, where: str, said: 
     assert message.startswith(f"s.yaml:{where}: ")
     assert said in message
     assert "\n" not in message
+
+
+def _doubling(first: str, twice: str) -> str:
+    """Thirty mappings, each of which names the one before it twice."""
+    return f"a0: &a0 {first}\n" + "".join(f"a{i}: &a{i} {{{twice.format(f'*a{i - 1}')}}}\n" for i in range(1, 30))
+
+
+@pytest.mark.usefixtures("no_hang")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (_doubling("{x: 1}", "p: {0}, p: {0}"), "this file stands for too much"),
+        (_doubling("{x: 1}", "<<: {0}, <<: {0}"), "this file stands for too much"),
+        (_doubling("{}", "<<: {0}, <<: {0}"), "this file stands for too much"),
+        ("name: a\n# " + "x" * 50_000_000, "s.yaml: this file is too large; expected a space of at most 131,072 bytes"),
+        ("a: " + "[" * 100_000, "s.yaml:1:53: this is nested too deeply; got more than 50 levels"),
+    ],
+)
+def test_a_file_that_would_take_long_to_read_is_refused_at_once(text: str, said: str) -> None:
+    assert said in refused(write(text))
+
+
+@pytest.mark.usefixtures("no_hang")
+@pytest.mark.parametrize(
+    ("heads", "said"),
+    [
+        ("2147483648", "`model.heads`: the value should be less than or equal to 2147483647; got 2147483648."),
+        ("2147483647", "`model.heads`: the heads must divide the width, which is 32; got 2147483647. Set `heads: 32`"),
+        ("24", "Set `heads: 16`"),
+        ("5", "Set `heads: 4`"),
+    ],
+)
+def test_the_number_of_heads_is_never_counted_through(heads: str, said: str) -> None:
+    assert said in refused(write(changed("heads: 4", f"heads: {heads}")))
+
+
+@pytest.mark.usefixtures("no_hang")
+@pytest.mark.parametrize(("kv_heads", "near"), [("2147483647", 4), ("3", 2)])
+def test_the_number_of_heads_of_keys_is_never_counted_through(kv_heads: str, near: int) -> None:
+    block = "block: {mixer: {kind: attention, kv_heads: " + kv_heads + "}}"
+    assert f"Set `kv_heads: {near}`." in refused(write(changed("block: pre_ln", block)))
 
 
 @pytest.mark.parametrize(
@@ -348,7 +391,7 @@ def test_a_block_beside_the_space_file_wins_over_one_that_is_shipped() -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda text: text + "  norm: rmss\n", "blocks/mine.yaml:5:3: `model.block.norm.kind`: "),
+        (lambda text: text + "  norm: rmss\n", "blocks/mine.yaml:5:3: `model.block.norm`: "),
         (lambda text: text + "  arrangement: parallel\n", "blocks/mine.yaml:3:1: `model.block.skips.mlp`: "),
         (lambda text: text + "exceptions:\n  last: {nrom: 1}\n", "blocks/mine.yaml:6:10: `model.exceptions.last.nrom`"),
         (lambda text: text.replace("source", "sorce"), "blocks/mine.yaml:2:1: `sorce`: there is no key `sorce` here."),

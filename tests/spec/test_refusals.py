@@ -11,7 +11,8 @@ from torch import nn
 from ablate.spec.base import Spec, refusal
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
-from ablate.spec.mixer import MIXERS, MixerContext, MixerSpec
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MIXERS, MixerSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.paths import assign
 from ablate.spec.sentences import describe
@@ -241,10 +242,10 @@ def two_sided(monkeypatch: pytest.MonkeyPatch) -> None:
         source: ClassVar[str] = "none"
         complexity: ClassVar[str] = "0"
 
-        def build(self, context: MixerContext) -> nn.Module:
+        def build(self, context: LayerContext) -> nn.Module:
             return nn.Identity()
 
-        def cost(self, context: MixerContext, length: int) -> Cost:
+        def cost(self, context: LayerContext, length: int) -> Cost:
             return Cost()
 
     class TwoSided(Plainest):
@@ -254,7 +255,7 @@ def two_sided(monkeypatch: pytest.MonkeyPatch) -> None:
     class EvenOnly(Plainest):
         kind: Literal["even_only"] = "even_only"
 
-        def check(self, context: MixerContext) -> None:
+        def check(self, context: LayerContext) -> None:
             if context.context % 2:
                 raise refusal(("kind",), "even_only", "even contexts only", "Make the context even.")
 
@@ -304,7 +305,7 @@ def test_a_mixer_refuses_a_context_that_it_cannot_work_on() -> None:
         (
             {"final_norm": "rmss"},
             "final_norm",
-            "the value should be 'rms', 'layer' or 'none'; got 'rmss'. Did you mean `rms`?",
+            "there is no norm kind `rmss`. Did you mean `rms`?",
         ),
         ({"widht": 3}, "widht", "there is no key `widht` here. Did you mean `width`?"),
         ({"block.skips": 0}, "block.skips", "a mapping of keys to values is expected here; got 0."),

@@ -49,7 +49,7 @@ def test_same_variants_same_hashes_same_refusals(space: SpaceSpec) -> None:
     hashes, refused = set(), 0
     for number, settings in enumerate(corners(space)):
         values = VALUES[number % 7] if number % 7 < len(VALUES) else {}
-        expected = outcome(space.resolve, settings, values)
+        expected = outcome(space.compose, settings, values)
         if isinstance(expected, str):
             refused += 1
             assert outcome(resolver.resolve, settings, values) == expected
@@ -73,14 +73,14 @@ def test_reasons_are_the_same_and_say_who_is_to_blame(space: SpaceSpec) -> None:
 
 def test_what_is_shared_is_resolved_once(space: SpaceSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
-    resolve = SpaceSpec.resolve
+    compose = SpaceSpec.compose
 
     def counting(self: SpaceSpec, *arguments: Any) -> Any:
         nonlocal calls
         calls += 1
-        return resolve(self, *arguments)
+        return compose(self, *arguments)
 
-    monkeypatch.setattr(SpaceSpec, "resolve", counting)
+    monkeypatch.setattr(SpaceSpec, "compose", counting)
     resolver = Resolver(space)
     possible = [settings for settings in corners(space) if settings["heads"] == "four"]
     for settings in possible:

@@ -16,7 +16,7 @@ from plain_specs import SPACE, Plain, models
 from ruamel.yaml import YAML
 
 from ablate.designs.leave_one_out import LeaveOneOutSpec
-from ablate.mixers.attention import AttentionSpec
+from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.pack import DenseSpec, ReparametrisedSpec
 from ablate.spec.base import Kinded
 from ablate.spec.model import ModelSpec
@@ -25,7 +25,7 @@ from ablate.spec.paths import assign
 from ablate.spec.schema import space_schema
 from ablate.spec.space import SpaceSpec
 from ablate.tasks.language_model import LanguageModelSpec
-from ablate.tasks.tokenizers.subwords import BpeSpec
+from ablate.tasks.tokenizers.bpe import BpeSpec
 
 SHIPPED = json.loads((shipped_spaces() / "space.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = Draft7Validator(SHIPPED)
@@ -57,6 +57,14 @@ def test_the_file_is_what_the_code_gives() -> None:
     printed = subprocess.run([sys.executable, "-m", "ablate.spec.schema"], capture_output=True, check=True).stdout
     written = (shipped_spaces() / "space.schema.json").read_bytes()
     assert printed == written, "renew it: python -m ablate.spec.schema > spaces/space.schema.json"
+
+
+def test_every_integer_is_bounded() -> None:
+    integers = [node for node in nodes(SHIPPED) if node.get("type") == "integer"]
+    assert len(integers) > 50
+    for node in integers:
+        assert {"minimum", "exclusiveMinimum"} & node.keys() or "enum" in node or "const" in node, node
+        assert {"maximum", "exclusiveMaximum"} & node.keys() or "enum" in node or "const" in node, node
 
 
 def test_it_is_a_schema_and_all_references_resolve() -> None:

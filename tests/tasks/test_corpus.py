@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ def test_copies_never_cross_and_no_side_is_empty(
 ) -> None:
     address = write(tmp_path_factory.mktemp("texts"), {f"{i}.txt": text for i, text in enumerate(texts)})
     if len(set(texts)) == 1:
-        with pytest.raises(DataError, match="one document cannot be divided"):
+        with pytest.raises(DataError, match="a single text of 1 characters cannot be divided"):
             read(address, share)
         return
     corpus = read(address, share)
@@ -77,6 +78,80 @@ def test_empty_corpus_is_refused(tmp_path: Path, texts: dict[str, str]) -> None:
         read(write(tmp_path, texts))
 
 
-def test_one_document_is_refused_with_both_ways_out(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"one document cannot be divided.*folder of several files.*<\|endoftext\|>"):
-        read(write(tmp_path, {"a.txt": "alone\n"}) + "/a.txt")
+def parts_of(corpus: Corpus) -> dict[str, str]:
+    parts: dict[str, str] = {}
+    for document, part in corpus.documents():
+        parts[part] = parts.get(part, "") + document.text
+    return parts
+
+
+STORY = "".join(f"line {number} of a story\n" for number in range(1000))
+
+
+@pytest.mark.parametrize("ends", ["", "<|endoftext|>\n"])
+@pytest.mark.parametrize("name", ["", "/story.txt"])
+def test_a_single_text_is_divided_into_parts_that_follow_one_another(name: str, ends: str, tmp_path: Path) -> None:
+    address = write(tmp_path, {"story.txt": STORY + ends, "README.md": "About it."}) + name
+    corpus = read_corpus(address, 0.2, lambda line: None, test_share=0.1)
+    parts = parts_of(corpus)
+    assert list(parts) == ["train", "validation", "test"]
+    assert "".join(parts.values()) == STORY, "nothing is lost, and nothing is in two parts"
+    assert [len(text) / len(STORY) for text in parts.values()] == pytest.approx([0.7, 0.2, 0.1], abs=0.002)
+    assert all(text.endswith("\n") for text in parts.values())
+    assert corpus.sizes == {"train": 1, "validation": 1, "test": 1}
+    assert "a single text of" in corpus.note
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text(alphabet="ab\n ", min_size=10, max_size=300), st.floats(0.05, 0.5), st.sampled_from([0.0, 0.3]))
+def test_every_character_of_a_single_text_is_in_one_part(
+    tmp_path_factory: pytest.TempPathFactory, text: str, share: float, test_share: float
+) -> None:
+    address = write(tmp_path_factory.mktemp("text"), {"a.txt": text})
+    parts = parts_of(read_corpus(address, share, lambda line: None, test_share=test_share))
+    assert "".join(parts.values()) == text
+    assert len(parts) == (3 if test_share else 2)
+    assert all(parts.values())
+
+
+def test_the_fingerprint_of_a_single_text_is_of_its_characters(tmp_path: Path) -> None:
+    texts = {"first": STORY, "again": STORY, "other": f"{STORY}."}
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, {f"{name}.txt": text})
+    found = {name: read(f"file:{tmp_path / name}/{name}.txt").fingerprint for name in texts}
+    assert found["first"] == found["again"] != found["other"]
+    assert read(f"file:{tmp_path / 'first'}").fingerprint == found["first"], "the folder of one file is the file"
+
+
+def test_one_row_of_a_table_is_a_single_text(tmp_path: Path) -> None:
+    write(tmp_path, {"a.jsonl": json.dumps({"text": STORY}) + "\n" + json.dumps({"text": STORY}) + "\n"})
+    corpus = read(f"file:{tmp_path}/a.jsonl")
+    assert "".join(parts_of(corpus).values()) == STORY
+    assert corpus.dropped == 1
+
+
+def test_a_single_text_may_be_longer_than_a_document_and_is_read_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ablate.tasks.corpus._PIECE", 500)
+    monkeypatch.setattr("ablate.tasks.sources.files.LONGEST", 1000)
+    corpus = read(write(tmp_path, {"a.txt": STORY}))
+    pieces = [document for document, part in corpus.documents() if part == "train"]
+    assert len(pieces) > 20
+    assert max(len(piece.text) for piece in pieces) < 600
+    assert [piece.ends for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert "".join(parts_of(corpus).values()) == STORY
+
+
+def test_a_single_text_that_changes_while_it_is_read_is_told(tmp_path: Path) -> None:
+    corpus = read(write(tmp_path, {"a.txt": STORY}))
+    write(tmp_path, {"a.txt": STORY.replace("line 7 ", "line 8 ")})
+    with pytest.raises(DataError, match="has changed while it was read"):
+        list(corpus.documents())
+
+
+def test_a_text_too_short_to_divide_is_refused(tmp_path: Path) -> None:
+    address = write(tmp_path, {"a.txt": "ab"})
+    with pytest.raises(DataError, match="a single text of 2 characters cannot be divided into training and"):
+        read_corpus(address, 0.2, lambda line: None, test_share=0.1)

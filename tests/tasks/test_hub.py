@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -103,7 +104,7 @@ def test_the_resolved_revision_counts_in_the_fingerprint(
 
 
 def test_the_parts_of_an_address() -> None:
-    parts = Hub("stanfordnlp/imdb/plain@1f3a#train,dev,test")._parts
+    parts = Hub(argument="stanfordnlp/imdb/plain@1f3a#train,dev,test")._parts
     assert parts == {
         "name": "stanfordnlp/imdb/plain",
         "revision": "1f3a",
@@ -112,22 +113,42 @@ def test_the_parts_of_an_address() -> None:
         "test": "test",
     }
     with pytest.raises(DataError, match="this is no address of a data set"):
-        _ = Hub("a@b@c")._parts
+        _ = Hub(argument="a@b@c")._parts
+
+
+READ = """
+from ablate.errors import DataError
+from ablate.tasks.sources import BadRows, hub, parse
+hub.REACH_SECONDS = 0.5
+try:
+    list(parse("hub:stanfordnlp/imdb").rows(("text",), BadRows(True), print))
+except DataError as error:
+    print(error)
+"""
+
+
+def read_without_a_hub(folder: Path, **environment: str) -> None:
+    full = {**os.environ, "HF_HOME": str(folder), **environment}
+    done = subprocess.run([sys.executable, "-c", READ], env=full, capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        "hub:stanfordnlp/imdb: the hub does not answer (is this machine offline?) and the data set is not in the cache"
+        " of `datasets`. Run once with a connection, or name a local copy: `hub:./FOLDER`.\n"
+    )
+    assert done.stderr == ""
 
 
 def test_offline_without_a_copy_is_one_sentence(tmp_path: Path) -> None:
-    program = (
-        "from ablate.errors import DataError\nfrom ablate.tasks.sources import BadRows, parse\n"
-        "try:\n    list(parse('hub:stanfordnlp/imdb').rows(('text',), BadRows(True), print))\n"
-        "except DataError as error:\n    print(error)\n"
-    )
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == (
-        "hub:stanfordnlp/imdb: the hub cannot be reached and the data set is not in the cache of `datasets`."
-        " Run once with a connection, or name a local copy: `hub:./FOLDER`.\n"
-    )
-    assert done.stderr == ""
+    read_without_a_hub(tmp_path, HF_HUB_OFFLINE="1")
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        server.setblocking(False)
+        host, port = server.getsockname()
+        read_without_a_hub(tmp_path, HF_ENDPOINT=f"http://{host}:{port}", HF_HUB_OFFLINE="0", NO_PROXY="*")
+        server.accept()[0].close()
+        with pytest.raises(BlockingIOError):  # nobody else has knocked
+            server.accept()
 
 
 def test_a_folder_that_is_not_there_is_missing(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -95,26 +97,43 @@ def test_prepared_tokens_are_the_documents(folder: Path, corpus: Corpus, tokeniz
             assert tokenizer.decode(tokens[start:end]) == document.text
 
 
-def test_preparing_again_elsewhere_gives_the_same(spec: LanguageModelSpec, fingerprint: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PREPARE, str(tmp_path), spec.model_dump_json()]
+@pytest.fixture(scope="module")
+def part(spec: LanguageModelSpec, tmp_path_factory: pytest.TempPathFactory) -> LanguageModelSpec:
+    """On a part of the standard library, which takes a second or two to turn into tokens."""
+    folder = tmp_path_factory.mktemp("part")
+    for package in ("asyncio", "ctypes", "email", "http", "importlib", "json", "multiprocessing", "unittest", "xml"):
+        for file in Path(sysconfig.get_path("stdlib"), package).rglob("*.py"):
+            shutil.copy(file, folder / "_".join((package, *file.parts[-2:])))
+    return spec.model_copy(update={"data": f"file:{folder}"})
+
+
+@pytest.fixture(scope="module")
+def part_fingerprint(part: LanguageModelSpec, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return part.prepare(tmp_path_factory.mktemp("cache"), lambda line: None)
+
+
+def test_preparing_again_elsewhere_gives_the_same(
+    part: LanguageModelSpec, part_fingerprint: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", PREPARE, str(tmp_path), part.model_dump_json()]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     outputs = [process.communicate(timeout=300)[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    assert [lines[-1] for lines in outputs] == [fingerprint, fingerprint]
+    assert [lines[-1] for lines in outputs] == [part_fingerprint, part_fingerprint]
     assert sum(any(line.startswith("Learning") for line in lines) for lines in outputs) == 1
 
 
-def test_kill_in_the_middle_then_prepare(spec: LanguageModelSpec, fingerprint: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PREPARE, str(tmp_path), spec.model_dump_json()]
+def test_kill_in_the_middle_then_prepare(part: LanguageModelSpec, part_fingerprint: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PREPARE, str(tmp_path), part.model_dump_json()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         while "Turning the text into tokens" not in process.stdout.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGKILL)
     with pytest.raises(DataError, match="missing"):
-        spec.open(tmp_path, fingerprint)
-    assert spec.prepare(tmp_path, lambda line: None) == fingerprint
-    spec.open(tmp_path, fingerprint)
+        part.open(tmp_path, part_fingerprint)
+    assert part.prepare(tmp_path, lambda line: None) == part_fingerprint
+    part.open(tmp_path, part_fingerprint)
 
 
 def test_damaged_tokens_are_refused_then_prepared_again(tmp_path: Path) -> None:
@@ -313,25 +332,39 @@ def test_losses_beyond_all_bounds_are_not_an_error(task: LanguageModel) -> None:
 # Baselines and size
 
 
-def test_baselines_are_counts_of_the_training_text(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dense", [1 << 22, 0], ids=["table", "search"])
+def test_baselines_are_counts_of_the_training_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: int) -> None:
+    monkeypatch.setattr("ablate.tasks.language_model._DENSE", dense)
     texts = ["abcabcabd " * 9, "abdabcabc " * 7, "cab abc " * 8, "dab abc " * 5]
     task = ready(small(tmp_path, 6, texts, validation_share=0.3), tmp_path / ".cache")
     train, vocabulary = task.tokens["train"].tolist(), 257
-    firsts, pairs = {}, {}
-    for before, after in itertools.pairwise(train):
-        firsts[before] = firsts.get(before, 0) + 1
-        pairs[before, after] = pairs.get((before, after), 0) + 1
-    costs: dict[str, list[float]] = {"unigram": [], "bigram": []}
+
+    def unigram(target: int) -> float:
+        return (train.count(target) + 1) / (len(train) + vocabulary)
+
+    def bigram(before: int, target: int) -> float:
+        after = [second for first, second in itertools.pairwise(train) if first == before]
+        return (after.count(target) + 50 * unigram(target)) / (len(after) + 50)
+
+    def trigram(earlier: int, before: int, target: int) -> float:
+        triples = zip(train, train[1:], train[2:], strict=False)
+        after = [third for first, second, third in triples if (first, second) == (earlier, before)]
+        return (after.count(target) + 50 * bigram(before, target)) / (len(after) + 50)
+
+    shares: dict[str, list[float]] = {"unigram": [], "bigram": [], "trigram": []}
     for batch in task.validation_batches(3):
-        for before, target in zip(batch["inputs"].flatten().tolist(), batch["targets"].flatten().tolist(), strict=True):
-            share = (train.count(target) + 1) / (len(train) + vocabulary)
-            costs["unigram"].append(-math.log(share))
-            both = (pairs.get((before, target), 0) + 50 * share) / (firsts.get(before, 0) + 50)
-            costs["bigram"].append(-math.log(both))
+        for inputs, targets in zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True):
+            for place, (before, target) in enumerate(zip(inputs, targets, strict=True)):
+                shares["unigram"].append(unigram(target))
+                shares["bigram"].append(bigram(before, target))
+                # The first target of a window has a single token before it.
+                longest = trigram(inputs[place - 1], before, target) if place else bigram(before, target)
+                shares["trigram"].append(longest)
     baselines = task.baselines()
-    for name, nats in costs.items():
-        assert baselines[name]["val_loss"] == pytest.approx(sum(nats) / len(nats))
-    assert baselines["bigram"]["val_loss"] < baselines["unigram"]["val_loss"]
+    assert baselines.keys() == shares.keys()
+    for name, found in shares.items():
+        assert baselines[name]["val_loss"] == pytest.approx(-sum(map(math.log, found)) / len(found))
+    assert baselines["trigram"]["val_loss"] < baselines["bigram"]["val_loss"] < baselines["unigram"]["val_loss"]
 
 
 def test_rows_of_a_table_are_documents(tmp_path: Path) -> None:
@@ -342,7 +375,8 @@ def test_rows_of_a_table_are_documents(tmp_path: Path) -> None:
     assert task.describe().notes == ("left out: 1 empty or copies",)
 
 
-def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
+def growth(folder: Path, end: str) -> float:
+    """MiB that preparing 64 MB takes at its peak beyond what 2 MB take."""
     program = (
         "import resource, sys\nfrom pathlib import Path\n"
         "from ablate.tasks.language_model import LanguageModelSpec\n"
@@ -352,11 +386,41 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
     )
     peaks = []
     for megabytes in (2, 64):
-        with (tmp_path / f"{megabytes}.txt").open("w") as file:
+        with (folder / f"{megabytes}.txt").open("w") as file:
             for number in range(megabytes * 10):
-                file.write(f"document {number}\n" + "some words of a story that goes on\n" * 2900 + "<|endoftext|>\n")
-        plain = {"data": f"file:{tmp_path}/{megabytes}.txt", "tokenizer": "bytes", "context": 64}
+                file.write(f"document {number}\n" + "some words of a story that goes on\n" * 2900 + end)
+        plain = {"data": f"file:{folder}/{megabytes}.txt", "tokenizer": "bytes", "context": 64}
         command = [sys.executable, "-c", program, LanguageModelSpec.model_validate(plain).model_dump_json()]
-        done = subprocess.run([*command, str(tmp_path / "cache")], capture_output=True, text=True, check=True)
+        done = subprocess.run([*command, str(folder / "cache")], capture_output=True, text=True, check=True)
         peaks.append(int(done.stdout) / 1024)
-    assert peaks[1] - peaks[0] < 24, "MiB"
+    return peaks[1] - peaks[0]
+
+
+@pytest.mark.parametrize("end", ["<|endoftext|>\n", ""], ids=["documents", "one text"])
+def test_memory_does_not_grow_with_the_text(end: str, tmp_path: Path) -> None:
+    assert growth(tmp_path, end) < 24, "MiB"
+
+
+@pytest.mark.parametrize("kind", ["language_model", "masked_language_model"])
+def test_a_single_file_is_one_text_with_parts_that_share_nothing(kind: str, tmp_path: Path) -> None:
+    letters = "".join(chr(97 + number // 100) for number in range(1000)) + "\n"  # 100 times a, 100 times b ... j
+    (tmp_path / "letters.txt").write_text(letters)
+    plain = {"kind": kind, "data": f"file:{tmp_path}/letters.txt", "tokenizer": "bytes", "context": 16}
+    spec = TASKS.members()[kind].parse(plain | {"validation_share": 0.2, "test_share": 0.1})
+    task = spec.open(tmp_path / "cache", spec.prepare(tmp_path / "cache", lambda line: None))  # type: ignore[attr-defined]
+    found = {part: bytes(tokens[:-1].astype(np.uint8)).decode() for part, tokens in task.tokens.items()}
+    assert found == {
+        "train": "a" * 100 + "b" * 100 + letters[200:701],
+        "validation": letters[701:901],
+        "test": letters[901:],
+    }
+    (note,) = task.describe().notes
+    assert note.startswith("a single text of 1,001 characters, divided where lines end")
+    assert "about 200 for the validation and about 100 for the test" in note
+
+
+def test_a_single_file_too_short_for_the_context_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("only a few words\n")
+    plain = {"data": f"file:{tmp_path}/short.txt", "tokenizer": "bytes", "context": 16}
+    with pytest.raises(DataError, match=r"text is shorter than one window.*Lower `context`, or give more text"):
+        ready(LanguageModelSpec.model_validate(plain), tmp_path / "cache")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import errno
 import gzip
+import os
 import sysconfig
 from pathlib import Path
 
@@ -101,3 +103,31 @@ def test_what_is_no_text_is_refused_by_name(tmp_path: Path, name: str, data: byt
 def test_missing_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no such file or folder"):
         read(f"file:{tmp_path / 'nothing'}")
+
+
+@pytest.mark.parametrize("address", ["", "/**/*.txt"])
+def test_a_folder_below_that_may_not_be_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "b.txt").write_text("b")
+    scan = os.scandir
+
+    def refuse(path: str) -> object:  # the superuser may read every folder
+        if str(path).endswith("private"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DataError, match=r"private: this folder cannot be read \(Permission denied\)"):
+        read(f"file:{tmp_path}{address}")
+
+
+def test_a_hub_folder_round_the_working_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = tmp_path / "a" / "b"
+    inside.mkdir(parents=True)
+    monkeypatch.chdir(inside)
+    for address in ("hub:../..", "hub:..", "hub:/"):
+        with pytest.raises(DataError, match="this folder holds the working folder"):
+            next(parse(address).rows(("text",), BadRows(refuse=True), lambda line: None))

@@ -104,6 +104,13 @@ def test_any_text_survives_csv(tmp_path_factory: pytest.TempPathFactory, rows: l
         ("a.jsonl", b'{"text": "x", "label": 1}\n[1]\n', r"a\.jsonl:2: this row is no JSON object"),
         ("a.jsonl", b'{"text": "x", "label": 1}\n{"text": "y"}\n', r"a\.jsonl:2: the column `label` is empty"),
         ("a.jsonl", b'{"text": "x", "label": 1}\n{"text": "\xff", "label": 2}\n', r"a\.jsonl:2: this row is no UTF-8"),
+        ("a.jsonl", b'{"text": "x", "label": 1}\n' + b"[" * 100_000, r"a\.jsonl:2: this row is nested too deeply"),
+        (
+            "a.jsonl",
+            b'{"text": "x", "label": 1}\n{"text": "y", "label": NaN}\n',
+            r"a\.jsonl:2: this row is no JSON",
+        ),
+        ("a.jsonl", b'{"text": "x", "label": 1}\n{"text": "y", "label": 1e999}\n', r"a\.jsonl:2: the column `label`"),
     ],
 )
 def test_a_bad_row_is_refused_with_its_line_or_counted(tmp_path: Path, name: str, data: bytes, message: str) -> None:
@@ -125,6 +132,12 @@ def test_a_missing_column_lists_those_there(tmp_path: Path, name: str, write: Ca
         DataError, match=r"there is no column `lable`; expected one of .*`label`.*Did you mean `label`\?"
     ):
         read(tmp_path / name, ("text", "lable"))
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label,text,note,note\nx,a,y,1,2\n")
+    with pytest.raises(DataError, match=r"a\.csv:1: 2 columns are called `text`"):
+        read(tmp_path / "a.csv")
 
 
 def test_columns_of_a_table_without_a_header_are_counted(tmp_path: Path) -> None:

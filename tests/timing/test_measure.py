@@ -11,7 +11,7 @@ from ablate.spec.block import BlockSpec
 from ablate.spec.lookup import find_block
 from ablate.timing import measure as measuring
 from ablate.timing.clock import peak_bytes, side_by_side
-from ablate.timing.measure import Row, Setting, growth, measure
+from ablate.timing.measure import Setting, Timing, growth, measure
 
 SETTING = Setting(width=16, heads=2, batch=2, device="cpu", whole=False)
 
@@ -54,7 +54,7 @@ def test_flops_are_those_of_three_passes() -> None:
     (row,) = measure(["pre_ln"], [8], SETTING)
     spec = find_block("pre_ln").block.mixer
     model = find_block("pre_ln").model(width=16, heads=2, depth=None)
-    expected = 2 * 3 * spec.cost(model.mixer_context(8), 8).flops
+    expected = 2 * 3 * spec.cost(model.layer_context(8), 8).flops
     assert row.flops * row.seconds == pytest.approx(expected)
 
 
@@ -95,6 +95,6 @@ def test_memory_that_runs_out_on_the_way_stands_in_its_row(error: Exception, mon
 
 
 def test_growth_is_the_slope_of_a_power() -> None:
-    rows = [Row("cube", length, True, seconds=1e-9 * length**3) for length in (10, 20, 70)]
-    rows.append(Row("cube", 100, True, why="out of memory"))
+    rows = [Timing("cube", length, True, seconds=1e-9 * length**3) for length in (10, 20, 70)]
+    rows.append(Timing("cube", 100, True, why="out of memory"))
     assert growth(rows) == {"cube": pytest.approx(3)}

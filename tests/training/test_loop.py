@@ -53,7 +53,9 @@ def test_a_diverging_member_leaves_the_others_alone_and_is_told_once() -> None:
     assert (told.member, told.step) == (1, 6)
     assert math.isnan(told.loss)
     others = [0, 2]
-    torch.testing.assert_close(losses(events)[others], losses(healthy)[others], rtol=0, atol=0)
+    # From step 6 on they are a pack of two: products of another shape, which may be summed in another order.
+    torch.testing.assert_close(losses(events)[others, :5], losses(healthy)[others, :5], rtol=0, atol=0)
+    torch.testing.assert_close(losses(events)[others], losses(healthy)[others], rtol=1e-5, atol=1e-5)
     assert losses(events)[1, :5].isfinite().all()
     assert losses(events)[1, 5:].isnan().all()
     assert points(events)[-1].step == 20

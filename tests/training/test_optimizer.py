@@ -1,22 +1,20 @@
-"""Optimiser, clipping and schedule against plain torch and obvious formulas."""
+"""Optimizer and clipping against plain torch."""
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
 import torch
 from families import without_dropout
-from hypothesis import given
-from hypothesis import strategies as st
 from random_tokens import RandomTokens, T, V, losses, run, variant
 from torch import Tensor, nn
 
-from ablate.mixers.attention_module import Attention
+from ablate.kinds.mixers.attention_module import Attention
+from ablate.kinds.optimizers.adamw import AdamWSpec
 from ablate.model.build import build_model
 from ablate.spec.named import block_names
-from ablate.spec.training import OptimizerSpec, ScheduleSpec, TrainingSpec
+from ablate.spec.training import TrainingSpec
 from ablate.training.optimizer import PackOptimizer, clip_gradients
 
 STEPS = 20
@@ -104,8 +102,8 @@ def test_training_is_plain_torch_with_adamw_clipping_and_schedule(clip: float) -
 def test_weight_decay_falls_on_matrices_and_embeddings_only(block: str) -> None:
     """What a mixer other than attention has beside matrices, norms and biases, it declares as its paper has it."""
     model = build_model(variant(without_dropout(block)).model, vocabulary=V, context=T, seeds=[0, 1])
-    settings = TrainingSpec(steps=1, batch_size=1, optimizer=OptimizerSpec(lr=1e-3, weight_decay=0.1))
-    optimizer = PackOptimizer(model, [settings, settings]).adamw
+    settings = TrainingSpec(steps=1, batch_size=1, optimizer=AdamWSpec(lr=1e-3, weight_decay=0.1))
+    optimizer = PackOptimizer(model, [settings, settings]).rule
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found = {group["weight_decay"]: {names[id(p)] for p in group["params"]} for group in optimizer.param_groups}
     assert found[0.1] | found[0.0] == set(names.values())
@@ -148,40 +146,3 @@ def test_clipping_keeps_what_is_not_finite_to_its_member() -> None:
     parameter.grad = torch.tensor([[3.0, 4.0], [math.nan, 1.0], [math.inf, 1.0]])
     clip_gradients([parameter], 3, 1.0)
     torch.testing.assert_close(parameter.grad[0], torch.tensor([0.6, 0.8]), rtol=1e-5, atol=1e-6)
-
-
-@given(
-    steps=st.integers(1, 400), warmup=st.floats(0, 1), floor=st.floats(0, 1), kind=st.sampled_from(["linear", "cosine"])
-)
-def test_schedule_rises_then_falls_and_never_stands_still_at_zero(
-    steps: int, warmup: float, floor: float, kind: str
-) -> None:
-    schedule = ScheduleSpec.model_validate({"kind": kind, "warmup": warmup, "floor": floor})
-    factors = [schedule.factor(step, steps) for step in range(1, steps + 1)]
-    risen = round(warmup * steps)
-    assert all(0 < factor <= 1 for factor in factors)
-    assert factors[:risen] == [pytest.approx((i + 1) / risen) for i in range(risen)]
-    falling = factors[max(0, risen - 1) :]
-    assert all(after <= before + 1e-12 for before, after in itertools.pairwise(falling))
-    assert all(factor >= floor - 1e-12 for factor in falling)
-
-
-def test_schedule_by_hand() -> None:
-    linear = ScheduleSpec(kind="linear", warmup=0.2)
-    assert [linear.factor(step, 10) for step in range(1, 11)] == pytest.approx(
-        [1 / 2, 1, 8 / 9, 7 / 9, 6 / 9, 5 / 9, 4 / 9, 3 / 9, 2 / 9, 1 / 9]
-    )
-    constant = ScheduleSpec(kind="constant", warmup=0.5)
-    assert [constant.factor(step, 4) for step in range(1, 5)] == pytest.approx([0.5, 1, 1, 1])
-    cosine = ScheduleSpec(kind="cosine", warmup=0, floor=0.5)
-    assert [cosine.factor(step, 3) for step in (1, 2, 3)] == pytest.approx(
-        [0.5 + 0.25 * (1 + math.cos(math.pi * quarter / 4)) for quarter in (1, 2, 3)]
-    )
-
-
-@pytest.mark.parametrize("kind", ["constant", "linear", "cosine"])
-@pytest.mark.parametrize("warmup", [0.0, 1.0])
-def test_a_schedule_of_one_step_moves(kind: str, warmup: float) -> None:
-    assert ScheduleSpec.model_validate({"kind": kind, "warmup": warmup}).factor(1, 1) >= 0.5
-    (curve,) = losses(run(variant(steps=1, schedule={"kind": kind, "warmup": warmup}), [0]))
-    assert curve.isfinite().all()

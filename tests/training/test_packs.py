@@ -1,4 +1,4 @@
-"""Packs whose members differ in their values, against single runs: optimisers, initial values, dropout, who leaves."""
+"""Packs whose members differ in their values, against single runs: optimizers, initial values, dropout, who leaves."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def assert_same(packed: torch.Tensor, alone: torch.Tensor) -> None:
     torch.testing.assert_close(packed, alone, rtol=1e-4, atol=1e-5)
 
 
-def test_every_member_has_its_own_optimiser_and_schedule() -> None:
+def test_every_member_has_its_own_optimizer_and_schedule() -> None:
     members = mixed()
     packed = losses(run(members))
     alone = torch.stack([single(wanted) for wanted in members])

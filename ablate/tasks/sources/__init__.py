@@ -6,15 +6,20 @@ A source gives rows (named columns, for tasks with labels) and documents (one te
 from __future__ import annotations
 
 import difflib
-import importlib
-import pkgutil
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, NamedTuple
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from ablate.errors import DataError
-from ablate.spec.base import refusal
+from ablate.spec.base import Family, Kinded, refusal
 from ablate.tasks.base import Say
+
+SOURCES = Family("data source", package="ablate.tasks.sources", entry_points="ablate.sources")
 
 VALIDATION_NAMES = ("validation", "valid", "val", "dev")
 """What a split to validate on is called, best first; another split but `train` is left out."""
@@ -23,10 +28,26 @@ TEST = "test"
 
 
 class Document(NamedTuple):
-    """One text, never split between training and validation."""
+    """One text."""
 
     name: str
     text: str
+
+    @property
+    def ends(self) -> bool:
+        """Whether the text ends here."""
+        return True
+
+
+class Piece(Document):
+    """The beginning, or a further piece, of a text that goes on."""
+
+    __slots__ = ()
+
+    @property
+    def ends(self) -> bool:
+        """False: another piece follows."""
+        return False
 
 
 class Row(NamedTuple):
@@ -68,25 +89,38 @@ class BadRows:
         self.first = self.first or f"{where}: {problem}"
 
 
-class Source(ABC):
-    """Where data comes from. A final subclass in this folder is found by itself.
+class Source(Kinded):
+    """Where data comes from. A final subclass adds `kind` and `rows`, and `argument_name` if its address has one.
 
-    Args:
-        argument: What follows the prefix in the address.
-        with_test: Whether rows of a split for the test are asked for.
+    A space names it by its address: the kind alone (`builtin:listops`), or the kind, a colon and an argument
+    (`file:PATH`).
     """
 
-    prefix: ClassVar[str]
-    """The address, or its start up to and including the colon if an argument follows."""
+    family = SOURCES
+    columns: ClassVar[tuple[str, ...]] = ()
+    """Columns that it always has; empty where that depends on the argument."""
     argument_name: ClassVar[str] = ""
-    """What follows the prefix, as messages call it; empty if nothing may follow."""
+    """What follows the colon in the address, as messages call it; empty if nothing may follow."""
 
-    def __init__(self, argument: str, with_test: bool = False) -> None:
-        self.argument = argument
-        self.with_test = with_test
+    argument: str = ""
+    """What follows the colon in the address."""
+    with_test: bool = False
+    """Whether rows of a split for the test are asked for."""
 
-    def __init_subclass__(cls) -> None:
-        _SOURCES[cls.prefix] = cls
+    @classmethod
+    def form(cls) -> str:
+        """Its address with a name for the argument: `file:PATH`."""
+        return f"{cls.kind_name()}:{cls.argument_name}" if cls.argument_name else cls.kind_name()
+
+    @classmethod
+    def facts(cls) -> dict[str, str | bool]:
+        """Its address."""
+        return {"address": cls.form()}
+
+    @property
+    def address(self) -> str:
+        """How a space names it."""
+        return f"{self.kind_name()}:{self.argument}" if self.argument else self.kind_name()
 
     @abstractmethod
     def rows(self, columns: Sequence[str], bad_rows: BadRows, say: Say) -> Iterator[Row]:
@@ -106,6 +140,16 @@ class Source(ABC):
         for row in self.rows((column,), bad_rows, say):
             yield Document(row.where, row.values[0])
 
+    def only_text(self, say: Say) -> Callable[[], Iterator[str]] | None:
+        """The lines of the only document, read anew at each call, if the source is known to have just one.
+
+        Such a document may be longer than memory. None: `documents` tells how many there are.
+
+        Raises:
+            DataError: As `rows`.
+        """
+        return None
+
     def missing(self) -> str | None:
         """A sentence that says what is not there, found without reading any data; None if nothing is known to be."""
         return None
@@ -115,22 +159,20 @@ class Source(ABC):
         return ""
 
 
-_SOURCES: dict[str, type[Source]] = {}
-
-
 def parse(address: str, *, with_test: bool = False) -> Source:
     """The source that an address names, with its split for the test or without. Nothing is read yet.
 
     Raises:
         DataError: There is no such source; the message names the nearest.
     """
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
-    for prefix, source in _SOURCES.items():
-        rest = address.removeprefix(prefix)
-        if address.startswith(prefix) and bool(rest) == bool(source.argument_name):
-            return source(rest, with_test)
-    forms = {prefix: f"`{prefix}{source.argument_name}`" for prefix, source in sorted(_SOURCES.items())}
+    kinds = _kinds()
+    for kind, source in kinds.items():
+        argument = address.removeprefix(f"{kind}:")
+        if source.argument_name and "" != argument != address:
+            return source(argument=argument, with_test=with_test)
+        if not source.argument_name and address == kind:
+            return source(with_test=with_test)
+    forms = {kind: f"`{source.form()}`" for kind, source in kinds.items()}
     near = difflib.get_close_matches(address, forms, n=1)
     raise DataError(
         "there is no such source of data",
@@ -140,18 +182,34 @@ def parse(address: str, *, with_test: bool = False) -> Source:
     )
 
 
-def check_address(address: str) -> str:
-    """The address, for a validator of a field that holds one.
+def _kinds() -> dict[str, type[Source]]:
+    return {kind: source for kind, source in SOURCES.members().items() if issubclass(source, Source)}
 
-    Raises:
-        ValidationError: There is no such source.
-    """
-    try:
-        parse(address)
-    except DataError as error:
-        rule = f"{error.problem}: the address of data is {error.expected}"
-        raise refusal((), address, rule, error.remedy or "", kind="no_source") from None
-    return address
+
+class _Names:
+    """Annotation for a field that holds the address of a source."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(cls._check, handler(source))
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        forms = [re.escape(kind) + (":.+" if source.argument_name else "") for kind, source in _kinds().items()]
+        return {**handler(schema), "pattern": f"^({'|'.join(forms)})$"}
+
+    @staticmethod
+    def _check(address: str) -> str:
+        try:
+            parse(address)
+        except DataError as error:
+            rule = f"{error.problem}: the address of data is {error.expected}"
+            raise refusal((), address, rule, error.remedy or "", kind="no_source") from None
+        return address
+
+
+Address = Annotated[str, _Names]
+"""The address of a source."""
 
 
 def no_column(where: str, missing: str, there: Iterable[str]) -> DataError:

@@ -6,12 +6,14 @@ UTF-8 throughout. Texts are whole documents; `.csv`, `.tsv`, `.jsonl` and `.parq
 from __future__ import annotations
 
 import glob
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Literal
 
 from ablate.errors import DataError
+from ablate.locations import typed_path
 from ablate.tasks.base import Say
 from ablate.tasks.compression import LONGEST, inner_name, lines, too_long
 from ablate.tasks.sources import TEST, VALIDATION_NAMES, BadRows, Document, Row, Source, picked
@@ -25,7 +27,7 @@ _ABOUT = {"readme", "license", "licence", "copying", "notice"}
 _NAMED = 4
 """Files that a message names."""
 
-_REMEDY = "Convert the file to UTF-8 text, or take it out of the folder."
+_REMEDY = "Convert the file to UTF-8 text, or name the files to read with a glob, such as `file:FOLDER/*.txt`."
 
 
 class Files(Source):
@@ -39,8 +41,11 @@ class Files(Source):
     `dev...` are read, as the two parts that they say they are; and those named `test...` if a test is asked for.
     """
 
-    prefix: ClassVar[str] = "file:"
-    argument_name: ClassVar[str] = "PATH"
+    kind: Literal["file"] = "file"
+    argument_name = "PATH"
+
+    argument: str
+    """A file, a glob or a folder."""
 
     def documents(self, column: str, bad_rows: BadRows, say: Say) -> Iterator[Document]:
         """The documents of texts, named by path and number in the file, and the rows of tables."""
@@ -51,6 +56,14 @@ class Files(Source):
             else:
                 for number, text in enumerate(_documents(path)):
                     yield Document(f"{name}#{number}", text)
+
+    def only_text(self, say: Say) -> Callable[[], Iterator[str]] | None:
+        """The lines of the only file, unless it is a table or holds several documents."""
+        files = self._files(lambda line: None)
+        if len(files) != 1 or inner_name(files[0][0]).suffix in TABLES or _holds_several(files[0][0]):
+            return None
+        ((path, _),) = self._files(say)
+        return lambda: (text for text in _lines(path) if not _ends_document(text))
 
     def rows(self, columns: Sequence[str], bad_rows: BadRows, say: Say) -> Iterator[Row]:
         """The rows of tables, and one row for each document of a text."""
@@ -83,10 +96,11 @@ class Files(Source):
 
     def _files(self, say: Say) -> list[tuple[Path, str]]:
         """Every file with its name below the folder that was asked for."""
-        root = Path(self.argument).expanduser()
+        root = typed_path(self.argument, DataError)
         if root.is_dir():
-            visible = (p for p in root.rglob("*") if not any(n.startswith(".") for n in p.relative_to(root).parts))
-            files = [(path, path.relative_to(root).as_posix()) for path in sorted(visible) if path.is_file()]
+            if root.resolve().parent == root.resolve():
+                raise DataError("this is the whole file system", where=str(root), remedy="Name a folder of data.")
+            files = [(path, path.relative_to(root).as_posix()) for path in sorted(_visible(root)) if path.is_file()]
             texts = [(path, name) for path, name in files if inner_name(path).stem.lower() not in _ABOUT]
             tables = [(path, name) for path, name in texts if inner_name(path).suffix in TABLES]
             data = tables or texts
@@ -96,12 +110,31 @@ class Files(Source):
             return data
         if root.is_file():
             return [(root, root.name)]
+        if "**" in root.parts:  # a glob passes over what it cannot read
+            for _ in _visible(Path(*_fixed_parts(root))):
+                pass
         found = sorted(Path(name) for name in glob.glob(str(root), recursive=True) if Path(name).is_file())
         if not found:
             what = "no file matches this" if glob.has_magic(str(root)) else "there is no such file or folder"
             raise DataError(what, where=str(root), remedy="Check the path after `file:`, or name other data.")
         fixed = Path(*_fixed_parts(root))
         return [(path, path.relative_to(fixed).as_posix()) for path in found]
+
+
+def _visible(root: Path) -> Iterator[Path]:
+    """All that stands below a folder and is not hidden.
+
+    Raises:
+        DataError: A folder below it cannot be read; to leave its files out would change the data unsaid.
+    """
+    for folder, folders, names in os.walk(root, onerror=_unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(folder, name) for name in names if not name.startswith("."))
+
+
+def _unreadable(error: OSError) -> None:
+    remedy = "Change its permissions, or name the files that are meant by a glob."
+    raise DataError(f"this folder cannot be read ({error.strerror})", where=str(error.filename), remedy=remedy)
 
 
 def _fixed_parts(pattern: Path) -> Iterator[str]:
@@ -128,17 +161,37 @@ def _split(name: str) -> str:
 def _documents(path: Path) -> Iterator[str]:
     parts: list[str] = []
     size = 0
-    for offset, line in lines(path):
-        text = _text(path, offset, line)
-        if text.strip() == END_OF_DOCUMENT:
+    for text in _lines(path):
+        if _ends_document(text):
             yield "".join(parts)
             parts, size = [], 0
             continue
         parts.append(text)
-        size += len(line)
+        size += len(text.encode())
         if size > LONGEST:
             raise too_long(path, "document")
     yield "".join(parts)
+
+
+def _holds_several(path: Path) -> bool:
+    """Whether a text file holds more than one document that is not empty; reads no further than the second."""
+    begun = ended = False
+    for text in _lines(path):
+        if _ends_document(text):
+            ended = begun
+        elif ended:
+            return True
+        else:
+            begun = True
+    return False
+
+
+def _lines(path: Path) -> Iterator[str]:
+    return (_text(path, offset, line) for offset, line in lines(path))
+
+
+def _ends_document(line: str) -> bool:
+    return line.strip() == END_OF_DOCUMENT
 
 
 def _text(path: Path, offset: int, line: bytes) -> str:

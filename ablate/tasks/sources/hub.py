@@ -5,18 +5,24 @@ from __future__ import annotations
 import difflib
 import logging
 import re
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 from ablate.errors import DataError
+from ablate.locations import typed_path
 from ablate.tasks.base import Say
 from ablate.tasks.sources import TEST, VALIDATION_NAMES, BadRows, Row, Source, no_column
 from ablate.tasks.tables import is_good, plain_value
 
 STREAMED_FROM = 4 << 30
 """Bytes from which a data set is streamed, not copied to the disk first."""
+
+REACH_SECONDS = 5.0
+"""How long the hub may take to answer a first request. The library asks six times, for up to a minute."""
 
 _ADDRESS = re.compile(
     r"(?P<name>[^@#]+?)(?:@(?P<revision>[^@#]+))?"
@@ -25,14 +31,18 @@ _ADDRESS = re.compile(
 
 
 class Hub(Source):
-    """`hub:OWNER/NAME[/CONFIG][@REVISION][#TRAIN[,VALIDATION[,TEST]]]`, or a path that begins with `/`, `.` or `~`.
+    """A data set of the Hugging Face hub, or a local folder in the hub's layout.
 
-    Without `#` the splits are `train` and one of `validation`, `valid`, `val` and `dev`, if there is one; and `test` if
-    a test is asked for. The revision that the hub resolves counts in the fingerprint. Large sets are streamed.
+    `hub:OWNER/NAME[/CONFIG][@REVISION][#TRAIN[,VALIDATION[,TEST]]]`, or a path that begins with `/`, `.` or `~`.
+    Without `#` the splits are `train` and one of `validation`, `valid`, `val` and `dev`, if there is one; and `test`
+    if a test is asked for. The revision that the hub resolves counts in the fingerprint. Large sets are streamed.
     """
 
-    prefix: ClassVar[str] = "hub:"
-    argument_name: ClassVar[str] = "NAME"
+    kind: Literal["hub"] = "hub"
+    argument_name = "NAME"
+
+    argument: str
+    """The name of a data set, or a path, with revision and splits."""
 
     def rows(self, columns: Sequence[str], bad_rows: BadRows, say: Say) -> Iterator[Row]:
         """The rows of the training split, then those of the validation split and of the test."""
@@ -55,8 +65,16 @@ class Hub(Source):
             import datasets  # noqa: F401
         except ImportError:
             return str(_needs_library(self.argument))
-        if self._is_local and not Path(self._parts["name"]).expanduser().exists():
+        if not self._is_local:
+            return None
+        try:
+            folder = typed_path(self._parts["name"], DataError)
+        except DataError as error:
+            return str(error)
+        if not folder.exists():
             return f"{self._parts['name']}: there is no such folder"
+        if folder.resolve() in Path.cwd().resolve().parents:  # the library would look through all that is below it
+            return f"{self._parts['name']}: this folder holds the working folder, and is no data set"
         return None
 
     @cached_property
@@ -84,14 +102,15 @@ class Hub(Source):
         if missing := self.missing():
             raise DataError(missing, remedy="Check the path after `hub:`, or name other data.")
         if self._is_local:
-            name = str(Path(name).expanduser())
+            name = str(typed_path(name, DataError))
         elif name.count("/") == 2:
             name, _, config = name.rpartition("/")
         quiet = logging.getLogger("huggingface_hub")
         before = quiet.level
         quiet.setLevel(logging.CRITICAL)  # it tells of every attempt to reach the hub; we tell how it ended
         try:
-            return datasets.load_dataset_builder(name, config, revision=self._parts["revision"])
+            with nullcontext() if self._is_local or _is_reachable() else _offline():
+                return datasets.load_dataset_builder(name, config, revision=self._parts["revision"])
         except Exception as error:  # whatever the library raises for what it cannot find
             raise self._not_found(error) from None
         finally:
@@ -155,12 +174,46 @@ class Hub(Source):
         where = f"hub:{self.argument}"
         if isinstance(error, ConnectionError):
             return DataError(
-                "the hub cannot be reached and the data set is not in the cache of `datasets`",
+                "the hub does not answer (is this machine offline?) and the data set is not in the cache of `datasets`",
                 where=where,
                 remedy="Run once with a connection, or name a local copy: `hub:./FOLDER`.",
             )
         remedy = "Check its name, configuration and revision."
         return DataError(f"the data set cannot be read ({_first_line(error)})", where=where, remedy=remedy)
+
+
+def _is_reachable() -> bool:
+    """Whether the hub answers one request, whatever it says."""
+    from huggingface_hub import constants, get_session
+
+    answers: list[object] = []
+
+    def ask() -> None:
+        with suppress(Exception):  # whatever stands in the way: no name server, no route, no certificate
+            answers.append(get_session().head(constants.ENDPOINT, timeout=REACH_SECONDS))
+
+    if not constants.is_offline_mode():
+        asking = threading.Thread(target=ask, daemon=True)  # looking up a name cannot be given a time limit
+        asking.start()
+        asking.join(REACH_SECONDS)
+    return bool(answers)
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """Within it the library reads its cache and does not ask the hub."""
+    import datasets
+    from huggingface_hub import constants
+
+    modules: tuple[Any, ...] = (constants, datasets.config)
+    before = [module.HF_HUB_OFFLINE for module in modules]
+    for module in modules:
+        module.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        for module, offline in zip(modules, before, strict=True):
+            module.HF_HUB_OFFLINE = offline
 
 
 def _first_line(error: Exception) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,19 +53,21 @@ class _Level:
 
 
 class ListOps(Source):
-    """2,000 expressions to validate on and 96,000 to train on; columns `Source` and `Target` as in published files.
+    """Nested list operations: 2,000 expressions to validate on and 96,000 to train on.
 
-    The parentheses of those files, which every reader strips, are left out.
+    The columns are `Source` and `Target`, as in published files. The parentheses of those files, which every reader
+    strips, are left out.
     """
 
-    prefix: ClassVar[str] = "builtin:listops"
+    kind: Literal["builtin:listops"] = "builtin:listops"
+    columns = ("Source", "Target")
 
     def rows(self, columns: Sequence[str], bad_rows: BadRows, say: Say) -> Iterator[Row]:
         """The rows, those to validate on first."""
         for number, tree in enumerate(islice(trees(*LENGTHS), VALIDATION_ROWS + TRAIN_ROWS)):
             values = {"Source": expression(tree.tokens), "Target": str(tree.value)}
             split = "validation" if number < VALIDATION_ROWS else "train"
-            yield Row(f"{self.prefix}#{number}", picked(columns, values, self.prefix), split)
+            yield Row(f"{self.kind}#{number}", picked(columns, values, self.kind), split)
 
 
 def expression(tokens: NDArray[np.uint8]) -> str:

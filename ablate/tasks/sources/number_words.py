@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import Literal
 
 from ablate.tasks.base import Say
 from ablate.tasks.sources import BadRows, Row, Source, picked
@@ -60,18 +60,19 @@ _GERMAN_TENS = ["zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzi
 
 
 class NumberWords(Source):
-    """20,000 numbers below 740,000; columns `english` and `german`.
+    """20,000 numbers below 740,000 in words; columns `english` and `german`.
 
     German says the ones before the tens and writes one word, so a translator must reorder and cut.
     """
 
-    prefix: ClassVar[str] = "builtin:number_words"
+    kind: Literal["builtin:number_words"] = "builtin:number_words"
+    columns = ("english", "german")
 
     def rows(self, columns: Sequence[str], bad_rows: BadRows, say: Say) -> Iterator[Row]:
         """A row for each number."""
         for number in range(1, 1 + COUNT * STEP, STEP):
             values = {"english": english(number), "german": german(number)}
-            yield Row(f"{self.prefix}#{number}", picked(columns, values, self.prefix))
+            yield Row(f"{self.kind}#{number}", picked(columns, values, self.kind))
 
 
 def english(number: int) -> str:

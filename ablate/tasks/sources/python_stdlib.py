@@ -7,7 +7,7 @@ import sysconfig
 import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Literal
 
 from ablate.tasks.base import Say
 from ablate.tasks.sources import BadRows, Document, Row, Source, picked
@@ -26,7 +26,8 @@ class PythonStdlib(Source):
     packages that have some, and no file that is a module of its own.
     """
 
-    prefix: ClassVar[str] = "builtin:python_stdlib"
+    kind: Literal["builtin:python_stdlib"] = "builtin:python_stdlib"
+    columns = ("text", "file", "package")
 
     def documents(self, column: str, bad_rows: BadRows, say: Say) -> Iterator[Document]:
         """One document for each file, named by its path in the library; the column makes no difference."""
@@ -44,7 +45,7 @@ class PythonStdlib(Source):
             names = [name for name in names if _package(name) and sizes[_package(name)] >= FEWEST_FILES]
         for name, text in _documents(root, names, say):
             values = {"text": text, "file": name, "package": _package(name)}
-            yield Row(name, picked(columns, values, self.prefix))
+            yield Row(name, picked(columns, values, self.kind))
 
 
 def _package(name: str) -> str:

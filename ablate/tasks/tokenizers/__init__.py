@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ablate.spec.base import Family, Kinded
 
-TOKENIZERS = Family("tokenizer", package="ablate.tasks.tokenizers")
+TOKENIZERS = Family("tokenizer", package="ablate.tasks.tokenizers", entry_points="ablate.tokenizers")
 
 FILE = "tokenizer.json"
 """Name of the file that holds a tokenizer, in the folder of the data prepared with it."""
@@ -68,9 +68,16 @@ class Tokenizer(ABC):
 
 
 class TokenizerSpec(Kinded):
-    """How text becomes tokens."""
+    """How text becomes tokens. A final subclass adds `kind`, its fields, `train`, `load` and `source`."""
 
     family = TOKENIZERS
+    source: ClassVar[str]
+    """Paper or library."""
+
+    @classmethod
+    def facts(cls) -> dict[str, str | bool]:
+        """Paper or library."""
+        return {"source": cls.source}
 
     @abstractmethod
     def train(self, texts: Iterable[str]) -> Tokenizer:

@@ -18,6 +18,7 @@ class BytesSpec(TokenizerSpec):
 
     kind: Literal["bytes"] = "bytes"
     """Each byte of UTF-8 is a token; 257 ids."""
+    source = "RFC 3629"
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
         """The one byte tokenizer; the texts make no difference."""

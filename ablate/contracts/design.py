@@ -1,0 +1,171 @@
+"""The contract of a design, driven over small spaces with invented results."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.errors import AblateError
+from ablate.spec.design import BASELINE, DESIGNS, Design, DesignContext, DesignSpec, Point, PointCost, Proposal
+
+_MOST = 2000
+"""Proposals of a design over spaces as small as these; one that goes on does not end."""
+_TWO = ("on", "off")
+_MIXED = {"a": _TWO, "b": _TWO, "c": ("on", "half", "off"), "d": _TWO}
+
+Landscape = Callable[[Point, int], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceContext:
+    """A space to work on.
+
+    Attributes:
+        switches: Switch to settings, the baseline's first.
+        refuses: Whether some combinations make no model.
+    """
+
+    switches: Mapping[str, tuple[str, ...]]
+    refuses: bool
+
+    def refusal(self, point: Point) -> str | None:
+        """Why a point makes no model."""
+        missing = (point.settings["b"], point.settings["d"]) == ("on", "off")
+        return "b needs d" if self.refuses and missing else None
+
+    def context(self) -> DesignContext:
+        """What a design is told."""
+        variants = {"bare": {"a": "off", "b": "off"}}
+        return DesignContext(self.switches, variants, "minimize", 0.1, self.refusal, _cost)
+
+
+def _cost(point: Point) -> PointCost:
+    kept = sum(setting == "on" for setting in point.settings.values())
+    return PointCost(100 + kept, 1000.0 + 10 * kept)
+
+
+def _rough(point: Point, seed: int) -> float | None:
+    """A result that depends on nothing but the trial; a twentieth diverges."""
+    corner = repr((sorted(point.settings.items()), sorted(point.values.items()), seed))
+    draw = random.Random(zlib.crc32(corner.encode()))
+    return None if draw.random() < 0.05 else draw.gauss(0, 0.05) + 0.04 * seed
+
+
+def _drive(design: Design, landscape: Landscape = _rough, *, reverse: bool = False) -> list[Proposal]:
+    asked: list[Proposal] = []
+    while (proposals := design.ask()) and len(asked) < _MOST:
+        asked += proposals
+        for proposal in reversed(proposals) if reverse else proposals:
+            design.tell(proposal.point, proposal.seed, landscape(proposal.point, proposal.seed))
+    return asked
+
+
+def _plain(proposals: list[Proposal]) -> list[tuple[object, ...]]:
+    return [(p.point.name, *p.point.settings.items(), *p.point.values.items(), p.seed) for p in proposals]
+
+
+def proposes_each_trial_once(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
+    """It ends, and no trial is proposed twice; one name is one point."""
+    proposals = _drive(spec.build(context.context()))
+    if not proposals:
+        yield "it proposes nothing"
+    if len(proposals) >= _MOST:
+        yield f"it has not ended after {_MOST} proposals"
+    corners: dict[str, object] = {}
+    for one in proposals:
+        corner = (dict(one.point.settings), dict(one.point.values))
+        if corners.setdefault(one.point.name, corner) != corner:
+            yield f"the name {one.point.name} is given to two points"
+            return
+    keys = [(one.point.name, one.seed) for one in proposals]
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        yield f"{twice[0]} is proposed twice with seed {twice[1]}"
+
+
+def proposes_what_the_space_has(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
+    """A point has one of its settings for every switch, and makes a model."""
+    for one in _drive(spec.build(context.context())):
+        point = one.point
+        known = point.settings.keys() == context.switches.keys()
+        if not known or any(setting not in context.switches[switch] for switch, setting in point.settings.items()):
+            yield f"{point.name} has the settings {dict(point.settings)}"
+            return
+        if reason := context.refusal(point):
+            yield f"{point.name} makes no model ({reason}), and is proposed"
+            return
+
+
+def begins_with_the_baseline(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
+    """The baseline is its first point and among its trials; points have names of their own."""
+    names = [point.name for point in spec.build(context.context()).points()]
+    if not names or names[0].split("@")[0] != BASELINE:
+        yield f"its first point is {names[0] if names else 'missing'}"
+    if len(set(names)) != len(names):
+        yield "two of its points share a name"
+    proposed = {one.point.name.split("@")[0] for one in _drive(spec.build(context.context()))}
+    if BASELINE not in proposed:
+        yield "the baseline is never trained"
+
+
+def says_the_same_again(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
+    """The same results give the same proposals, in whatever order the results of one round come in."""
+    once, again, backwards = (
+        _plain(_drive(spec.build(context.context()), reverse=reverse)) for reverse in (False, False, True)
+    )
+    if once != again:
+        yield "a second design, told the same results, proposes other trials"
+    if once != backwards:
+        yield "the order in which the results of a round come in changes what is proposed next"
+
+
+def waits_for_results(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
+    """Asked again before it is told a result, it proposes nothing."""
+    design = spec.build(context.context())
+    design.ask()
+    if again := design.ask():
+        yield f"it proposes {again[0].point.name} without a result of what it had proposed"
+
+
+def bears_that_all_diverge(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
+    """It ends, also when no trial has a result."""
+    if len(_drive(spec.build(context.context()), lambda point, seed: None)) >= _MOST:
+        yield f"it has not ended after {_MOST} trials that all diverged"
+
+
+def _contexts(spec: DesignSpec) -> list[SpaceContext]:
+    spaces = [SpaceContext(_MIXED, refuses=True), SpaceContext(_MIXED, refuses=False)]
+    return [
+        space for space in (*spaces, SpaceContext(dict.fromkeys("abcd", _TWO), refuses=False)) if _takes(spec, space)
+    ]
+
+
+def _takes(spec: DesignSpec, space: SpaceContext) -> bool:
+    try:
+        spec.build(space.context())
+    except AblateError:
+        return False
+    return True
+
+
+def _describe(context: SpaceContext) -> str:
+    sizes = " x ".join(str(len(settings)) for settings in context.switches.values())
+    return f"switches of {sizes} settings{', some combinations refused' if context.refuses else ''}"
+
+
+CONTRACT: Contract[DesignSpec, SpaceContext] = Contract(
+    family=DESIGNS,
+    rules=by_name(
+        proposes_each_trial_once,
+        proposes_what_the_space_has,
+        begins_with_the_baseline,
+        says_the_same_again,
+        waits_for_results,
+        bears_that_all_diverge,
+        comes_back_from_json,
+    ),
+    contexts=_contexts,
+    describe=_describe,
+)

@@ -1,0 +1,135 @@
+"""The contract of a report format, tried on a small study that is held in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.errors import NotFoundError
+from ablate.report.findings import Findings, read_findings
+from ablate.report.formats import FORMATS, Format, Place
+from ablate.store.records import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
+
+_PICTURES = {"svg", "png", "pdf"}
+_NOON = datetime(2024, 5, 17, 12, 0, tzinfo=UTC)
+_LOSSES = {"baseline": 3.0, "skip=removed": 3.5, "norm=none": 3.0}
+_SEEDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FormatContext:
+    """The study that is reported.
+
+    Attributes:
+        question: Its question, which may hold characters that a format must escape.
+    """
+
+    question: str
+
+
+class _Sample:
+    """A study of three variants and three seeds, one of which diverged."""
+
+    def __init__(self, question: str) -> None:
+        planned = [PlannedTrial(f"{name}/{seed}", name, seed) for seed in range(_SEEDS) for name in _LOSSES]
+        self._record = StudyRecord(
+            id=1,
+            name="sample",
+            question=question,
+            source="",
+            space={},
+            text="name: sample\n",
+            objective={"metric": "val_loss", "direction": "minimize", "margin": 0.02},
+            baseline="baseline",
+            created_at=_NOON,
+            updated_at=_NOON,
+            variants=tuple(VariantRecord(name, f"hash of {name}", {"part": name}, {}, 1000) for name in _LOSSES),
+            planned=tuple(planned),
+        )
+        self._trials = {trial.key: self._trial(trial) for trial in planned}
+
+    def _trial(self, planned: PlannedTrial) -> TrialRecord:
+        diverged = planned.key == "norm=none/2"
+        loss = _LOSSES[planned.variant] + planned.seed / 7
+        return TrialRecord(
+            key=planned.key,
+            variant_hash=f"hash of {planned.variant}",
+            seed=planned.seed,
+            state=TrialState.DIVERGED if diverged else TrialState.FINISHED,
+            metrics={} if diverged else {"val_loss": loss},
+            steps=100,
+            seconds=10.0,
+            tokens=1000,
+            flops=1e9,
+            stopped_at=9 if diverged else None,
+            reason="the loss was not finite" if diverged else "",
+            data_fingerprint="data",
+            started_at=_NOON,
+            finished_at=_NOON,
+            environment=None,
+        )
+
+    def study(self, name: str) -> StudyRecord:
+        """The study.
+
+        Raises:
+            NotFoundError: It has another name.
+        """
+        if name != self._record.name:
+            raise NotFoundError(f"there is no study {name!r}")
+        return self._record
+
+    def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
+        """Its trials."""
+        return {key: self._trials[key] for key in keys if key in self._trials}
+
+    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """A straight curve of each trial that finished."""
+        ends = {key: trial.metrics.get("val_loss") for key, trial in self.trials(keys).items()}
+        return {
+            key: tuple(CurvePoint(step, 0.1 * step, 10 * step, 1e7 * step, None, 8 - (8 - end) * step / 100)
+                       for step in (0, 50, 100))
+            for key, end in ends.items() if end is not None
+        }  # fmt: skip
+
+    def crossings(self, keys: Sequence[str], target: float) -> dict[str, tuple[CurvePoint, ...]]:
+        """Whole curves, which hold what is asked for."""
+        return self.curves(keys)
+
+
+def _findings(context: FormatContext) -> Findings:
+    return read_findings(_Sample(context.question), "sample")
+
+
+def says_what_it_writes(spec: Format, context: FormatContext) -> Iterator[str]:
+    """`suffix` has no dot and no slash, and `figures` are kinds of pictures that can be drawn."""
+    if not spec.suffix or set("./\\") & set(spec.suffix):
+        yield f"`suffix` is {spec.suffix!r}"
+    if unknown := sorted(set(spec.figures) - _PICTURES):
+        yield f"`figures` names {', '.join(unknown)}; there are {', '.join(sorted(_PICTURES))}"
+
+
+def writes_a_study(spec: Format, context: FormatContext) -> Iterator[str]:
+    """A study becomes text, or bytes, in which its variants are named; the same each time."""
+    rendered = spec.render(_findings(context), Place())
+    if not isinstance(rendered, (str, bytes)):
+        yield f"it gives {type(rendered).__name__}, not text or bytes"
+    elif not rendered:
+        yield "it gives nothing"
+    elif isinstance(rendered, str) and (lost := [name for name in _LOSSES if name.split("=")[0] not in rendered]):
+        yield f"the variant {lost[0]} is not named"
+    if rendered != spec.render(_findings(context), Place()):
+        yield "written twice, the same study differs"
+
+
+CONTRACT: Contract[Format, FormatContext] = Contract(
+    family=FORMATS,
+    rules=by_name(says_what_it_writes, writes_a_study, comes_back_from_json),
+    contexts=lambda spec: [
+        FormatContext("Which parts can go?"),
+        FormatContext(r"<b>50 %</b> & $x_1$ #1 | `a` *b* ~c^ 'd' \"e\" {f} \g ≤ α 漢"),
+    ],
+    describe=lambda context: f"the question {context.question!r}",
+)

@@ -1,0 +1,106 @@
+"""The contract of an MLP: rules, each a function that tries it and says what it found wrong.
+
+Shapes: K pack, B batch, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.contracts.modules import (
+    SEEDS,
+    TOLERANCE,
+    describe,
+    gap,
+    given_shared,
+    layer_contexts,
+    miscounted,
+    noise,
+    shaken,
+    without_gradient,
+)
+from ablate.model.block import build_mlp
+from ablate.spec.layer import LayerContext
+from ablate.spec.mlp import MLPS, MLPSpec
+
+
+def contexts(spec: MLPSpec) -> list[LayerContext]:
+    """Layers of awkward sizes that the MLP does not refuse."""
+    return [context for context in layer_contexts() if _takes(spec, context)]
+
+
+def keeps_shape(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
+    """[K, B, T, D] goes to [K, B, T, D], and finite numbers to finite ones."""
+    x = noise("input", 1, 2, context.context, context.width)
+    y = _mlp(spec, context, [0])(x)
+    if y.shape != x.shape:
+        yield f"{tuple(x.shape)} became {tuple(y.shape)}"
+    if not y.isfinite().all():
+        yield "a finite input gave an output that is not finite"
+
+
+def maps_each_token_alone(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
+    """Changing one token moves the output at no other; the mixer alone mixes tokens, and decoding relies on it."""
+    x, other = (noise(name, 1, 2, context.context, context.width) for name in ("input", "other"))
+    mlp = _mlp(spec, context, [0])
+    last = torch.arange(context.context)[:, None] == context.context - 1
+    moved = (mlp(x) - mlp(torch.where(last, other, x)))[:, :, :-1]
+    if moved.numel() and moved.abs().max() > TOLERANCE:
+        yield f"changing the last token moved others by {moved.abs().max().item():.2g}"
+
+
+def has_gradients(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
+    """Every trainable parameter, and the input, gets a finite gradient."""
+    mlp = _mlp(spec, context, [0])
+    x = noise("input", 1, 2, context.context, context.width).requires_grad_()
+    yield from without_gradient(mlp, x, mlp(x))
+
+
+def counts_parameters(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
+    """`cost` counts the trainable parameters that the module has."""
+    yield from miscounted(_mlp(spec, context, [0]), spec.cost(context, context.context).parameters)
+
+
+def keeps_members_apart(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
+    """A pack of three gives, member by member, what three packs of one with the same seeds give."""
+    if not spec.pack_aware:
+        return
+    x = noise("input", 3, 2, context.context, context.width)
+    packed = _mlp(spec, replace(context, pack=3), SEEDS)(x)
+    for member, seed in enumerate(SEEDS):
+        off = gap(packed[member], _mlp(spec, context, [seed])(x[member : member + 1])[0])
+        if off > TOLERANCE:
+            yield f"member {member} of a pack of 3 is {off:.2g} off the same seed alone"
+
+
+def _takes(spec: MLPSpec, context: LayerContext) -> bool:
+    try:
+        spec.check(context)
+    except ValidationError:
+        return False
+    return True
+
+
+def _mlp(spec: MLPSpec, context: LayerContext, seeds: Sequence[int]) -> nn.Module:
+    return given_shared(shaken(build_mlp(spec, context), seeds, pack_aware=spec.pack_aware), spec, context)
+
+
+CONTRACT: Contract[MLPSpec, LayerContext] = Contract(
+    family=MLPS,
+    rules=by_name(
+        keeps_shape,
+        maps_each_token_alone,
+        has_gradients,
+        counts_parameters,
+        comes_back_from_json,
+        keeps_members_apart,
+    ),
+    contexts=contexts,
+    describe=describe,
+)

@@ -1,0 +1,138 @@
+"""What the contracts of a layer's parts have in common: a module away from its initial values, noise, shared tensors.
+
+Shapes: K pack, B batch, T tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ablate.pack import State, Stepping, initialise
+from ablate.pack.initial import stream
+from ablate.report.text import plural
+from ablate.spec.layer import LayerContext
+from ablate.spec.part import PartSpec
+
+TOLERANCE = 1e-4
+"""Largest difference between two numbers that are equal but for rounding."""
+SEEDS = (5, 2, 11)
+"""Of a pack of three."""
+
+SIZES = ((21, 3, 13), (8, 2, 1), (7, 7, 37))
+"""Awkward sizes: width, heads, tokens; odd and prime ones, and a single token."""
+
+
+def layer_contexts() -> list[LayerContext]:
+    """Layers of awkward sizes."""
+    return [
+        LayerContext(1, width, heads, depth=5, context=length, causal=True, init_std=0.3, layer=4)
+        for width, heads, length in SIZES
+    ]
+
+
+def describe(context: LayerContext) -> str:
+    """A layer in words."""
+    return f"width {context.width}, {plural(context.heads, 'head')}, {plural(context.context, 'token')}"
+
+
+def noise(name: str, *shape: int) -> Tensor:
+    """Normal numbers, the same at every call."""
+    return torch.randn(shape, generator=stream(0, name))
+
+
+def gap(left: Tensor, right: Tensor) -> float:
+    """The largest difference of two tensors."""
+    return (left - right).abs().max().item()
+
+
+@torch.no_grad()
+def shaken(module: nn.Module, seeds: Sequence[int], *, pack_aware: bool = True) -> nn.Module:
+    """A module away from its initial values: a gain that starts at 0 would hide what stands behind it."""
+    initialise(module, seeds)
+    for name, parameter in module.named_parameters():
+        for member, seed in enumerate(seeds):
+            values = parameter[member] if pack_aware else parameter
+            values += 0.3 * torch.randn(values.shape, generator=stream(seed, f"contract/{name}", values.shape))
+    return module.eval()
+
+
+def without_gradient(module: nn.Module, x: Tensor, y: Tensor) -> Iterator[str]:
+    """Backward through y; yields the parameters, and the input x, that got no finite gradient."""
+    (y * noise("direction", *y.shape)).sum().backward()  # type: ignore[no-untyped-call]
+    for name, tensor in [("the input", x), *module.named_parameters()]:
+        if tensor.grad is None:
+            yield f"{name} gets no gradient"
+        elif not tensor.grad.isfinite().all():
+            yield f"the gradient of {name} is not finite"
+
+
+def miscounted(module: nn.Module, counted: int) -> Iterator[str]:
+    """Yields a sentence if a module has another number of trainable parameters than its cost counts."""
+    real = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+    if counted != real:
+        yield f"`cost` counts {counted} parameters, and the module has {real}"
+
+
+def shared_noise(spec: PartSpec, context: LayerContext, like: Tensor, first: int = 0) -> tuple[Tensor, ...]:
+    """What a part reads, for tokens like those of x [K, B, T, ...] from position `first` on: noise by position."""
+    pack, batch, tokens = like.shape[:3]
+    made = []
+    for tensor in spec.reads(context):
+        whole = noise(f"shared {tensor.name} {tensor.layer}", 1, 1, first + tokens, *tensor.sizes)
+        made.append(whole[:, :, first:].expand(pack, batch, *[-1] * (whole.dim() - 2)))
+    return tuple(made)
+
+
+class GivenShared(nn.Module):
+    """A part that is given noise for the tensors that it reads; what it publishes is looked at, and left."""
+
+    def __init__(self, part: nn.Module, spec: PartSpec, context: LayerContext) -> None:
+        super().__init__()
+        self.part = part
+        self.spec = spec
+        self.context = context
+
+    def forward(self, x: Tensor, *more: Any) -> Any:
+        """As the part, without what it publishes."""
+        return self.result(x, self.part(x, *more, **self.given(x, 0)))
+
+    def given(self, x: Tensor, first: int) -> dict[str, tuple[Tensor, ...]]:
+        """The keyword that holds what the part reads, if it reads anything."""
+        read = shared_noise(self.spec, self.context, x, first)
+        return {"shared": read} if read else {}
+
+    def result(self, x: Tensor, made: Any) -> Any:
+        """What a part gives without what it publishes.
+
+        Raises:
+            ValueError: It publishes other tensors than it declares.
+        """
+        publishes = self.spec.publishes(self.context)
+        if not publishes:
+            return made
+        *result, published = made
+        shapes = [tuple(tensor.shape) for tensor in published]
+        declared = [(*x.shape[:3], *tensor.sizes) for tensor in publishes]
+        if shapes != declared:
+            raise ValueError(f"it publishes tensors of the shapes {shapes}, and declares {declared}")
+        return result[0] if len(result) == 1 else tuple(result)
+
+
+class SteppingGivenShared(GivenShared):
+    """The same for a mixer that has a `step`."""
+
+    def step(self, x: Tensor, place: int, state: State) -> Any:
+        """See `Stepping.step`."""
+        assert isinstance(self.part, Stepping)
+        return self.result(x, self.part.step(x, place, state, **self.given(x, place)))
+
+
+def given_shared(part: nn.Module, spec: PartSpec, context: LayerContext) -> nn.Module:
+    """A part that can be called without shared tensors; itself, if it shares none."""
+    if not spec.shares:
+        return part
+    return (SteppingGivenShared if isinstance(part, Stepping) else GivenShared)(part, spec, context)

@@ -1,0 +1,181 @@
+"""The contract of a task, tried with a small model of each family that can learn it. Shapes: K pack, B batch."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.model.build import build_model
+from ablate.spec.model import ModelSpec
+from ablate.spec.task import TASKS, Task, TaskSpec
+
+if TYPE_CHECKING:
+    from ablate.spec.task import Batch
+
+_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class TaskContext:
+    """What learns the task.
+
+    Attributes:
+        model_family: Family of the model.
+        batch_size: B.
+    """
+
+    model_family: str
+    batch_size: int
+
+
+@contextmanager
+def _opened(spec: TaskSpec) -> Iterator[Task]:
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder)
+        yield spec.open(cache, spec.prepare(cache, lambda line: None))
+
+
+def _model(spec: TaskSpec, task: Task, context: TaskContext, seeds: list[int]) -> nn.Module:
+    dual = context.model_family == "dual_encoder"
+    plain: dict[str, Any] = {"family": context.model_family, "width": 12, "depth": 1, "heads": 3, "block": "pre_ln"}
+    if spec.pooled or (spec.pooled is None and dual):
+        plain["head"] = {"pooling": "mean"}
+    if context.model_family == "encoder_decoder":
+        plain["decoder"] = {"depth": 1, "mixer": "attention"}
+    shape = task.shape
+    return build_model(
+        ModelSpec.model_validate(plain),
+        vocabulary=shape.vocabulary,
+        context=shape.context,
+        classes=shape.classes,
+        seeds=seeds,
+    ).eval()
+
+
+def _packed(batch: Batch, pack: int) -> Batch:
+    return {name: values.expand(pack, *values.shape) for name, values in batch.items()}
+
+
+def _equal(left: Batch, right: Batch) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def is_prepared_once(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
+    """Prepared again, in the same folder or in another, the data has the same fingerprint."""
+    with tempfile.TemporaryDirectory() as here, tempfile.TemporaryDirectory() as there:
+        prints = [spec.prepare(Path(folder), lambda line: None) for folder in (here, here, there)]
+    if len(set(prints)) > 1:
+        yield f"its fingerprints are {', '.join(prints)}"
+
+
+def draws_batches_by_seed_and_step(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
+    """A batch is a function of seed, step and size alone; seeds share its shapes; steps and seeds differ."""
+    with _opened(spec) as task, _opened(spec) as other:
+        first = task.train_batch(3, 2, context.batch_size)
+        task.train_batch(3, 1, context.batch_size)
+        if not _equal(first, task.train_batch(3, 2, context.batch_size)):
+            yield "the same seed and step gave another batch"
+        if not _equal(first, other.train_batch(3, 2, context.batch_size)):
+            yield "the task, opened again, gave another batch"
+        of_other_seed = task.train_batch(4, 2, context.batch_size)
+        if {name: t.shape for name, t in first.items()} != {name: t.shape for name, t in of_other_seed.items()}:
+            yield "two seeds have batches of other shapes at one step"
+        if _equal(first, of_other_seed) and _equal(first, task.train_batch(3, 3, context.batch_size)):
+            yield "every seed and step has the same batch"
+
+
+def keeps_ids_within_the_vocabulary(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
+    """`inputs` are integers [B, T] from 0 to below the vocabulary, and no longer than the context."""
+    with _opened(spec) as task:
+        inputs = task.train_batch(0, 1, context.batch_size)["inputs"]
+        if inputs.dtype != torch.int64 or inputs.shape[0] != context.batch_size:
+            yield f"`inputs` are {inputs.dtype} of shape {tuple(inputs.shape)} in a batch of {context.batch_size}"
+        if not (inputs.min() >= 0 and inputs.max() < task.shape.vocabulary):
+            yield f"`inputs` go from {inputs.min()} to {inputs.max()}, and the vocabulary is {task.shape.vocabulary}"
+        if not inputs.shape[-1] <= task.shape.context:
+            yield f"`inputs` have {inputs.shape[-1]} tokens, and the context is {task.shape.context}"
+
+
+def validates_on_the_same_batches(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
+    """The validation batches are the same at every pass, and there are some."""
+    with _opened(spec) as task:
+        once, again = (list(task.validation_batches(context.batch_size)) for _ in range(2))
+        if not once:
+            yield "there are no validation batches"
+        if len(once) != len(again) or not all(map(_equal, once, again)):
+            yield "a second pass over the validation gave other batches"
+
+
+def has_a_loss_for_each_member(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
+    """The loss is finite and has a gradient; in a pack of two each member has the loss that it has alone."""
+    seeds = [5, 2]
+    with _opened(spec) as task:
+        batch = task.train_batch(0, 1, context.batch_size)
+        pack = _model(spec, task, context, seeds)
+        loss = task.loss(task.outputs(pack, _packed(batch, 2)).float(), _packed(batch, 2))
+        if loss.shape != (2,):
+            yield f"the loss of a pack of two has the shape {tuple(loss.shape)}"
+            return
+        if not loss.isfinite().all():
+            yield f"the loss is {loss.tolist()}"
+        loss.sum().backward()  # type: ignore[no-untyped-call]
+        if not any(parameter.grad is not None and parameter.grad.any() for parameter in pack.parameters()):
+            yield "the loss has no gradient"
+        for member, seed in enumerate(seeds):
+            model = _model(spec, task, context, [seed])
+            alone = task.loss(task.outputs(model, _packed(batch, 1)).float(), _packed(batch, 1))
+            if not abs(alone.item() - loss[member].item()) <= _TOLERANCE:
+                yield f"member {member} has the loss {loss[member].item():.6g} in a pack, and {alone.item():.6g} alone"
+
+
+def measures_its_metrics(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
+    """`metrics` gives `metric_names`, `val_loss` among them, a number for each member."""
+    with _opened(spec) as task, torch.no_grad():
+        model = _model(spec, task, context, [5, 2])
+        sums: dict[str, torch.Tensor] = {}
+        for batch in task.validation_batches(context.batch_size):
+            packed = _packed(batch, 2)
+            for name, total in task.measure(task.outputs(model, packed).float(), packed).items():
+                sums[name] = sums.get(name, 0) + total.double()
+        metrics = task.metrics({name: total.tolist() for name, total in sums.items()})
+    if set(metrics) != spec.metric_names or "val_loss" not in metrics:
+        yield f"it measures {', '.join(sorted(metrics))}, and `metric_names` are {', '.join(sorted(spec.metric_names))}"
+    for name, values in metrics.items():
+        if len(values) != 2 or not all(isinstance(value, float) for value in values):
+            yield f"`{name}` of a pack of two is {values!r}"
+        elif name == "val_loss" and not all(map(math.isfinite, values)):
+            yield f"`val_loss` is {values}"
+
+
+def knows_trivial_baselines(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
+    """Its trivial baselines, if it has any, are measured by its own metrics."""
+    with _opened(spec) as task:
+        for name, metrics in task.baselines().items():
+            if unknown := sorted(set(metrics) - spec.metric_names):
+                yield f"the baseline {name} has {', '.join(unknown)}, which `metric_names` lacks"
+
+
+CONTRACT: Contract[TaskSpec, TaskContext] = Contract(
+    family=TASKS,
+    rules=by_name(
+        is_prepared_once,
+        draws_batches_by_seed_and_step,
+        keeps_ids_within_the_vocabulary,
+        validates_on_the_same_batches,
+        has_a_loss_for_each_member,
+        measures_its_metrics,
+        knows_trivial_baselines,
+        comes_back_from_json,
+    ),
+    contexts=lambda spec: [TaskContext(family, 4) for family in sorted(spec.model_families)],
+    describe=lambda context: f"{context.model_family}, batches of {context.batch_size}",
+)

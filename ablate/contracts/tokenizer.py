@@ -1,0 +1,128 @@
+"""The contract of a tokenizer, tried on source code and on text in several scripts."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.tasks.tokenizers import TOKENIZERS, Tokenizer, TokenizerSpec
+
+_PROBES = ("", "a", "Straße, naïve café\n\n\tx = 1", "漢字 и кириллица 🙂 e\N{COMBINING ACUTE ACCENT}", "<|endoftext|>")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerContext:
+    """The texts that a tokenizer learns from.
+
+    Attributes:
+        name: What they are.
+        texts: The texts.
+    """
+
+    name: str
+    texts: tuple[str, ...]
+
+
+@functools.cache
+def _contexts() -> list[TokenizerContext]:
+    code = tuple(inspect.getsource(textwrap).split("\n\n"))
+    return [TokenizerContext("source code", code), TokenizerContext("text in several scripts", (*code, *_PROBES))]
+
+
+def _same(left: Tokenizer, right: Tokenizer, texts: tuple[str, ...]) -> bool:
+    pairs = zip(left.encode_all(texts), right.encode_all(texts), strict=True)
+    tables = np.array_equal(left.token_bytes, right.token_bytes)
+    return left.vocabulary == right.vocabulary and tables and all(np.array_equal(*pair) for pair in pairs)
+
+
+def keeps_ids_within_the_vocabulary(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
+    """Ids are integers from 0 to below the vocabulary; no text has the id that ends a document."""
+    tokenizer = spec.train(context.texts)
+    for text in (*context.texts, *_PROBES):
+        ids = tokenizer.encode(text)
+        if not np.issubdtype(ids.dtype, np.integer):
+            yield f"the ids of {text[:20]!r} are {ids.dtype}"
+            return
+        if ids.size and not (ids.min() >= 0 and ids.max() < tokenizer.vocabulary):
+            yield f"{text[:20]!r} has an id outside 0 to {tokenizer.vocabulary - 1}"
+        if tokenizer.end_of_document in ids:
+            yield f"{text[:20]!r} has the id that ends a document"
+
+
+def encodes_many_as_one_by_one(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
+    """`encode_all` gives, text by text, what `encode` gives."""
+    tokenizer, texts = spec.train(context.texts), (*context.texts[:20], *_PROBES)
+    together = list(tokenizer.encode_all(iter(texts)))
+    if len(together) != len(texts):
+        yield f"{len(texts)} texts gave {len(together)} lists of ids"
+    elif not all(np.array_equal(tokenizer.encode(text), ids) for text, ids in zip(texts, together, strict=True)):
+        yield "a text among others has other ids than alone"
+
+
+def decodes_what_it_learnt(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
+    """Text that it learnt from, encoded, decoded and encoded again, has the same ids."""
+    tokenizer = spec.train(context.texts)
+    for text in context.texts:
+        ids = tokenizer.encode(text)
+        if not np.array_equal(tokenizer.encode(tokenizer.decode(ids)), ids):
+            yield f"{text[:20]!r} has other ids once it was decoded"
+            return
+
+
+def decodes_any_ids(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
+    """Every id can be decoded: a model may write any of them."""
+    tokenizer = spec.train(context.texts)
+    for ids in ([], *([token] for token in range(tokenizer.vocabulary - 1))):
+        if not isinstance(tokenizer.decode(ids), str):
+            yield f"{ids} is decoded to no text"
+            return
+
+
+def learns_the_same_again(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
+    """The same texts in the same order give the same tokenizer."""
+    if not _same(spec.train(context.texts), spec.train(context.texts), (*context.texts, *_PROBES)):
+        yield "trained twice on the same texts it gives other ids"
+
+
+def comes_back_from_disk(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
+    """Saved and loaded, it gives the same ids."""
+    tokenizer = spec.train(context.texts)
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save(Path(folder))
+        if not _same(tokenizer, spec.load(Path(folder)), (*context.texts, *_PROBES)):
+            yield "once loaded it gives other ids"
+
+
+def counts_bytes(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
+    """`token_bytes` has an entry for each id, none below 0, and 0 for the end of a document."""
+    tokenizer = spec.train(context.texts)
+    if tokenizer.token_bytes.shape != (tokenizer.vocabulary,):
+        yield f"`token_bytes` has shape {tokenizer.token_bytes.shape}, and there are {tokenizer.vocabulary} ids"
+    elif tokenizer.token_bytes.min() < 0 or tokenizer.token_bytes[tokenizer.end_of_document] != 0:
+        yield "`token_bytes` is below 0 somewhere, or not 0 at the end of a document"
+
+
+CONTRACT: Contract[TokenizerSpec, TokenizerContext] = Contract(
+    family=TOKENIZERS,
+    rules=by_name(
+        keeps_ids_within_the_vocabulary,
+        encodes_many_as_one_by_one,
+        decodes_what_it_learnt,
+        decodes_any_ids,
+        learns_the_same_again,
+        comes_back_from_disk,
+        counts_bytes,
+        comes_back_from_json,
+    ),
+    contexts=lambda spec: _contexts(),
+    describe=lambda context: context.name,
+    given={"vocab_size": 400},
+)

@@ -1,0 +1,1 @@
+"""Kinds of every family, one file each."""

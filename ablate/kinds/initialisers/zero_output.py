@@ -1,0 +1,25 @@
+"""Normal values; maps that write to the residual stream start at 0, so that every block starts as its skip.
+
+- Fixup Initialization (arXiv:1901.09321), section 3; https://arxiv.org/abs/1901.09321
+- https://github.com/KellerJordan/modded-nanogpt, whose output projections start at 0
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ablate.pack import normal, zeros
+from ablate.spec.initialiser import Initial, InitialiserSpec, Role
+from ablate.spec.layer import LayerContext
+
+
+class ZeroOutputSpec(InitialiserSpec):
+    """N(0, σ²), and 0 for the maps that write to the residual stream."""
+
+    source = "arXiv:1901.09321 sec. 3"
+
+    kind: Literal["zero_output"] = "zero_output"
+
+    def initial(self, role: Role, inputs: int, outputs: int, context: LayerContext) -> Initial:
+        """See `InitialiserSpec.initial`."""
+        return zeros if role == "output" else normal(context.init_std)

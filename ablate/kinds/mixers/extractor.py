@@ -1,0 +1,184 @@
+"""Extractors: a causal convolution as long as the context in place of self-attention, times an adjustment.
+
+e_i = Σ_{j≤i} x_j·W_{i-j+1}, then a_i = (x_i·W_adj) ∘ e_i and y_i = a_i·W_out. The four types differ in W:
+
+- SHE (super high-performance, eqs 23 to 25): W_k a matrix d x d for each lag;
+- HE (higher-performance, eqs 27 and 28): a vector w_k for each lag (e_i = Σ x'_j ∘ w_{i-j+1}) after a map X' = X·W_in;
+- WE (worthwhile, eq. 26): a vector w_k for each lag;
+- ME (minimalist, eq. 29): a scalar w_k for each lag, neither adjustment nor output map.
+
+k = i-j+1 is the lag plus one; row k-1 of the weights here is w_k. No softmax, no biases, no heads. The paper starts all
+weights from N(0, 0.01²): `init_std: 0.01` of the model.
+
+- Attention Is Not All You Need Anymore (arXiv:2308.07661); https://arxiv.org/abs/2308.07661
+
+Shapes: K pack, B batch, T tokens, D width, L context length (lags that have weights).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from pydantic import Field, ValidationInfo, field_validator
+from torch import Tensor, nn
+
+from ablate.errors import AblateError
+from ablate.kernels import convolution
+from ablate.pack import Linear, Packed, State, linear, normal
+from ablate.spec.base import refusal
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.initialiser import Role
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+
+_CONVOLUTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "she": convolution.full,
+    "he": convolution.depthwise,
+    "we": convolution.depthwise,
+    "me": convolution.shared,
+}
+
+_SUMS = {"she": "kbji,kjio->kbo", "he": "kbjd,kjd->kbd", "we": "kbjd,kjd->kbd", "me": "kbjd,kj->kbd"}
+"""The sum over the tokens j of a window, of the oldest with the weights of the longest lag, and so on."""
+
+
+class ExtractorSpec(MixerSpec):
+    """A causal convolution as long as the context, with an adjustment and an output map."""
+
+    source = "arXiv:2308.07661 eqs 23-29"
+    complexity = "L²d² for `she`, L²d for the others, as the paper counts; L log L by Fourier transform"
+    bidirectional_form = False
+
+    kind: Literal["extractor"] = "extractor"
+    type: Literal["she", "he", "we", "me"] = "she"
+    """Weights of a lag: `she` a matrix; `he` a vector, after an input map; `we` a vector; `me` a scalar."""
+    adjustment: bool | None = None
+    """Whether e is multiplied by X·W_adj (eq. 24); unless set, it is, but for `me`."""
+    output: bool | None = None
+    """Whether there is an output map W_out (eq. 25); unless set, there is, but for `me`."""
+    context: int | None = Field(default=None, ge=1)
+    """L, the number of lags that have weights; unless set, the longest input."""
+
+    @field_validator("adjustment", "output")
+    @classmethod
+    def _the_papers_is_unset(cls, value: bool | None, info: ValidationInfo) -> bool | None:
+        # Written out or left out, the paper's choice is one spec with one hash.
+        return None if value is (info.data.get("type") != "me") else value
+
+    @property
+    def adjusts(self) -> bool:
+        """`adjustment`, the paper's choice filled in."""
+        return self.type != "me" if self.adjustment is None else self.adjustment
+
+    @property
+    def maps_output(self) -> bool:
+        """`output`, the paper's choice filled in."""
+        return self.type != "me" if self.output is None else self.output
+
+    def lag_shape(self, width: int) -> tuple[int, ...]:
+        """Shape of the weights of one lag."""
+        return {"she": (width, width), "he": (width,), "we": (width,), "me": ()}[self.type]
+
+    def lags(self, context: LayerContext) -> int:
+        """L."""
+        return self.context or context.context
+
+    def check(self, context: LayerContext) -> None:
+        """See `MixerSpec.check`; no input may be longer than the lags that have weights."""
+        if context.context > self.lags(context):
+            raise refusal(
+                ("context",),
+                self.context,
+                f"an extractor has weights for `context` lags only, and inputs may be {context.context} tokens long",
+                f"Leave `context` out, or set at least {context.context}.",
+            )
+
+    def build(self, context: LayerContext) -> Extractor:
+        """See `MixerSpec.build`."""
+        return Extractor(self, context)
+
+    def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
+        """See `MixerSpec.parts`."""
+        weights = {"she": "Σ xⱼ Wᵢ₋ⱼ₊₁", "he": "Σ xⱼ ∘ wᵢ₋ⱼ₊₁", "we": "Σ xⱼ ∘ wᵢ₋ⱼ₊₁", "me": "Σ xⱼ wᵢ₋ⱼ₊₁ (scalars)"}
+        rows = [
+            (("input", "W_in"),) if self.type == "he" else (),
+            (("sum", weights[self.type]), *([("adjustment", "W_adj")] if self.adjusts else [])),
+            (("product", "∘"),) if self.adjusts else (),
+            (("output", "W_out"),) if self.maps_output else (),
+        ]
+        return tuple(row for row in rows if row)
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MixerSpec.cost`: Table 3 of the paper, the sums taken one by one.
+
+        The module takes them by Fourier transform where that is faster, with fewer operations than counted here.
+        """
+        d = context.width
+        pairs = length * (length + 1) // 2
+        each = d * d if self.type == "she" else d
+        total = Cost(
+            parameters=self.lags(context) * math.prod(self.lag_shape(d)),
+            multiplications=pairs * each,
+            additions=pairs * each - length * d,
+            activations=length * d,
+        )
+        if self.type == "he":
+            total += linear_cost(length, d, d)
+        if self.adjusts:
+            # The adjustment reads the mixer's input, which is kept already, and its product keeps both factors.
+            total += linear_cost(length, d, d) + Cost(multiplications=length * d, activations=length * d)
+        if self.maps_output:
+            total += linear_cost(length, d, d)
+        return total
+
+
+class Extractor(Packed):
+    """The module of `ExtractorSpec`."""
+
+    weight: Tensor
+
+    def __init__(self, spec: ExtractorSpec, context: LayerContext) -> None:
+        super().__init__(context.pack)
+
+        def square(role: Role = "hidden") -> Linear:
+            return linear(context, context.width, context.width, role=role)
+
+        self.lags = spec.lags(context)
+        self.convolve = _CONVOLUTIONS[spec.type]
+        self.sums = _SUMS[spec.type]
+        self.declare("weight", (self.lags, *spec.lag_shape(context.width)), normal(context.init_std), decay=True)
+        self.input = square() if spec.type == "he" else nn.Identity()
+        self.adjustment = square() if spec.adjusts else None
+        self.output = square("output") if spec.maps_output else nn.Identity()
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        self._check(x.shape[2])
+        if padding is not None:
+            x = x * padding[..., None]
+        return self._adjusted(x, self.convolve(self.input(x), self.weight))
+
+    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+        """See `Stepping.step`: the inputs of the convolution are kept."""
+        self._check(place + 1)
+        window = torch.cat([*state, self.input(x)], 2)
+        extracted = torch.einsum(self.sums, window, self.weight[:, : place + 1].flip(1))
+        return self._adjusted(x, extracted.unsqueeze(2)), (window,)
+
+    def _check(self, length: int) -> None:
+        if length > self.lags:
+            raise AblateError(
+                "this input is longer than the context of an extractor, which has weights for no later lag",
+                expected=f"at most {self.lags} tokens",
+                got=f"{length}",
+                remedy="Build the model with a longer context, or cut the input.",
+            )
+
+    def _adjusted(self, x: Tensor, extracted: Tensor) -> Tensor:
+        if self.adjustment is not None:
+            extracted = self.adjustment(x) * extracted
+        y: Tensor = self.output(extracted)
+        return y

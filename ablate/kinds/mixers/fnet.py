@@ -1,0 +1,55 @@
+"""FNet: a Fourier transform in place of self-attention, with no parameters.
+
+y = Re(F_seq(F_hidden(x))) (arXiv:2105.03824, eq. 3), both transforms unnormalised.
+
+Padded tokens count as zeros, so that real ones do not see them; the authors' code transforms whatever stands there.
+The transform is over the padded length either way.
+
+- FNet: Mixing Tokens with Fourier Transforms (arXiv:2105.03824); https://arxiv.org/abs/2105.03824
+
+Shapes: K pack, B batch, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ablate.kernels.fourier import fourier_cost
+from ablate.spec.cost import Cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+
+
+class FNetSpec(MixerSpec):
+    """The real part of a Fourier transform over tokens and channels; no parameters."""
+
+    source = "arXiv:2105.03824 eq. 3"
+    complexity = "Ld·log(Ld)"
+    causal_form = False
+
+    kind: Literal["fnet"] = "fnet"
+
+    def build(self, context: LayerContext) -> FNet:
+        """See `MixerSpec.build`."""
+        return FNet()
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MixerSpec.cost`; nothing is kept for the backward pass of a linear map without weights."""
+        channels = fourier_cost(context.width, transforms=length, real=True)
+        return channels + fourier_cost(length, transforms=context.width, real=False)
+
+
+class FNet(nn.Module):
+    """The module of `FNetSpec`."""
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        if padding is not None:
+            x = x * padding[..., None]
+        # Half precision has no transform.
+        exact = x.to(torch.promote_types(x.dtype, torch.float32))
+        y: Tensor = torch.fft.fft2(exact).real
+        return y.to(x.dtype)

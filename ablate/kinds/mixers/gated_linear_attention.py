@@ -1,0 +1,144 @@
+"""Gated linear attention (GLA): linear attention whose state fades by a gate that the token sets for each channel.
+
+For each head: α_t = σ(x_t·W_α1·W_α2 + b_α)^(1/τ); S_t = diag(α_t)·S_{t-1} + k_tᵀ·v_t; o_t = q_t·S_t;
+y_t = (swish(x_t·W_r + b_r) ∘ concat(LN(o_t)))·W_O. Queries and keys have half the width, values the whole.
+
+- Gated Linear Attention Transformers (arXiv:2312.06635), §4 and §4.4; https://arxiv.org/abs/2312.06635
+
+No feature map, no rotation, no denominator: the norm of each head takes its place. The gain and bias of LN are shared
+by the heads. Departures of the authors' library, which this file does not share: an RMS norm in place of LN, no b_r,
+and queries divided by √d_k (which the norm takes back, up to its ε). A key head has ⌊d_v/2⌋ channels, at least one.
+
+Causal only: the gate fades the past, and the paper defines no bidirectional form. Padded tokens are in no sum, and
+their gate is 1.
+
+Shapes: K pack, B batch, T tokens, D width, H heads, d_k and d_v key and value head widths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from ablate.kernels import linear_attention
+from ablate.pack import LayerNorm, State, join_heads, linear, split_heads
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+
+_EPSILON = 1e-5
+
+
+class GatedLinearAttentionSpec(MixerSpec):
+    """Gated linear attention: a recurrent state that each token fades, channel by channel."""
+
+    source = "arXiv:2312.06635 §4.4"
+    complexity = "Ld²/H"
+    bidirectional_form = False
+    uses_heads = True
+
+    kind: Literal["gated_linear_attention"] = "gated_linear_attention"
+    temperature: float = Field(default=16.0, gt=0)
+    """τ: the larger, the slower the state fades."""
+    gate_rank: int = Field(default=16, ge=1)
+    """Width between W_α1 and W_α2."""
+
+    def build(self, context: LayerContext) -> GatedLinearAttention:
+        """See `MixerSpec.build`."""
+        return GatedLinearAttention(self, context)
+
+    def cache(self, context: LayerContext, length: int) -> int:
+        """See `MixerSpec.cache`: the state."""
+        d_v = context.width // context.heads
+        return context.width * _key_width(d_v)
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MixerSpec.cost`; in recurrent form: one decay, one product k·v and one reading of the state a token."""
+        d, h, vectors = context.width, context.heads, length * context.heads
+        d_v = d // h
+        d_k = _key_width(d_v)
+        keys = h * d_k
+        maps = linear_cost(length, d, keys) * 2 + linear_cost(length, d, d) * 2 + linear_cost(length, d, d, bias=True)
+        maps = replace(maps, activations=2 * length * d)  # their input is kept once
+        gate = replace(linear_cost(length, d, self.gate_rank), activations=0)
+        gate += linear_cost(length, self.gate_rank, keys, bias=True)
+        # log σ(z)/τ = -log(1 + e^(-z))/τ, and its exponential.
+        gate += Cost(
+            additions=length * keys,
+            divisions=length * keys,
+            exponentiations=3 * length * keys,
+            activations=2 * length * keys,
+        )
+        sums = Cost(
+            multiplications=vectors * 3 * d_k * d_v,
+            additions=vectors * (d_k * d_v + (d_k - 1) * d_v),
+            activations=h * linear_attention.kept(length, d_k, d_v, "channel"),
+        )
+        norm = Cost(
+            parameters=2 * d_v,
+            multiplications=3 * length * d,
+            additions=4 * length * d,
+            divisions=2 * vectors,
+            activations=2 * length * d + 2 * vectors,
+        )
+        swish = Cost(
+            multiplications=2 * length * d,
+            additions=length * d,
+            divisions=length * d,
+            exponentiations=length * d,
+            activations=3 * length * d,
+        )
+        return maps + gate + sums + norm + swish
+
+
+def _key_width(value_width: int) -> int:
+    """d_k of a head: half of d_v."""
+    return max(1, value_width // 2)
+
+
+class GatedLinearAttention(nn.Module):
+    """The module of `GatedLinearAttentionSpec`."""
+
+    def __init__(self, spec: GatedLinearAttentionSpec, context: LayerContext) -> None:
+        super().__init__()
+        d, d_v = context.width, context.width // context.heads
+        keys = context.heads * _key_width(d_v)
+        self.spec = spec
+        self.heads = context.heads
+        self.query = linear(context, d, keys)
+        self.key = linear(context, d, keys)
+        self.value = linear(context, d, d)
+        self.fade_down = linear(context, d, spec.gate_rank)
+        self.fade_up = linear(context, spec.gate_rank, keys, bias=True)
+        self.gate = linear(context, d, d, bias=True)
+        self.norm = LayerNorm(context.pack, d_v, _EPSILON)
+        self.output = linear(context, d, d, role="output")
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        q, k, v, log_decay = self._heads(x)
+        if padding is not None:
+            unreal = ~padding[:, :, None, :, None]
+            k, log_decay = k.masked_fill(unreal, 0.0), log_decay.masked_fill(unreal, 0.0)
+        return self._joined(x, linear_attention.causal(q, k, v, log_decay))
+
+    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+        """See `Stepping.step`: the state is kept."""
+        q, k, v, log_decay = self._heads(x)
+        o, kept = linear_attention.recur(q, k, v, state[0] if state else None, log_decay)
+        return self._joined(x, o), (kept,)
+
+    def _heads(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys, values and log α, [K, B, H, T, ...]."""
+        fade = F.logsigmoid(self.fade_up(self.fade_down(x))) / self.spec.temperature
+        made = (self.query(x), self.key(x), self.value(x), fade)
+        return tuple(split_heads(y, self.heads) for y in made)
+
+    def _joined(self, x: Tensor, o: Tensor) -> Tensor:
+        """Norm, gate and output map: [K, B, H, T, d_v] to [K, B, T, D]."""
+        mixed: Tensor = self.output(F.silu(self.gate(x)) * join_heads(self.norm(o)))
+        return mixed

@@ -1,0 +1,147 @@
+"""Learned kernel, generative: φ-attention whose random directions ω are made from noise by a small network.
+
+y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ), queries and keys scaled by d_h^(-1/4), ε_r ~ N(0, I_{d_h}), r ≤ R:
+ω_r = tanh(W₂·leaky(BN(W₁·ε_r + b₁)) + b₂), d_h to 4d_h to d_h, BN over the R draws, slope 0.01 below 0;
+`rks` (Generative-RKS): φ(x) = √(1/R)·[cos ω_rᵀx, sin ω_rᵀx] ⊕ 1, m = 2R + 1;
+`prf` (Generative-PRF): φ(x) = exp(ω_rᵀx - ‖x‖²)/√R, m = R.
+
+- On Learning the Transformer Kernel (arXiv:2110.08323); https://arxiv.org/abs/2110.08323
+
+The equations, R and the network are those of the authors' released code (ListOps and retrieval; its text model goes
+d_h/2 to 2d_h to 4d_h to d_h). Departures: that code draws the noise anew at every forward, in evaluation too; here it
+is drawn once, from the member's own seed, one set for all heads, so that batch normalisation has the same batch in
+training and evaluation and needs no running means. Its positive form makes (P - 1) // 2 draws where P are meant and
+divides by √(P - 1); here there are R draws and √R, a constant without effect. It adds 1e-6 to the denominator; here
+nothing is added.
+
+Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, m features.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from ablate.kernels.random_features import fourier, log_positive, scaled, usual_samples, xavier_uniform
+from ablate.pack import Linear, Packed, constant, normal, zeros
+from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+
+_HIDDEN = 4
+_EPSILON = 1e-5
+
+
+class GenerativeSpec(MixerSpec):
+    """Learned kernel whose spectral density is a network fed with noise (Generative-RKS, Generative-PRF)."""
+
+    source = "arXiv:2110.08323 Generative-RKS and Generative-PRF"
+    complexity = "Lmd"
+    uses_heads = True
+    relative_positions = frozenset({"query_key"})
+    any_head_width = True
+
+    kind: Literal["generative"] = "generative"
+    form: Literal["rks", "prf"] = "rks"
+    """`rks`: random kitchen sinks (cosines and sines); `prf`: positive random features (exponentials)."""
+    samples: int | None = Field(default=None, ge=2)
+    """R, draws of noise; unless set, the power of two near d_h·ln d_h, with m at most the context."""
+
+    def build(self, context: LayerContext) -> FeatureAttention:
+        """See `MixerSpec.build`."""
+        features = FourierGenerative if self.form == "rks" else PositiveGenerative
+        d_h = context.head_width
+        return FeatureAttention(context, features(context.pack, d_h, self._samples(context)))
+
+    def cache(self, context: LayerContext, length: int) -> int:
+        """See `MixerSpec.cache`: the state and the sum of features."""
+        r = self._samples(context)
+        return state_size(context, 2 * r + 1 if self.form == "rks" else r)
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MixerSpec.cost`; the directions are made once a pass."""
+        d_h, r = context.head_width, self._samples(context)
+        hidden = _HIDDEN * d_h
+        made = linear_cost(r, d_h, hidden, bias=True) + linear_cost(r, hidden, d_h, bias=True)
+        made += Cost(
+            parameters=2 * hidden,
+            multiplications=4 * r * hidden,
+            additions=4 * r * hidden,
+            divisions=r * hidden,
+            exponentiations=r * d_h,
+            activations=3 * r * hidden + r * d_h,
+        )
+        u = Cost(multiplications=d_h + r * d_h, additions=r * (d_h - 1), activations=d_h)
+        if self.form == "rks":
+            # Cosines and sines are counted with the exponentials.
+            feature = u + Cost(multiplications=2 * r, exponentiations=2 * r, activations=r)
+            return feature_attention_cost(context, length, 2 * r + 1, feature, logarithmic=False) + made
+        feature = u + Cost(multiplications=d_h, additions=d_h - 1 + 2 * r, exponentiations=r)
+        return feature_attention_cost(context, length, r, feature, logarithmic=True) + made
+
+    def _samples(self, context: LayerContext) -> int:
+        usual = usual_samples(context.head_width)
+        most = context.context // 2 if self.form == "rks" else context.context
+        return self.samples or max(2, min(usual, most))
+
+
+class Generator(Packed):
+    """Noise to directions, R rows for each member."""
+
+    noise: Tensor
+    gain: Tensor
+    shift: Tensor
+
+    def __init__(self, pack: int, width: int, samples: int) -> None:
+        super().__init__(pack)
+        hidden = _HIDDEN * width
+        self.declare("noise", (samples, width), normal(1.0), trainable=False)
+        self.declare("gain", (hidden,), constant(1.0))
+        self.declare("shift", (hidden,), zeros)
+        self.hidden = Linear(pack, width, hidden, bias=True, initial=xavier_uniform)
+        self.directions = Linear(pack, hidden, width, bias=True, initial=xavier_uniform)
+
+    def forward(self) -> Tensor:
+        """ω, [K, R, d_h]."""
+        z = self.hidden(self.noise)
+        variance, mean = torch.var_mean(z, 1, correction=0, keepdim=True)
+        z = (z - mean) * (variance + _EPSILON).rsqrt() * self.gain.unsqueeze(1) + self.shift.unsqueeze(1)
+        omega: Tensor = self.directions(F.leaky_relu(z)).tanh()
+        return omega
+
+
+class FourierGenerative(FeatureMap):
+    """φ(x) = √(1/R)·[cos ωᵀx, sin ωᵀx] ⊕ 1."""
+
+    logarithmic = False
+
+    def __init__(self, pack: int, width: int, samples: int) -> None:
+        super().__init__(pack)
+        self.generator = Generator(pack, width, samples)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, B, H, T, d_h] to [K, B, H, T, 2R + 1]."""
+        omega = self.generator()
+        u = torch.einsum("kbhtd,krd->kbhtr", scaled(x), omega)
+        return fourier(u, 1 / math.sqrt(omega.shape[1]))
+
+
+class PositiveGenerative(FeatureMap):
+    """φ(x) = exp(ωᵀx - ‖x‖²)/√R, given as its logarithm."""
+
+    logarithmic = True
+
+    def __init__(self, pack: int, width: int, samples: int) -> None:
+        super().__init__(pack)
+        self.generator = Generator(pack, width, samples)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, B, H, T, d_h] to log φ, [K, B, H, T, R]."""
+        x = scaled(x)
+        return log_positive(torch.einsum("kbhtd,krd->kbhtr", x, self.generator()), x, weight=1.0)

@@ -1,0 +1,143 @@
+"""Learned kernel, Gaussian mixture: φ-attention whose random directions ω come from a Gaussian learned for each head.
+
+y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ), queries and keys scaled by d_h^(-1/4), ε_r ~ N(0, I) for r ≤ R:
+`rks` (GMM-RKS): ω_r± = Σᵀ·ε_r ± μ, φ(x) = √(1/R)·[cos ω_r±ᵀx, sin ω_r±ᵀx] ⊕ 1, m = 4R + 1, Σ a matrix [d_h, d_h];
+`prf` (GMM-PRF): ω_r = e^(σ/2) ∘ ε_r + μ, φ(x) = exp(ω_rᵀx - ‖x‖²)/√R, m = R.
+
+- On Learning the Transformer Kernel (arXiv:2110.08323); https://arxiv.org/abs/2110.08323
+
+The equations, R and the initial values (Σ and σ by Xavier's rule on the stacked tensors, μ uniform) are those of the
+authors' released code. Departures: that code draws the noise ε anew at every forward, in evaluation too; here it is
+drawn once, from the member's own seed, and shared by all heads. It adds 1e-6 to the denominator; here nothing is added.
+
+Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, m features.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from ablate.kernels.random_features import fourier, log_positive, scaled, usual_samples, xavier_uniform
+from ablate.pack import normal
+from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.spec.cost import Cost
+from ablate.spec.initialiser import Initial
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+
+
+class GmmSpec(MixerSpec):
+    """Learned kernel whose spectral density is a mixture of Gaussians, one for each head (GMM-RKS, GMM-PRF)."""
+
+    source = "arXiv:2110.08323 GMM-RKS and GMM-PRF"
+    complexity = "Lmd"
+    uses_heads = True
+    relative_positions = frozenset({"query_key"})
+    any_head_width = True
+
+    kind: Literal["gmm"] = "gmm"
+    form: Literal["rks", "prf"] = "rks"
+    """`rks`: random kitchen sinks (cosines and sines); `prf`: positive random features (exponentials)."""
+    samples: int | None = Field(default=None, ge=1)
+    """R, draws of noise; unless set, the power of two near d_h·ln d_h, with m at most the context."""
+
+    def build(self, context: LayerContext) -> FeatureAttention:
+        """See `MixerSpec.build`."""
+        mixture = FourierMixture if self.form == "rks" else PositiveMixture
+        d_h = context.head_width
+        return FeatureAttention(context, mixture(context.pack, context.heads, d_h, self._samples(context)))
+
+    def cache(self, context: LayerContext, length: int) -> int:
+        """See `MixerSpec.cache`: the state and the sum of features."""
+        r = self._samples(context)
+        return state_size(context, 4 * r + 1 if self.form == "rks" else r)
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MixerSpec.cost`."""
+        h, r = context.heads, self._samples(context)
+        d_h = context.width // h
+        scaled = Cost(multiplications=d_h, activations=d_h)
+        if self.form == "rks":
+            made = Cost(
+                parameters=h * d_h * (d_h + 1),
+                multiplications=h * r * d_h * d_h,
+                additions=h * r * d_h * (d_h - 1) + 2 * h * r * d_h,
+                activations=2 * h * r * d_h,
+            )
+            # Cosines and sines are counted with the exponentials.
+            u = Cost(
+                multiplications=2 * r * d_h + 4 * r,
+                additions=2 * r * (d_h - 1),
+                exponentiations=4 * r,
+                activations=2 * r,
+            )
+            return feature_attention_cost(context, length, 4 * r + 1, scaled + u, logarithmic=False) + made
+        made = Cost(
+            parameters=2 * h * d_h,
+            multiplications=h * d_h * (r + 1),
+            additions=h * d_h * r,
+            exponentiations=h * d_h,
+            activations=h * d_h * (r + 1),
+        )
+        u = Cost(
+            multiplications=r * d_h + d_h, additions=r * (d_h - 1) + d_h - 1 + 2 * r, exponentiations=r, activations=d_h
+        )
+        return feature_attention_cost(context, length, r, scaled + u, logarithmic=True) + made
+
+    def _samples(self, context: LayerContext) -> int:
+        usual = usual_samples(context.head_width)
+        most = context.context // 4 if self.form == "rks" else context.context
+        return self.samples or max(1, min(usual, most))
+
+
+def _uniform(bound: float) -> Initial:
+    return lambda values, generator: values.uniform_(-bound, bound, generator=generator)
+
+
+class FourierMixture(FeatureMap):
+    """φ(x) = √(1/R)·[cos ωᵀx, sin ωᵀx] ⊕ 1 with ω = Σᵀ·ε ± μ."""
+
+    logarithmic = False
+    noise: Tensor
+    sigma: Tensor
+    mean: Tensor
+
+    def __init__(self, pack: int, heads: int, width: int, samples: int) -> None:
+        super().__init__(pack)
+        self.declare("noise", (width, samples), normal(1.0), trainable=False)
+        self.declare("sigma", (heads, width, width), xavier_uniform, decay=True)
+        self.declare("mean", (heads, width), _uniform(1 / width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, B, H, T, d_h] to [K, B, H, T, 4R + 1]."""
+        x = scaled(x)
+        centred = torch.einsum("khsd,ksr->khdr", self.sigma, self.noise)
+        mean = self.mean.unsqueeze(-1)
+        omega = torch.cat([centred + mean, centred - mean], -1)  # [K, H, d_h, 2R]
+        return fourier(torch.einsum("kbhtd,khdr->kbhtr", x, omega), 1 / math.sqrt(self.noise.shape[-1]))
+
+
+class PositiveMixture(FeatureMap):
+    """φ(x) = exp(ωᵀx - ‖x‖²)/√R with ω = e^(σ/2) ∘ ε + μ, given as its logarithm."""
+
+    logarithmic = True
+    noise: Tensor
+    sigma: Tensor
+    mean: Tensor
+
+    def __init__(self, pack: int, heads: int, width: int, samples: int) -> None:
+        super().__init__(pack)
+        self.declare("noise", (width, samples), normal(1.0), trainable=False)
+        self.declare("sigma", (heads, width), xavier_uniform)
+        self.declare("mean", (heads, width), _uniform(1 / math.sqrt(width)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, B, H, T, d_h] to log φ, [K, B, H, T, R]."""
+        x = scaled(x)
+        omega = (self.sigma / 2).exp().unsqueeze(-1) * self.noise.unsqueeze(1) + self.mean.unsqueeze(-1)
+        return log_positive(torch.einsum("kbhtd,khdr->kbhtr", x, omega), x, weight=1.0)

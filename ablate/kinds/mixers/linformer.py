@@ -1,0 +1,109 @@
+"""Linformer: keys and values are mapped from the length of the text to a few rows before softmax attention.
+
+Y_h = softmax(Q_h·(E·K_h)ᵀ/√d_h)·(F·V_h), E and F of shape k x L.
+
+- Linformer (arXiv:2006.04768), eq. 7 and section 4 (sharing); https://arxiv.org/abs/2006.04768
+- E and F are fixed to a length; a shorter text uses their first columns, and padded tokens add nothing to E·K and F·V
+  (the code of Long Range Arena lets them).
+- E and F start as N(0, 1/k), as in the paper's theorem 2.
+- Every row of E·K mixes all positions, so there is no causal form. Sharing one matrix between layers is left out.
+
+Shapes: K pack, B batch, T tokens, L the longest text, D width, H heads, d_h head width, k `rank`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from ablate.kernels.block_attention import attention_cost
+from ablate.pack import AttentionMaps, Packed, maps_cost, normal
+from ablate.spec.base import refusal
+from ablate.spec.cost import Cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+
+
+class LinformerSpec(MixerSpec):
+    """Softmax attention to k rows made from all keys and values."""
+
+    source = "arXiv:2006.04768 eq. 7"
+    complexity = "Lkd"
+    causal_form = False
+    uses_heads = True
+    any_head_width = True
+
+    kind: Literal["linformer"] = "linformer"
+    rank: int = Field(default=256, ge=1)
+    """k, how many rows the keys and values become."""
+    sharing: Literal["none", "headwise", "key_value"] = "key_value"
+    """`none`: E and F for each head; `headwise`: one E and one F for all heads; `key_value`: also E = F."""
+    length: int | None = Field(default=None, ge=1)
+    """L, the longest text in tokens that E and F are made for; the model's context unless set."""
+
+    def check(self, context: LayerContext) -> None:
+        """See `MixerSpec.check`."""
+        if self.length is not None and context.context > self.length:
+            raise refusal(
+                ("length",),
+                self.length,
+                f"E and F are made for {self.length} tokens, and the model reads up to {context.context}",
+                f"Set `length` to at least {context.context}, or leave it out.",
+            )
+
+    def build(self, context: LayerContext) -> Linformer:
+        """See `MixerSpec.build`."""
+        return Linformer(self, context)
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MixerSpec.cost`."""
+        d, k = context.inner_width, self.rank
+        sets = {"none": 2 * context.heads, "headwise": 2, "key_value": 1}[self.sharing]
+        reduced = Cost(
+            parameters=sets * k * (self.length or context.context),
+            multiplications=2 * k * length * d,
+            additions=2 * k * (length - 1) * d,
+            activations=2 * k * d,
+        )
+        return maps_cost(context, length) + reduced + attention_cost(length, d, context.heads, length * k, fused=True)
+
+
+class Linformer(AttentionMaps):
+    """The module of `LinformerSpec`."""
+
+    def __init__(self, spec: LinformerSpec, context: LayerContext) -> None:
+        super().__init__(context)
+        sets = context.heads if spec.sharing == "none" else 1
+        length = spec.length or context.context
+        self.reduce_keys = Reduction(context.pack, sets, spec.rank, length)
+        shared = spec.sharing == "key_value"
+        self.reduce_values = None if shared else Reduction(context.pack, sets, spec.rank, length)
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        q, k, v = self.folded(x)
+        if padding is not None:
+            real = padding.flatten(0, 1)[:, None, :, None]
+            k, v = k * real, v * real
+        y = F.scaled_dot_product_attention(q, self.reduce_keys(k), (self.reduce_values or self.reduce_keys)(v))
+        return self.joined(y)
+
+
+class Reduction(Packed):
+    """E or F: a map along the text, one for each head or one for all."""
+
+    weight: Tensor
+
+    def __init__(self, pack: int, sets: int, rank: int, length: int) -> None:
+        super().__init__(pack)
+        self.declare("weight", (sets, rank, length), normal(rank**-0.5), decay=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K·B, H, T, d_h] to [K·B, H, k, d_h]."""
+        members = x.view(self.pack, -1, *x.shape[1:])
+        weight = self.weight[..., : x.shape[2]].expand(-1, x.shape[1], -1, -1)
+        return torch.einsum("khrt,kbhtd->kbhrd", weight, members).flatten(0, 1)

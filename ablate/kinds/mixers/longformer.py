@@ -1,0 +1,112 @@
+"""Longformer: a sliding window for all tokens, and a few global tokens that see all and are seen by all.
+
+Token i sees j where |i - j| ≤ w/2 or j is global, by Q_s, K_s, V_s; a global token sees every token, by maps of its own
+Q_g, K_g, V_g. The first `global_tokens` tokens are global ([CLS], in classification). Causal: of those, j ≤ i.
+
+- Longformer (arXiv:2004.05150), section 3.1; https://arxiv.org/abs/2004.05150
+- Where an ordinary token looks at a global one the paper does not say whose maps are used; as in the authors' code it
+  is Q_s, K_s, V_s.
+- Q_g, K_g, V_g start at values of their own. The paper copies Q_s, K_s, V_s, from a trained model.
+- The window is not dilated, and the maps have no biases.
+
+Shapes: K pack, B batch, T tokens, D width, H heads, P pack and batch together, d_h head width, g global tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from ablate.kernels.block_attention import (
+    Keys,
+    attend,
+    attention_cost,
+    real_tokens,
+    unblocked,
+    window,
+    window_blocks,
+)
+from ablate.pack import AttentionMaps, linear, maps_cost, split_heads
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+
+
+class LongformerSpec(MixerSpec):
+    """A sliding window, and global tokens with maps of their own."""
+
+    source = "arXiv:2004.05150 sec. 3.1"
+    complexity = "Lwd"
+    uses_heads = True
+    relative_positions = frozenset({"query_key"})
+    any_head_width = True
+
+    kind: Literal["longformer"] = "longformer"
+    window: int = Field(default=512, ge=2, multiple_of=2)
+    """w, in tokens: w/2 are seen on each side, causal only those before."""
+    global_tokens: int = Field(default=1, ge=0)
+    """How many tokens at the start of the text are global."""
+
+    def build(self, context: LayerContext) -> Longformer:
+        """See `MixerSpec.build`."""
+        return Longformer(self, context)
+
+    def cache(self, context: LayerContext, length: int) -> int:
+        """See `MixerSpec.cache`: keys and values of the window and of the global tokens."""
+        return 2 * min(length, self.window // 2 + 1 + self.global_tokens) * context.inner_width
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MixerSpec.cost`."""
+        d, wide, g = context.inner_width, context.width, min(self.global_tokens, length)
+        size, before, after = window_blocks(length, self.window // 2, context.causal)
+        cost = maps_cost(context, length) + Cost(activations=2 * length * d * (before + after))
+        pairs = length * (size * (before + 1 + after) + g)
+        cost += attention_cost(length, d, context.heads, pairs, block=size)
+        if self.global_tokens:
+            cost += linear_cost(g, wide, d) + linear_cost(length, wide, d) * 2  # their keys and values are kept as well
+            cost += attention_cost(g, d, context.heads, g * length, fused=True)
+        return cost
+
+
+class Longformer(AttentionMaps):
+    """The module of `LongformerSpec`."""
+
+    def __init__(self, spec: LongformerSpec, context: LayerContext) -> None:
+        super().__init__(context)
+        self.spec = spec
+        if spec.global_tokens:
+            self.global_query = linear(context, context.width, context.inner_width)
+            self.global_key = linear(context, context.width, context.inner_width)
+            self.global_value = linear(context, context.width, context.inner_width)
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        length, g = x.shape[-2], self.spec.global_tokens
+        q, k, v = self.folded(x)
+        real = real_tokens(x, padding)
+        qb, near, of = window(q, k, v, real, self.spec.window // 2, self.causal)
+        if g:
+            # Global keys are a source of their own, and so no longer part of the window (but for the rows thrown away).
+            at = torch.arange(qb.shape[2] * qb.shape[3], device=x.device).view(qb.shape[2], -1, 1)
+            far = real[:, :, :g].mT[:, :, None].expand(-1, -1, *qb.shape[2:4], -1)
+            if self.causal:
+                far = far & (torch.arange(far.shape[-1], device=x.device) <= at)
+            near = near._replace(visible=near.visible & ((of >= g) | (of == at)))
+            sources = [near, Keys(k[:, :, :g], v[:, :, :g], far)]
+            ordinary = unblocked(attend(qb, sources), length)
+            y = torch.cat([self._global_rows(x, real), ordinary[:, :, g:]], 2)
+        else:
+            y = unblocked(attend(qb, [near]), length)
+        return self.joined(y)
+
+    def _global_rows(self, x: Tensor, real: Tensor) -> Tensor:
+        """What the global tokens see, [P, H, g, d_h]: everything."""
+        q = split_heads(self.global_query(x[:, :, : self.spec.global_tokens]), self.heads)
+        k, v = (split_heads(project(x), self.heads) for project in (self.global_key, self.global_value))
+        q, k, v = (part.flatten(0, 1) for part in (self.positioned(q), self.positioned(k), v))
+        seen = real.mT | torch.eye(q.shape[-2], k.shape[-2], dtype=torch.bool, device=x.device)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen.tril() if self.causal else seen)

@@ -1,0 +1,152 @@
+"""The token-mixing MLP of MLP-Mixer.
+
+y_{·,c} = W₂·GELU(W₁·x_{·,c}) for each channel c, one MLP across the tokens shared by all channels, with biases
+(arXiv:2105.01601, eq. 1; norm, skip and the channel-mixing MLP are the block's). The weights are for a fixed number of
+tokens S; a shorter input is filled up with zeros, and so are padded tokens.
+
+The causal form is DERIVED, not the paper's: D_S is rounded up to a multiple of S, each token gets D_S/S hidden units,
+and W₁ and W₂ are triangular in blocks, so that the hidden units and the output of a token see no later token. Only the
+entries that are not zero are parameters.
+
+- MLP-Mixer: An all-MLP Architecture for Vision (arXiv:2105.01601); https://arxiv.org/abs/2105.01601
+
+Shapes: K pack, B batch, T tokens, D width (C in the paper), S tokens of the weights, D_S hidden units.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from ablate.errors import AblateError
+from ablate.pack import Packed, linear, normal, zeros
+from ablate.spec.base import refusal
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+
+
+class MLPMixerSpec(MixerSpec):
+    """An MLP across the tokens, shared by all channels; for inputs of a fixed length."""
+
+    source = "arXiv:2105.01601 eq. 1; causal form derived"
+    complexity = "L·D_S·d"
+
+    kind: Literal["mlp_mixer"] = "mlp_mixer"
+    ratio: float = Field(default=0.5, gt=0)
+    """D_S divided by the model's width (1/2 in all models of the paper)."""
+    length: int | None = Field(default=None, ge=1)
+    """S, the number of tokens that the weights are for; unless set, the longest input."""
+
+    def tokens(self, context: LayerContext) -> int:
+        """S."""
+        return self.length or context.context
+
+    def hidden(self, context: LayerContext) -> int:
+        """D_S."""
+        hidden = max(1, round(self.ratio * context.width))
+        return hidden + -hidden % self.tokens(context) if context.causal else hidden
+
+    def check(self, context: LayerContext) -> None:
+        """See `MixerSpec.check`; no input may be longer than the weights."""
+        if context.context > self.tokens(context):
+            raise refusal(
+                ("length",),
+                self.length,
+                f"the weights are for `length` tokens, and inputs may be {context.context} tokens long",
+                f"Leave `length` out, or set at least {context.context}.",
+            )
+
+    def build(self, context: LayerContext) -> MLPMixer:
+        """See `MixerSpec.build`."""
+        return MLPMixer(self, context)
+
+    def cache(self, context: LayerContext, length: int) -> int:
+        """See `MixerSpec.cache`: the tokens and their hidden units."""
+        return length * context.width * (1 + self.hidden(context) // self.tokens(context))
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MixerSpec.cost`: always that of S tokens; GELU counts as one product an element."""
+        d, tokens, hidden = context.width, self.tokens(context), self.hidden(context)
+        activation = Cost(multiplications=d * hidden, activations=d * hidden)
+        if not context.causal:
+            into = linear_cost(d, tokens, hidden, bias=True)
+            return into + activation + linear_cost(d, hidden, tokens, bias=True)
+        # Both maps have (S + 1)/2 of the S blocks of each row; a hidden unit or an output is one sum, with its bias.
+        entries = hidden * (tokens + 1) // 2
+        maps = Cost(
+            parameters=2 * entries + hidden + tokens,
+            multiplications=2 * d * entries,
+            additions=2 * d * entries,
+            activations=d * (tokens + hidden),
+        )
+        return maps + activation
+
+    def step_cost(self, context: LayerContext, position: int) -> Cost:
+        """See `MixerSpec.step_cost`: the token's hidden units read all tokens so far, its output all units so far."""
+        units = context.width * (self.hidden(context) // self.tokens(context))
+        return Cost(
+            parameters=self.cost(context, position).parameters,
+            multiplications=2 * units * position + units,
+            additions=2 * units * position,
+        )
+
+
+class MLPMixer(nn.Module):
+    """The module of `MLPMixerSpec`."""
+
+    def __init__(self, spec: MLPMixerSpec, context: LayerContext) -> None:
+        super().__init__()
+        self.tokens = spec.tokens(context)
+        hidden = spec.hidden(context)
+        if context.causal:
+            each = hidden // self.tokens
+            self.up: nn.Module = CausalLinear(context.pack, self.tokens, 1, each, context.init_std)
+            self.down: nn.Module = CausalLinear(context.pack, self.tokens, each, 1, context.init_std)
+        else:
+            self.up = linear(context, self.tokens, hidden, bias=True)
+            self.down = linear(context, hidden, self.tokens, bias=True, role="output")
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        length = x.shape[2]
+        if length > self.tokens:
+            raise AblateError(
+                "this input is longer than the weights of an MLP across the tokens",
+                expected=f"at most {self.tokens} tokens",
+                got=f"{length}",
+                remedy="Build the model with a longer context, or cut the input.",
+            )
+        if padding is not None:
+            x = x * padding[..., None]
+        columns = F.pad(x.mT, (0, self.tokens - length))  # [K, B, D, S]
+        y: Tensor = self.down(F.gelu(self.up(columns)))
+        return y[..., :length].mT
+
+
+class CausalLinear(Packed):
+    """y = x·W + b across tokens, each with `inputs` entries of x and `outputs` of y; W is triangular in blocks."""
+
+    weight: Tensor
+    bias: Tensor
+    index: Tensor
+
+    def __init__(self, pack: int, tokens: int, inputs: int, outputs: int, std: float) -> None:
+        super().__init__(pack)
+        self.shape = (tokens * inputs, tokens * outputs)
+        token = torch.arange(tokens)
+        allowed = token.repeat_interleave(inputs)[:, None] <= token.repeat_interleave(outputs)
+        self.register_buffer("index", allowed.flatten().nonzero()[:, 0], persistent=False)
+        self.declare("weight", (int(allowed.sum()),), normal(std), decay=True)
+        self.declare("bias", (tokens * outputs,), zeros)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, ..., tokens·inputs] to [K, ..., tokens·outputs]."""
+        rows, columns = self.shape
+        matrix = self.weight.new_zeros(self.pack, rows * columns).index_copy(1, self.index, self.weight)
+        y = torch.baddbmm(self.bias.unsqueeze(1), x.flatten(1, -2), matrix.view(-1, rows, columns))
+        return y.view(*x.shape[:-1], columns)

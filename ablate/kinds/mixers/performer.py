@@ -1,0 +1,101 @@
+"""Performer: φ-attention whose φ approximates the softmax kernel by positive orthogonal random features (FAVOR+).
+
+y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ), with
+`softmax`: φ(x) = exp(ωᵀx' - ‖x'‖²/2)/√m, x' = x/d_h^¼, so that E[φ(q)·φ(k)] = exp(qᵀk/√d_h);
+`relu`: φ(x) = max(ωᵀx, 0)/√m + 1e-3.
+The m directions ω are Gaussian vectors, orthogonal to each other in blocks of d_h.
+
+- Rethinking Attention with Performers (arXiv:2009.14794), Lemma 1 and §2; https://arxiv.org/abs/2009.14794
+
+Departures of well-known code, which this file does not share: Google's code adds a small ε to the softmax features,
+and, since the largest key of the whole sequence is taken off before that, lets the future into a causal model by more
+than rounding; here nothing is added, and what is taken off cancels exactly (`ablate.kernels.linear_attention`: causal,
+the largest so far). It draws ω anew now and then; here ω is drawn once, from the member's own seed, and shared by all
+heads. Long Range Arena's Performer has ReLU features without projection.
+
+Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, m features.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from ablate.kernels.random_features import log_positive, orthogonal_directions, scaled
+from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.spec.cost import Cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+
+_RELU_EPSILON = 1e-3
+
+
+class PerformerSpec(MixerSpec):
+    """FAVOR+: softmax attention approximated in linear time by positive orthogonal random features."""
+
+    source = "arXiv:2009.14794 Lemma 1, §2"
+    complexity = "Lmd"
+    uses_heads = True
+    relative_positions = frozenset({"query_key"})
+    any_head_width = True
+
+    kind: Literal["performer"] = "performer"
+    kernel: Literal["softmax", "relu"] = "softmax"
+    """`softmax`: exponentials, which approximate softmax; `relu`: the paper's generalised attention with ReLU."""
+    features: int = Field(default=256, ge=1)
+    """m, random directions."""
+
+    def build(self, context: LayerContext) -> FeatureAttention:
+        """See `MixerSpec.build`."""
+        favor = PositiveFeatures if self.kernel == "softmax" else ReluFeatures
+        return FeatureAttention(context, favor(context.pack, context.head_width, self.features))
+
+    def cache(self, context: LayerContext, length: int) -> int:
+        """See `MixerSpec.cache`: the state and the sum of features."""
+        return state_size(context, self.features)
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MixerSpec.cost`."""
+        d_h, m = context.head_width, self.features
+        feature = Cost(multiplications=m * d_h, additions=m * (d_h - 1))
+        if self.kernel == "softmax":
+            feature += Cost(multiplications=2 * d_h + 1, additions=d_h - 1 + 2 * m, exponentiations=m, activations=d_h)
+        else:
+            feature += Cost(multiplications=m, additions=m, activations=m)
+        return feature_attention_cost(context, length, m, feature, logarithmic=self.kernel == "softmax")
+
+
+class PositiveFeatures(FeatureMap):
+    """φ(x) = exp(ωᵀx' - ‖x'‖²/2)/√m, given as its logarithm."""
+
+    logarithmic = True
+    omega: Tensor
+
+    def __init__(self, pack: int, width: int, features: int) -> None:
+        super().__init__(pack)
+        self.declare("omega", (features, width), orthogonal_directions, trainable=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, B, H, T, d_h] to log φ, [K, B, H, T, m]."""
+        x = scaled(x)
+        return log_positive(torch.einsum("kbhtd,kmd->kbhtm", x, self.omega), x, weight=0.5)
+
+
+class ReluFeatures(FeatureMap):
+    """φ(x) = max(ωᵀx, 0)/√m + 1e-3."""
+
+    logarithmic = False
+    omega: Tensor
+
+    def __init__(self, pack: int, width: int, features: int) -> None:
+        super().__init__(pack)
+        self.declare("omega", (features, width), orthogonal_directions, trainable=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, B, H, T, d_h] to [K, B, H, T, m]."""
+        u = torch.einsum("kbhtd,kmd->kbhtm", x, self.omega)
+        return u.relu() / math.sqrt(self.omega.shape[1]) + _RELU_EPSILON

@@ -1,0 +1,178 @@
+"""Multi-scale retention (RetNet): linear attention with a rotation and, for each head, a fixed decay.
+
+For each head, with Q_n = (x_n·W_Q)·e^(inθ), K_n = (x_n·W_K)·e^(inθ), V = X·W_V and D_nm = γ^(n-m) for m ≤ n, else 0:
+R_nm = (Q_n·K_m/√d_h)·D_nm/√(Σ_i D_ni); head = (R/max(|Σ_m R_nm|, 1))·V;
+MSR(X) = (swish(X·W_G) ∘ GroupNorm_H(concat(heads)))·W_O, γ = 1 - 2^(-5-h) for head h = 0 ... H-1.
+Recurrent form: S_n = γ·S_{n-1} + K_nᵀ·V_n, head_n = Q_n·S_n, divided as above; computed here in chunks.
+
+- Retentive Network (arXiv:2307.08621), eqs 5 to 8 and §2.2; https://arxiv.org/abs/2307.08621
+
+W_V and W_G make twice the width, as in §3.1. θ_i = 10000^(-2i/d_h), xPos's rotation (arXiv:2212.10554) without its
+own decay; in a head of odd width the last channel does not turn. GroupNorm has no gain. Departures of the released
+code, which this file does not share: θ_i = 10000^(-i/(d_h/2 - 1)), an RMS norm in place of GroupNorm, and denominators
+without gradient (which the norm makes the same, up to its ε).
+
+Causal only: the decay fades the past, and the paper defines no bidirectional form. Padded tokens are in no sum, D's
+included; they take up places, so that decay and rotation between two tokens are those of their distance.
+
+Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, e value head width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from ablate.kernels import linear_attention
+from ablate.pack import State, join_heads, linear, split_heads
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+
+_EPSILON = 1e-5
+_SINGLE_DECAY = math.log(127 / 128)
+
+
+class RetentionSpec(MixerSpec):
+    """Multi-scale retention: a recurrent state that fades, at another rate in each head."""
+
+    source = "arXiv:2307.08621 eqs 5-8"
+    complexity = "Ld²/H"
+    bidirectional_form = False
+    uses_heads = True
+
+    kind: Literal["retention"] = "retention"
+    decay: Literal["multi_scale", "single", "none"] = "multi_scale"
+    """`multi_scale`: γ_h = 1 - 2^(-5-h); `single`: 127/128 in all heads; `none`: 1; all in the paper's ablations."""
+    norm: bool = True
+    """Whether each head's output is normalised (GroupNorm)."""
+    gate: bool = True
+    """Whether swish(X·W_G) multiplies the output."""
+    value_ratio: int = Field(default=2, ge=1)
+    """Width of values and gate divided by the model's width."""
+
+    def build(self, context: LayerContext) -> Retention:
+        """See `MixerSpec.build`."""
+        return Retention(self, context)
+
+    def cache(self, context: LayerContext, length: int) -> int:
+        """See `MixerSpec.cache`: the state and the sum of keys."""
+        return context.width * (self.value_ratio * context.width // context.heads + 1)
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MixerSpec.cost`; in recurrent form: one decay, one product k·v and one reading of the state a token."""
+        d, vectors = context.width, length * context.heads
+        d_h, wide = d // context.heads, self.value_ratio * d
+        e = self.value_ratio * d_h
+        maps = linear_cost(length, d, d) * 2 + linear_cost(length, d, wide) + linear_cost(length, wide, d)
+        maps = replace(maps, activations=length * (d + wide))  # their input is kept once
+        rotation = Cost(multiplications=vectors * 8 * (d_h // 2) + length * d, additions=vectors * 4 * (d_h // 2))
+        sums = Cost(
+            multiplications=vectors * (2 * d_h * e + d_h + (0 if self.decay == "none" else d_h * (e + 1))),
+            additions=vectors * (d_h * (e + 1) + (d_h - 1) * (e + 1)),
+            divisions=vectors * e,
+            activations=context.heads * linear_attention.kept(length, d_h, e + 1, "head") + vectors * (e + 5),
+        )
+        total = maps + rotation + sums
+        if self.norm:
+            total += Cost(
+                multiplications=2 * length * wide,
+                additions=3 * length * wide,
+                divisions=2 * vectors,
+                activations=length * wide + 2 * vectors,
+            )
+        if self.gate:
+            total += replace(linear_cost(length, d, wide), activations=0)
+            total += Cost(
+                multiplications=2 * length * wide,
+                additions=length * wide,
+                divisions=length * wide,
+                exponentiations=length * wide,
+                activations=3 * length * wide,
+            )
+        return total
+
+
+class Retention(nn.Module):
+    """The module of `RetentionSpec`."""
+
+    log_decay: Tensor
+    theta: Tensor
+
+    def __init__(self, spec: RetentionSpec, context: LayerContext) -> None:
+        super().__init__()
+        d, wide = context.width, spec.value_ratio * context.width
+        d_h = d // context.heads
+        self.spec = spec
+        self.heads = context.heads
+        self.query = linear(context, d, d)
+        self.key = linear(context, d, d)
+        self.value = linear(context, d, wide)
+        self.gate = linear(context, d, wide) if spec.gate else None
+        self.output = linear(context, wide, d, role="output")
+        rates = {
+            "multi_scale": torch.log1p(-(2.0 ** (-5 - torch.arange(self.heads, dtype=torch.float64)))),
+            "single": torch.full((self.heads,), _SINGLE_DECAY, dtype=torch.float64),
+            "none": torch.zeros(self.heads, dtype=torch.float64),
+        }
+        self.register_buffer("log_decay", rates[spec.decay], persistent=False)
+        pair = torch.arange(d_h // 2, dtype=torch.float64)
+        self.register_buffer("theta", 10000.0 ** (-2 * pair / d_h), persistent=False)
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        return self._joined(x, self._retain(*self._heads(x, 0), padding))
+
+    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+        """See `Stepping.step`: the state is kept, and the sum of keys."""
+        q, k, v = self._heads(x, place)
+        decay = self.log_decay[:, None, None]  # [H, 1, 1]
+        v = torch.cat([v, v.new_ones(1).expand(*v.shape[:-1], 1)], -1)
+        summed, kept = linear_attention.recur(q, k, v, state[0] if state else None, decay.to(q.dtype))
+        weight = (torch.arange(place + 1, device=x.device) * decay).exp().sum(-1, keepdim=True).to(q.dtype)
+        return self._joined(x, summed[..., :-1] / torch.maximum(summed[..., -1:].abs(), weight.sqrt())), (kept,)
+
+    def _heads(self, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values [K, B, H, T, ...] of tokens from place `first` on."""
+        q, k, v = (split_heads(project(x), self.heads) for project in (self.query, self.key, self.value))
+        return self._rotate(q, first) / math.sqrt(q.shape[-1]), self._rotate(k, first), v
+
+    def _joined(self, x: Tensor, y: Tensor) -> Tensor:
+        """Norm, gate and output map: [K, B, H, T, e] to [K, B, T, D]."""
+        if self.spec.norm:
+            y = F.layer_norm(y, y.shape[-1:], eps=_EPSILON)
+        y = join_heads(y)  # [K, B, T, value_ratio·D]
+        if self.gate is not None:
+            y = F.silu(self.gate(x)) * y
+        mixed: Tensor = self.output(y)
+        return mixed
+
+    def _retain(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None) -> Tensor:
+        """(R/max(|Σ R|, 1))·V, [K, B, H, T, e]: with w = Σ D, that is (Σ D·qk·v)/max(|Σ D·qk|, √w)."""
+        length = q.shape[-2]
+        decay = self.log_decay[:, None, None].expand(-1, length, -1)  # [H, T, 1]
+        ones = q.new_ones(length, 1)
+        counted = ones.expand(self.heads, -1, -1)
+        if padding is not None:
+            real = padding[:, :, None, :, None]
+            k, counted = k.masked_fill(~real, 0.0), real.to(q.dtype).expand(-1, -1, self.heads, -1, -1)
+        summed = linear_attention.causal(q, k, torch.cat([v, ones.expand(*v.shape[:-1], 1)], -1), decay)
+        weight = linear_attention.causal(torch.ones_like(counted), counted, ones.expand_as(counted), decay)
+        weight = weight.masked_fill(weight == 0, 1.0)  # nothing seen yet: the sums are 0 too
+        return summed[..., :-1] / torch.maximum(summed[..., -1:].abs(), weight.sqrt())
+
+    def _rotate(self, x: Tensor, first: int) -> Tensor:
+        """Token n, counted from `first`, turned by n·θ in each pair of channels, [K, B, H, T, d_h]."""
+        place = torch.arange(first, first + x.shape[-2], dtype=self.theta.dtype, device=x.device)
+        angle = place[:, None] * self.theta  # [T, d_h // 2]
+        sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
+        turning = 2 * len(self.theta)
+        even, odd = x[..., 0:turning:2], x[..., 1:turning:2]
+        turned = torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], -1).flatten(-2)
+        return torch.cat([turned, x[..., turning:]], -1)

@@ -1,0 +1,101 @@
+"""Sparse Transformer, fixed pattern: the own block, and the last tokens of every other block as its summary.
+
+Token i sees j where ⌊i/l⌋ = ⌊j/l⌋ (A⁽¹⁾) or j mod l ≥ l - c (A⁽²⁾), the two merged in each head; causal: only j ≤ i.
+
+- Generating Long Sequences with Sparse Transformers (arXiv:1904.10509), section 4.3 and eq. 7 (merged heads);
+  https://arxiv.org/abs/1904.10509
+- The paper has the causal form only. Without it the same two sets are seen on both sides.
+- The code of Long Range Arena also lets j mod l = 0 be seen, and hides the future in classification too, but for [CLS].
+
+Shapes: K pack, B batch, T tokens, D width, H heads, n blocks of l tokens with c summary tokens each.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from ablate.kernels.block_attention import (
+    Keys,
+    attend,
+    attention_cost,
+    blocks,
+    positions,
+    real_tokens,
+    unblocked,
+)
+from ablate.pack import AttentionMaps, maps_cost
+from ablate.spec.base import refusal
+from ablate.spec.cost import Cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+
+
+class SparseSpec(MixerSpec):
+    """The fixed pattern of the Sparse Transformer."""
+
+    source = "arXiv:1904.10509 sec. 4.3"
+    complexity = "L√L·d where the stride is near √L"
+    uses_heads = True
+    relative_positions = frozenset({"query_key"})
+    any_head_width = True
+
+    kind: Literal["sparse"] = "sparse"
+    stride: int = Field(default=128, ge=1)
+    """l, the length of a block in tokens."""
+    summary: int = Field(default=8, ge=1)
+    """c, how many tokens at the end of each block all later blocks see."""
+
+    @model_validator(mode="after")
+    def _summary_fits(self) -> Self:
+        if self.summary > self.stride:
+            raise refusal(
+                ("summary",),
+                self.summary,
+                f"a block of {self.stride} tokens has no {self.summary} last ones",
+                "Set `summary` to at most `stride`.",
+            )
+        return self
+
+    def build(self, context: LayerContext) -> Sparse:
+        """See `MixerSpec.build`."""
+        return Sparse(self, context)
+
+    def cache(self, context: LayerContext, length: int) -> int:
+        """See `MixerSpec.cache`: keys and values of the own block and of the summaries of those before."""
+        full, own = divmod(length, self.stride)
+        return 2 * (full * self.summary + own) * context.inner_width
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MixerSpec.cost`."""
+        pairs = length * (self.stride + -(-length // self.stride) * self.summary)
+        attention = attention_cost(length, context.inner_width, context.heads, pairs, block=self.stride)
+        return maps_cost(context, length) + attention
+
+
+class Sparse(AttentionMaps):
+    """The module of `SparseSpec`."""
+
+    def __init__(self, spec: SparseSpec, context: LayerContext) -> None:
+        super().__init__(context)
+        self.spec = spec
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        c = self.spec.summary
+        split = self.folded(x)
+        q, k, v, real = (blocks(part, self.spec.stride) for part in (*split, real_tokens(x, padding)))
+        at, of = positions(q, 0, 0)
+        own = real.mT | (at == of)  # a token always sees itself, so that no row is empty
+        count = torch.arange(q.shape[2], device=x.device)
+        of_block, at_block = count.repeat_interleave(c), count[:, None, None]
+        other = of_block < at_block if self.causal else of_block != at_block  # [n, 1, n·c]
+        last = real[..., -c:, :].flatten(2, 3).mT[:, :, None]  # [P, 1, 1, 1, n·c]
+        sources = [
+            Keys(k, v, own & (of <= at) if self.causal else own),
+            Keys(k[..., -c:, :].flatten(2, 3), v[..., -c:, :].flatten(2, 3), last & other),
+        ]
+        return self.joined(unblocked(attend(q, sources), x.shape[-2]))

@@ -1,0 +1,50 @@
+"""What MLPs with one hidden layer share: its width, its nonlinearity, its biases, and what they cost."""
+
+from __future__ import annotations
+
+from abc import ABC
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.mlp import MLPSpec
+
+ACTIVATION_LABELS = {"relu": "ReLU", "gelu": "GELU", "silu": "SiLU", "gelu_tanh": "GELU (tanh)"}
+
+
+class HiddenLayerSpec(MLPSpec, ABC):
+    """An MLP with one hidden layer."""
+
+    ways_in: ClassVar[int]
+    """Maps from the input to the hidden layer."""
+    products: ClassVar[int]
+    """Tensors of the hidden width that products between those maps keep for the backward pass."""
+
+    ratio: float = Field(default=4.0, gt=0)
+    """Hidden width divided by the model's width."""
+    activation: Literal["relu", "gelu", "silu", "gelu_tanh"] = "relu"
+    """Nonlinearity of the hidden layer; `gelu_tanh` is GPT-2's approximation of `gelu`."""
+    bias: bool = False
+    """Whether the maps have biases."""
+
+    def hidden(self, width: int) -> int:
+        """Width of the hidden layer."""
+        return max(1, round(self.ratio * width))
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MLPSpec.cost`; the activation counts as one product an element.
+
+        Kept are the input and, of each hidden unit, the result and all that is multiplied or bent on the way to it;
+        ReLU keeps its result and not its argument.
+        """
+        width, hidden = context.width, self.hidden(context.width)
+        kept = self.products + (0 if self.activation == "relu" else 1)
+        elementwise = Cost(multiplications=self.ways_in * length * hidden, activations=kept * length * hidden)
+        inward = linear_cost(length, width, self.ways_in * hidden, bias=self.bias)
+        return inward + elementwise + linear_cost(length, hidden, width, bias=self.bias)
+
+    def hidden_label(self) -> str:
+        """Nonlinearity and width of the hidden layer, for a picture."""
+        return f"{ACTIVATION_LABELS[self.activation]}, {self.ratio:g}d wide"

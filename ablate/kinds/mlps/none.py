@@ -1,0 +1,38 @@
+"""No MLP: the block is its mixer.
+
+- Mamba (arXiv:2312.00752), section 3.4, has blocks without one; https://arxiv.org/abs/2312.00752
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import model_validator
+from torch import nn
+
+from ablate.spec.absent import without_settings
+from ablate.spec.cost import Cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.mlp import MLPSpec
+
+
+class NoMLPSpec(MLPSpec):
+    """No MLP in the block."""
+
+    source = "arXiv:2312.00752 sec. 3.4"
+    present = False
+
+    kind: Literal["none"] = "none"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_settings(cls, value: Any) -> Any:
+        return without_settings(value, "mlp", {"ratio": 4.0, "activation": "relu", "bias": False})
+
+    def build(self, context: LayerContext) -> nn.Identity:
+        """See `MLPSpec.build`; a block without MLP does not call it."""
+        return nn.Identity()
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MLPSpec.cost`."""
+        return Cost()

@@ -1,0 +1,50 @@
+"""The MLP of the Transformer: y = W₂·act(W₁x).
+
+- Attention Is All You Need (arXiv:1706.03762), eq. 2; https://arxiv.org/abs/1706.03762
+
+Shapes: K pack, B batch, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from ablate.kinds.mlps.hidden_layer import HiddenLayerSpec
+from ablate.pack import ACTIVATIONS, linear
+from ablate.spec.layer import LayerContext
+
+
+class PlainMLPSpec(HiddenLayerSpec):
+    """W₂·act(W₁x)."""
+
+    source = "arXiv:1706.03762 eq. 2"
+    ways_in = 1
+    products = 0
+
+    kind: Literal["plain"] = "plain"
+
+    def build(self, context: LayerContext) -> PlainMLP:
+        """See `MLPSpec.build`."""
+        return PlainMLP(self, context)
+
+    def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
+        """See `MLPSpec.parts`."""
+        return (("up", "W₁"),), (("activation", self.hidden_label()),), (("down", "W₂"),)
+
+
+class PlainMLP(nn.Module):
+    """The module of `PlainMLPSpec`."""
+
+    def __init__(self, spec: PlainMLPSpec, context: LayerContext) -> None:
+        super().__init__()
+        width, hidden = context.width, spec.hidden(context.width)
+        self.activation = ACTIVATIONS[spec.activation]
+        self.up = linear(context, width, hidden, bias=spec.bias)
+        self.down = linear(context, hidden, width, bias=spec.bias, role="output")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, ..., D] to the same."""
+        y: Tensor = self.down(self.activation(self.up(x)))
+        return y

@@ -1,0 +1,43 @@
+"""RMSNorm: y = x·g/√(mean x² + ε), g trainable, from 1.
+
+- Root Mean Square Layer Normalization (arXiv:1910.07467), eq. 4; https://arxiv.org/abs/1910.07467
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ablate.pack import RMSNorm
+from ablate.spec.cost import Cost
+from ablate.spec.norm import NormSpec
+
+
+class RMSNormSpec(NormSpec):
+    """RMSNorm: x·g/√(mean x² + ε)."""
+
+    source = "arXiv:1910.07467 eq. 4"
+
+    kind: Literal["rms"] = "rms"
+    eps: float = Field(default=1e-8, gt=0)
+    """ε, added under the root."""
+
+    def build(self, pack: int, width: int) -> RMSNorm:
+        """See `NormSpec.build`."""
+        return RMSNorm(pack, width, self.eps)
+
+    def cost(self, width: int, length: int) -> Cost:
+        """See `NormSpec.cost`; kept are what goes in, what the gain multiplies and each vector's spread."""
+        elements = length * width
+        return Cost(
+            parameters=width,
+            multiplications=2 * elements + length,
+            additions=elements,
+            divisions=elements,
+            activations=2 * elements + length,
+        )
+
+    def label(self) -> str:
+        """See `NormSpec.label`."""
+        return "RMSNorm"

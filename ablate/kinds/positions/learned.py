@@ -1,0 +1,50 @@
+"""Learned positions: x_t ← x_t + p_t, one trainable row p_t for each position.
+
+- Convolutional Sequence to Sequence Learning (arXiv:1705.03122), section 3.1; BERT and GPT-2 have them
+
+Shapes: K pack, B batch, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from ablate.pack import Packed
+from ablate.spec.cost import Cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.position import PositionSpec
+
+
+class LearnedSpec(PositionSpec):
+    """A trainable row for each position, added to the token embedding."""
+
+    source = "arXiv:1705.03122 sec. 3.1"
+    applied = "embedding"
+
+    kind: Literal["learned"] = "learned"
+
+    def build(self, context: LayerContext) -> LearnedPositions:
+        """See `PositionSpec.build`."""
+        return LearnedPositions(context)
+
+    def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
+        """See `PositionSpec.cost`."""
+        return Cost(parameters=context.context * context.width, additions=length * context.width)
+
+
+class LearnedPositions(Packed):
+    """The module of `LearnedSpec`."""
+
+    is_table = True
+    weight: Tensor
+
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context.pack)
+        shape = (context.context, context.width)
+        self.declare("weight", shape, context.initial("embedding", *shape), decay=True)
+
+    def forward(self, x: Tensor, first: int = 0) -> Tensor:
+        """[K, B, T, D], the tokens from position `first` on, to the same."""
+        return x + self.weight[:, None, first : first + x.shape[2]]

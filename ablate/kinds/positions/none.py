@@ -1,0 +1,31 @@
+"""No positions: a token's place is known only from what a mixer hides of it, as from a causal mask.
+
+- Transformer Language Models without Positional Encodings Still Learn Positional Information (arXiv:2203.16634)
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import nn
+
+from ablate.spec.cost import Cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.position import PositionSpec
+
+
+class NoPositionsSpec(PositionSpec):
+    """No positions."""
+
+    source = "arXiv:2203.16634"
+    applied = "nowhere"
+
+    kind: Literal["none"] = "none"
+
+    def build(self, context: LayerContext) -> nn.Identity:
+        """See `PositionSpec.build`; no one calls it."""
+        return nn.Identity()
+
+    def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
+        """See `PositionSpec.cost`."""
+        return Cost()

@@ -1,0 +1,54 @@
+"""Sinusoidal positions: PE(t, 2i) = sin(t / 10000^(2i/D)), PE(t, 2i+1) = cos of the same, added to the embedding.
+
+- Attention Is All You Need (arXiv:1706.03762), section 3.5; https://arxiv.org/abs/1706.03762
+
+Shapes: K pack, B batch, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ablate.spec.cost import Cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.position import PositionSpec
+
+
+class SinusoidalSpec(PositionSpec):
+    """Sines and cosines of geometrically spaced frequencies, added to the token embedding."""
+
+    source = "arXiv:1706.03762 sec. 3.5"
+    applied = "embedding"
+
+    kind: Literal["sinusoidal"] = "sinusoidal"
+
+    def build(self, context: LayerContext) -> SinusoidalPositions:
+        """See `PositionSpec.build`."""
+        return SinusoidalPositions(context.context, context.width)
+
+    def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
+        """See `PositionSpec.cost`; the table is made once."""
+        return Cost(additions=length * context.width)
+
+
+class SinusoidalPositions(nn.Module):
+    """The module of `SinusoidalSpec`."""
+
+    table: Tensor
+
+    def __init__(self, context: int, width: int) -> None:
+        super().__init__()
+        position = torch.arange(context, dtype=torch.float64)[:, None]
+        pair = torch.arange(0, width, 2, dtype=torch.float64)
+        angle = position / 10000.0 ** (pair / width)
+        table = torch.zeros(context, width)
+        table[:, 0::2] = angle.sin()
+        table[:, 1::2] = angle.cos()[:, : width // 2]
+        self.register_buffer("table", table, persistent=False)
+
+    def forward(self, x: Tensor, first: int = 0) -> Tensor:
+        """[K, B, T, D], the tokens from position `first` on, to the same."""
+        return x + self.table[first : first + x.shape[2]]

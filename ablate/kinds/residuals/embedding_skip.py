@@ -1,0 +1,73 @@
+"""Embedding skip: every layer starts from x ← λ·x + μ·x₀, x₀ being what the embedding gave to the first layer.
+
+λ starts at 1 and μ at 0, both trained, so that the model starts as one without it.
+
+- https://github.com/KellerJordan/modded-nanogpt, record of 2024-11-10 ("x0 lambdas")
+
+Shapes: K pack, B batch, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from ablate.pack import Gain, Residual
+from ablate.spec.block import Gain as GainField
+from ablate.spec.block import GainSpec
+from ablate.spec.cost import Cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.part import EMBEDDING, SharedTensor
+from ablate.spec.residual import ResidualSpec
+
+
+class EmbeddingSkipSpec(ResidualSpec):
+    """Each layer starts from a mixture of the stream and the token embedding."""
+
+    source = "modded-nanogpt, record of 2024-11-10"
+
+    kind: Literal["embedding_skip"] = "embedding_skip"
+    stream: GainField = GainSpec(init=1.0, trainable=True)
+    """λ."""
+    embedding: GainField = GainSpec(init=0.0, trainable=True)
+    """μ."""
+
+    def reads(self, context: LayerContext) -> tuple[SharedTensor, ...]:
+        """See `PartSpec.reads`."""
+        return (context.stream(EMBEDDING),)
+
+    def build(self, context: LayerContext) -> EmbeddingSkip:
+        """See `ResidualSpec.build`."""
+        return EmbeddingSkip(self, context)
+
+    def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
+        """See `ResidualSpec.cost`; a trained gain keeps what it multiplies."""
+        elements = length * context.width
+        return Cost(
+            parameters=self.stream.trainable + self.embedding.trainable,
+            multiplications=2 * elements,
+            additions=(1 + joins) * elements,
+            activations=self.stream.trainable * elements,  # the embedding is kept once, for all layers
+        )
+
+    def label(self) -> str:
+        """See `ResidualSpec.label`."""
+        return "λx + μx₀"
+
+
+class EmbeddingSkip(Residual):
+    """The module of `EmbeddingSkipSpec`."""
+
+    def __init__(self, spec: EmbeddingSkipSpec, context: LayerContext) -> None:
+        super().__init__()
+        self.stream, self.embedding = (
+            Gain(context.pack, gain.initial(context.depth), trainable=gain.trainable)
+            for gain in (spec.stream, spec.embedding)
+        )
+
+    def start(self, stream: Tensor, shared: tuple[Tensor, ...] = ()) -> Tensor:
+        """[K, B, T, D] to the same."""
+        (embedding,) = shared
+        mixed: Tensor = self.stream(stream) + self.embedding(embedding)
+        return mixed

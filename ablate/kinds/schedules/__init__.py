@@ -1,0 +1,1 @@
+"""The kinds of schedule, one file each."""

@@ -1,0 +1,37 @@
+"""Tensors that layers share: each part is given what its spec reads, and what it publishes is kept for later layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from ablate.spec.layer import LayerContext
+from ablate.spec.part import PartSpec, SharedTensor
+
+Shared = dict[SharedTensor, Tensor]
+"""What the layers of one forward pass have published so far."""
+
+
+class Sharing:
+    """What one part of one layer reads and publishes.
+
+    Attributes:
+        reads: The tensors that it is given.
+        publishes: The tensors that it gives.
+    """
+
+    def __init__(self, spec: PartSpec, context: LayerContext) -> None:
+        self.reads = spec.reads(context)
+        self.publishes = spec.publishes(context)
+
+    def call(self, part: Callable[..., Any], shared: Shared, *inputs: Any) -> Any:
+        """Call a part with what it reads; what it publishes is put into `shared`, and the rest is returned."""
+        read = {"shared": tuple(shared[tensor] for tensor in self.reads)} if self.reads else {}
+        given = part(*inputs, **read)
+        if not self.publishes:
+            return given
+        *result, published = given
+        shared.update(zip(self.publishes, published, strict=True))
+        return result[0] if len(result) == 1 else tuple(result)

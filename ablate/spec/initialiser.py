@@ -1,0 +1,51 @@
+"""`InitialiserSpec`: how the weights of maps start. The kinds stand in `ablate/kinds/initialisers/`, one file each."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from ablate.spec.annotations import OneOf
+from ablate.spec.base import Family, Kinded
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from ablate.spec.layer import LayerContext
+
+Initial = Callable[["Tensor", "Generator"], "Tensor"]
+"""Fills one member's values [...] in place and returns them."""
+INITIALISERS = Family("initialiser", package="ablate.kinds.initialisers", entry_points="ablate.initialisers")
+
+Role = Literal["embedding", "hidden", "output", "head"]
+"""What a map is for: `embedding` (of tokens or positions), `hidden` (inside a branch of a block), `output` (the last
+map of a branch, whose result is added to the residual stream), `head` (from the stream to the logits)."""
+
+
+class InitialiserSpec(Kinded):
+    """A rule for initial weights. A final subclass adds `kind`, its fields and `initial`."""
+
+    family = INITIALISERS
+    default_kind = "normal"
+    source: ClassVar[str]
+    """Paper and equation."""
+
+    @classmethod
+    def facts(cls) -> dict[str, str | bool]:
+        """Its source."""
+        return {"source": cls.source}
+
+    @abstractmethod
+    def initial(self, role: Role, inputs: int, outputs: int, context: LayerContext) -> Initial:
+        """The rule for one weight [inputs, outputs]: fills one member's values in place and returns them.
+
+        Args:
+            role: What the map is for.
+            inputs: Its fan-in; of an embedding the number of rows.
+            outputs: Its fan-out.
+            context: Where it stands; `context.init_std` is the model's standard deviation.
+        """
+
+
+Initialiser = Annotated[InitialiserSpec, OneOf]

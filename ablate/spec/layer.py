@@ -1,0 +1,71 @@
+"""`LayerContext`: what the parts of a layer (mixer, MLP, norms, residual) are told of the model around them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ablate.spec.initialiser import Initial, InitialiserSpec, Role
+from ablate.spec.part import SharedTensor
+from ablate.spec.position import PositionSpec
+
+
+@dataclass(frozen=True, slots=True)
+class LayerContext:
+    """What a part of a layer is told of the model around it.
+
+    Attributes:
+        pack: K, members trained together.
+        width: D, of the residual stream.
+        heads: H, of the model; kinds without heads ignore it.
+        head_width: Width of a head; 0 stands for D/H.
+        depth: Number of blocks.
+        context: The longest input in tokens.
+        causal: Whether position t may see positions after t.
+        init_std: Standard deviation of normal initial values.
+        positions: Positions that the layer's mixer applies itself; None if there are none.
+        window: Tokens that the mixer sees to each side, its own counted; None for all.
+        cross: Whether keys and values are read from another sequence.
+        layer: Index of the layer, from 0.
+        initialiser: How the weights of maps start.
+    """
+
+    pack: int
+    width: int
+    heads: int
+    depth: int
+    context: int
+    causal: bool
+    head_width: int = 0
+    init_std: float = 0.02
+    positions: PositionSpec | None = None
+    window: int | None = None
+    cross: bool = False
+    layer: int = 0
+    initialiser: InitialiserSpec = field(default_factory=InitialiserSpec.default)
+
+    def __post_init__(self) -> None:
+        if not self.head_width:
+            object.__setattr__(self, "head_width", self.width // self.heads)
+
+    @property
+    def inner_width(self) -> int:
+        """Width of all heads together, H·d_h."""
+        return self.heads * self.head_width
+
+    def shared(self, name: str, *sizes: int) -> SharedTensor:
+        """A tensor [K, B, T, *sizes] that this layer publishes."""
+        return SharedTensor(name, self.layer, sizes)
+
+    def stream(self, layer: int) -> SharedTensor:
+        """What a layer gives to the next one; `EMBEDDING` for what the first one is given."""
+        return SharedTensor("stream", layer, (self.width,))
+
+    def initial(self, role: Role, inputs: int, outputs: int) -> Initial:
+        """How the weight [inputs, outputs] of a map starts.
+
+        Args:
+            role: What the map is for.
+            inputs: Its fan-in.
+            outputs: Its fan-out.
+        """
+        return self.initialiser.initial(role, inputs, outputs, self)

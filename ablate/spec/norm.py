@@ -1,0 +1,49 @@
+"""`NormSpec`: the normalisation of a sub-layer. The kinds stand in `ablate/kinds/norms/`, one file each."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from ablate.spec.annotations import OneOf
+from ablate.spec.base import Family, Kinded
+from ablate.spec.cost import Cost
+
+if TYPE_CHECKING:
+    from torch import nn
+
+NORMS = Family("norm", package="ablate.kinds.norms", entry_points="ablate.norms")
+
+
+class NormSpec(Kinded):
+    """A norm over the last axis. A final subclass adds `kind`, its fields, `build`, `cost` and `label`."""
+
+    family = NORMS
+    default_kind = "rms"
+    source: ClassVar[str]
+    """Paper and equation."""
+    present: ClassVar[bool] = True
+    """Whether there is anything to compute; False for `none`."""
+
+    @classmethod
+    def facts(cls) -> dict[str, str | bool]:
+        """Its source."""
+        return {"source": cls.source}
+
+    place: Literal["pre", "post"] = "pre"
+    """`pre`: before each sub-layer; `post`: after each residual sum (Transformer of 2017)."""
+
+    @abstractmethod
+    def build(self, pack: int, width: int) -> nn.Module:
+        """The module; `forward(x)` maps x [K, ..., width] to the same shape, each vector on its own."""
+
+    @abstractmethod
+    def cost(self, width: int, length: int) -> Cost:
+        """Cost of the forward pass over `length` vectors."""
+
+    @abstractmethod
+    def label(self) -> str:
+        """What a picture writes on it."""
+
+
+Norm = Annotated[NormSpec, OneOf]

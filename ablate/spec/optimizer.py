@@ -1,0 +1,101 @@
+"""`OptimizerSpec`: what every kind of optimizer says of itself. The kinds stand in `ablate/kinds/optimizers/`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from ablate.spec.base import Family, Kinded
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+OPTIMIZERS = Family("optimizer", package="ablate.kinds.optimizers", entry_points="ablate.optimizers")
+
+Role = Literal["matrix", "embedding", "head", "gain"]
+"""What a parameter is in its model. `matrix`: a weight matrix of a hidden layer, or a stack of them. `embedding`: the
+table of tokens or of learned positions. `head`: a matrix between the last block and the outputs; a head tied to the
+embedding is the embedding. `gain`: everything else, such as gains, norms and biases."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterInfo:
+    """What an optimizer may know of a parameter.
+
+    Attributes:
+        name: Qualified, as in `model.named_parameters()`.
+        shape: Of one member, without the pack axis.
+        role: What it is in its model.
+        decays: Whether weight decay applies to it: to matrices and embeddings, but not to gains, norms and biases.
+        layer: Number of its block, counted from 0; None outside the blocks.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    role: Role
+    decays: bool
+    layer: int | None = None
+
+
+class OptimizerSpec(Kinded):
+    """An optimizer. A final subclass adds `kind`, its fields, the methods below and `source`.
+
+    A member of a pack may have its own value of each field in `value_fields`. All other fields are structure: trials
+    that differ in them are never trained together.
+    """
+
+    family = OPTIMIZERS
+    default_kind = "adamw"
+    value_fields: ClassVar[frozenset[str]] = frozenset({"lr", "clip"})
+    source: ClassVar[str]
+    """Paper and equation."""
+
+    lr: float = Field(gt=0)
+    """Peak learning rate."""
+    clip: float = Field(default=1.0, gt=0)
+    """Largest 2-norm of a member's whole gradient; longer ones are scaled down."""
+
+    @classmethod
+    def facts(cls) -> dict[str, str | bool]:
+        """Paper and equation."""
+        return {"source": cls.source}
+
+    @abstractmethod
+    def options(self, parameter: ParameterInfo) -> Mapping[str, Any]:
+        """The options of one parameter: its peak rate `lr`, and what else `build` reads from a parameter group.
+
+        Parameters of equal options become one group. The values are hashable.
+        """
+
+    @abstractmethod
+    def state(self, tensor: Tensor, parameter: ParameterInfo) -> dict[str, Tensor]:
+        """What the optimizer keeps of a parameter [K, ...], by name, before the first step.
+
+        A tensor with the leading axis K holds a value for each member. A scalar tensor is the same for all of them.
+        """
+
+    @abstractmethod
+    def build(self, groups: list[dict[str, Any]], *, capturable: bool) -> torch.optim.Optimizer:
+        """The optimizer of parameter groups, each with `params` and its options.
+
+        The tensors in `params` are [k, ...], of the k members that share these options; the optimizer must treat each
+        of them as if it were alone. `optimizer.state` is filled with `state` before the first step.
+
+        Args:
+            groups: The parameter groups.
+            capturable: Whether steps are captured in a CUDA graph. Then `lr` is a scalar tensor on the device, whose
+                value changes from step to step, and a step may not wait for the device.
+        """
+
+    @abstractmethod
+    def state_bytes(self) -> int:
+        """Bytes that `state` needs for each parameter, at most."""
+
+    @abstractmethod
+    def step_flops(self, parameters: int) -> float:
+        """Arithmetic of one step over so many parameters."""

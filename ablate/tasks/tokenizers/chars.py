@@ -1,0 +1,46 @@
+"""`chars`: the characters that the training documents hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec
+from ablate.tasks.tokenizers.lookup import LookupTokenizer, units
+
+
+class CharactersSpec(TokenizerSpec):
+    """Characters that occur in the training documents, in the order of Unicode; then the unknown, then the end."""
+
+    kind: Literal["chars"] = "chars"
+    """Each character of the training documents is a token; others are one unknown token."""
+    source = "common practice"
+
+    def train(self, texts: Iterable[str]) -> Tokenizer:
+        """Collect the characters."""
+        known: set[str] = set()
+        for text in texts:
+            known.update(text)
+        return CharacterTokenizer(sorted(known))
+
+    def load(self, folder: Path) -> Tokenizer:
+        """Read the characters."""
+        return CharacterTokenizer(units(folder))
+
+
+class CharacterTokenizer(LookupTokenizer):
+    """See `CharactersSpec`."""
+
+    def __init__(self, characters: Sequence[str]) -> None:
+        super().__init__(characters, extra_bytes=0)
+
+    def split(self, text: str) -> Sequence[str]:
+        """The characters."""
+        return text
+
+    def decode(self, ids: Sequence[int] | NDArray[Any]) -> str:
+        """The text; U+FFFD for an unknown character."""
+        return "".join(self.named(ids))

@@ -1,0 +1,104 @@
+"""For the tests of attention patterns: mixers with random values, and softmax attention with the whole matrix made.
+
+Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from ablate.kinds.mixers.attention import AttentionSpec
+from ablate.pack import initialise
+from ablate.pack.initial import stream
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+
+K, B, D, H = 2, 2, 15, 3
+LENGTHS = (1, 7, 13, 33)
+
+Sees = Callable[[int, int, int], bool]
+"""(head, i, j): whether token i sees token j."""
+Slow = Callable[[int, Tensor, list[bool]], Tensor]
+"""(member, x [T, D], which tokens are real) to y [T, D]."""
+
+
+def mixer_of(spec: MixerSpec, length: int, causal: bool = False, pack: int = K) -> nn.Module:
+    """A mixer in float64 whose every parameter is random, so that no term hides behind an initial 0 or 1."""
+    mixer = spec.build(LayerContext(pack, D, H, 5, length, causal, init_std=0.5)).double()
+    initialise(mixer, list(range(pack)))
+    with torch.no_grad():
+        for name, parameter in mixer.named_parameters():
+            parameter += 0.5 * torch.randn(parameter.shape, generator=stream(9, name), dtype=torch.float64)
+    return mixer
+
+
+def text(length: int, seed: int = 0) -> Tensor:
+    return torch.randn(K, B, length, D, generator=stream(seed, "x"), dtype=torch.float64)
+
+
+def some_padding(length: int) -> Tensor:
+    """[K, B, T]: padded on the right, on the left, in the middle, and not at all."""
+    at = torch.arange(length)
+    half = (length + 1) // 2
+    return torch.stack([at < half, at >= length // 2, (at < length // 3) | (at >= half), at >= 0]).view(K, B, length)
+
+
+def heads_of(mixer: nn.Module, name: str, k: int, x: Tensor) -> Tensor:
+    """x [T, D] through the map `name` of member k, by heads: [H, T, d_h]."""
+    return (x @ getattr(mixer, name).weight[k]).view(len(x), H, -1).transpose(0, 1)
+
+
+def by_matrix(mixer: nn.Module, sees: Sees) -> Slow:
+    """Softmax attention where token i of head h sees what `sees` says and is real, and always itself."""
+
+    def slow(k: int, x: Tensor, real: list[bool]) -> Tensor:
+        q, key, v = (heads_of(mixer, name, k, x) for name in ("query", "key", "value"))
+        joined = []
+        for h in range(H):
+            seen = [[j == i or (sees(h, i, j) and real[j]) for j in range(len(x))] for i in range(len(x))]
+            joined.append(matrix(q[h], key[h], seen) @ v[h])
+        return torch.cat(joined, 1) @ mixer.output.weight[k]
+
+    return slow
+
+
+def matrix(q: Tensor, k: Tensor, seen: list[list[bool]]) -> Tensor:
+    """softmax(Q·Kᵀ/√d_h) over what is seen, [T, T]."""
+    weights = torch.exp(q @ k.mT / math.sqrt(q.shape[-1])) * torch.tensor(seen)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def assert_is(mixer: nn.Module, slow: Slow, length: int, padded: bool) -> None:
+    """Outputs at real tokens, and the gradients of the input and of every parameter, are those of `slow`."""
+    x = text(length).requires_grad_()
+    padding = some_padding(length) if padded else None
+    real = torch.ones(K, B, length, dtype=torch.bool) if padding is None else padding
+    expected = torch.stack([torch.stack([slow(k, x[k, b], real[k, b].tolist()) for b in range(B)]) for k in range(K)])
+    found = mixer(x, padding)
+    torch.testing.assert_close(found[real], expected[real], rtol=1e-9, atol=1e-9)
+    direction = torch.randn(found.shape, generator=stream(1, "direction"), dtype=torch.float64) * real[..., None]
+    leaves = [x, *mixer.parameters()]
+    for ours, theirs in zip(
+        *(
+            torch.autograd.grad((y * direction).sum(), leaves, allow_unused=True, materialize_grads=True)
+            for y in (found, expected)
+        ),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
+
+
+def assert_is_full_attention(mixer: nn.Module, length: int, causal: bool) -> None:
+    """With the same weights the mixer is the kind `attention`, with padding and without."""
+    attention = mixer_of(AttentionSpec(), length, causal)
+    with torch.no_grad():
+        for name in ("query", "key", "value", "output"):
+            getattr(attention, name).weight.copy_(getattr(mixer, name).weight)
+    x = text(length)
+    torch.testing.assert_close(mixer(x), attention(x), rtol=1e-9, atol=1e-9)
+    padding = some_padding(length)
+    torch.testing.assert_close(mixer(x, padding)[padding], attention(x, padding)[padding], rtol=1e-9, atol=1e-9)

@@ -1,0 +1,87 @@
+"""φ-attention written slowly and plainly for one sequence, and how the kinds that are φ-attention are held against it.
+
+y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ) over the real s, causal over s ≤ t. φ takes one vector at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from ablate.pack import initialise
+from ablate.pack.initial import stream
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+
+K, B, D, H = 2, 2, 12, 3
+LENGTHS = [1, 7, 13, 33]
+
+Phi = Callable[[Tensor, int], Tensor]
+"""Features [m] of one vector [d_h] in a head."""
+
+
+def noise(name: str, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=stream(0, name), dtype=torch.float64)
+
+
+def trained(spec: MixerSpec, causal: bool, length: int, pack: int = K) -> nn.Module:
+    """A mixer in float64 whose every parameter is away from its initial value."""
+    mixer = spec.build(LayerContext(pack, D, H, depth=5, context=max(length, 16), causal=causal, init_std=0.4))
+    initialise(mixer, list(range(pack)))
+    mixer.double()
+    with torch.no_grad():
+        for name, parameter in mixer.named_parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=stream(9, name), dtype=torch.float64)
+    return mixer
+
+
+def attend(mixer: nn.Module, member: int, phi: Phi, causal: bool, x: Tensor, real: list[bool]) -> Tensor:
+    """One sequence [T, D] to the same, as the docstring of this file says."""
+    length = len(x)
+    Q, K_, V = (x @ getattr(mixer, name).weight[member] for name in ("query", "key", "value"))
+    joined = []
+    for h in range(H):
+        columns = slice(h * D // H, (h + 1) * D // H)
+        q, k = (torch.stack([phi(row[columns], h) for row in rows]) for rows in (Q, K_))
+        rows = []
+        for t in range(length):
+            seen = [s for s in range(length) if real[s] and (s <= t or not causal)]
+            weights = k[seen] @ q[t]
+            top, bottom = weights @ V[seen, columns], weights.sum()
+            rows.append(top / bottom if bottom != 0 else top)
+        joined.append(torch.stack(rows))
+    return torch.cat(joined, 1) @ mixer.output.weight[member]
+
+
+def mask(length: int) -> Tensor:
+    """[K, B, T]: whole, padded on the right, padded on the left, with a hole; never all padding."""
+    place = torch.arange(length)
+    rows = [place >= 0, place <= length // 2, place >= length // 2, (place != length // 3) | (length == 1)]
+    return torch.stack(rows).view(K, B, length)
+
+
+Slow = Callable[[nn.Module, int, Tensor, list[bool]], Tensor]
+"""Mixer, member, one sequence [T, D] and which of its tokens are real, to [T, D]."""
+
+
+def assert_same(mixer: nn.Module, slow: Slow, length: int, padded: bool) -> None:
+    """Outputs at real positions, and gradients of the input and of every parameter, equal those of the slow form."""
+    x = noise("x", K, B, length, D).requires_grad_()
+    padding = mask(length) if padded else None
+    real = mask(length) if padded else torch.ones(K, B, length, dtype=torch.bool)
+    fast = mixer(x, padding)
+    reference = torch.stack(
+        [torch.stack([slow(mixer, k, x[k, b], real[k, b].tolist()) for b in range(B)]) for k in range(K)]
+    )
+    torch.testing.assert_close(fast[real], reference[real], rtol=1e-9, atol=1e-9)
+    direction = noise("direction", *fast.shape) * real[..., None]
+    tensors = [x, *mixer.parameters()]
+    names = ["x", *(name for name, _ in mixer.named_parameters())]
+    ours, theirs = (
+        torch.autograd.grad((y * direction).sum(), tensors, allow_unused=True, materialize_grads=True)
+        for y in (fast, reference)
+    )
+    for name, a, b in zip(names, ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-8, msg=lambda m, name=name: f"{name}: {m}")

@@ -1,0 +1,372 @@
+"""Every discovered mixer kind keeps the contract, at many of its settings; and the contract finds what is broken."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ablate.contracts.mixer import check_mixer, contexts, own_initial_values
+from ablate.contracts.settings import settings
+from ablate.kinds.mixers.attention import AttentionSpec
+from ablate.kinds.mixers.fnet import FNetSpec
+from ablate.kinds.mixers.linear import LinearSpec
+from ablate.kinds.positions.alibi import AlibiSpec
+from ablate.kinds.positions.rotary import RotarySpec
+from ablate.pack import HeadGain, Linear, normal
+from ablate.spec.base import Family, refusal
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MIXERS, MixerSpec
+
+
+def every_mixer() -> Iterator[MixerSpec]:
+    for kind in MIXERS.members().values():
+        assert issubclass(kind, MixerSpec)
+        yield from settings(kind)
+
+
+@pytest.mark.parametrize("spec", list(every_mixer()), ids=lambda spec: spec.canonical_json())
+def test_mixer_keeps_the_contract(spec: MixerSpec) -> None:
+    assert contexts(spec), "this mixer refuses every size that the contract tries"
+    assert check_mixer(spec) == []
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [AttentionSpec(kv_heads=1), AttentionSpec(kv_heads=1, query_key_norm="rms", softmax=False)],
+    ids=lambda spec: spec.canonical_json(),
+)
+def test_grouped_attention_keeps_the_contract(spec: AttentionSpec) -> None:
+    """The number of groups is no named choice, since what fits depends on the heads."""
+    assert check_mixer(spec) == []
+
+
+def test_the_contract_tries_positions_that_a_mixer_applies_in_both_of_its_forms() -> None:
+    rotary, alibi = RotarySpec(), AlibiSpec()
+    found = {(context.positions, context.causal) for context in contexts(AttentionSpec())}
+    assert found == {(positions, causal) for positions in (None, rotary, alibi) for causal in (True, False)}
+    assert {context.positions for context in contexts(AttentionSpec(softmax=False))} == {None, rotary}
+    assert {context.positions for context in contexts(LinearSpec())} == {None, rotary}
+    assert {context.positions for context in contexts(FNetSpec())} == {None}
+
+
+def test_settings_cover_every_choice_and_every_allowed_pair() -> None:
+    found = list(settings(AttentionSpec))
+    assert found[0] == AttentionSpec()
+    assert len(found) == len(set(found))
+    assert {spec.value.kind_name() for spec in found} == {"dense", "identity", "reparametrised"}
+    assert {spec.shaping.kind for spec in found} == {"none", "value_skipinit", "shaped"}
+    assert {(spec.softmax, spec.matmul_order) for spec in found} == {
+        (True, "qk_first"),
+        (False, "qk_first"),
+        (False, "kv_first"),
+    }
+
+
+class Mean(nn.Module):
+    """A right mixer of the simplest sort: the mean of the tokens that may be seen, mapped."""
+
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__()
+        self.map = Linear(context.pack, context.width, context.width, initial=normal(0.3))
+        self.causal = context.causal
+
+    def visible(self, x: Tensor, padding: Tensor | None) -> Tensor:
+        real = torch.ones(x.shape[:-1], dtype=torch.bool) if padding is None else padding
+        square = real[..., None, :].expand(*real.shape, real.shape[-1]).to(x.dtype)
+        return square.tril() if self.causal else square
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        a = self.visible(x, padding)
+        return self.map((a / a.sum(-1, keepdim=True).clamp(min=1)) @ x)
+
+
+class Wide(Mean):
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return super().forward(x, padding)[:, :, :, :-1]
+
+
+class Leaky(Mean):
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return super().forward(x, padding) + 0.01 * x.roll(-1, dims=2)
+
+
+class Shut(Mean):
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return self.map(x)
+
+
+class Idle(Mean):
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context)
+        self.unused = HeadGain(context.pack, context.heads, 1.0, trainable=True)
+
+
+class Rooted(Mean):
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        y = super().forward(x, padding)
+        return y + 0 * (self.map.weight - self.map.weight.detach()).abs().sqrt().sum()
+
+
+class Mingled(Mean):
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        y = super().forward(x, padding)
+        return y + 0.1 * y.mean(0, keepdim=True)
+
+
+class Blind(Mean):
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return super().forward(x, None)
+
+
+class Angry(Mean):
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        raise RuntimeError("no")
+
+
+class MeanSpec(MixerSpec):
+    """A mixer for these tests, kept out of the family of real ones."""
+
+    family = Family("mixer of the tests")
+    source = "none"
+    complexity = "L²d"
+    kind: Literal["mean"] = "mean"
+    module: str = "Mean"
+    extra: int = 0
+
+    def build(self, context: LayerContext) -> nn.Module:
+        return MODULES[self.module](context)
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        return linear_cost(length, context.width, context.width) + Cost(parameters=self.extra)
+
+
+MODULES = {module.__name__: module for module in (Mean, Wide, Leaky, Shut, Idle, Rooted, Mingled, Blind, Angry)}
+
+
+def broken_rules(spec: MeanSpec) -> set[str]:
+    return {finding.rule for finding in check_mixer(spec)}
+
+
+def test_contract_passes_a_right_mixer() -> None:
+    assert check_mixer(MeanSpec()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "rule"),
+    [
+        ("Wide", "keeps_shape"),
+        ("Leaky", "hides_the_future"),
+        ("Shut", "hides_the_future"),
+        ("Idle", "has_gradients"),
+        ("Idle", "counts_parameters"),
+        ("Rooted", "has_gradients"),
+        ("Mingled", "keeps_members_apart"),
+        ("Blind", "ignores_padding"),
+    ],
+)
+def test_contract_finds_what_is_broken(module: str, rule: str) -> None:
+    assert rule in broken_rules(MeanSpec(module=module))
+
+
+def test_contract_finds_a_wrong_count() -> None:
+    assert broken_rules(MeanSpec(extra=1)) == {"counts_parameters"}
+
+
+class Crossing(Mean):
+    """A right mixer that reads another sequence: each row its own token, and the mean of what it reads."""
+
+    def forward(
+        self, x: Tensor, padding: Tensor | None = None, memory: Tensor | None = None, real: Tensor | None = None
+    ) -> Tensor:
+        if memory is None:
+            return super().forward(x, padding)
+        return self.map(x + self.read(memory, real))
+
+    def read(self, memory: Tensor, real: Tensor | None) -> Tensor:
+        seen = torch.ones(memory.shape[:-1], dtype=torch.bool) if real is None else real
+        return (memory * seen[..., None]).sum(2, keepdim=True) / seen.sum(2)[..., None, None]
+
+
+class CrossingBlind(Crossing):
+    def read(self, memory: Tensor, real: Tensor | None) -> Tensor:
+        return super().read(memory, None)
+
+
+class CrossingShut(Crossing):
+    def read(self, memory: Tensor, real: Tensor | None) -> Tensor:
+        return memory[:, :, :1]
+
+
+class CrossingMingled(Crossing):
+    def forward(
+        self, x: Tensor, padding: Tensor | None = None, memory: Tensor | None = None, real: Tensor | None = None
+    ) -> Tensor:
+        y = super().forward(x, padding, memory, real)
+        return y if memory is None else y + y.mean(2, keepdim=True)
+
+
+class CrossingSpec(MeanSpec):
+    """The same for mixers that read another sequence."""
+
+    family = Family("mixer of the tests")
+    cross_form = True
+    kind: Literal["crossing"] = "crossing"  # type: ignore[assignment]
+    module: str = "Crossing"
+
+    def build(self, context: LayerContext) -> nn.Module:
+        return CROSSINGS[self.module](context)
+
+
+CROSSINGS = {module.__name__: module for module in (Crossing, CrossingBlind, CrossingShut, CrossingMingled)}
+
+
+@pytest.mark.parametrize("module", CROSSINGS)
+def test_contract_finds_what_is_broken_in_reading_another_sequence(module: str) -> None:
+    broken = set() if module == "Crossing" else {"reads_another_sequence"}
+    assert broken_rules(CrossingSpec(module=module)) == broken
+
+
+def test_contract_reports_what_a_module_raises_once_for_each_surrounding() -> None:
+    findings = check_mixer(MeanSpec(module="Angry"))
+    assert {finding.rule for finding in findings} == {"accepts_only_what_works"}
+    assert len(findings) == len(contexts(MeanSpec()))
+    assert "RuntimeError: no" in findings[0].detail
+
+
+class Halves(Mean):
+    """Works where each head has an even width: it swaps the halves of a head, as rotary positions do."""
+
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context)
+        self.heads = context.heads
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        left, right = super().forward(x, padding).unflatten(-1, (self.heads, 2, -1)).unbind(-2)
+        return torch.stack([right, left], -2).flatten(-3)
+
+
+class HalvesSpec(MeanSpec):
+    """It needs an even head width; `says` is whether `check` says so."""
+
+    family = Family("mixer of the tests")
+    kind: Literal["halves"] = "halves"  # type: ignore[assignment]
+    says: bool = True
+
+    def check(self, context: LayerContext) -> None:
+        if self.says and context.width % (2 * context.heads):
+            raise refusal(("kind",), "halves", "a head is of an even width", "Set another width.")
+
+    def build(self, context: LayerContext) -> nn.Module:
+        return Halves(context)
+
+
+def test_contract_tries_sizes_that_a_mixer_accepts() -> None:
+    found = contexts(HalvesSpec())
+    assert len(found) == len(contexts(MeanSpec()))
+    assert all(context.width % (2 * context.heads) == 0 for context in found)
+    assert check_mixer(HalvesSpec()) == []
+
+
+def test_contract_says_once_that_a_size_is_to_be_refused() -> None:
+    findings = check_mixer(HalvesSpec(says=False))
+    assert {(finding.rule, finding.context.width) for finding in findings} == {
+        ("accepts_only_what_works", 21),
+        ("accepts_only_what_works", 7),
+    }
+    assert len(findings) == 2 * 2, "once for each form"
+    assert "width 21 with 3 heads" in findings[0].detail
+    assert "refuse it in `check`" in findings[0].detail
+
+
+class Placed(Mean):
+    """Adds how far away each token is, if it is told to apply positions and does."""
+
+    def __init__(self, context: LayerContext, applies: bool) -> None:
+        super().__init__(context)
+        self.slope = 0.3 * (applies and context.positions is not None)
+
+    def visible(self, x: Tensor, padding: Tensor | None) -> Tensor:
+        place = torch.arange(x.shape[-2])
+        return super().visible(x, padding) * torch.exp(-self.slope * (place[:, None] - place).abs())
+
+
+class PlacedSpec(MeanSpec):
+    """It declares positions; `applies` is whether it applies them."""
+
+    family = Family("mixer of the tests")
+    relative_positions = frozenset({"logits"})
+    kind: Literal["placed"] = "placed"  # type: ignore[assignment]
+    applies: bool = True
+
+    def build(self, context: LayerContext) -> nn.Module:
+        return Placed(context, self.applies)
+
+
+def test_contract_finds_positions_that_are_declared_and_not_applied() -> None:
+    assert check_mixer(PlacedSpec()) == []
+    findings = check_mixer(PlacedSpec(applies=False))
+    assert {finding.rule for finding in findings} == {"applies_its_positions"}
+    assert findings[0].detail == "the output with `positions: alibi` is that of `positions: none`"
+
+
+class MappedSpec(MeanSpec):
+    """A map of torch's, whose initial values are those of `start`."""
+
+    family = Family("mixer of the tests")
+    pack_aware = False
+    kind: Literal["mapped"] = "mapped"  # type: ignore[assignment]
+    start: Literal["default", "normal", "orthogonal"] = "default"
+
+    def build(self, context: LayerContext) -> nn.Module:
+        layer = nn.Linear(context.width, context.width)
+        if self.start == "normal":
+            nn.init.normal_(layer.weight, std=context.init_std)
+        if self.start == "orthogonal":
+            nn.init.orthogonal_(layer.weight)
+        return nn.Sequential(OrderedDict(inner=layer))
+
+
+def test_layers_that_keep_torchs_initial_values_are_warned_of() -> None:
+    (warning,) = own_initial_values(MappedSpec())
+    assert warning.startswith("the layers `inner` start from torch's default values")
+    assert "context.init_std" in warning
+    assert not list(own_initial_values(MappedSpec(start="normal")))
+    assert not list(own_initial_values(MappedSpec(start="orthogonal")))
+    assert not list(own_initial_values(MeanSpec()))
+
+
+def test_no_kind_of_ours_keeps_torchs_initial_values() -> None:
+    kinds = [kind for kind in MIXERS.members().values() if kind.__module__.startswith("ablate.")]
+    assert len(kinds) > 10
+    assert [kind.kind_name() for kind in kinds if list(own_initial_values(kind()))] == []  # type: ignore[arg-type]
+
+
+def test_contract_takes_a_mixer_that_knows_nothing_of_the_pack() -> None:
+    class Plain(nn.Module):
+        def __init__(self, context: LayerContext) -> None:
+            super().__init__()
+            self.inner = nn.GRU(context.width, context.width, batch_first=True)
+
+        def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+            y: Tensor = self.inner(x if padding is None else x * padding[..., None])[0]
+            return y
+
+    class PlainSpec(MeanSpec):
+        family = Family("mixer of the tests")
+        pack_aware = False
+        bidirectional_form = False
+        kind: Literal["plain"] = "plain"  # type: ignore[assignment]
+
+        def build(self, context: LayerContext) -> nn.Module:
+            return Plain(context)
+
+        def cost(self, context: LayerContext, length: int) -> Cost:
+            return Cost(parameters=6 * context.width * (context.width + 1))
+
+    assert check_mixer(PlainSpec()) == []

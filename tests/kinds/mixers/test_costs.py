@@ -1,0 +1,306 @@
+"""Costs against the tables of arXiv:2308.07661 and against what torch counts.
+
+torch's counter takes a product of an m x k with a k x n matrix as 2·m·k·n, a product and a sum for each of m·k·n terms,
+and counts nothing else. So half of its count is our `multiplications`, but for those of single elements (gates,
+activations), which it leaves out, and for what it takes whole where we count the causal half.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from ablate.kinds.mixers.attention import AttentionSpec
+from ablate.kinds.mixers.extractor import ExtractorSpec
+from ablate.kinds.mixers.fnet import FNetSpec
+from ablate.kinds.mixers.hyena import HyenaSpec
+from ablate.kinds.mixers.mlp_mixer import MLPMixerSpec
+from ablate.kinds.positions.alibi import AlibiSpec
+from ablate.model.block import block_cost, build_block
+from ablate.pack import initialise
+from ablate.spec.block import BlockSpec
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+
+pytestmark = pytest.mark.usefixtures("countable_products")
+
+half = Fraction(1, 2)
+
+
+def named(name: str) -> MixerSpec:
+    return AttentionSpec() if name == "attention" else ExtractorSpec.model_validate({"type": name})
+
+
+def causal(width: int, heads: int, length: int) -> LayerContext:
+    return LayerContext(1, width, heads, depth=1, context=length, causal=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "operations", "parameters"),
+    [
+        ("attention", 1, 20_947_008, 65_536),
+        ("attention", 32, 21_710_848, 65_536),
+        ("she", 1, 278_888_448, 2_129_920),
+        ("he", 1, 14_647_296, 65_536),
+        ("we", 1, 10_469_376, 49_152),
+        ("me", 1, 2_097_152, 128),
+    ],
+)
+def test_table_7(name: str, heads: int, operations: int, parameters: int) -> None:
+    """All arithmetic and all parameters at d = l = 128."""
+    cost = named(name).cost(causal(128, heads, 128), 128)
+    assert (cost.flops, cost.parameters) == (operations, parameters)
+
+
+def table_3(l: int, d: int, n: int) -> dict[str, tuple[Any, ...]]:  # noqa: E741 (the paper's letter)
+    """Multiplications, additions, divisions, exponentiations over a sequence of l tokens (Tables 3 and 4)."""
+    return {
+        "attention": (
+            l**2 * d + 4 * l * d**2 + l * d,
+            l**2 * d + 4 * l * d**2 - 4 * l * d - l * n,
+            n * l**2 + n * l,
+            half * (n * l**2 + n * l),
+        ),
+        "she": (
+            half * l**2 * d**2 + 5 * half * l * d**2 + l * d,
+            half * l**2 * d**2 + 5 * half * l * d**2 - 3 * l * d,
+            0,
+            0,
+        ),
+        "he": (
+            half * l**2 * d + 3 * half * l * d + 3 * l * d**2,
+            3 * l * d**2 + half * l**2 * d - 7 * half * l * d,
+            0,
+            0,
+        ),
+        "we": (
+            half * l**2 * d + 3 * half * l * d + 2 * l * d**2,
+            2 * l * d**2 + half * l**2 * d - 5 * half * l * d,
+            0,
+            0,
+        ),
+        "me": (half * l**2 * d + half * l * d, half * l**2 * d - half * l * d, 0, 0),
+    }
+
+
+def tables_5_and_6(t: int, d: int, n: int) -> dict[str, tuple[int, ...]]:
+    """The same for the one token at length t in inference.
+
+    The paper prints 2td - tn + t + 4d² - 5d - 1 additions for attention, which is right for one head only; its own
+    terms (QKᵀ: td - tn; softmax: tn - n; AV: td - d; maps: 4d² - 4d) add up to what stands here.
+    """
+    return {
+        "attention": (2 * t * d + 4 * d**2, 2 * t * d + 4 * d**2 - 5 * d - n, 2 * t * n, t * n),
+        "she": (t * d**2 + 2 * d**2 + d, t * d**2 + 2 * d**2 - 3 * d, 0, 0),
+        "he": (t * d + 3 * d**2 + d, t * d + 3 * d**2 - 4 * d, 0, 0),
+        "we": (t * d + 2 * d**2 + d, t * d + 2 * d**2 - 3 * d, 0, 0),
+        "me": (t * d, t * d - d, 0, 0),
+    }
+
+
+def parameters(l: int, d: int) -> dict[str, int]:  # noqa: E741 (the paper's letter)
+    return {
+        "attention": 4 * d**2,
+        "she": l * d**2 + 2 * d**2,
+        "he": l * d + 3 * d**2,
+        "we": l * d + 2 * d**2,
+        "me": l,
+    }
+
+
+@given(length=st.integers(1, 3000), head_width=st.integers(1, 64), heads=st.integers(1, 33))
+def test_tables_3_and_4_at_every_size(length: int, head_width: int, heads: int) -> None:
+    width = heads * head_width
+    for name, expected in table_3(length, width, heads).items():
+        cost = named(name).cost(causal(width, heads, length), length)
+        counted = (cost.multiplications, cost.additions, cost.divisions, cost.exponentiations)
+        assert counted == expected, name
+        assert cost.parameters == parameters(length, width)[name]
+
+
+@given(position=st.integers(1, 3000), head_width=st.integers(1, 64), heads=st.integers(1, 33))
+def test_tables_5_and_6_at_every_size(position: int, head_width: int, heads: int) -> None:
+    width = heads * head_width
+    for name, expected in tables_5_and_6(position, width, heads).items():
+        cost = named(name).step_cost(causal(width, heads, 3000), position)
+        counted = (cost.multiplications, cost.additions, cost.divisions, cost.exponentiations)
+        assert counted == expected, name
+        assert cost.parameters == parameters(3000, width)[name]
+        assert cost.activations == 0
+
+
+def test_printed_table_5_holds_for_one_head() -> None:
+    t, d = 57, 24
+    cost = AttentionSpec().step_cost(causal(d, 1, t), t)
+    assert cost.additions == 2 * t * d - t + t + 4 * d**2 - 5 * d - 1
+
+
+def test_a_step_of_hyena_meets_all_past_values() -> None:
+    """Order 3 at width 5: maps, short filters of 3 lags, two sums over the past, five single products a channel."""
+    cost = HyenaSpec(order=3).step_cost(causal(5, 1, 40), 40)
+    assert cost.multiplications == 5 * 20 + 5 * 5 + 3 * 20 + 2 * 40 * 5 + 5 * 5
+
+
+def test_a_step_of_the_causal_token_mlp_reads_the_past() -> None:
+    """One hidden unit a token at width 4: it reads 7 tokens for each channel, and the output reads 7 units."""
+    cost = MLPMixerSpec().step_cost(causal(4, 1, 9), 7)
+    assert cost.multiplications == 4 * (7 + 1 + 7)
+
+
+def counted_products(module: nn.Module, length: int, width: int) -> int:
+    """Half of torch's count for one sequence, attention taken step by step."""
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        module(torch.zeros(1, 1, length, width))
+    total: int = counter.get_total_flops()
+    assert total % 2 == 0
+    return total // 2
+
+
+T, D, H = 13, 12, 3
+BOTH = LayerContext(1, D, H, depth=2, context=T, causal=False)
+HIDDEN_FUTURE = causal(D, H, T)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"softmax": False},
+        {"softmax": False, "matmul_order": "kv_first"},
+        {"value": "identity"},
+        {"value": "identity", "output": "identity"},
+    ],
+    ids=str,
+)
+def test_attention_takes_the_products_that_torch_counts(settings: dict[str, Any]) -> None:
+    spec = AttentionSpec.model_validate(settings)
+    assert counted_products(spec.build(BOTH), T, D) == spec.cost(BOTH, T).multiplications
+
+
+@pytest.mark.parametrize("softmax", [True, False])
+def test_causal_attention_takes_the_half_below_the_diagonal(softmax: bool) -> None:
+    spec = AttentionSpec(softmax=softmax)
+    above = 2 * D * T * (T - 1) // 2  # Q·Kᵀ and A·V
+    assert counted_products(spec.build(HIDDEN_FUTURE), T, D) == spec.cost(HIDDEN_FUTURE, T).multiplications + above
+
+
+@pytest.mark.parametrize("name", ["he", "we"])
+def test_extractor_maps_take_the_products_that_torch_counts(name: str) -> None:
+    """The convolution is a transform, of which torch counts nothing, and the adjustment one product an element."""
+    spec = ExtractorSpec.model_validate({"type": name})
+    convolution = D * T * (T + 1) // 2
+    maps = spec.cost(HIDDEN_FUTURE, T).multiplications - convolution - T * D
+    assert counted_products(spec.build(HIDDEN_FUTURE), T, D) == maps
+
+
+def test_me_takes_the_half_below_the_diagonal() -> None:
+    spec = ExtractorSpec(type="me")
+    above = D * T * (T - 1) // 2
+    assert counted_products(spec.build(HIDDEN_FUTURE), T, D) == spec.cost(HIDDEN_FUTURE, T).multiplications + above
+
+
+def test_token_mlp_takes_the_products_that_torch_counts() -> None:
+    spec = MLPMixerSpec(ratio=1.0)
+    gelu = D * D
+    assert counted_products(spec.build(BOTH), T, D) == spec.cost(BOTH, T).multiplications - gelu
+
+
+def test_causal_token_mlp_takes_the_half_below_the_diagonal() -> None:
+    spec = MLPMixerSpec(ratio=2 * T / D)  # two hidden units a token
+    gelu, above = D * 2 * T, 2 * D * T * (T - 1)  # two maps with two entries for each pair
+    below = spec.cost(HIDDEN_FUTURE, T).multiplications - gelu
+    assert counted_products(spec.build(HIDDEN_FUTURE), T, D) == below + above
+
+
+def test_hyena_takes_the_products_that_torch_counts() -> None:
+    spec = HyenaSpec(filter_width=8)
+    filters = T * (3 * 8 + 2 * 8 * 8 + 8 * D)
+    assert counted_products(spec.build(HIDDEN_FUTURE), T, D) == T * (3 * D * D + D * D) + filters
+    elementwise = T * (2 * D + D) + T * 3 * 3 * D + 2 * 3 * T * 8 + 2 * T * D  # gates and b, short, sines, window
+    points = 30  # the first of 25, 26 ... that is even and has no prime factor above 5
+    transforms = spec.cost(HIDDEN_FUTURE, T).multiplications - T * 4 * D * D - filters - elementwise
+    assert transforms == pytest.approx(3 * D * points * torch.tensor(points).log2().item() + 4 * D * 16, abs=1)
+
+
+@pytest.mark.parametrize("arrangement", ["sequential", "parallel"])
+@pytest.mark.parametrize("mlp", ["plain", "gated"])
+def test_a_block_takes_the_products_that_torch_counts(mlp: str, arrangement: str) -> None:
+    """Mixer and MLP; norms, gains and activations are products of single elements."""
+    spec = BlockSpec.model_validate(
+        {
+            "mixer": {"kind": "attention"},
+            "mlp": {"kind": mlp, "ratio": 3},
+            "arrangement": arrangement,
+            "skips": {"mixer": 1, "mlp": 0 if arrangement == "parallel" else 1},
+        }
+    )
+    cost = block_cost(spec, BOTH, T)
+    activation = (2 if mlp == "gated" else 1) * T * 3 * D
+    products = cost["mixer"].multiplications + cost["mlp"].multiplications - activation
+    assert counted_products(build_block(spec, BOTH), T, D) == products
+
+
+def kept_scalars(module: nn.Module, sequences: int) -> int:
+    """What autograd keeps besides the parameters, each piece of memory once."""
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        y = module(torch.ones(1, sequences, T, D).requires_grad_())
+    assert y.requires_grad
+    return sum(storage.nbytes() // 4 for pointer, storage in storages.items() if pointer not in parameters)
+
+
+ATTENTION: list[dict[str, Any]] = [
+    {},
+    {"kv_heads": 1},
+    {"output": "identity"},
+    {"value": "identity", "output": "identity"},
+    {"shaping": "value_skipinit"},
+    {"dropout": 0.1},
+    {"dropout": 0.1, "shaping": "value_skipinit"},
+    {"dropout": 0.1, "softmax": False},
+    {"softmax": False},
+    {"softmax": False, "output": "identity"},
+    {"softmax": False, "matmul_order": "kv_first"},
+]
+
+
+@pytest.mark.parametrize(
+    ("spec", "context"),
+    [
+        *((ExtractorSpec.model_validate({"type": name}), HIDDEN_FUTURE) for name in ("she", "he", "we", "me")),
+        (ExtractorSpec(type="he", adjustment=False, output=False), HIDDEN_FUTURE),
+        *(
+            (AttentionSpec.model_validate(settings), context)
+            for settings in ATTENTION
+            for context in (BOTH, HIDDEN_FUTURE)
+        ),
+        (AttentionSpec(), replace(HIDDEN_FUTURE, positions=AlibiSpec())),
+        (FNetSpec(), BOTH),
+        (MLPMixerSpec(ratio=2.0), BOTH),
+        (MLPMixerSpec(ratio=2.0), HIDDEN_FUTURE),
+        (HyenaSpec(), HIDDEN_FUTURE),
+        (HyenaSpec(order=4), HIDDEN_FUTURE),
+    ],
+    ids=lambda value: value.canonical_json() if isinstance(value, MixerSpec) else "",
+)
+def test_activations_are_what_autograd_keeps_of_each_sequence(spec: MixerSpec, context: LayerContext) -> None:
+    """What is kept once for all sequences (a filter, a matrix made of parameters) falls out of the difference."""
+    mixer = spec.build(context)
+    initialise(mixer, [0])
+    kept = kept_scalars(mixer, 7) - kept_scalars(mixer, 3)
+    assert kept == pytest.approx(4 * spec.cost(context, T).activations, abs=4)  # a mask of bytes is rounded

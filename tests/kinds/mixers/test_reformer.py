@@ -1,0 +1,127 @@
+"""Reformer against one softmax over the union of what its hashes find; what they find, and what they must not show."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from patterns import LENGTHS, B, D, H, K, Slow, assert_is, heads_of, mixer_of, text
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from ablate.kinds.mixers.reformer import ReformerSpec
+from ablate.spec.layer import LayerContext
+
+
+def found_in_round(buckets: list[int], chunk: int, causal: bool) -> list[set[int]]:
+    """Which tokens each token sees in one round: its bucket, in its own and the previous chunk of the sorted text."""
+    T = len(buckets)
+    order = sorted(range(T), key=lambda t: (buckets[t], t))
+    slot = {t: s for s, t in enumerate(order)}
+    seen: list[set[int]] = []
+    for i in range(T):
+        same = [j for j in range(T) if buckets[j] == buckets[i]]
+        if causal:
+            earlier = [j for j in same if j < i]
+            seen.append(set(earlier[max(0, len(earlier) - (chunk - 1)) :]))
+        else:
+            seen.append({j for j in same if 0 <= slot[i] // chunk - slot[j] // chunk <= 1})
+    return seen
+
+
+def reference(mixer: nn.Module, causal: bool) -> Slow:
+    """o_i = softmax over the union of all rounds of q_i·q_j/‖q_j‖, without itself unless alone."""
+
+    def slow(k: int, x: Tensor, real: list[bool]) -> Tensor:
+        T = len(x)
+        q, v = heads_of(mixer, "query", k, x), heads_of(mixer, "value", k, x)
+        joined = []
+        for h in range(H):
+            seen: list[set[int]] = [set() for _ in range(T)]
+            for r in range(mixer.spec.hashes):
+                rotated = q[h].detach() @ mixer.hash.rotations[k, h, r]
+                buckets = torch.cat([rotated, -rotated], 1).argmax(1).tolist()
+                buckets = [bucket if is_real else 10**6 for bucket, is_real in zip(buckets, real, strict=True)]
+                for i, found in enumerate(found_in_round(buckets, min(mixer.spec.chunk, T), causal)):
+                    seen[i] |= found
+            rows = []
+            for i in range(T):
+                others = sorted(seen[i] - {i}) or [i]
+                keys = q[h, others] / torch.sqrt((q[h, others] ** 2).mean(-1, keepdim=True) + 1e-6) / (D // H) ** 0.5
+                rows.append((keys @ q[h, i]).softmax(0) @ v[h, others])
+            joined.append(torch.stack(rows))
+        return torch.cat(joined, 1) @ mixer.output.weight[k]
+
+    return slow
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(("hashes", "chunk", "buckets"), [(1, 4, 6), (3, 3, 4), (2, 5, None), (4, 64, 2)])
+def test_reformer_is_one_softmax_over_what_its_hashes_find(
+    hashes: int, chunk: int, buckets: int | None, length: int, causal: bool, padded: bool
+) -> None:
+    mixer = mixer_of(ReformerSpec(hashes=hashes, chunk=chunk, buckets=buckets), length, causal)
+    assert_is(mixer, reference(mixer, causal), length, padded)
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
+@pytest.mark.parametrize(("hashes", "chunk"), [(1, 13), (3, 13), (2, 50)])
+def test_one_bucket_is_attention_with_shared_queries_and_keys(hashes: int, chunk: int, causal: bool) -> None:
+    mixer = mixer_of(ReformerSpec(hashes=hashes, chunk=chunk, buckets=2), 13, causal)
+    mixer.hash.rotations.zero_()  # a tie goes to the first bucket
+    x = text(13)
+    q, v = (project(x).view(K, B, 13, H, -1).transpose(2, 3) for project in (mixer.query, mixer.value))
+    keys = q * torch.rsqrt(q.square().mean(-1, keepdim=True) + 1e-6) / q.shape[-1] ** 0.5
+    hidden = torch.eye(13, dtype=torch.bool)
+    if causal:
+        hidden = ~torch.ones(13, 13, dtype=torch.bool).tril(-1)
+        hidden[0, 0] = False
+    y = (q @ keys.mT).masked_fill(hidden, -torch.inf).softmax(-1) @ v
+    torch.testing.assert_close(mixer(x), mixer.output(y.transpose(2, 3).flatten(3)), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("chunk", [2, 3, 5])
+def test_later_tokens_move_nothing_through_the_edges_of_chunks(chunk: int) -> None:
+    mixer = mixer_of(ReformerSpec(hashes=3, chunk=chunk, buckets=4), 33, causal=True)
+    x = text(33)
+    for cut in range(1, 33):
+        other = torch.cat([x[:, :, :cut], text(33, seed=cut)[:, :, cut:]], 2)
+        torch.testing.assert_close(mixer(other)[:, :, :cut], mixer(x)[:, :, :cut], rtol=1e-9, atol=1e-9)
+
+
+def test_padded_text_is_the_text_alone() -> None:
+    mixer = mixer_of(ReformerSpec(hashes=2, chunk=3, buckets=4), 33)
+    padding = (torch.arange(33) < 20).expand(K, B, -1)
+    x = text(33)
+    torch.testing.assert_close(mixer(x, padding)[:, :, :20], mixer(x[:, :, :20]), rtol=1e-9, atol=1e-9)
+
+
+def test_near_vectors_fall_into_one_bucket() -> None:
+    """What a locality-sensitive hash is for: the nearer the directions, the oftener the bucket is the same."""
+    mixer = mixer_of(ReformerSpec(hashes=200, chunk=5, buckets=8), 20)
+    base = torch.randn(K, B, H, 20, D // H, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    other = torch.randn(base.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    same = [(mixer.hash(base) == mixer.hash(base + far * other)).double().mean() for far in (0.0, 0.1, 0.5, 1e6)]
+    assert same[0] == 1
+    assert same[0] > same[1] > same[2] > same[3]
+    assert 1 / 8 < same[3] < 0.2, "far vectors meet a little oftener than in buckets of one size"
+    torch.testing.assert_close(mixer.hash(7 * base), mixer.hash(base))
+
+
+def test_members_hash_with_their_own_rotations() -> None:
+    rotations = mixer_of(ReformerSpec(), 7).hash.rotations
+    assert not torch.equal(rotations[0], rotations[1])
+    assert "hash.rotations" not in dict(mixer_of(ReformerSpec(), 7).named_parameters())
+
+
+@pytest.mark.parametrize(("context", "chunk", "buckets"), [(1024, 64, 32), (128, 64, 4), (50, 64, 2), (1, 64, 2)])
+def test_buckets_are_twice_the_chunks_unless_set(context: int, chunk: int, buckets: int) -> None:
+    assert 2 * ReformerSpec(chunk=chunk).directions(LayerContext(1, D, H, 5, context, causal=False)) == buckets
+
+
+def test_odd_number_of_buckets_is_refused() -> None:
+    with pytest.raises(ValidationError, match="their number is even") as caught:
+        ReformerSpec(buckets=7)
+    assert caught.value.errors()[0]["loc"] == ("buckets",)
+    assert caught.value.errors()[0]["ctx"]["remedy"] == "Set `buckets` to 8."

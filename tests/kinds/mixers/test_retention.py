@@ -1,0 +1,115 @@
+"""Retention against its equations (arXiv:2307.08621), with complex numbers: the whole matrix, and the recurrence."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from phi_attention import LENGTHS, B, D, H, K, assert_same, noise, trained
+from torch import Tensor, nn
+
+from ablate.kinds.mixers.retention import RetentionSpec
+from ablate.pack import initialise
+from ablate.spec.layer import LayerContext
+
+SETTINGS = {
+    "paper": RetentionSpec(),
+    "single_decay": RetentionSpec(decay="single"),
+    "no_decay": RetentionSpec(decay="none"),
+    "no_norm": RetentionSpec(norm=False),
+    "no_gate": RetentionSpec(gate=False),
+    "narrow": RetentionSpec(value_ratio=1),
+}
+
+
+def gamma(spec: RetentionSpec, h: int) -> float:
+    return {"multi_scale": 1 - 2.0 ** (-5 - h), "single": 127 / 128, "none": 1.0}[spec.decay]
+
+
+def turned(x: Tensor, n: int) -> Tensor:
+    """x·e^(inθ) of one vector [d_h], as d_h/2 complex numbers."""
+    d_h = len(x)
+    theta = torch.tensor([10000 ** (-2 * i / d_h) for i in range(d_h // 2)], dtype=torch.float64)
+    return torch.complex(x[0::2], x[1::2]) * torch.exp(1j * n * theta)
+
+
+def retention(mixer: nn.Module, member: int, x: Tensor, real: list[bool]) -> Tensor:
+    """One sequence [T, D] to the same."""
+    length, d_h, e = len(x), D // H, mixer.spec.value_ratio * D // H
+    Q, K_, V = (x @ getattr(mixer, name).weight[member] for name in ("query", "key", "value"))
+    heads = []
+    for h in range(H):
+        columns, wide = slice(h * d_h, (h + 1) * d_h), slice(h * e, (h + 1) * e)
+        q, k = ([turned(row[columns], n) for n, row in enumerate(rows)] for rows in (Q, K_))
+        rows = []
+        for n in range(length):
+            seen = [m for m in range(n + 1) if real[m]]
+            if not seen:
+                rows.append(x.new_zeros(e))
+                continue
+            decays = [gamma(mixer.spec, h) ** (n - m) for m in seen]
+            scores = [(q[n] * k[m].conj()).sum().real / math.sqrt(d_h) for m in seen]
+            R = torch.stack([s * d / math.sqrt(sum(decays)) for s, d in zip(scores, decays, strict=True)])
+            R = R / torch.clamp(R.sum().abs(), min=1)
+            rows.append(R @ V[seen, wide])
+        y = torch.stack(rows)
+        if mixer.spec.norm:
+            y = (y - y.mean(1, keepdim=True)) / torch.sqrt(y.var(1, correction=0, keepdim=True) + 1e-5)
+        heads.append(y)
+    y = torch.cat(heads, 1)
+    if mixer.gate is not None:
+        g = x @ mixer.gate.weight[member]
+        y = g * torch.sigmoid(g) * y
+    return y @ mixer.output.weight[member]
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("length", LENGTHS[:3])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_retention_is_its_equation(name: str, length: int, padded: bool) -> None:
+    assert_same(trained(SETTINGS[name], True, length), retention, length, padded)
+
+
+def test_retention_beyond_a_chunk_is_its_recurrence() -> None:
+    """S_n = γ·S_{n-1} + K_nᵀ·V_n, head_n = Q_n·S_n; the norm of each head makes its divisors matter through ε alone."""
+    length = 71
+    mixer = trained(RetentionSpec(gate=False), True, length, pack=1)
+    x = noise("x", 1, 1, length, D)
+    Q, K_, V = (m(x)[0, 0].unflatten(-1, (H, -1)) for m in (mixer.query, mixer.key, mixer.value))
+    heads = []
+    for h in range(H):
+        S = torch.zeros(D // H // 2, V.shape[-1], dtype=torch.complex128)
+        rows = []
+        for n in range(length):
+            S = gamma(mixer.spec, h) * S + turned(K_[n, h], n).conj()[:, None] * V[n, h]
+            rows.append((turned(Q[n, h], n) @ S).real)
+        heads.append(F.layer_norm(torch.stack(rows), (V.shape[-1],), eps=0))
+    y = mixer.output(torch.cat(heads, 1)[None, None])
+    torch.testing.assert_close(mixer(x), y, rtol=1e-2, atol=1e-2)
+
+
+def test_left_padding_is_like_none() -> None:
+    """Decay and rotation depend on distances only, and padded tokens are in no sum."""
+    mixer = trained(RetentionSpec(), True, 13)
+    x = noise("x", K, B, 13, D)
+    padding = torch.arange(13).expand(K, B, -1) >= 5
+    torch.testing.assert_close(mixer(x, padding)[:, :, 5:], mixer(x[:, :, 5:]))
+
+
+def test_last_channel_of_an_odd_head_does_not_turn() -> None:
+    mixer = RetentionSpec().build(LayerContext(1, 21, 3, depth=1, context=7, causal=True))
+    initialise(mixer, [0])
+    x = torch.randn(1, 1, 3, 7, 7, generator=torch.Generator().manual_seed(0))
+    turned_x = mixer._rotate(x, 0)
+    assert torch.equal(turned_x[..., -1], x[..., -1])
+    torch.testing.assert_close(turned_x.norm(dim=-1), x.norm(dim=-1))
+
+
+def test_all_padding_gives_no_nan() -> None:
+    mixer = trained(RetentionSpec(), True, 7)
+    x = noise("x", K, B, 7, D).requires_grad_()
+    y = mixer(x, torch.zeros(K, B, 7, dtype=torch.bool))
+    assert y.isfinite().all()
+    assert torch.autograd.grad(y.sum(), x)[0].isfinite().all()

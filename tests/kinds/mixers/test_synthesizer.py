@@ -1,0 +1,122 @@
+"""Synthesizers against their equations, and as attention where their logits say so."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from patterns import LENGTHS, D, H, K, Slow, assert_is, heads_of, mixer_of, text
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from ablate.kinds.mixers.attention import AttentionSpec
+from ablate.kinds.mixers.synthesizer import SynthesizerSpec
+from ablate.pack import initialise
+from ablate.spec.layer import LayerContext
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "random": {},
+    "fixed": {"trainable": False},
+    "factorised": {"type": "factorised", "rank": 3},
+    "dense": {"type": "dense"},
+}
+
+
+def synthetic(mixer: nn.Module, type_: str, k: int, h: int, x: Tensor) -> Tensor:
+    """S of one head, [T, T]."""
+    T, d_h, logits = len(x), D // H, mixer.logits
+    if type_ == "factorised":
+        return sum(torch.outer(logits.rows[k, h, :T, c], logits.columns[k, h, :T, c]) for c in range(3))
+    if type_ == "dense":
+        columns = slice(h * d_h, (h + 1) * d_h)
+        W_1, b_1 = logits.hidden.weight[k][:, columns], logits.hidden.bias[k][columns]
+        rows = [torch.clamp(x_i @ W_1 + b_1, min=0) @ logits.weight[k, h] + logits.bias[k, h] for x_i in x]
+        return torch.stack(rows)[:, :T]
+    return logits.weight[k, h, :T, :T]
+
+
+def reference(mixer: nn.Module, type_: str, causal: bool) -> Slow:
+    def slow(k: int, x: Tensor, real: list[bool]) -> Tensor:
+        T = len(x)
+        v = heads_of(mixer, "value", k, x)
+        joined = []
+        for h in range(H):
+            S = synthetic(mixer, type_, k, h, x)
+            if mixer.mixture is not None:
+                q, key = (heads_of(mixer, name, k, x)[h] for name in ("query", "key"))
+                e = torch.exp(mixer.mixture.weight[k])
+                S = e[0] / e.sum() * S + e[1] / e.sum() * (q @ key.mT) / math.sqrt(D // H)
+            seen = [[j == i or (real[j] and (j <= i or not causal)) for j in range(T)] for i in range(T)]
+            A = torch.exp(S) * torch.tensor(seen)
+            joined.append(A / A.sum(-1, keepdim=True) @ v[h])
+        return torch.cat(joined, 1) @ mixer.output.weight[k]
+
+    return slow
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("dot_product", [False, True], ids=["alone", "mixed"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_synthesizer_is_its_equation(name: str, dot_product: bool, length: int, causal: bool, padded: bool) -> None:
+    spec = SynthesizerSpec.model_validate({**SETTINGS[name], "dot_product": dot_product, "length": 35})
+    mixer = mixer_of(spec, length, causal)
+    assert_is(mixer, reference(mixer, spec.type, causal), length, padded)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_mixture_of_nothing_but_the_dot_product_is_attention(name: str) -> None:
+    mixer = mixer_of(SynthesizerSpec.model_validate({**SETTINGS[name], "dot_product": True}), 13, causal=True)
+    attention = mixer_of(AttentionSpec(), 13, causal=True)
+    with torch.no_grad():
+        mixer.mixture.weight.copy_(torch.tensor([-1e3, 1e3]))
+        for part in ("query", "key", "value", "output"):
+            getattr(attention, part).weight.copy_(getattr(mixer, part).weight)
+    torch.testing.assert_close(mixer(text(13)), attention(text(13)), rtol=1e-9, atol=1e-9)
+
+
+def test_equal_logits_are_the_mean_of_the_tokens() -> None:
+    mixer = mixer_of(SynthesizerSpec(), 13)
+    with torch.no_grad():
+        mixer.logits.weight.fill_(0.7)
+    x = text(13)
+    mean = mixer.output(mixer.value(x)).mean(2, keepdim=True).expand_as(x)
+    torch.testing.assert_close(mixer(x), mean, rtol=1e-9, atol=1e-9)
+
+
+def test_mixture_starts_at_a_half_each_and_fixed_logits_are_not_trained() -> None:
+    mixer = SynthesizerSpec(dot_product=True, trainable=False).build(LayerContext(K, D, H, 5, 13, causal=False))
+    initialise(mixer, [3, 4])
+    assert torch.equal(mixer.mixture.weight.softmax(-1), torch.full((K, 2), 0.5))
+    assert "logits.weight" not in dict(mixer.named_parameters())
+    fixed = dict(mixer.named_buffers())["logits.weight"]
+    assert fixed.std() > 0
+    assert not torch.equal(fixed[0], fixed[1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "path", "rule"),
+    [
+        ({"type": "dense", "trainable": False}, "trainable", "only logits of type `random` can be fixed"),
+        ({"type": "random", "rank": 4}, "rank", "only logits of type `factorised` have a rank"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, Any], path: str, rule: str) -> None:
+    with pytest.raises(ValidationError, match=rule) as caught:
+        SynthesizerSpec.model_validate(settings)
+    error = caught.value.errors()[0]
+    assert error["loc"] == (path,)
+    assert "leave" in error["ctx"]["remedy"]
+
+
+def test_model_longer_than_its_length_is_refused() -> None:
+    context = LayerContext(1, D, H, 5, 20, causal=False)
+    SynthesizerSpec(length=20).check(context)
+    with pytest.raises(
+        ValidationError, match="the logits are made for 19 tokens, and the model reads up to 20"
+    ) as caught:
+        SynthesizerSpec(length=19).check(context)
+    assert caught.value.errors()[0]["loc"] == ("length",)

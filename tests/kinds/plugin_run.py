@@ -1,0 +1,68 @@
+"""Run by `test_plugin_files` in a process of its own: loads plugin files and tells what each family then knows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from ablate.api import load_space
+from ablate.designs.base import BASELINE
+from ablate.engine.plan import Planner, make_plan
+from ablate.errors import AblateError
+from ablate.plugins import load_plugin
+from ablate.report.formats import find_format
+from ablate.spec.schema import space_schema
+from ablate.terminal.check import check_json, check_kind
+from ablate.terminal.kinds import kinds_json
+from ablate.training.events import Point
+from ablate.training.loop import train
+from ablate.training.members import Member
+
+
+def main(folder: Path, space: str) -> None:
+    torch.set_num_threads(1)
+    for file in sorted(folder.glob("my_*.py")):
+        load_plugin(str(file))
+    sys.path.insert(0, str(Path(__file__).parent.parent.parent / "dashboard"))
+    from shared.drafter import schema as designer_schema
+
+    read = load_space(space)
+    planner = Planner(read, folder / "cache", lambda line: None)
+    plan = make_plan(planner)
+    baseline = next(variant for variant in plan.variants if variant.name == BASELINE)
+    task = planner.prepare(baseline.spec)
+    events = list(train([Member(baseline.spec, 0)], task, torch.device("cpu")))
+    kinds = {
+        "optimizers": "sign_sgd",
+        "schedules": "stable_decay",
+        "tokenizers": "letters",
+        "sources": "squares",
+        "tasks": "reverse",
+        "designs": "leave_two_out",
+        "formats": "list",
+    }
+    checked = {}
+    for family, kind in kinds.items():
+        try:
+            checked[family] = check_json(check_kind(kind, family))["findings"]
+        except AblateError as error:
+            checked[family] = [str(error)]
+    told = {
+        "listed": {family: [one["kind"] for one in kinds_json()[family]] for family in kinds},
+        "checked": checked,
+        "schema": json.dumps(space_schema()),
+        "designer": json.dumps(designer_schema()["space"]),
+        "points": [point.name for point in planner.design().points()],
+        "losses": [event.metrics["val_loss"][0] for event in events if isinstance(event, Point)],
+        "format": find_format("list").suffix,
+        "training": baseline.spec.training.canonical(),
+        "task": baseline.spec.task.canonical(),
+    }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,363 @@
+"""The contracts find what is broken: each rule is broken on purpose, and the kinds that we ship break none."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ablate.contracts import design, format, optimizer, schedule, source, task, tokenizer
+from ablate.contracts.contract import Contract
+from ablate.contracts.families import CONTRACTS
+from ablate.designs.fixed import FixedDesign
+from ablate.designs.leave_one_out import LeaveOneOutSpec
+from ablate.errors import AblateError
+from ablate.kinds.optimizers.lion import Lion, LionSpec
+from ablate.kinds.schedules.constant import ConstantScheduleSpec
+from ablate.plugins import FAMILIES
+from ablate.report.formats.csv import CsvFormat
+from ablate.spec.base import Kinded
+from ablate.spec.design import Point
+from ablate.tasks.copy import CopySpec
+from ablate.tasks.probe import Probe
+from ablate.tasks.sources.number_words import NumberWords
+from ablate.tasks.tokenizers.bytes import BytesSpec, ByteTokenizer
+from ablate.terminal.check import check_kind, parsed_values
+
+Patch = tuple[type, str, Any]
+
+
+def stepping(move: Callable[..., torch.Tensor]) -> Patch:
+    """Lion with another movement: of optimizer, rate, parameter and gradient."""
+
+    @torch.no_grad()
+    def step(self: Lion, closure: None = None) -> None:
+        self.steps = getattr(self, "steps", 0) + 1
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.sub_(move(self, group["lr"], parameter, parameter.grad))
+
+    return Lion, "step", step
+
+
+def rows(change: Callable[[int, Any], Any]) -> Patch:
+    """Number words whose rows are changed, by the number of the reading."""
+    whole, readings = NumberWords.rows, itertools.count()
+
+    def changed(self: NumberWords, *arguments: Any) -> Iterator[Any]:
+        reading = next(readings)
+        yield from (change(reading, row) for row in whole(self, *arguments))
+
+    return NumberWords, "rows", changed
+
+
+def built(points: Callable[[Any], list[Point]], seeds: Callable[[], range] = lambda: range(2)) -> Patch:
+    return LeaveOneOutSpec, "build", lambda self, context: FixedDesign(points(context), seeds(), lambda point: None)
+
+
+class Endless(FixedDesign):
+    def ask(self) -> list[Any]:
+        self._asked = False
+        return super().ask()
+
+
+def base(context: Any, name: str = "baseline", **settings: str) -> Point:
+    return Point(name, {**context.baseline, **settings})
+
+
+def all_bytes() -> ByteTokenizer:
+    """A tokenizer whose end of a document stands for a byte."""
+    made = ByteTokenizer()
+    made.token_bytes = np.ones_like(made.token_bytes)
+    return made
+
+
+COUNT = itertools.count()
+BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
+    "members mixed": (
+        optimizer.CONTRACT,
+        LionSpec(lr=0.01),
+        "keeps_members_apart",
+        stepping(lambda self, rate, p, g: rate * (g + g.mean(0, keepdim=True))),
+    ),
+    "state outside of `state`": (
+        optimizer.CONTRACT,
+        LionSpec(lr=0.01),
+        "goes_on_in_a_smaller_pack",
+        stepping(lambda self, rate, p, g: rate / self.steps * g),
+    ),
+    "nothing moves": (
+        optimizer.CONTRACT,
+        LionSpec(lr=0.01),
+        "moves_what_has_a_gradient",
+        stepping(lambda self, rate, p, g: 0 * g),
+    ),
+    "a rate of its own": (
+        optimizer.CONTRACT,
+        LionSpec(lr=0.01),
+        "reads_the_rate_at_every_step",
+        stepping(lambda self, rate, p, g: 0.01 * g),
+    ),
+    "uphill": (
+        optimizer.CONTRACT,
+        LionSpec(lr=0.01),
+        "finds_a_minimum",
+        stepping(lambda self, rate, p, g: -rate * g),
+    ),
+    "half of what it keeps": (
+        optimizer.CONTRACT,
+        LionSpec(lr=0.01),
+        "says_how_much_it_keeps",
+        (LionSpec, "state_bytes", lambda self: 2),
+    ),
+    "no such value": (
+        optimizer.CONTRACT,
+        LionSpec(lr=0.01),
+        "says_which_fields_are_values",
+        (LionSpec, "value_fields", frozenset({"lr", "clip", "gamma"})),
+    ),
+    "above the peak": (
+        schedule.CONTRACT,
+        ConstantScheduleSpec(),
+        "stays_within_the_peak",
+        (ConstantScheduleSpec, "after", lambda self, step, steps: 2.0),
+    ),
+    "always 0": (
+        schedule.CONTRACT,
+        ConstantScheduleSpec(warmup=0),
+        "lets_something_move",
+        (ConstantScheduleSpec, "after", lambda self, step, steps: 0.0),
+    ),
+    "by the time of day": (
+        schedule.CONTRACT,
+        ConstantScheduleSpec(),
+        "is_a_function_of_the_step",
+        (ConstantScheduleSpec, "after", lambda self, step, steps: 1 / (1 + next(COUNT))),
+    ),
+    "ids of the end": (
+        tokenizer.CONTRACT,
+        BytesSpec(),
+        "keeps_ids_within_the_vocabulary",
+        (ByteTokenizer, "end_of_document", 97),
+    ),
+    "one text too few": (
+        tokenizer.CONTRACT,
+        BytesSpec(),
+        "encodes_many_as_one_by_one",
+        (ByteTokenizer, "encode_all", lambda self, texts: iter([np.zeros(1, dtype=np.int64)])),
+    ),
+    "a lossy decoder": (
+        tokenizer.CONTRACT,
+        BytesSpec(),
+        "decodes_what_it_learnt",
+        (ByteTokenizer, "decode", lambda self, ids: "x"),
+    ),
+    "no text": (
+        tokenizer.CONTRACT,
+        BytesSpec(),
+        "decodes_any_ids",
+        (ByteTokenizer, "decode", lambda self, ids: bytes(int(token) for token in ids)),
+    ),
+    "another each time": (
+        tokenizer.CONTRACT,
+        BytesSpec(),
+        "learns_the_same_again",
+        (
+            ByteTokenizer,
+            "encode_all",
+            lambda self, texts: (np.full(1, next(COUNT) % 250, dtype=np.int64) for _ in texts),
+        ),
+    ),
+    "a save that fails": (
+        tokenizer.CONTRACT,
+        BytesSpec(),
+        "comes_back_from_disk",
+        (ByteTokenizer, "save", lambda self, folder: (folder / "missing" / "file").write_text("")),
+    ),
+    "an end that counts": (
+        tokenizer.CONTRACT,
+        BytesSpec(),
+        "counts_bytes",
+        (BytesSpec, "train", lambda self, texts: all_bytes()),
+    ),
+    "an address of its own": (
+        source.CONTRACT,
+        NumberWords(),
+        "is_named_by_its_address",
+        (NumberWords, "address", "builtin:listops"),
+    ),
+    "a number": (
+        source.CONTRACT,
+        NumberWords(),
+        "has_its_columns",
+        rows(lambda reading, row: row._replace(values=(1, 2))),
+    ),
+    "other rows": (
+        source.CONTRACT,
+        NumberWords(),
+        "gives_the_same_rows_again",
+        rows(lambda reading, row: row._replace(where=f"{row.where} {reading}")),
+    ),
+    "no documents": (
+        source.CONTRACT,
+        NumberWords(),
+        "gives_documents",
+        (NumberWords, "documents", lambda self, *arguments: 1 / 0),
+    ),
+    "any column": (
+        source.CONTRACT,
+        NumberWords(),
+        "refuses_an_unknown_column",
+        (NumberWords, "rows", lambda self, columns, bad_rows, say: iter(())),
+    ),
+    "missing": (
+        source.CONTRACT,
+        NumberWords(),
+        "knows_what_is_missing",
+        (NumberWords, "missing", lambda self: "a file"),
+    ),
+    "a fingerprint of the day": (
+        task.CONTRACT,
+        CopySpec(),
+        "is_prepared_once",
+        (CopySpec, "prepare", lambda self, cache, say: f"{next(COUNT)}"),
+    ),
+    "one batch for all": (
+        task.CONTRACT,
+        CopySpec(),
+        "draws_batches_by_seed_and_step",
+        (Probe, "train_batch", lambda self, seed, step, size: {"inputs": torch.zeros(size, 3, dtype=torch.int64)}),
+    ),
+    "ids beyond": (
+        task.CONTRACT,
+        CopySpec(),
+        "keeps_ids_within_the_vocabulary",
+        (Probe, "train_batch", lambda self, seed, step, size: {"inputs": torch.full((size, 3), 10**6)}),
+    ),
+    "no validation": (
+        task.CONTRACT,
+        CopySpec(),
+        "validates_on_the_same_batches",
+        (Probe, "validation_batches", lambda self, size: iter(())),
+    ),
+    "a loss of all": (
+        task.CONTRACT,
+        CopySpec(),
+        "has_a_loss_for_each_member",
+        (Probe, "loss", lambda self, outputs, batch: outputs.mean()),
+    ),
+    "a metric too few": (
+        task.CONTRACT,
+        CopySpec(),
+        "measures_its_metrics",
+        (Probe, "metrics", lambda self, sums: {"val_loss": [1.0, 1.0]}),
+    ),
+    "an unknown metric": (
+        task.CONTRACT,
+        CopySpec(),
+        "knows_trivial_baselines",
+        (Probe, "baselines", lambda self: {"guess": {"val_bleu": 1.0}}),
+    ),
+    "twice the same": (
+        design.CONTRACT,
+        LeaveOneOutSpec(seeds=2),
+        "proposes_each_trial_once",
+        built(lambda context: [base(context), base(context, "other", a="off"), base(context, "other", a="off")]),
+    ),
+    "a setting of its own": (
+        design.CONTRACT,
+        LeaveOneOutSpec(seeds=2),
+        "proposes_what_the_space_has",
+        built(lambda context: [base(context), base(context, "other", a="sideways")]),
+    ),
+    "no baseline": (
+        design.CONTRACT,
+        LeaveOneOutSpec(seeds=2),
+        "begins_with_the_baseline",
+        built(lambda context: [base(context, "other", a="off")]),
+    ),
+    "random": (
+        design.CONTRACT,
+        LeaveOneOutSpec(seeds=2),
+        "says_the_same_again",
+        built(lambda context: [base(context)], lambda: range(next(COUNT) + 1)),
+    ),
+    "impatient": (
+        design.CONTRACT,
+        LeaveOneOutSpec(seeds=2),
+        "waits_for_results",
+        (LeaveOneOutSpec, "build", lambda self, context: Endless([base(context)], range(9), lambda point: None)),
+    ),
+    "endless": (
+        design.CONTRACT,
+        LeaveOneOutSpec(seeds=2),
+        "bears_that_all_diverge",
+        (LeaveOneOutSpec, "build", lambda self, context: Endless([base(context)], range(999), lambda point: None)),
+    ),
+    "a dot": (format.CONTRACT, CsvFormat(), "says_what_it_writes", (CsvFormat, "suffix", ".csv")),
+    "nothing": (format.CONTRACT, CsvFormat(), "writes_a_study", (CsvFormat, "render", lambda self, *arguments: "")),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_broken_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    contract, spec, rule, (owner, attribute, value) = BROKEN[name]
+    context = contract.contexts(spec)[0]
+    assert rule not in {finding.rule for finding in contract.check(spec, [context])}
+    monkeypatch.setattr(owner, attribute, value)
+    assert rule in {finding.rule for finding in contract.check(spec, [context])}
+
+
+def test_every_rule_is_broken_once() -> None:
+    """Of the families of a model, other tests break the rules."""
+    names = ("optimizers", "schedules", "tokenizers", "sources", "tasks", "designs", "formats")
+    ours = {name: CONTRACTS[name] for name in names}
+    rules = {(name, rule) for name, contract in ours.items() for rule in contract.rules}
+    name_of = {id(contract): name for name, contract in ours.items()}
+    broken = {(name_of[id(contract)], rule) for contract, _, rule, _ in BROKEN.values()}
+    assert {one for one in rules - broken if one[1] != "comes_back_from_json"} == set()
+
+
+def test_every_family_has_a_contract() -> None:
+    assert {name: contract.family for name, contract in CONTRACTS.items()} == FAMILIES
+
+
+SHIPPED = [
+    *(("optimizers", kind, {}) for kind in ("adam", "adamw", "lion", "sgd")),
+    *(("schedules", kind, {}) for kind in ("constant", "cosine", "linear")),
+    *(("tokenizers", kind, {}) for kind in ("bpe", "bytes", "chars", "wordpiece", "words")),
+    *(("formats", kind, {}) for kind in ("csv", "html", "json", "latex", "md", "terminal")),
+    *(("designs", kind, {}) for kind in ("add_one_in", "grid", "leave_one_out", "simplify")),
+    ("designs", "sweep", {"path": "model.heads", "values": [1, 2]}),
+    ("sources", "builtin:number_words", {}),
+    ("tasks", "copy", {}),
+]
+
+
+@pytest.mark.parametrize(("family", "kind", "values"), SHIPPED, ids=lambda part: part if isinstance(part, str) else "")
+def test_what_we_ship_keeps_its_contract(family: str, kind: str, values: dict[str, Any]) -> None:
+    checked = check_kind(kind, family, values)
+    assert [finding for one in checked.specs for finding in one.findings] == []
+
+
+def test_a_name_of_two_families_asks_for_one() -> None:
+    with pytest.raises(AblateError, match=r"in mixers and in schedules.*`--family mixers`"):
+        check_kind("linear")
+    assert check_kind("linear", "schedules").keeps_the_contract
+    with pytest.raises(AblateError, match="no such family"):
+        check_kind("linear", "schedule")
+    with pytest.raises(AblateError, match="Did you mean `cosine`"):
+        check_kind("cosinus", "schedules")
+
+
+def test_a_field_without_a_value_is_asked_for() -> None:
+    with pytest.raises(AblateError, match=r"`file` has none.*`--set file=VALUE`"):
+        check_kind("saved")
+    assert parsed_values(["a=3", "b=[1, 2]", "c=x=y"]) == {"a": 3, "b": [1, 2], "c": "x=y"}
+    with pytest.raises(AblateError, match="expected NAME=VALUE; got 'a'"):
+        parsed_values(["a"])

@@ -1,0 +1,160 @@
+"""Plugins written from `docs/how-to/` alone: one kind of each family of a model, wherever kinds are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ablate import plugins
+from ablate.drawing import layout, to_text
+from ablate.errors import PluginError
+from ablate.model.build import build_model, model_cost
+from ablate.model.decoder import Decoder
+from ablate.pack.initial import stream
+from ablate.plugins import FAMILIES, load_plugin
+from ablate.spec.model import ModelSpec
+from ablate.spec.space import SpaceSpec
+from ablate.terminal.check import check_kind
+from ablate.terminal.kinds import kinds_json
+from docs.snippets import blocks
+
+KINDS = {
+    "mlps": "squared",
+    "norms": "tanh",
+    "positions": "distance",
+    "residuals": "unet",
+    "initialisers": "orthogonal",
+}
+PAGE_OF = {"positions": "own-positions.md"}
+PAGES = Path(__file__).parents[2] / "docs" / "how-to"
+EXAMPLES = {
+    block.title.removesuffix(".py"): block.text
+    for family in KINDS
+    for block in blocks((PAGES / PAGE_OF.get(family, f"own-{family.removesuffix('s')}.md")).read_text("utf-8"))
+    if block.title.endswith(".py")
+}
+T = 7
+MODEL: dict[str, Any] = {
+    "family": "decoder",
+    "depth": 5,
+    "width": 12,
+    "heads": 3,
+    "positions": "distance",
+    "initialiser": "orthogonal",
+    "final_norm": "tanh",
+    "block": {"mixer": "attention", "mlp": "squared", "norm_mlp": {"kind": "tanh", "alpha": 0.3}, "residual": "unet"},
+}
+
+
+@pytest.fixture(autouse=True)
+def families(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Kinds that a test loads are forgotten after it."""
+    for family in FAMILIES.values():
+        monkeypatch.setattr(family, "_members", family.members())
+    monkeypatch.setattr(plugins, "_loaded", set())
+    return
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> None:
+    for name, code in EXAMPLES.items():
+        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+        load_plugin(str(tmp_path / f"{name}.py"))
+
+
+def model(seeds: list[int]) -> Decoder:
+    made = build_model(ModelSpec.model_validate(MODEL), vocabulary=11, context=T, seeds=seeds)
+    assert isinstance(made, Decoder)
+    return made
+
+
+def test_there_is_an_example_of_each_family() -> None:
+    assert len(EXAMPLES) == len(KINDS)
+
+
+@pytest.mark.usefixtures("loaded")
+@pytest.mark.parametrize("family", KINDS)
+def test_it_keeps_the_contract_of_its_family(family: str) -> None:
+    checked = check_kind(KINDS[family], family)
+    assert [finding for one in checked.specs for finding in one.findings] == []
+
+
+@pytest.mark.usefixtures("loaded")
+@pytest.mark.parametrize("family", KINDS)
+def test_it_is_listed(family: str) -> None:
+    (listed,) = (one for one in kinds_json()[family] if one["kind"] == KINDS[family])
+    assert listed["source"]
+    assert listed["description"]
+
+
+@pytest.mark.usefixtures("loaded")
+def test_the_schema_and_so_the_designer_knows_it() -> None:
+    schema = SpaceSpec.model_json_schema()
+    for owner, slot, family in (
+        ("BlockSpec", "mlp", "mlps"),
+        ("BlockSpec", "norm", "norms"),
+        ("BlockSpec", "norm_mixer", "norms"),
+        ("BlockSpec", "residual", "residuals"),
+        ("ModelSpec", "positions", "positions"),
+        ("ModelSpec", "initialiser", "initialisers"),
+    ):
+        bare, *options = schema["$defs"][owner]["properties"][slot]["anyOf"]
+        assert KINDS[family] in bare["enum"], (owner, slot)
+        named = [schema["$defs"][option["$ref"].rpartition("/")[2]] for option in options if "$ref" in option]
+        assert KINDS[family] in [one["properties"]["kind"]["const"] for one in named], (owner, slot)
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_model_of_all_of_them_trains_in_a_pack_and_costs_its_parameters() -> None:
+    ids = torch.randint(11, (2, 3, T), generator=stream(0, "ids"))
+    packed, alone = model([4, 6]), model([6])
+    torch.testing.assert_close(packed(ids)[1], alone(ids[1:])[0])
+    packed(ids).logsumexp(-1).sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in packed.parameters())
+    assert model_cost(ModelSpec.model_validate(MODEL), vocabulary=11, context=T).parameters == sum(
+        parameter.numel() for parameter in alone.parameters()
+    )
+
+
+@pytest.mark.usefixtures("loaded")
+def test_it_goes_on_token_by_token() -> None:
+    one, states = model([4]), ()
+    ids = torch.randint(11, (1, 2, T), generator=stream(0, "ids"))
+    with torch.no_grad():
+        for name, parameter in one.named_parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=stream(0, name))
+    for place in range(T):
+        logits, states = one.step(ids[..., place : place + 1], place, states)  # type: ignore[assignment]
+        torch.testing.assert_close(logits, one(ids)[:, :, place : place + 1])
+
+
+@pytest.mark.usefixtures("loaded")
+def test_it_is_drawn() -> None:
+    picture = to_text(layout("mine", ModelSpec.model_validate(MODEL).block))
+    for label in ("DyT", "mirrored layer", "RMSNorm"):
+        assert label in picture
+    wide = ModelSpec.model_validate({**MODEL, "block": {**MODEL["block"], "mlp": {"kind": "squared", "ratio": 2}}})
+    assert "ratio: 2" in to_text(layout("mine", wide.block))
+
+
+@pytest.mark.parametrize(
+    ("module", "base", "missing"),
+    [
+        ("mlp", "MLPSpec", "`build`, `cost`, `source`"),
+        ("norm", "NormSpec", "`build`, `cost`, `label`, `source`"),
+        ("position", "PositionSpec", "`applied`, `build`, `cost`, `source`"),
+        ("residual", "ResidualSpec", "`build`, `cost`, `source`"),
+        ("initialiser", "InitialiserSpec", "`initial`, `source`"),
+    ],
+)
+def test_a_kind_that_lacks_something_is_refused(module: str, base: str, missing: str, tmp_path: Path) -> None:
+    code = (
+        f'from typing import Literal\nfrom ablate.spec.{module} import {base}\nclass Mine({base}):\n    """Mine."""\n'
+    )
+    (tmp_path / "mine.py").write_text(f'{code}    kind: Literal["mine"] = "mine"\n', encoding="utf-8")
+    with pytest.raises(PluginError, match=missing):
+        load_plugin(str(tmp_path / "mine.py"))

@@ -1,0 +1,96 @@
+"""The plugin files of `docs/how-to/`, one of each family: in a space, in `kinds`, in `check`, in both schemas."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from docs.snippets import blocks
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = ROOT / "docs" / "how-to"
+SPACE = """
+name: own_kinds
+question: Do kinds of one's own work?
+model: {family: decoder, width: 12, depth: 2, heads: 3, block: pre_ln}
+task: {kind: language_model, data: squares, tokenizer: letters, context: 16, text: text}
+training:
+  steps: 4
+  batch_size: 4
+  optimizer: {kind: sign_sgd, lr: 1.0e-2, embedding_rate: 0.1}
+  schedule: {kind: stable_decay, decay: 0.5}
+  evaluations: 2
+switches:
+  norm: {layer: {}, none: {block.norm: none}}
+  optimizer: {own: {}, adam: {training.optimizer: {kind: adam, lr: 1.0e-3}}}
+design: {kind: leave_two_out, seeds: 2}
+objective: {metric: val_loss, margin: 0.1}
+"""
+KINDS = {
+    "optimizers": "sign_sgd",
+    "schedules": "stable_decay",
+    "tokenizers": "letters",
+    "sources": "squares",
+    "tasks": "reverse",
+    "designs": "leave_two_out",
+    "formats": "list",
+}
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a process tells that has loaded all plugins of the page."""
+    folder = tmp_path_factory.mktemp("plugins")
+    for family in KINDS:
+        page = PAGES / f"own-{family.removesuffix('s')}.md"
+        (plugin,) = (block for block in blocks(page.read_text(encoding="utf-8")) if block.title.endswith(".py"))
+        (folder / plugin.title).write_text(plugin.text, encoding="utf-8")
+    assert len(list(folder.glob("my_*.py"))) == len(KINDS)
+    (folder / "own_kinds.yaml").write_text(SPACE, encoding="utf-8")
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("plugin_run.py")),
+        str(folder),
+        str(folder / "own_kinds.yaml"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=280)
+    assert done.returncode == 0, done.stderr
+    plain: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return plain
+
+
+@pytest.mark.parametrize(("family", "kind"), KINDS.items())
+def test_it_is_listed_and_keeps_the_contract(told: dict[str, Any], family: str, kind: str) -> None:
+    assert kind in told["listed"][family]
+    assert told["checked"][family] == []
+
+
+@pytest.mark.parametrize("kind", [kind for family, kind in KINDS.items() if family != "formats"])
+@pytest.mark.parametrize("schema", ["schema", "designer"])
+def test_it_is_in_the_schema_of_files_and_in_the_designers(told: dict[str, Any], schema: str, kind: str) -> None:
+    assert re.search(rf'"const": "{kind}"' if kind != "squares" else r'"pattern": "[^"]*\|squares', told[schema])
+
+
+def test_its_fields_are_described(told: dict[str, Any]) -> None:
+    assert "Rate of the embeddings, as a share of that of all else." in told["designer"]
+
+
+def test_a_space_is_made_of_them(told: dict[str, Any]) -> None:
+    assert told["training"]["optimizer"] == {"kind": "sign_sgd", "lr": 0.01, "embedding_rate": 0.1}
+    assert told["training"]["schedule"] == {"kind": "stable_decay", "decay": 0.5}
+    assert (told["task"]["data"], told["task"]["tokenizer"]) == ("squares", {"kind": "letters"})
+    assert told["points"] == ["baseline", "norm=none,optimizer=adam"]
+    assert told["format"] == "txt"
+
+
+def test_it_trains(told: dict[str, Any]) -> None:
+    first, *_, last = told["losses"]
+    assert first == pytest.approx(math.log(28), abs=0.2)  # 28 ids, at random
+    assert last < first - 0.1

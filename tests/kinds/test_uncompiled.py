@@ -1,0 +1,38 @@
+"""Torch's optimizers without their guard: the same numbers, and no compiler."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import torch
+
+from ablate.kinds.optimizers.adamw import AdamW
+
+
+def test_its_steps_are_torchs() -> None:
+    ours, theirs = ([torch.nn.Parameter(torch.linspace(-1, 1, 7))] for _ in range(2))
+    settings = {"lr": 0.1, "weight_decay": 0.2, "betas": (0.8, 0.9), "fused": True}
+    made = AdamW(ours, **settings), torch.optim.AdamW(theirs, **settings)
+    for _ in range(3):
+        for (parameter,), optimizer in zip((ours, theirs), made, strict=True):
+            optimizer.zero_grad()
+            (parameter**3).sum().backward()
+            optimizer.step()
+    assert torch.equal(ours[0], theirs[0])
+    assert ours[0].requires_grad
+    assert torch.is_grad_enabled()
+
+
+def test_no_compiler_is_imported_for_it() -> None:
+    code = """
+import sys, torch
+from ablate.kinds.optimizers.adamw import AdamW
+parameter = torch.nn.Parameter(torch.ones(3))
+optimizer = AdamW([parameter], lr=0.1, fused=True)
+parameter.sum().backward()
+optimizer.step()
+optimizer.zero_grad()
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
