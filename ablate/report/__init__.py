@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 # Looked up late: a list of studies needs no statistics.
-__getattr__ = late(
+__getattr__, __dir__ = late(
     __name__,
     {
         "StudyReader": "ablate.report.runs",

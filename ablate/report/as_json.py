@@ -32,8 +32,15 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         "failures": [asdict(failure) for failure in report.failures],
         "claims": claims_json(report.claims),
         "answer": list(report.answer),
+        "caveats": list(report.caveats),
         "match": {"equal": report.matching.equal, "path": report.matching.path, "axis": report.matching.axis},
-        "tune": None if report.tuning is None else {"grid": report.tuning.grid, "seeds": list(report.tuning.seeds)},
+        "tune": None
+        if report.tuning is None
+        else {
+            "grid": report.tuning.grid,
+            "seeds": list(report.tuning.seeds),
+            "before": list(report.tuning.before),
+        },
     }
 
 
@@ -62,6 +69,7 @@ def _variant(row: VariantRow, report: StudyReport) -> dict[str, Any]:
         "name": row.name,
         "hash": row.hash,
         "settings": row.settings,
+        "change": {"removed": list(row.change.removed), "otherwise": list(row.change.otherwise)},
         "parameters": row.parameters,
         "parameter_change": row.parameter_change,
         "seeds": list(row.finished),
@@ -96,7 +104,7 @@ def _versus_baseline(row: VariantRow, report: StudyReport) -> dict[str, Any] | N
         "n": row.difference.n,
         "effect_size": row.difference.effect_size,
         "verdict": row.verdict.word,
-        "sentence": row.verdict.sentence,
+        "sentence": row.verdict_sentence,
         "further_seeds": row.verdict.further_seeds,
         "holds_together": row.name in report.together,
         "sign_flip_at_margin": _sign_flip(row.difference, report),

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from ablate.report.study import StudyReport
-from ablate.stats import Bounds, PairedDifference, bounds
+from ablate.stats import Bounds, Direction, PairedDifference, SeedSchedule, bounds
 
 
-def worst_margin(report: StudyReport) -> float:
+def worst_margin(margin: float, direction: Direction) -> float:
     """The difference from which on a variant is worse by more than the margin."""
-    return report.margin if report.direction == "minimize" else -report.margin
+    return margin if direction == "minimize" else -margin
 
 
-def deciding_bounds(paired: PairedDifference, report: StudyReport) -> Bounds | None:
-    """The bounds of the first look that decides, as the verdict takes them; of the last look if none does."""
-    margin, bound = worst_margin(report), None
-    for bound in bounds(paired.values, report.schedule):
-        if not bound.low <= margin <= bound.high:
+def deciding_bounds(paired: PairedDifference, edge: float, schedule: SeedSchedule | None) -> Bounds | None:
+    """The bounds of the first look that decides, as the verdict takes them; of the last look if none does.
+
+    Args:
+        paired: The differences, variant minus baseline.
+        edge: What `worst_margin` gives.
+        schedule: How seeds were added; None if their number was fixed.
+    """
+    bound = None
+    for bound in bounds(paired.values, schedule):
+        if not bound.low <= edge <= bound.high:
             break
     return bound

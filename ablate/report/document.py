@@ -15,6 +15,7 @@ from ablate.report.numbers import MISSING, fixed, percent, times, with_interval
 from ablate.report.reproducing import reproduction
 from ablate.report.study import StudyReport, VariantRow
 from ablate.report.table import (
+    CAUTION,
     TRIVIAL,
     axis_title,
     groups,
@@ -35,8 +36,8 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
     designed = [section for of in sections.OF_DESIGNS if (section := of(findings, shown)) is not None]
     placed = {block for section in designed for block in section.blocks} | {shown.get("forest")}
     parts = [
-        Section("Answer", (Paragraph(" ".join(report.answer)),)),
-        Section("Ablation table", (ablation_table(report), Paragraph(legend(report, "±")))),
+        Section("Answer", tuple(_answer(report))),
+        Section("Ablation table", (ablation_table(report), Items(legend(report)))),
         *_failed(report),
         *_fairness(report),
     ]
@@ -51,6 +52,13 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
     parts.append(Section("Cost", tuple(_cost(findings))))
     parts.append(Section("How to reproduce", tuple(reproduction(findings))))
     return Document(report.record.question or report.record.name, tuple(parts))
+
+
+def _answer(report: StudyReport) -> Iterator[Block]:
+    """What makes the comparison worth little in a paragraph of its own, before all else."""
+    if report.caveats:
+        yield Paragraph(f"{CAUTION} {' '.join(report.caveats)}")
+    yield Paragraph(" ".join(report.answer[len(report.caveats) :]))
 
 
 def ablation_table(report: StudyReport) -> Grid:
@@ -87,7 +95,7 @@ def _cells(row: VariantRow, report: StudyReport, metrics: Sequence[str], decimal
         f"{len(row.finished)}/{len(row.planned)}",
         *means,
         difference,
-        row.verdict.sentence if row.verdict else MISSING if row.pruned else "baseline",
+        row.verdict_sentence or (MISSING if row.pruned else "baseline"),
         steps_to_baseline(row),
         times(row.relative_speed),
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ablate.errors import StoreError
+from ablate.extras import require
 from ablate.report.runs import StudyReader
 from ablate.store.records import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
 
@@ -35,8 +36,10 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
 
     Raises:
         NotFoundError: There is no such study.
+        MissingPackageError: Optuna is not installed.
         StoreError: Optuna's storage cannot be written, is a store of ablate's, or holds another study of this name.
     """
+    require("search", "an export to Optuna")
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 

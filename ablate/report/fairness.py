@@ -54,17 +54,20 @@ class Tuned:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What a study tuned.
+    """What a study tuned, or what was tuned before it.
 
     Attributes:
-        grid: Spec path to the values that every variant was tried with.
+        grid: Spec path to the values that every variant was tried with; of a path that was tuned before the study, to
+            the values of its variants.
         seeds: That chose; no comparison uses them.
         of: Variant name to what became of it.
+        before: Paths that were tuned before the study.
     """
 
     grid: dict[str, list[Any]]
     seeds: tuple[int, ...]
     of: dict[str, Tuned]
+    before: tuple[str, ...] = ()
 
     @property
     def edges(self) -> tuple[str, ...]:
@@ -127,23 +130,25 @@ def scouts_of(record: StudyRecord) -> StudyRecord:
 
 
 def read_tuning(store: StudyReader, record: StudyRecord) -> Tuning | None:
-    """What a study tuned; None if its space tunes nothing."""
-    tune = record.space.get("tune")
-    if not tune:
+    """What a study tuned, or what was tuned before it; None if its space tunes nothing."""
+    tune, before = record.space.get("tune"), record.space.get("tuned") or {}
+    if not tune and not before:
         return None
     metric = record.objective["metric"]
     planned = tuple(one for one in record.scout_trials if one.seed not in TIMING_SEEDS)
     runs = read_runs(store, replace(scouts_of(record), planned=planned), metric)
     tried = [variant for variant in record.scout_variants if runs[variant.name].states]
     ready = {one.variant for one in record.planned}
-    grid = {path: list(values) for path, values in tune["grid"].items()}
+    tried_values = {path: list(values) for path, values in tune["grid"].items()} if tune else {}
+    given = {path: list(dict.fromkeys(values.values())) for path, values in before.items()}
+    grid = {**given, **tried_values}
     of = {}
     for row in record.variants:
         mine = [variant for variant in tried if variant.settings == row.settings]
         values = _values(row, grid) if row.name in ready else None
-        edges = tuple(path for path, value in (values or {}).items() if _at_edge(value, grid[path]))
-        of[row.name] = Tuned(values, edges, tuple(_tried(one, runs[one.name], grid, metric) for one in mine))
-    return Tuning(grid, tuple(sorted({one.seed for one in planned})), of)
+        edges = tuple(path for path in tried_values if values and _at_edge(values[path], grid[path]))
+        of[row.name] = Tuned(values, edges, tuple(_tried(one, runs[one.name], tried_values, metric) for one in mine))
+    return Tuning(grid, tuple(sorted({one.seed for one in planned})), of, tuple(given))
 
 
 def read_matching(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Matching:
@@ -169,8 +174,14 @@ def read_matching(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Match
 def fairness_lines(tuning: Tuning | None, matching: Matching, metric: str) -> tuple[str, ...]:
     """How fair the comparison is, in a sentence or two on each of what was tuned and what was matched."""
     lines = []
-    if tuning is not None:
-        grids = " and ".join(f"{path} over {', '.join(map(str, values))}" for path, values in tuning.grid.items())
+    if tuning is not None and tuning.before:
+        lines.append(f"Tuned for each variant before this study: {' and '.join(tuning.before)}; the space says how.")
+    if tuning is not None and len(tuning.before) < len(tuning.grid):
+        grids = " and ".join(
+            f"{path} over {', '.join(map(str, values))}"
+            for path, values in tuning.grid.items()
+            if path not in tuning.before
+        )
         seeds = ", ".join(map(str, tuning.seeds)) or "none yet"
         lines.append(
             f"Tuned for each variant, at the same expense: {grids}, by the mean {metric} on validation over seeds "

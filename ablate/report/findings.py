@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
-from ablate.errors import NotFoundError
+from ablate.errors import MissingPackageError, NotFoundError
 from ablate.report.effects import StudyEffects, effects_of
 from ablate.report.fairness import scouts_of
 from ablate.report.importances import StudyImportances, importances_of
@@ -96,10 +96,22 @@ class Findings:
         """Main effects and interactions, where the switches are crossed."""
         return effects_of(self.report.record, self.runs)
 
-    @cached_property
+    @property
     def importances(self) -> StudyImportances | None:
-        """How much each switch and axis explains, where they are crossed. Takes seconds."""
-        return importances_of(self.report.record, self.runs)
+        """How much each switch and axis explains, where they are crossed and fANOVA is installed. Takes seconds."""
+        return self._importances if isinstance(self._importances, StudyImportances) else None
+
+    @property
+    def no_importances(self) -> str | None:
+        """What to install for the importances that this study would have; None if nothing is missing."""
+        return str(self._importances) if isinstance(self._importances, MissingPackageError) else None
+
+    @cached_property
+    def _importances(self) -> StudyImportances | MissingPackageError | None:
+        try:
+            return importances_of(self.report.record, self.runs)
+        except MissingPackageError as missing:
+            return missing
 
     @cached_property
     def path(self) -> RemovalPath | None:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ablate.extras import require
 from ablate.report.effects import counted_values, worst_value
 from ablate.report.factors import Factors, crosses, factors_of, is_logarithmic, place
 from ablate.report.runs import StudyReader, VariantRuns, read_runs
@@ -47,6 +48,7 @@ def read_importances(store: StudyReader, name: str) -> StudyImportances | None:
 
     Raises:
         NotFoundError: The store holds no such study.
+        MissingPackageError: There is something to tell, but Optuna or scikit-learn is not installed.
     """
     record = store.study(name)
     return importances_of(record, read_runs(store, record, record.objective["metric"]))
@@ -58,6 +60,9 @@ def importances_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Stud
     Args:
         record: The study.
         runs: Variant name to its trials.
+
+    Raises:
+        MissingPackageError: There is something to tell, but Optuna or scikit-learn is not installed.
     """
     varying, worst = factors_of(record), worst_value(record, runs)
     factors = _factors(varying)
@@ -74,6 +79,7 @@ def importances_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Stud
             diverged += len(runs[variant.name].diverged)
     if len(used) < LEAST or not crosses(used, varying.switches, list(varying.axes)):
         return None
+    require("search", "the importance of a switch (fANOVA)")
     found = importances(configurations, factors)
     if not found:
         return None

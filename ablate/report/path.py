@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class VariantSummary:
     """What a variant on or beside the path is worth, and what it costs.
 
     Attributes:
@@ -60,7 +60,7 @@ class Removal:
     parent: str
     switch: str
     setting: str
-    standing: Standing
+    standing: VariantSummary
     verdict: Verdict
     kept: bool
     on_path: bool
@@ -88,7 +88,7 @@ class RemovalPath:
     margin: float
     cost: str
     beam: int
-    baseline: Standing
+    baseline: VariantSummary
     rounds: tuple[tuple[Removal, ...], ...]
     steps: tuple[Removal, ...]
     trying: tuple[str, ...]
@@ -213,13 +213,13 @@ def _flops(variant: VariantRecord, runs: VariantRuns) -> float | None:
     return next(iter(values_of("flops", variant, runs).values()), None)
 
 
-def _standing(variant: VariantRecord, record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Standing:
+def _standing(variant: VariantRecord, record: StudyRecord, runs: Mapping[str, VariantRuns]) -> VariantSummary:
     metric = record.objective["metric"]
     own, baseline = runs[variant.name], runs[record.baseline]
     difference = None
     if variant.name != record.baseline:
         difference = paired_difference(own.values(metric), baseline.values(metric))
-    return Standing(
+    return VariantSummary(
         variant=variant.name,
         objective=mean_interval(own.values(metric).values()),
         difference=difference,

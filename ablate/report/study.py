@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ablate.report.answer import answer_sentences, best_sentence
+from ablate.report import caveats as doubts
+from ablate.report.answer import Judged, answer_sentences, best_sentence
+from ablate.report.changes import Change, changes_of
 from ablate.report.declared import declared_otherwise
 from ablate.report.failures import Failure, failures_of
 from ablate.report.fairness import Matching, Tuning, read_matching, read_tuning, scouts_of
 from ablate.report.reaching import Goal, StepsToBaseline, read_goals, to_baseline
 from ablate.report.runs import StudyReader, VariantRuns, read_runs, seed_schedule
-from ablate.report.trivial import TrivialBaseline, best_trivial, warning
+from ablate.report.trivial import (
+    Standing,
+    TrivialBaseline,
+    best_trivial,
+    standing_of,
+    trivial_caveats,
+    trivial_sentences,
+)
 from ablate.stats import (
     Direction,
     Interval,
@@ -52,6 +61,7 @@ class VariantRow:
         name: Unique in the study.
         hash: Content hash of the full spec (hex).
         settings: Switch name to setting name.
+        change: What it changes in the baseline, in words.
         parameters: Trainable parameters.
         parameter_change: (parameters - those of the baseline) / those of the baseline; None if the baseline has none.
         planned: Seeds that the study planned.
@@ -72,6 +82,7 @@ class VariantRow:
     name: str
     hash: str
     settings: dict[str, str]
+    change: Change
     parameters: int
     parameter_change: float | None
     planned: tuple[int, ...]
@@ -94,6 +105,27 @@ class VariantRow:
         """
         return TrialState.PRUNED in self.states.values()
 
+    @property
+    def verdict_sentence(self) -> str | None:
+        """The verdict with its reason; None if there is none.
+
+        What does not only remove a part is `worse` or `not worse` than the baseline: no part of it is needed or not.
+        """
+        if self.verdict is None:
+            return None
+        _, _, reason = self.verdict.sentence.partition(": ")
+        if not self.change.otherwise or self.verdict.word not in ("needed", "not needed"):
+            return self.verdict.sentence
+        return reason if self.verdict.word == "needed" else f"not worse: {reason}"
+
+    @property
+    def verdict_word(self) -> str:
+        """The first word or two of that sentence; empty if there is none."""
+        if self.verdict is None:
+            return ""
+        words = {"needed": "worse", "not needed": "not worse"} if self.change.otherwise else {}
+        return words.get(self.verdict.word, self.verdict.word)
+
 
 @dataclass(frozen=True, slots=True)
 class StudyReport:
@@ -106,7 +138,8 @@ class StudyReport:
         margin: How much worse matters, in the unit of the metric.
         variants: A row for each variant.
         progress: How many planned trials are in each state.
-        answer: The answer to the study's question, as sentences.
+        answer: The answer to the study's question, as sentences; its caveats first.
+        caveats: Those among them that make the comparison worth little.
         schedule: How the study adds seeds; None if their number is fixed.
         together: Names of the variants whose verdicts hold together (`ablate.stats.family`).
         claims: What became of the claims of its space, in their order.
@@ -123,6 +156,7 @@ class StudyReport:
     variants: tuple[VariantRow, ...]
     progress: dict[TrialState, int]
     answer: tuple[str, ...]
+    caveats: tuple[str, ...]
     schedule: SeedSchedule | None
     together: frozenset[str]
     claims: tuple[ClaimVerdict, ...]
@@ -175,28 +209,26 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     matching = read_matching(record, runs)
     goals = read_goals(store, runs[baseline.name], runs)
     question = _Question(metric, direction, margin, seed_schedule(record), matching.axis, goals)
-    rows = tuple(
-        _row(variant, baseline, runs[variant.name], runs[baseline.name], question) for variant in record.variants
-    )
+    changes = changes_of(record)
+    rows = tuple(_row(variant, baseline, runs, changes[variant.name], question) for variant in record.variants)
     verdicts = {row.name: row.verdict for row in rows if row.verdict is not None}
     together = hold_together(verdicts)
     states = [state for found in runs.values() for state in found.states.values()]
     progress = {state: states.count(state) for state in TrialState}
-    answer = answer_sentences(
-        rows,
-        next(row for row in rows if row.name == baseline.name),
-        together,
-        metric,
-        margin,
-        complete=all(run.states for run in runs.values())
-        and not any(progress[state] for state in (TrialState.WAITING, TrialState.RUNNING, TrialState.FAILED)),
-        schedule=question.schedule,
-    )
-    if _searches(record):
-        answer += best_sentence(rows, metric, direction, margin)
-    answer += tuple(declared_otherwise(record))
+    first = next(row for row in rows if row.name == baseline.name)
+    tuning = read_tuning(store, record)
+    failures = failures_of(runs) + failures_of(_scouting(store, record, metric))
     trivial = best_trivial(record.trivial, metric, direction)
-    reached = next(row for row in rows if row.name == baseline.name).metrics.get(metric)
+    standings = _standings(rows, runs, trivial, question)
+    caveats = (
+        *doubts.missing(progress[TrialState.WAITING] + progress[TrialState.RUNNING], tuning),
+        *doubts.failed(failures),
+        *doubts.diverged(rows, first),
+        *(trivial_caveats(standings, trivial) if trivial else ()),
+        *doubts.edges(tuning),
+        *declared_otherwise(record),
+    )
+    judged = Judged(metric, direction, margin, question.schedule)
     return StudyReport(
         record=record,
         metric=metric,
@@ -204,15 +236,44 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         margin=margin,
         variants=rows,
         progress=progress,
-        answer=answer + warning(trivial, reached.mean if reached else None, direction),
+        answer=(
+            *caveats,
+            *answer_sentences(rows, first, together, judged),
+            *(trivial_sentences(standings, trivial) if trivial else ()),
+            *(best_sentence(rows, metric, direction, margin) if _searches(record) else ()),
+        ),
+        caveats=caveats,
         schedule=question.schedule,
         together=together,
         claims=_claims(record, runs),
         matching=matching,
-        tuning=read_tuning(store, record),
+        tuning=tuning,
         trivial=trivial,
-        failures=failures_of(runs) + failures_of(_scouting(store, record, metric)),
+        failures=failures,
     )
+
+
+def _standings(
+    rows: Sequence[VariantRow],
+    runs: Mapping[str, VariantRuns],
+    trivial: TrivialBaseline | None,
+    question: _Question,
+) -> list[Standing]:
+    """How the variants stand to the best trivial baseline; those that diverged or were pruned have no mean to hold."""
+    if trivial is None:
+        return []
+    found = [
+        standing_of(
+            row.name,
+            list(runs[row.name].values(question.metric).values()),
+            trivial,
+            question.direction,
+            question.schedule,
+        )
+        for row in rows
+        if not row.diverged and not row.pruned
+    ]
+    return [standing for standing in found if standing is not None]
 
 
 def _searches(record: StudyRecord) -> bool:
@@ -228,11 +289,12 @@ def _scouting(store: StudyReader, record: StudyRecord, metric: str) -> Mapping[s
 def _row(
     variant: VariantRecord,
     baseline: VariantRecord,
-    runs: VariantRuns,
-    baseline_runs: VariantRuns,
+    all_runs: Mapping[str, VariantRuns],
+    change: Change,
     question: _Question,
 ) -> VariantRow:
     difference, verdict = None, None
+    runs, baseline_runs = all_runs[variant.name], all_runs[baseline.name]
     if variant.name != baseline.name and not runs.pruned:
         values, baseline_values = runs.values(question.metric), baseline_runs.values(question.metric)
         difference = paired_difference(values, baseline_values)
@@ -245,14 +307,15 @@ def _row(
             diverged={seed: trial.stopped_at for seed, trial in runs.diverged.items()},
             baseline_diverged={seed: trial.stopped_at for seed, trial in baseline_runs.diverged.items()},
         )
-    change = variant.parameters - baseline.parameters
+    more = variant.parameters - baseline.parameters
     steps = to_baseline(runs, question.goals, "step")
     return VariantRow(
         name=variant.name,
         hash=variant.hash,
         settings=variant.settings,
+        change=change,
         parameters=variant.parameters,
-        parameter_change=change / baseline.parameters if baseline.parameters else None,
+        parameter_change=more / baseline.parameters if baseline.parameters else None,
         planned=tuple(runs.states),
         finished=tuple(sorted(runs.finished)),
         states=runs.states,

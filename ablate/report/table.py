@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
@@ -12,14 +12,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ablate.report.answer import Judged
 from ablate.report.claim_lines import print_claims
 from ablate.report.failures import MOST_SHOWN, Failure
 from ablate.report.fairness import fairness_lines
-from ablate.report.names import named
+from ablate.report.names import in_lines, named
 from ablate.report.numbers import MISSING, count, decimals_for, fixed, percent, times, with_interval
 from ablate.report.study import LEAST_SECONDS, StudyReport, VariantRow
 from ablate.report.text import NARROW, counted, joined, plain, plain_table, plural
 from ablate.stats.bootstrap import MANY
+from ablate.stats.verdict import at_least, at_most
 from ablate.store.records import TrialState
 
 WIDE = 120
@@ -28,6 +30,8 @@ MOST_ROWS = 100
 """Of a table on a terminal; there are more in few studies, and laying out a thousand takes seconds."""
 TRIVIAL = "trivial baseline"
 """What stands in place of a verdict for a rule that learns nothing."""
+CAUTION = "Caution:"
+"""What a caveat of an answer begins with."""
 COLOURS = {"needed": "red", "not needed": "green", "undecided": "yellow", "diverged": "magenta"}
 
 
@@ -47,16 +51,24 @@ def print_study(report: StudyReport, console: Console, most: int | None = None) 
         shown = f"The first {most:,} of {len(report.variants):,} variants; `ablate show STUDY --all` shows every one."
         console.print(plain(shown, "yellow"))
     console.print()
-    console.print(plain(legend(report, _plus_minus(console)), "dim"))
+    for line in legend(report, _plus_minus(console)):
+        console.print(plain(line, "dim"))
     for line in fairness_lines(report.tuning, report.matching, report.metric):
         console.print(plain(line, "yellow" if line.startswith("*") else "dim"))
     console.print()
-    for sentence in report.answer:
+    print_caveats(report, console)
+    for sentence in report.answer[len(report.caveats) :]:
         console.print(plain(sentence, "bold"))
     _print_failures(report.failures, console)
     if report.claims:
         console.print()
         print_claims(report.claims, console)
+
+
+def print_caveats(report: StudyReport, console: Console) -> None:
+    """Print what makes the comparison worth little; nothing if nothing does."""
+    for sentence in report.caveats:
+        console.print(plain(f"{CAUTION} {sentence}", "bold yellow"))
 
 
 def _print_failures(failures: Sequence[Failure], console: Console) -> None:
@@ -80,38 +92,72 @@ def study_svg(report: StudyReport, width: int = 140) -> str:
 
 
 def study_table(report: StudyReport, console: Console, most: int | None = None) -> Table:
-    """The table of a study, laid out for the width of `console`: baseline, then switch by switch, then the rest."""
-    layout = _Layout.of(report, console)
+    """The table of a study, laid out for the width of `console`: baseline, then switch by switch, then the rest.
+
+    Where room is scarce a variant takes two lines: its name, its numbers and its verdict are broken where it makes
+    sense. Where that does not suffice, columns are left out, the least important first.
+    """
+    layout, gap = _Layout.of(report, console), 1 if console.width < NARROW else 2
     left = iter(range(len(report.variants) if most is None else most))
-    rows = [[(row, layout.name(row)) for row, _ in zip(group, left, strict=False)] for group in groups(report)]
-    names = [*(name.plain for group in rows for _, name in group), report.trivial.name if report.trivial else ""]
-    longest = max(len(line) for name in names for line in name.splitlines())
-    table = plain_table(gap=1 if console.width < NARROW else 2)
-    # Only the verdict shrinks when room is scarce: rich would cut numbers, or names in the middle of a word.
-    table.add_column(plain("variant"), overflow="fold", width=min(longest, _room(console)))
-    tested = [report.test_metric] if report.test_metric else []
-    tuned = tuned_titles(report)
-    titles = ["parameters" if layout.wide else "params", *tuned, report.metric, *tested, "difference"]
-    for title in titles:
-        table.add_column(plain(title), justify="right", no_wrap=True)
-    table.add_column(plain("verdict"), overflow="fold")
-    table.add_column(plain(axis_title(report)), justify="right", no_wrap=True)
-    table.add_column(plain("speed"), justify="right", no_wrap=True)
+    rows = [[row for row, _ in zip(group, left, strict=False)] for group in groups(report)]
+    columns = layout.columns(report, [row for group in rows for row in group])
+    trivial = [report.trivial.name] if report.trivial else []
+    names = [*(row.name for group in rows for row in group), *trivial]
+    narrowest = max(map(_folded_width, names))
+
+    def room() -> int:
+        """Characters that are left for names."""
+        return console.width - sum(column.width + gap for column in columns)
+
+    for key in _DISPENSABLE:
+        if room() < narrowest:
+            columns = [column for column in columns if column.key != key]
+    width = max(min(room(), max(map(len, names))), len("variant"))
+    table = plain_table(gap=gap)
+    table.add_column(plain("variant"), overflow="fold", width=width)
+    for column in columns:
+        if column.key == _VERDICT:
+            table.add_column(plain(column.title), overflow="fold")
+        else:
+            table.add_column(plain(column.title), justify="right", no_wrap=True)
     for group in rows:
-        for row, name in group:
-            table.add_row(name, *layout.cells(row, [plain(cell) for cell in tuned_cells(report, row)]))
+        for row in group:
+            table.add_row(named(row.name, width), *(column.cells[row.name] for column in columns))
         table.add_section()
     if report.trivial:
         value = fixed(report.trivial.value, layout.decimals)
-        before, after = [MISSING] * (1 + len(tuned)), [MISSING] * (len(tested) + 1)
-        cells = (report.trivial.name, *before, value, *after, TRIVIAL, MISSING, MISSING)
+        told = {report.metric: value, _VERDICT: TRIVIAL}
+        cells = [report.trivial.name, *(told.get(column.key, MISSING) for column in columns)]
         table.add_row(*(plain(cell, "dim") for cell in cells))
     return table
 
 
-def _room(console: Console) -> int:
-    """Characters that a name may take."""
-    return console.width // 4
+def _folded_width(name: str) -> int:
+    """The least width at which a name takes two lines at most."""
+    return next((width for width in range(1, len(name)) if in_lines(name, width).count("\n") < 2), len(name))
+
+
+_VERDICT, _STEPS, _SPEED, _PARAMETERS = "verdict", "steps", "speed", "parameters"
+_DISPENSABLE = (_SPEED, _STEPS, _PARAMETERS)
+"""Columns that a narrow terminal goes without, the first to go first."""
+_SENTENCE = 30
+"""Characters to which the sentence of a verdict is folded at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column but that of the names: `cells` by the name of the variant."""
+
+    key: str
+    title: str
+    cells: Mapping[str, Text]
+
+    @property
+    def width(self) -> int:
+        """Characters of its longest line."""
+        lines = [self.title, *(line for cell in self.cells.values() for line in cell.plain.splitlines())]
+        longest = max(map(len, lines))
+        return min(longest, _SENTENCE) if self.key == _VERDICT else longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,30 +170,60 @@ class _Layout:
     plus_minus: str
     wide: bool
     stacked: bool
-    room: int
+    judged: Judged
 
     @classmethod
     def of(cls, report: StudyReport, console: Console) -> Self:
         wide, stacked = console.width >= WIDE, console.width < NARROW
         metrics, decimals = (report.metric, report.test_metric), shared_decimals(report)
-        return cls(*metrics, decimals, _plus_minus(console), wide, stacked, _room(console))
+        judged = Judged(report.metric, report.direction, report.margin, report.schedule)
+        return cls(*metrics, decimals, _plus_minus(console), wide, stacked, judged)
 
-    def name(self, row: VariantRow) -> Text:
-        lines = [named(row.name, self.room)]
-        if any(state not in (TrialState.FINISHED, TrialState.DIVERGED) for state in row.states.values()):
-            lines.append(plain(f"{len(row.finished)} of {plural(len(row.planned), 'seed')}", "dim"))
-        return joined(lines)
+    def columns(self, report: StudyReport, rows: Sequence[VariantRow]) -> list[_Column]:
+        """All columns but the names."""
+        found: list[tuple[str, str, Callable[[VariantRow], Text]]] = []
+        if any(map(_is_incomplete, report.variants)):
+            found.append(("seeds", "seeds", lambda row: plain(f"{len(row.finished)}/{len(row.planned)}")))
+        found.append((_PARAMETERS, "parameters" if self.wide else "params", self._parameters))
+        for at, title in enumerate(tuned_titles(report)):
+            found.append((f"tuned {at}", title, partial(_tuned, report, at)))
+        for metric in (self.metric, self.test_metric):
+            if metric:
+                found.append((metric, metric, partial(self._mean, metric=metric)))
+        found.append(("difference", "difference" if self.wide else "diff.", self._difference))
+        found.append((_VERDICT, "verdict", self._verdict))
+        found.append((_STEPS, axis_title(report), lambda row: plain(steps_to_baseline(row))))
+        found.append((_SPEED, "speed", lambda row: plain(times(row.relative_speed))))
+        return [_Column(key, title, {row.name: write(row) for row in rows}) for key, title, write in found]
 
-    def cells(self, row: VariantRow, tuned: Iterable[Text]) -> list[Text]:
-        return [
-            self._parameters(row),
-            *tuned,
-            *(self._mean(row, name) for name in (self.metric, self.test_metric) if name),
-            self._difference(row),
-            _verdict(row),
-            plain(steps_to_baseline(row)),
-            plain(times(row.relative_speed)),
-        ]
+    def _verdict(self, row: VariantRow) -> Text:
+        """The verdict as a sentence, or in two short lines."""
+        if row.pruned:
+            return plain(MISSING)
+        if row.verdict is None:
+            return plain("baseline" if not row.diverged else f"{len(row.diverged)} diverged", "dim")
+        colour = COLOURS[row.verdict.word]
+        if not self.wide:
+            return joined([plain(row.verdict_word, colour), plain(self._reason(row))])
+        sentence = plain(row.verdict_sentence or "")
+        sentence.stylize(colour, 0, len(row.verdict_word))
+        return sentence
+
+    def _reason(self, row: VariantRow) -> str:
+        """The reason of a verdict in a few characters."""
+        assert row.verdict is not None
+        if row.verdict.word == "diverged":
+            return f"{len(row.diverged)} of {plural(len(row.planned), 'seed')}"
+        if row.verdict.word == "undecided":
+            further = row.verdict.further_seeds
+            if further is not None:
+                return f"~{plural(further, 'more seed')}"
+            return "no spread" if row.difference is not None and row.difference.is_flat else "many more seeds"
+        least, most = ("≥", "≤") if self.plus_minus == "±" else (">=", "<=")
+        low, high = self.judged.worse(row) or (0.0, 0.0)
+        if row.verdict.word == "needed":
+            return f"{least} {at_least(low)} worse"
+        return f"{least} {at_least(-high)} better" if high < 0 else f"{most} {at_most(high)} worse"
 
     def _parameters(self, row: VariantRow) -> Text:
         parameters = plain(f"{row.parameters:,}" if self.wide else count(row.parameters))
@@ -189,20 +265,28 @@ def _progress(report: StudyReport) -> str:
     return ", ".join([ended, *others])
 
 
-def legend(report: StudyReport, plus_minus: str) -> str:
-    """How to read the table, in a few sentences."""
-    better, rows = "lower" if report.direction == "minimize" else "higher", report.variants
-    tested = f"{report.test_metric} was measured once, at the end; no verdict reads it. " if report.test_metric else ""
-    looks = f" (over all looks, from {report.schedule.start} to {report.schedule.max} seeds)" if report.schedule else ""
-    axis = axis_title(report)
-    reached = f"{axis[0].upper()}{axis[1:]}: until the baseline's final validation loss"
-    lopsided = " (in brackets where it is not symmetric)" if any(len(row.finished) >= MANY for row in rows) else ""
+def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
+    """How to read the table: a line for each of its columns that needs one."""
+    better, schedule, rows = "lower" if report.direction == "minimize" else "higher", report.schedule, report.variants
+    lopsided = "; [low, high] where it is not symmetric" if any(len(row.finished) >= MANY for row in rows) else ""
+    looks = f" at every look from {schedule.start} to {schedule.max} seeds" if schedule else ""
+    partly = any(0 < row.spent_to_baseline.reached < row.spent_to_baseline.of for row in rows)
+    untimed = any(row.relative_speed is None for row in rows)
+    margin, metric = f"{report.margin:g}", report.metric
     return (
-        f"{plus_minus} 95 % interval over seeds{lopsided}. Differences are paired by seed ({better} {report.metric} "
-        f"is better); verdicts use one-sided 95 % bounds{looks} and the margin {report.margin:g}. {tested}{reached}; "
-        "`2 of 3` means that only 2 of 3 seeds got there. Speed: tokens/s relative to the "
-        f"baseline, {MISSING} where either trained for less than {LEAST_SECONDS:g} s in all, too little to tell."
+        f"{plus_minus}: 95 % interval over seeds, which change initial values and batches; the data split and the "
+        f"validation windows are the same for all{lopsided}.",
+        f"difference: variant minus baseline at the same seed; {better} {metric} is better.",
+        *([f"{report.test_metric}: measured once, at the end; no verdict reads it."] if report.test_metric else []),
+        f"verdict, by one-sided 95 % bounds{looks}: needed or worse, surely more than {margin} worse than the "
+        f"baseline; not needed or not worse, surely less than {margin} worse; undecided, neither.",
+        f"{axis_title(report)}: until the baseline's final validation loss{_PARTLY if partly else ''}.",
+        f"speed: training tokens per second, relative to the baseline{_UNTIMED if untimed else ''}.",
     )
+
+
+_PARTLY = "; `2 of 3`: only 2 of 3 seeds got there"
+_UNTIMED = f"; {MISSING}: trained for less than {LEAST_SECONDS:g} s in all, too little to tell"
 
 
 def axis_title(report: StudyReport) -> str:
@@ -257,14 +341,12 @@ def groups(report: StudyReport) -> list[list[VariantRow]]:
     return [group for group in ([report.baseline], *several, lone, others) if group]
 
 
-def _verdict(row: VariantRow) -> Text:
-    if row.pruned:
-        return plain(MISSING)
-    if row.verdict is None:
-        return plain("baseline" if not row.diverged else f"{len(row.diverged)} diverged", "dim")
-    sentence = plain(row.verdict.sentence)
-    sentence.stylize(COLOURS[row.verdict.word], 0, len(row.verdict.word))
-    return sentence
+def _tuned(report: StudyReport, at: int, row: VariantRow) -> Text:
+    return plain(tuned_cells(report, row)[at])
+
+
+def _is_incomplete(row: VariantRow) -> bool:
+    return any(state not in (TrialState.FINISHED, TrialState.DIVERGED) for state in row.states.values())
 
 
 def steps_to_baseline(row: VariantRow) -> str:

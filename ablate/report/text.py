@@ -8,6 +8,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+MOST_NAMES = 8
+"""A sentence that lists more names than this counts the rest."""
 NARROW = 90
 """Columns of a terminal below which tables are set close, and intervals go on a line of their own."""
 
@@ -31,6 +33,20 @@ def counted(counts: Iterable[tuple[str, int]]) -> list[str]:
 def plural(number: int, noun: str) -> str:
     """`1 trial`, `2 trials`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """`a, b and c`; beyond `MOST_NAMES` and one more the rest are counted."""
+    found = shortened(names)
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
+
+
+def shortened(names: Iterable[str]) -> list[str]:
+    """The names; beyond `MOST_NAMES` and one more, the first of them and a count of the rest."""
+    found = list(names)
+    if len(found) > MOST_NAMES + 1:  # that one more is as short as the count of it
+        return [*found[:MOST_NAMES], f"{len(found) - MOST_NAMES} others"]
+    return found
 
 
 def plain_table(gap: int) -> Table:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from ablate.errors import AblateError
+from ablate.errors import AblateError, printable
 from ablate.report.findings import Findings
-from ablate.report.formats import Place, find_format
+from ablate.report.formats import Format, Place, find_format
+from ablate.spec.annotations import STUDY_NAME
 
 
 def render_report(findings: Findings, format_name: str) -> str | bytes:
@@ -17,10 +19,20 @@ def render_report(findings: Findings, format_name: str) -> str | bytes:
     """
     format_ = find_format(format_name)
     if not format_.inlined:
-        return format_.render(findings, Place())
+        return _rendered(format_, findings, Place())
     from ablate.report.figures import pictures
 
-    return format_.render(findings, Place(pictures(findings)))
+    return _rendered(format_, findings, Place(pictures(findings)))
+
+
+def _rendered(format_: Format, findings: Findings, place: Place) -> str | bytes:
+    rendered = format_.render(findings, place)
+    return rendered if isinstance(rendered, bytes) or format_.coloured else printable(rendered)
+
+
+def _file_name(study: str) -> str:
+    """The name of a study as that of a file: a store of another origin may hold any name, `../..` among them."""
+    return study if STUDY_NAME.fits(study) else "study_" + re.sub(r"[^A-Za-z0-9._-]+", "_", study)[:80]
 
 
 def write_report(findings: Findings, format_name: str, folder: Path) -> list[Path]:
@@ -33,7 +45,7 @@ def write_report(findings: Findings, format_name: str, folder: Path) -> list[Pat
         AblateError: There is no such format, or the folder cannot be written.
     """
     format_ = find_format(format_name)
-    study = findings.report.record.name
+    study = _file_name(findings.report.record.name)
     written: dict[Path, bytes] = {}
     place = Place(folder=folder)
     if format_.figures:
@@ -45,7 +57,7 @@ def write_report(findings: Findings, format_name: str, folder: Path) -> list[Pat
             for kind in format_.figures:
                 written[folder / f"{study}_{picture.name}.{kind}"] = save(figure, kind)
     report = folder / f"{study}.{format_.suffix}"
-    rendered = format_.render(findings, place)
+    rendered = _rendered(format_, findings, place)
     written = {report: rendered.encode() if isinstance(rendered, str) else rendered} | written
     try:
         folder.mkdir(parents=True, exist_ok=True)

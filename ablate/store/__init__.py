@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 # Looked up late: SQLAlchemy takes longer to import than a list of studies takes to read.
-__getattr__ = late(
+__getattr__, __dir__ = late(
     __name__,
     {"Lease": "ablate.store.leases", "Store": "ablate.store.store", "open_store": "ablate.store.store"},
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,8 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError
 
 from ablate.errors import NotFoundError, StoreError
-from ablate.store.failures import FORMS, failures_told
+from ablate.locations import typed_path
+from ablate.store.failures import DAMAGED, FORMS, MEND, failures_told
 from ablate.store.migrations import SCHEMA_VERSION, upgrade
 from ablate.store.tables import leases
 
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 # How long a transaction waits for another one, in seconds.
 _PATIENCE = 30.0
+# Of the first schema, and of every one since.
+_FIRST_TABLES = {"studies", "variants", "study_variants", "trials", "study_trials", "curves"}
 # Any number that other programs are unlikely to lock as well.
 _UPGRADE_LOCK = 7_221_190_461
 
@@ -53,7 +57,7 @@ class Database:
     def __init__(self, location: str | Path, *, create: bool) -> None:
         url = _url(location)
         backend = url.get_backend_name()
-        path = _file(url)
+        self._path = path = _file(url)
         self.where = str(path) if path else url.render_as_string(hide_password=True)
         if backend not in ("sqlite", "postgresql"):
             raise StoreError("this kind of database cannot be a store", where=self.where, expected=FORMS)
@@ -68,38 +72,90 @@ class Database:
             self._listen(write_ahead=create and path is not None)
         else:
             self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ")
+        self._identity: tuple[int, int] | None = None
+        self._log_identity: tuple[int, int] | None = None
+        self._rescued: Path | None = None
         try:
             self.schema_version = self._prepare(create=create)
         except BaseException:
             self.close()
             raise
+        self._identity = self._identity_now()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that sees one state of the store throughout.
+        """A transaction that sees one state of the store throughout, and makes records of its rows.
 
         Raises:
-            StoreError: The database refuses.
+            StoreError: The database refuses, or a row is not what a store writes.
         """
-        with failures_told(self.where), self._reader.begin() as connection:
-            yield connection
+        try:
+            with failures_told(self.where), self._reader.begin() as connection:
+                yield connection
+        except (ValueError, TypeError, LookupError) as error:  # a text that is no UTF-8, no JSON, no date, no state ...
+            got = f"a value that cannot be read ({type(error).__name__})"
+            raise StoreError(DAMAGED, where=self.where, got=got, remedy=MEND) from error
 
     @contextmanager
-    def writing(self, alone: Table | None = None) -> Iterator[Connection]:
+    def writing(self, alone: Table | None = None, *, more: bool = False) -> Iterator[Connection]:
         """A transaction that happens whole or not at all.
 
         Args:
             alone: A table that nobody else may write meanwhile. (SQLite has one writer at a time anyway.)
+            more: Whether another transaction follows for the same thing; then that one tells of a file that is gone.
 
         Raises:
-            StoreError: The database refuses.
+            StoreError: The database refuses. Or its file was deleted or replaced since it was opened: then all that it
+                held, and this transaction, are in a new file beside it.
         """
+        if self._identity is not None and self._identity_now() != self._identity:
+            self._rescued = self._rescue()
+        self._log_identity = self._identity_now("-wal")
         with failures_told(self.where), self._engine.connect() as connection:
             connection.execution_options(writes=True, preserve_rowcount=True)
             with connection.begin():
                 if alone is not None and connection.dialect.name == "postgresql":
                     connection.execute(text(f"LOCK TABLE {alone.name} IN SHARE ROW EXCLUSIVE MODE"))
                 yield connection
+        if self._rescued is not None and not more:
+            rescued, self._rescued = self._rescued, None
+            raise StoreError(
+                "the store was deleted or replaced while it was in use",
+                where=self.where,
+                remedy=f"All that was recorded is in {rescued}. Move it to where the store was, and go on.",
+            )
+
+    def _identity_now(self, ending: str = "") -> tuple[int, int] | None:
+        """What tells the file, or one beside it, from any other that takes its place; None where there is none."""
+        if self._path is None:
+            return None
+        try:
+            found = self._path.with_name(self._path.name + ending).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _rescue(self) -> Path:
+        """Copy the file that is still open, though it is no more where it was, and work on the copy from here on."""
+        assert self._path is not None
+        names = (self._path.with_name(f"{self._path.stem}.rescued-{number}.db") for number in itertools.count(1))
+        path = next(name for name in names if not name.exists())
+        with failures_told(self.where):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with self._engine.connect() as connection, closing(sqlite3.connect(path)) as copy:
+                kept = connection.connection.driver_connection
+                assert isinstance(kept, sqlite3.Connection)
+                kept.backup(copy)
+            if self._log_identity is not None and self._identity_now("-wal") == self._log_identity:
+                # Its changes are in the copy; SQLite would apply them to whatever file stands there now.
+                for ending in ("-wal", "-shm"):
+                    self._path.with_name(self._path.name + ending).unlink(missing_ok=True)
+        self.close()
+        self._path, self._engine = path, create_engine(_url(path))
+        self._reader = self._engine
+        self._listen(write_ahead=True)
+        self._identity = self._identity_now()
+        return path
 
     def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
         """An insert that knows `on_conflict_do_nothing`, which no standard has and both databases spell alike."""
@@ -192,7 +248,8 @@ class Database:
         version = None
         if "alembic_version" in names:
             version = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-        if version is None or not re.fullmatch(r"\d{4}", version):
+        # Other programs count their migrations so too.
+        if version is None or not re.fullmatch(r"\d{4}", str(version)) or not {*names} >= _FIRST_TABLES:
             raise StoreError(
                 "this database belongs to another program",
                 where=self.where,
@@ -200,7 +257,7 @@ class Database:
                 got=f"the tables {', '.join(sorted(names)[:5])}",
                 remedy="Name another store with --store.",
             )
-        if version > SCHEMA_VERSION:
+        if str(version) > SCHEMA_VERSION:
             raise StoreError(
                 "a newer ablate wrote this store",
                 where=self.where,
@@ -213,7 +270,7 @@ class Database:
 
 def _url(location: str | Path) -> URL:
     if isinstance(location, Path) or "://" not in location:
-        return URL.create("sqlite", database=str(Path(location).expanduser().absolute()))
+        return URL.create("sqlite", database=str(typed_path(location, StoreError).absolute()))
     try:
         url = make_url(location)
     except (ValueError, ArgumentError) as error:  # ValueError: a port that is no number
@@ -224,6 +281,11 @@ def _url(location: str | Path) -> URL:
         # The driver that we name in the README, whatever SQLAlchemy's own choice is.
         url = url.set(drivername="postgresql+psycopg")
     return url
+
+
+def in_memory(location: str | Path) -> bool:
+    """Whether a location names a database that is gone when the process ends."""
+    return (url := _url(location)).get_backend_name() == "sqlite" and _file(url) is None
 
 
 def _file(url: URL) -> Path | None:

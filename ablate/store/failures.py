@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from json import JSONDecodeError
 from typing import NamedTuple
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, NoSuchModuleError
@@ -12,6 +13,8 @@ from ablate.errors import StoreError
 
 FORMS = "a path, sqlite:///PATH or postgresql://USER@HOST/NAME"
 _ELSEWHERE = "or name another store with --store"
+DAMAGED = "the database file is damaged"
+MEND = "`ablate check-store --store FILE --export NEW` says what can be read, and saves it to a new store."
 _RESUME = "then run the same command again: everything recorded so far is kept"
 
 
@@ -26,7 +29,7 @@ class _Failure(NamedTuple):
 # The first line that fits is taken.
 _FAILURES = (
     _Failure("SQLITE_NOTADB", "this file is not a database", f"Move the file away, {_ELSEWHERE}."),
-    _Failure("SQLITE_CORRUPT", "the database file is damaged", "Restore a copy, or try `sqlite3 FILE .recover`."),
+    _Failure("SQLITE_CORRUPT", DAMAGED, MEND),
     _Failure(
         "SQLITE_READONLY",
         "the store cannot be written, its file or folder is read-only",
@@ -69,7 +72,11 @@ def failures_told(where: str) -> Iterator[None]:
         yield
     except (IntegrityError, DataError):
         raise
+    except (UnicodeDecodeError, JSONDecodeError) as error:
+        raise StoreError(DAMAGED, where=where, got=f"a text that cannot be read ({error})", remedy=MEND) from error
     except DBAPIError as error:
+        if "Could not decode to UTF-8" in str(error.orig):
+            raise StoreError(DAMAGED, where=where, got="a text that is no UTF-8", remedy=MEND) from error
         code = getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None) or ""
         failure = next(failure for failure in _FAILURES if code.startswith(failure.code))
         said = str(error.orig).strip().partition("\n")[0]

@@ -235,7 +235,8 @@ class TrialOutcome:
         metrics: Final metrics by name (`val_loss` ...); empty unless finished.
         steps: Optimiser steps done.
         stopped_at: For a diverged trial, the step whose loss was not finite; for a pruned one, that at which it ended.
-        reason: For a diverged, pruned or failed trial, one sentence (a failed one: the traceback follows).
+        reason: For a diverged, pruned or failed trial, one sentence (a failed one: the traceback follows). Of a
+            finished one, why it was not trained in the pack that it was begun in; else empty.
         data_fingerprint: Content hash of the tokenised data that it saw.
         curve: Its learning curve.
         recordings: Of its blocks, if its variant asked for them.

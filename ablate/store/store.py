@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, func, literal, select
 
-from ablate.errors import NotFoundError
+from ablate.errors import NotFoundError, check_argument, check_texts
 from ablate.store import queries
 from ablate.store.activity import Activity, activity
 from ablate.store.database import Database
@@ -47,6 +47,8 @@ from ablate.store.tables import (
 )
 from ablate.store.writing import UNSETTLED, Writer
 
+_KEYS = "`Store.study(NAME).planned` holds the keys of a study's trials."
+
 
 def open_store(location: str | Path, *, create: bool = True) -> Store:
     """Open a store: a file, or a database on a server.
@@ -57,9 +59,11 @@ def open_store(location: str | Path, *, create: bool = True) -> Store:
             also works in a read-only folder.
 
     Raises:
+        ArgumentError: The location is neither a path nor a URL.
         NotFoundError: There is no store and `create` is false.
         StoreError: It is no store, of a newer schema, or the database refuses.
     """
+    check_argument("open_store: location", location, (str, Path), "a path or a URL")
     return Store(Database(location, create=create))
 
 
@@ -67,7 +71,8 @@ class Store:
     """What is known about studies and trials; made by `open_store`.
 
     Several processes may read a store and write to it at once. Every method may raise a StoreError when the database
-    refuses (no space left, a lock, a lost connection); then nothing of the call was stored.
+    refuses (no space left, a lock, a lost connection); then nothing of the call was stored. Those that read raise an
+    ArgumentError for an argument of the wrong kind.
     """
 
     def __init__(self, database: Database) -> None:
@@ -98,6 +103,7 @@ class Store:
 
     def lease(self, study: str) -> Lease:
         """The right to run a study, as a context manager. The study need not exist yet."""
+        check_argument("Store.lease: study", study, str, "the name of a study")
         return Lease(self._database, study)
 
     @property
@@ -284,11 +290,13 @@ class Store:
         Raises:
             NotFoundError: There is no such study; the message names the nearest.
         """
+        check_argument("Store.study: name", name, str, "the name of a study", "`Store.studies()` lists them.")
         with self._database.reading() as connection:
             return queries.study_record(connection, queries.study_row(connection, self.where, name))
 
     def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
         """The trials of these keys that the store holds, by key, in the order of the keys."""
+        keys = _keys("Store.trials", keys)
         with self._database.reading() as connection:
             found = queries.trials_of_keys(connection, keys)
         return {key: found[key] for key in keys if key in found}
@@ -299,6 +307,7 @@ class Store:
         Raises:
             NotFoundError: There is none, or more than one.
         """
+        check_argument("Store.trial: prefix", prefix, str, "the beginning of a trial's key", _KEYS)
         named = trials.c.key.startswith(prefix, autoescape=True)
         query = select(*TRIAL_COLUMNS).where(named).order_by(trials.c.key).limit(3)
         with self._database.reading() as connection:
@@ -330,6 +339,8 @@ class Store:
         Raises:
             NotFoundError: There is none.
         """
+        remedy = "`Store.study(NAME).variants` holds the hashes."
+        check_argument("Store.variant: digest", digest, str, "the content hash of a variant", remedy)
         query = (
             select(variants, study_variants.c.name, study_variants.c.settings)
             .outerjoin(study_variants, study_variants.c.variant_hash == variants.c.hash)
@@ -344,6 +355,7 @@ class Store:
 
     def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """The learning curves of these trials, by key, by step; empty for a trial without points."""
+        keys = _keys("Store.curves", keys)
         points: dict[str, tuple[CurvePoint, ...]] = dict.fromkeys(keys, ())
         with self._database.reading() as connection:
             points.update(queries.points_of_keys(connection, list(points)))
@@ -351,6 +363,7 @@ class Store:
 
     def recordings(self, key: str) -> tuple[Recording, ...]:
         """What was recorded inside the model of a trial, by step; empty if nothing was."""
+        check_argument("Store.recordings: key", key, str, "the key of a trial", _KEYS)
         with self._database.reading() as connection:
             return queries.recordings_of(connection, key)
 
@@ -363,6 +376,8 @@ class Store:
             The first point that is, and before it the last one that was evaluated, if there is one. A trial that
             stays above the target is left out.
         """
+        keys = _keys("Store.crossings", keys)
+        check_argument("Store.crossings: target", target, (int, float), "a loss, as a number")
         with self._database.reading() as connection:
             return dict(queries.crossings_of_keys(connection, keys, target))
 
@@ -370,3 +385,7 @@ class Store:
         study: int = queries.study_row(connection, self.where, name).id
         connection.execute(studies.update().where(studies.c.id == study).values(updated_at=datetime.now(UTC)))
         return study
+
+
+def _keys(method: str, keys: Sequence[str]) -> list[str]:
+    return check_texts(f"{method}: keys", keys, "a list of trials' keys", _KEYS)

@@ -10,6 +10,8 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ablate.errors import StoreError
+from ablate.locations import typed_path
 from ablate.store.migrations import SCHEMA_VERSION
 from ablate.store.records import StudySummary
 
@@ -48,14 +50,16 @@ def list_studies(location: str | Path) -> list[StudySummary]:
 
 def _glance(location: str | Path) -> list[StudySummary] | None:
     """The studies of a file with the newest schema; None where anything is otherwise, which `open_store` deals with."""
-    path = Path(location).expanduser()
+    if "://" in str(location):
+        return None
+    path = typed_path(location, StoreError)
     try:
-        if "://" in str(location) or not path.is_file():
+        if not path.is_file():
             return None
         with closing(sqlite3.connect(path)) as connection:
             if connection.execute("SELECT version_num FROM alembic_version").fetchall() != [(SCHEMA_VERSION,)]:
                 return None
             rows = connection.execute(SUMMARIES).fetchall()
-    except (sqlite3.Error, OSError):
+        return [StudySummary(*(*row[:-1], datetime.fromisoformat(row[-1]).replace(tzinfo=UTC))) for row in rows]
+    except (sqlite3.Error, OSError, ValueError, TypeError):
         return None
-    return [StudySummary(*(*row[:-1], datetime.fromisoformat(row[-1]).replace(tzinfo=UTC))) for row in rows]

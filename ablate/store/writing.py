@@ -126,7 +126,7 @@ class Writer:
         row = environment_row(environment)
         if row["hash"] not in self._environment_ids:
             # A transaction of its own: were it part of one that fails, we would remember a row that is not there.
-            with self._database.writing() as connection:
+            with self._database.writing(more=True) as connection:
                 connection.execute(self._database.insert(environments).on_conflict_do_nothing(), row)
                 query = select(environments.c.id).where(environments.c.hash == row["hash"])
                 self._environment_ids[row["hash"]] = connection.execute(query).scalar_one()

@@ -13,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.errors import AblateError
+from ablate.extras import require
 from ablate.report.text import plural
 from ablate.terminal.units import scaled
-from ablate.timing.measure import Row, Setting, growth, threads_used
+from ablate.timing.measure import Setting, Timing, growth, threads_used
 
 FIGURES = (".svg", ".png", ".pdf")
 """Endings of pictures that can be drawn."""
@@ -41,7 +42,7 @@ def parse_lengths(text: str) -> list[int]:
     return sorted({int(part) for part in parts})
 
 
-def bench_json(rows: Sequence[Row], setting: Setting) -> dict[str, Any]:
+def bench_json(rows: Sequence[Timing], setting: Setting) -> dict[str, Any]:
     """Everything that was measured as plain data; null where there is no number."""
     measured = [{name: _number(value) for name, value in asdict(row).items()} for row in rows]
     return {
@@ -56,7 +57,7 @@ def _number(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def print_bench(rows: Sequence[Row], setting: Setting, console: Console) -> None:
+def print_bench(rows: Sequence[Timing], setting: Setting, console: Console) -> None:
     """Print a table for each length, and how time grows."""
     what = "whole block" if setting.whole else "mixer"
     sizes = f"width {setting.width}, {plural(setting.heads, 'head')}, batch {setting.batch}"
@@ -107,7 +108,7 @@ def print_bench(rows: Sequence[Row], setting: Setting, console: Console) -> None
     )
 
 
-def drowned(rows: Sequence[Row]) -> bool:
+def drowned(rows: Sequence[Timing]) -> bool:
     """Whether the times of a block at its shortest and its longest length differ by less than they spread."""
     ran = sorted((row for row in rows if not row.why), key=lambda row: row.length)
     shortest, longest = ran[0], ran[-1]
@@ -115,12 +116,13 @@ def drowned(rows: Sequence[Row]) -> bool:
     return distance <= shortest.spread * shortest.seconds + longest.spread * longest.seconds
 
 
-def draw_bench(rows: Sequence[Row], file: Path) -> None:
+def draw_bench(rows: Sequence[Timing], file: Path) -> None:
     """Time a token against length, both logarithmic: flat is linear in L.
 
     Raises:
-        AblateError: The file cannot be written.
+        AblateError: matplotlib is not installed, or the file cannot be written.
     """
+    require("figures", "a picture of the measurements", where=str(file))
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 4), layout="constrained")

@@ -1,11 +1,20 @@
-"""The consoles that commands print on."""
+"""The consoles that commands print on, and standard output when it carries JSON."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ablate.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_json_output: TextIO | None = None
 
 
 def make_console(*, stderr: bool = False) -> Console:
@@ -19,4 +28,41 @@ def say(console: Console, line: str, **style: Any) -> None:
     """Print one line as it is, without markup and without wrapping."""
     from rich.text import Text
 
-    console.print(Text(line, **style), soft_wrap=True)
+    console.print(Text(printable(line), **style), soft_wrap=True)
+
+
+@contextmanager
+def stdout_for_json_alone() -> Iterator[None]:
+    """Within it `print_json` alone writes to standard output; what anything else prints goes to standard error.
+
+    Libraries, plugins and child processes print too: Ray does when it connects. For a real process this holds to its
+    end, because some of them print when it ends.
+    """
+    global _json_output
+    stdout: TextIO = sys.stdout
+    stdout.flush()
+    _json_output = stdout
+    if stdout is sys.__stdout__:  # else somebody captures what is printed
+        _json_output = open(os.dup(stdout.fileno()), "w", encoding="utf-8")  # noqa: SIM115 - to the end of the process
+        os.dup2(sys.stderr.fileno(), stdout.fileno())
+    sys.stdout = sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout = stdout
+        if stdout is not sys.__stdout__:
+            _json_output = None  # the next command of this process has another place to print on
+
+
+def print_json(plain: Any, *, indent: int | None = 2) -> None:
+    """Print plain data, whose numbers are finite, as JSON on standard output."""
+    text = json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False)
+    print(text, file=_json_output or sys.stdout, flush=True)
+
+
+def discard_output() -> None:
+    """Send to nowhere what is still to be printed, because whoever read standard output has gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, _json_output):
+        if stream is not None:
+            os.dup2(nowhere, stream.fileno())

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 from ablate.errors import AblateError, NotFoundError, PluginError
+from ablate.extras import require
 from ablate.terminal.console import make_console, say
 
-PACKAGES = ("streamlit", "plotly", "pandas", "pyarrow")
 FIRST_PORT, PORTS = 8501, 100
 OPTIONS = "ABLATE_DASHBOARD"
 """The environment variable that hands the store and the plugins over, as JSON; a command line shows passwords."""
@@ -26,7 +26,7 @@ def dashboard_folder() -> Path:
     return inside if inside.is_dir() else package.parent / "dashboard"
 
 
-def serve(store: str, port: int | None, host: str, plugins: tuple[str, ...]) -> None:
+def serve(store: str, port: int | None, host: str, plugins: tuple[str, ...], token: str | None = None) -> None:
     """Become the process that serves the dashboard; returns only by raising.
 
     Args:
@@ -34,19 +34,24 @@ def serve(store: str, port: int | None, host: str, plugins: tuple[str, ...]) -> 
         port: Where to listen; None: the first free port from 8501 on.
         host: Address to listen on.
         plugins: Files with kinds of the user's own.
+        token: What whoever opens it must give first; None: nothing on this machine, else one that is made up here.
 
     Raises:
         AblateError: The extra is not installed, the store is none, a plugin is missing, or the address is taken.
     """
-    _check_installed()
+    require("dashboard", "the dashboard", where="ablate dashboard")
     _check_store(store)
     for plugin in plugins:
         if not Path(plugin).is_file():
             raise PluginError("there is no such file", where=plugin, remedy="Give --plugin the path of a Python file.")
     port = _free_port(host) if port is None else _checked(host, port)
-    console = make_console()
-    if host not in LOOPBACK:
-        say(console, f"Whoever reaches {host} can read this store and write notes into it: there is no password.")
+    is_open = host not in LOOPBACK
+    if is_open and not token:
+        token = secrets.token_urlsafe(16)
+    if token:
+        say(make_console(), f"Whoever opens the dashboard is asked for this token: {token}")
+    if is_open:
+        say(make_console(), f"From {host} the store can only be read. The token is sent without encryption.")
     arguments = [
         *(sys.executable, "-P", "-m", "streamlit", "run", str(dashboard_folder() / "app.py")),
         *("--server.address", host, "--server.port", str(port)),
@@ -54,18 +59,13 @@ def serve(store: str, port: int | None, host: str, plugins: tuple[str, ...]) -> 
         *("--browser.gatherUsageStats", "false", "--server.showEmailPrompt", "false"),
     ]
     sys.stdout.flush()
-    chosen = {"store": store, "plugins": [str(Path(plugin).absolute()) for plugin in plugins]}
+    chosen = {
+        "store": store,
+        "plugins": [str(Path(plugin).absolute()) for plugin in plugins],
+        "token": token or "",
+        "read_only": is_open,
+    }
     os.execve(sys.executable, arguments, os.environ | {OPTIONS: json.dumps(chosen)})
-
-
-def _check_installed() -> None:
-    missing = [package for package in PACKAGES if find_spec(package) is None]
-    if missing:
-        raise AblateError(
-            f"the dashboard needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
-            where="ablate dashboard",
-            remedy="Install the extra: pip install 'ablate-blocks[dashboard]'.",
-        )
 
 
 def _check_store(store: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rich.console import Console
@@ -33,7 +34,10 @@ def data_json(name: str, address: str, task: Task, departs: str) -> dict[str, An
         "samples": list(summary.samples),
         "notes": list(summary.notes),
         "departs": departs,
-        "baselines": task.baselines(),
+        "baselines": {
+            name: {metric: value if math.isfinite(value) else None for metric, value in metrics.items()}
+            for name, metrics in task.baselines().items()
+        },
     }
 
 

@@ -16,7 +16,7 @@ from ablate.spec.doubts import doubts
 from ablate.spec.paths import value_at
 from ablate.spec.seeds import is_scout
 from ablate.terminal.units import duration, scaled
-from ablate.terminal.validate import left_out, trained_once
+from ablate.terminal.validate import left_out, without_effect
 
 _MOST_ROWS = 200
 """Variants that are listed one by one: nobody reads ten thousand rows."""
@@ -64,6 +64,7 @@ def plan_json(plan: Plan, forecast: Forecast) -> dict[str, Any]:
         ],
         "invalid": [{"name": invalid.point.name, "reason": invalid.reason} for invalid in plan.invalid],
         "same_as": dict(plan.aliases),
+        "without_effect": list(without_effect(plan.aliases, len(plan.variants))),
         "remarks": list(plan.remarks),
         "doubts": list(doubts(plan.space)),
         "seconds": round(forecast.total(plan), 3),
@@ -108,7 +109,7 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
         _print(console, f"and {len(plan.variants) - _MOST_ROWS:,} variants more; --json lists them all.")
     console.print()
     found = (
-        *trained_once(plan.aliases),
+        *without_effect(plan.aliases, len(plan.variants)),
         *plan.remarks,
         *left_out(invalid.reason for invalid in plan.invalid),
         *doubts(plan.space),

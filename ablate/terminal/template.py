@@ -30,9 +30,11 @@ training:
   optimizer: {{kind: adamw, lr: 2.0e-3, weight_decay: 0.1}}
   schedule: {{kind: linear, warmup: 0.05}}
 
-# What is turned. The first setting of each switch is the baseline's; a setting names the paths that it sets.
+# What is turned. The first setting of each switch is the baseline's; a setting names the paths that it sets. `removes`
+# (or `replaces: this by that`), in a switch or a setting, says in the words of the answer what that does.
 switches:
   attention_skip:
+    removes: the skip around attention
     kept: {{}}
     removed: {{block.skips.mixer: 0}}
   values:
@@ -77,7 +79,7 @@ def write_template(name: str, folder: Path) -> Path:
         with path.open("x", encoding="utf-8") as file:
             file.write(TEMPLATE.format(name=_in_yaml(stem)))
     except FileExistsError:
-        raise SpaceError("this file exists", where=str(path), remedy="Choose another name, or remove it.") from None
+        raise SpaceError("this file exists", where=str(path), remedy="Choose another name.") from None
     except OSError as error:
         raise SpaceError(f"this cannot be written ({error.strerror})", where=str(path)) from None
     return path

@@ -8,11 +8,11 @@ import pytest
 from fake_store import FakeStore, fake_store
 
 from ablate.errors import NotFoundError
-from ablate.report.answer import listed
 from ablate.report.calibration import read_calibration
 from ablate.report.importances import StudyImportances
 from ablate.report.sections.importances import how_to_read
 from ablate.report.study import read_study
+from ablate.report.text import listed
 from ablate.stats import Importance
 
 
@@ -28,10 +28,10 @@ def study(losses: dict[str, float], space: dict[str, object] | None = None) -> F
 def test_values_of_a_sweep_replace_nothing() -> None:
     losses = {"baseline@model.width=8": 3.0, "baseline@model.width=16": 2.5, "a=x@model.width=8": 4.0}
     answer = read_study(study(losses), "a_study").answer
-    assert answer[:2] == (
-        "baseline@model.width=16 is surely at most 0.1 worse in val_loss than the baseline.",
-        "a=x@model.width=8 is surely more than 0.1 worse in val_loss than the baseline.",
+    assert answer[0].startswith(
+        "Not worse than the baseline by 0.1 or more: baseline@model.width=16 (val_loss at least 0."
     )
+    assert answer[1].startswith("Worse than the baseline by more than 0.1: a=x@model.width=8 (val_loss at least 0.")
 
 
 def test_a_search_says_which_point_was_best() -> None:

@@ -48,3 +48,13 @@ def test_edges_and_what_is_still_tuning_are_named() -> None:
     assert "lr over 1, 2, 3, by the mean val_loss on validation over seeds (1000)" in lines[0]
     assert lines[1] == "Still tuning: y."
     assert lines[2].startswith("* The best value lies at the edge of the grid for baseline:")
+
+
+def test_what_was_tuned_before_the_study_is_told_apart_from_what_it_tunes() -> None:
+    of = {"baseline": Tuned({"lr": 1, "wd": 2}, (), ())}
+    (line,) = fairness_lines(Tuning({"lr": [1, 2]}, (), of, before=("lr",)), STEPS, "val_loss")
+    assert line == "Tuned for each variant before this study: lr; the space says how."
+    both = fairness_lines(Tuning({"lr": [1, 2], "wd": [2, 3]}, (1000,), of, before=("lr",)), STEPS, "val_loss")
+    assert both[0] == line
+    assert "wd over 2, 3" in both[1]
+    assert "lr over" not in both[1]

@@ -51,7 +51,7 @@ def test_verdicts_of_a_schedule_use_the_levels_of_its_looks() -> None:
     assert float(far.verdict.sentence.split()[-1]) == pytest.approx(low, abs=0.005)
     assert near.verdict is not None
     assert near.verdict.word == "undecided"
-    assert any(sentence.startswith("Undecided: near=x; ") for sentence in report.answer)
+    assert any(sentence.startswith("Undecided: near=x. ") for sentence in report.answer)
 
 
 def test_a_schedule_that_is_used_up_says_so() -> None:
@@ -60,11 +60,11 @@ def test_a_schedule_that_is_used_up_says_so() -> None:
     near = report.variants[2].verdict
     assert near is not None
     assert near.sentence == "undecided: 4 seeds, the most of this study, do not tell"
-    assert "Undecided: near=x; more seeds than the schedule has would be required." in report.answer
+    assert "Undecided: near=x. More seeds than the schedule has would be required." in report.answer
     console = Console(width=100)
     with console.capture() as capture:
         print_study(report, console)
-    assert "one-sided 95 % bounds (over all looks, from 3 to 4 seeds)" in " ".join(capture.get().split())
+    assert "one-sided 95 % bounds at every look from 3 to 4 seeds" in " ".join(capture.get().split())
 
 
 def test_before_its_first_look_a_schedule_decides_nothing() -> None:
@@ -90,8 +90,12 @@ def test_the_answer_says_which_verdicts_hold_together() -> None:
         assert {name for name, versus in together.items() if versus["holds_together"]} == report.together
         return report.answer
 
-    assert "These 3 verdicts also hold together (Holm's procedure, 95 % for each word)." in sentences(0.01, 0.02, 0.04)
-    by_itself = "Each verdict holds by itself; read together at 95 % for each word, "
-    assert f"{by_itself}only that on a=x would (Holm's procedure)." in sentences(0.01, 0.03, 0.04)
-    assert f"{by_itself}none would (Holm's procedure)." in sentences(0.03, 0.03, 0.04)
+    jointly = "These 3 verdicts hold jointly too, not only one by one: with 95 % confidence none of them is wrong"
+    assert f"{jointly} (Holm's procedure)." in sentences(0.01, 0.02, 0.04)
+    by_itself = (
+        "Each of these 3 verdicts holds by itself with 95 % confidence. Read as one statement that is wrong at most "
+        "once in twenty, "
+    )
+    assert f"{by_itself}only that on a=x would hold (Holm's procedure)." in sentences(0.01, 0.03, 0.04)
+    assert f"{by_itself}none would hold (Holm's procedure)." in sentences(0.03, 0.03, 0.04)
     assert not any("Holm" in sentence for sentence in sentences(0.03, 0.5))

@@ -66,7 +66,7 @@ def test_every_number_of_a_small_study() -> None:
     assert (variant.steps_to_baseline.reached, variant.steps_to_baseline.of) == (2, 2)
     # 1000 tokens in 8 and 5 seconds against 10: 1.25 and 2 times as fast.
     assert variant.relative_speed == pytest.approx(1.625)
-    assert report.answer == ("What norm=none replaces can go: val_loss at most 0.5 worse.",)
+    assert report.answer == ("Not worse than the baseline by 0.5 or more: norm=none (val_loss at least 0.053 lower).",)
 
 
 def test_a_speed_that_was_measured_in_moments_is_none() -> None:
@@ -155,7 +155,11 @@ def test_a_diverged_trial_is_never_averaged_away() -> None:
     ]
     assert variant.metrics["val_loss"].n == 1
     assert (variant.steps_to_baseline.reached, variant.steps_to_baseline.of) == (1, 2)
-    assert report.answer == ("Training diverged with norm=none.",)
+    assert report.answer == (
+        "Training diverged: norm=none at 1 of 2 seeds. The seeds that finished would flatter these variants.",
+        "No variant can be compared with the baseline.",
+    )
+    assert report.caveats == report.answer[:1]
 
 
 def test_a_trial_that_finished_without_a_number_counts_as_diverged() -> None:
@@ -196,8 +200,8 @@ def test_an_unfinished_study_says_so() -> None:
         TrialState.FAILED: 0,
     }
     assert report.answer == (
+        "This answer is provisional: 2 trials are still missing.",
         "Too few results to judge norm=none: at least 2 paired seeds are required.",
-        "Trials are still missing, so this may change.",
     )
 
 
@@ -239,7 +243,7 @@ def test_a_metric_to_maximise() -> None:
     assert variant.difference is not None
     assert variant.difference.difference == pytest.approx(-0.21)
     assert variant.verdict.sentence == "needed: worse by at least 0.14"
-    assert report.answer == ("What norm=none replaces is needed: val_acc more than 0.05 worse.",)
+    assert report.answer == ("Worse than the baseline by more than 0.05: norm=none (val_acc at least 0.14 lower).",)
 
 
 def test_the_answer_names_what_is_undecided_and_how_many_seeds_would_settle_it() -> None:
@@ -259,10 +263,11 @@ def test_the_answer_names_what_is_undecided_and_how_many_seeds_would_settle_it()
     undecided = row(report, "c=x").verdict
     assert undecided is not None
     assert report.answer == (
-        "What a=x replaces can go: val_loss at most 0.02 worse.",
-        "What b=x replaces is needed: val_loss more than 0.02 worse.",
-        "These 2 verdicts also hold together (Holm's procedure, 95 % for each word).",
-        f"Undecided: c=x and d=x; about {undecided.further_seeds} more seeds would settle 1 of them, "
+        "Not worse than the baseline by 0.02 or more: a=x (val_loss at most 3.7e-09 higher).",
+        "Worse than the baseline by more than 0.02: b=x (val_loss at least 0.49 higher).",
+        'These 2 verdicts hold jointly too, not only one by one: with 95 % confidence no "worse" among them is wrong, '
+        'and with 95 % confidence no "not worse" is (Holm\'s procedure).',
+        f"Undecided: c=x; d=x. About {undecided.further_seeds} more seeds would settle 1 of them, "
         "the others would require more than 100.",
     )
 

@@ -92,4 +92,4 @@ def test_every_table_says_both_ends_of_a_bootstrapped_interval() -> None:
         print_study(read_study(made, "a_study"), console)
     assert ends in shown.get()
     assert difference in shown.get()
-    assert "in brackets where it is not symmetric" in shown.get()
+    assert "[low, high] where it is not symmetric" in shown.get()

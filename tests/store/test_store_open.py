@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from store_samples import HERE, begin, outcome, sql
+from store_samples import HERE, begin, digest, outcome, sql
 
 from ablate.errors import AblateError, NotFoundError, StoreError
 from ablate.store import Store, open_store
@@ -143,6 +144,12 @@ def test_a_newer_schema(location: str, version: str) -> None:
     [
         ["CREATE TABLE notes (id INTEGER)"],
         ["CREATE TABLE alembic_version (version_num TEXT)", "INSERT INTO alembic_version VALUES ('ae1027a6acf')"],
+        ["CREATE TABLE alembic_version (version_num TEXT)", "INSERT INTO alembic_version VALUES ('0003')"],
+        [
+            "CREATE TABLE alembic_version (version_num INTEGER)",
+            "INSERT INTO alembic_version VALUES (8)",
+            "CREATE TABLE studies (id INTEGER)",
+        ],
     ],
 )
 def test_the_database_of_another_program_is_left_alone(location: str, statements: list[str]) -> None:
@@ -256,3 +263,31 @@ def test_a_server_that_does_not_answer() -> None:
     message = str(refusal("postgresql://me:secret@127.0.0.1:1/name"))
     assert "does not answer" in message
     assert "secret" not in message
+
+
+@pytest.mark.parametrize("way", ["deleted", "replaced", "with its folder"])
+def test_a_store_that_is_gone_is_noticed_at_the_next_write_and_nothing_is_lost(tmp_path: Path, way: str) -> None:
+    path = tmp_path / "studies" / "a.db"
+    with open_store(path) as store:
+        begin(store)
+        store.record_outcome(outcome("baseline", 0), HERE)
+        if way == "replaced":
+            with open_store(tmp_path / "other.db") as other:
+                begin(other, study="another")
+            os.replace(tmp_path / "other.db", path)
+        elif way == "deleted":
+            path.unlink()
+        else:
+            shutil.rmtree(path.parent)
+        with pytest.raises(StoreError, match=r"deleted or replaced.*recorded is in .*a\.rescued-1\.db"):
+            store.record_outcome(outcome("baseline", 1), replace(HERE, host="another machine"))
+        store.record_outcome(outcome("no_norm", 0), HERE)  # what a driver does before it ends
+    with open_store(path.with_name("a.rescued-1.db"), create=False) as saved:
+        keys = [digest((name, seed)) for name, seed in (("baseline", 0), ("baseline", 1), ("no_norm", 0))]
+        assert sorted(saved.trials(keys)) == sorted(keys)
+        assert all(len(curve) == 5 for curve in saved.curves(keys).values())
+        assert [study.name for study in saved.studies()] == ["s"]
+    assert path.exists() == (way == "replaced")
+    if way == "replaced":
+        with open_store(path, create=False) as other:
+            assert [study.name for study in other.studies()] == ["another"]

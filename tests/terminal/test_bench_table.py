@@ -8,18 +8,18 @@ import pytest
 from rich.console import Console
 
 from ablate.terminal.bench import print_bench
-from ablate.timing.measure import Row, Setting
+from ablate.timing.measure import Setting, Timing
 
 
-def printed(*rows: Row) -> str:
+def printed(*rows: Timing) -> str:
     console = Console(file=StringIO(), width=200)
     print_bench(rows, Setting(width=8, heads=1, batch=1, device="cpu", whole=False), console)
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 
 
-def row(block: str, length: int, seconds: float, spread: float) -> Row:
-    return Row(block, length, True, seconds=seconds, spread=spread, tokens=1.0, flops=1.0, share=0.1, ratio=1.0)
+def row(block: str, length: int, seconds: float, spread: float) -> Timing:
+    return Timing(block, length, True, seconds=seconds, spread=spread, tokens=1.0, flops=1.0, share=0.1, ratio=1.0)
 
 
 @pytest.mark.parametrize(("spread", "told"), [(0.05, True), (0.6, False)])

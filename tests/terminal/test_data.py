@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,3 +100,21 @@ def test_families_have_a_space_on_built_in_data(name: str) -> None:
     task = load_space(name).task
     assert task.data == "builtin:python_stdlib"  # type: ignore[attr-defined]
     assert task.missing() is None
+
+
+@pytest.mark.parametrize("named", ["story.txt", "."], ids=["file", "folder"])
+def test_one_plain_text_is_valid_shown_and_planned(named: str, tmp_path: Path, ablate: Ablate) -> None:
+    home = tmp_path / "texts"
+    home.mkdir()
+    text = "".join(f"line {number} of a story\n" for number in range(400))
+    (home / "story.txt").write_text(text)
+    plain = (shipped_spaces() / "books.yaml").read_text()
+    (tmp_path / "books.yaml").write_text(re.sub(r"tokenizer: .*", "tokenizer: bytes", plain))
+    arguments = ["books.yaml", "--data", f"file:texts/{named}"]
+    code, out, err = ablate("validate", *arguments)
+    assert (code, "missing" in out) == (0, False), err
+    code, out, err = ablate("data", *arguments)
+    assert code == 0, err
+    assert f"a single text of {len(text):,} characters, divided where lines end" in out
+    code, out, err = ablate("plan", *arguments)
+    assert code == 0, err

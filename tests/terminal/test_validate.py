@@ -39,8 +39,9 @@ def told(text: str, folder: Path) -> list[str]:
 
 
 def test_points_that_make_no_model_and_points_that_are_the_same_variant(tmp_path: Path) -> None:
-    first, left_out, reason, same = told(SPACE, tmp_path)
-    assert first == "s.yaml is a valid space: 3 points, each with 3 seeds."
+    one_head = SPACE.replace("three: {model.heads: 3}", "three: {model.heads: 3}\n    one: {model.heads: 1}")
+    first, left_out, reason, same = told(one_head, tmp_path)
+    assert first == "s.yaml is a valid space: 4 points, each with 3 seeds."
     assert left_out == "1 point left out that makes no model:"
     assert reason.startswith("  1 x heads=three: `model.heads`: the heads must divide the width")
     assert same == "mixer=twice is the same variant as baseline and is trained once."
@@ -82,3 +83,17 @@ def test_a_loss_is_not_to_be_large(metric: str, direction: str, doubted: bool, t
     (tmp_path / "s.yaml").write_text(text)
     found = list(doubts(load_space(tmp_path / "s.yaml")))
     assert [doubt.partition(":")[0] for doubt in found] == ["`objective.direction`"] * doubted
+
+
+def test_a_space_in_which_no_switch_changes_anything_is_warned_of_first(tmp_path: Path) -> None:
+    _, *found = told(SPACE.replace("three: {model.heads: 3}", "three: {model.heads: 2}"), tmp_path)
+    assert found[0].startswith(
+        "Warning: there is nothing to compare. Every point that makes a model is the same variant as baseline: "
+    )
+    names = ["mixer=twice", "heads=three"]
+    assert found[1:] == [f"{name} is the same variant as baseline and is trained once." for name in names]
+
+
+def test_one_switch_without_effect_is_no_reason_to_warn_of_all(tmp_path: Path) -> None:
+    _, *validated = told(SPACE.replace("three: {model.heads: 3}", "three: {model.heads: 1}"), tmp_path)
+    assert validated == ["mixer=twice is the same variant as baseline and is trained once."]

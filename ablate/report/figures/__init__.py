@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ablate.extras import missing_packages, require
 from ablate.report.blocks import Picture
 from ablate.report.figures import curves, effects, forest, front, importances, path, slices
 from ablate.report.figures.style import LOOKS, STYLE
@@ -25,12 +26,19 @@ _KINDS = (forest, curves, path, slices, effects, importances, front)
 
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:
-    """The figures that a study has something to show on, with their captions."""
+    """The figures that a study has something to show on, with their captions; none where matplotlib is missing."""
+    if missing_packages("figures"):
+        return ()
     return tuple(picture for kind in _KINDS for picture in kind.pictures(findings))
 
 
 def draw(name: str, findings: Findings) -> Figure:
-    """The figure of this name, one of those that `pictures` gives."""
+    """The figure of this name, one of those that `pictures` gives.
+
+    Raises:
+        MissingPackageError: matplotlib is not installed.
+    """
+    require("figures", f"the figure `{name}`")
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # that it builds a cache of fonts is no news to a user
     import matplotlib as mpl
 

@@ -37,7 +37,7 @@ class _Axis:
 
 
 AXES = {
-    "loss_steps": _Axis("steps", "steps", "optimiser steps"),
+    "loss_steps": _Axis("steps", "steps", "optimizer steps"),
     "loss_seconds": _Axis("seconds", "seconds of training", "seconds of training"),
     "loss_flops": _Axis("flops", "FLOP", "training FLOP"),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ablate.report.blocks import Picture
 from ablate.report.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, WIDTH, verbatim
 from ablate.report.findings import Findings
-from ablate.report.path import Removal, RemovalPath, Standing
+from ablate.report.path import Removal, RemovalPath, VariantSummary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,7 +118,7 @@ def _explain(axes: Axes, path: RemovalPath) -> None:
 
 def _costs(axes: Axes, path: RemovalPath) -> None:
     along = [path.baseline, *(step.standing for step in path.steps)]
-    quantities: tuple[tuple[str, Callable[[Standing], float | None], str, str], ...] = (
+    quantities: tuple[tuple[str, Callable[[VariantSummary], float | None], str, str], ...] = (
         ("parameters", lambda one: one.parameters, BLUE, ""),
         ("FLOP", lambda one: one.flops, ORANGE, "///"),
         ("tokens a second", lambda one: one.tokens_per_second.mean, "white", "..."),

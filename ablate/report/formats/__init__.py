@@ -1,16 +1,22 @@
-"""The formats of a written report: each module of this package is one, and is found by its name."""
+"""The formats of a written report, one file each in this folder."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Callable
+from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic_core import PydanticCustomError
 
 from ablate.errors import AblateError
-from ablate.report.blocks import Picture
-from ablate.report.findings import Findings
+from ablate.spec.base import Family, Kinded
+
+if TYPE_CHECKING:
+    from ablate.report.blocks import Picture
+    from ablate.report.findings import Findings
+
+FORMATS = Family("report format", package="ablate.report.formats", entry_points="ablate.formats")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +32,32 @@ class Place:
     folder: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """A way to write a report; a module of this package defines one as `FORMAT`.
+class Format(Kinded):
+    """A way to write a report. A final subclass adds `kind`, `suffix` and `render`."""
 
-    Attributes:
-        suffix: Of its file, without the dot.
-        render: Turns what was found into text, or into bytes if the format is binary.
-        figures: The kinds of picture files (`svg`, `png`, `pdf`) that go with it; none if it shows no figures.
-        inlined: Whether the text holds its figures itself, also when it is printed.
-    """
+    family = FORMATS
+    suffix: ClassVar[str]
+    """Of its file, without the dot."""
+    figures: ClassVar[tuple[str, ...]] = ()
+    """The kinds of picture files (`svg`, `png`, `pdf`) that go with it; none if it shows no figures."""
+    inlined: ClassVar[bool] = False
+    """Whether the text holds its figures itself, also when it is printed."""
+    coloured: ClassVar[bool] = False
+    """Whether its text may hold the control codes of a terminal; they are removed from all others."""
 
-    suffix: str
-    render: Callable[[Findings, Place], str | bytes]
-    figures: tuple[str, ...] = ()
-    inlined: bool = False
+    @classmethod
+    def facts(cls) -> dict[str, str | bool]:
+        """The suffix of its file."""
+        return {"suffix": cls.suffix}
+
+    @abstractmethod
+    def render(self, findings: Findings, place: Place) -> str | bytes:
+        """What was found as text, or as bytes if the format is binary."""
 
 
 def format_names() -> list[str]:
     """The formats there are."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return list(FORMATS.members())
 
 
 def find_format(name: str) -> Format:
@@ -54,13 +66,15 @@ def find_format(name: str) -> Format:
     Raises:
         AblateError: There is none.
     """
-    if name not in format_names():
+    try:
+        found = FORMATS.member(name)()
+    except PydanticCustomError:
         raise AblateError(
             "there is no such format of a report",
             where="--format",
             expected=f"one of {', '.join(format_names())}",
             got=f"`{name}`",
             remedy="Give one of these.",
-        )
-    found: Format = importlib.import_module(f"{__name__}.{name}").FORMAT
+        ) from None
+    assert isinstance(found, Format)
     return found

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
+from typing import Literal
 
 from ablate.report.as_json import study_json
 from ablate.report.findings import Findings
@@ -14,15 +16,11 @@ from ablate.store.records import TrialState
 Cell = str | int | float | None
 
 
-def render(findings: Findings, place: Place) -> str:
-    """The table; an empty cell where there is no number."""
-    text = io.StringIO()
-    rows = list(table_rows(findings))
-    titles = list(dict.fromkeys(title for row in rows for title in row))
-    writer = csv.DictWriter(text, titles, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+def harmless(cell: object) -> object:
+    """A cell that no spreadsheet takes for a formula: text that begins like one gets an apostrophe before it."""
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    return cell if re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", cell) else f"'{cell}"
 
 
 def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
@@ -74,4 +72,18 @@ def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
         }
 
 
-FORMAT = Format("csv", render)
+class CsvFormat(Format):
+    """The ablation table as CSV: a line for each variant, every number with full precision."""
+
+    kind: Literal["csv"] = "csv"
+    suffix = "csv"
+
+    def render(self, findings: Findings, place: Place) -> str:
+        """The table; an empty cell where there is no number."""
+        text = io.StringIO()
+        rows = list(table_rows(findings))
+        titles = list(dict.fromkeys(title for row in rows for title in row))
+        writer = csv.DictWriter(text, titles, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({title: harmless(cell) for title, cell in row.items()} for row in rows)
+        return text.getvalue()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import singledispatch
 from html import escape
+from typing import Literal
 
 from ablate.report.blocks import Grid, Items, Listing, Paragraph, Picture
 from ablate.report.document import document
@@ -48,16 +49,10 @@ figcaption {{ max-width: 50rem; font-size: 0.9rem; }}
 """
 
 
-def render(findings: Findings, place: Place) -> str:
-    """The whole page."""
-    made = document(findings, place.pictures)
-    parts = [f"<h1>{escape(made.title)}</h1>"]
-    for section in made.sections:
-        parts.append(f'<section class="{escape(section.title.lower().replace(" ", "-"))}">')
-        parts.append(f"<h2>{escape(section.title)}</h2>")
-        parts += [_write(block, findings) for block in section.blocks]
-        parts.append("</section>")
-    return _PAGE.format(title=escape(made.title), body="\n".join(parts))
+def answer_and_table(findings: Findings) -> str:
+    """The answer and the ablation table alone, as a piece of a page."""
+    shown = (block for section in document(findings).sections[:2] for block in section.blocks)
+    return "\n".join(_write(block, findings) for block in shown)
 
 
 @singledispatch
@@ -107,4 +102,21 @@ def _inline(svg: str, name: str) -> str:
     return re.sub(r'(?<=url\(#)|(?<=href="#)', f"{name}-", element)
 
 
-FORMAT = Format("html", render, figures=("svg", "png"), inlined=True)
+class HtmlFormat(Format):
+    """The report as one HTML file that opens offline: figures inlined as SVG, no script, nothing loaded."""
+
+    kind: Literal["html"] = "html"
+    suffix = "html"
+    figures = ("svg", "png")
+    inlined = True
+
+    def render(self, findings: Findings, place: Place) -> str:
+        """The whole page."""
+        made = document(findings, place.pictures)
+        parts = [f"<h1>{escape(made.title)}</h1>"]
+        for section in made.sections:
+            parts.append(f'<section class="{escape(section.title.lower().replace(" ", "-"))}">')
+            parts.append(f"<h2>{escape(section.title)}</h2>")
+            parts += [_write(block, findings) for block in section.blocks]
+            parts.append("</section>")
+        return _PAGE.format(title=escape(made.title), body="\n".join(parts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import singledispatch
+from typing import Literal
 
 from ablate.report.blocks import Grid, Items, Listing, Paragraph, Picture
 from ablate.report.document import document
@@ -43,16 +44,6 @@ _LIGATURE = re.compile(r"([-,])(?=\1)")
 _BREAKS = re.compile(r"(?<=[=/@])(?=\w)|(?<=,)(?=[A-Za-z])|(?<=\w_)(?=\w)|(?<=[a-z]\.)(?=[a-z])")
 _LETTERS = "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝßàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿŁłŃńŘřŚśŠšŽžČčĆćĚěŐőŰűŞşĞğİı"
 """What pdfLaTeX sets as it is; any other character beyond ASCII is written as its number, so that it compiles."""
-
-
-def render(findings: Findings, place: Place) -> str:
-    """The whole document."""
-    made = document(findings, place.pictures)
-    study = findings.report.record.name
-    parts = [rf"{{\Large\bfseries {escape(made.title)}\par}}"]
-    for section in made.sections:
-        parts += [rf"\section*{{{escape(section.title)}}}", *(_write(block, study) for block in section.blocks)]
-    return _PREAMBLE + "\n\n".join(parts) + "\n\\end{document}\n"
 
 
 def escape(text: str) -> str:
@@ -130,4 +121,18 @@ def _picture(block: Picture, study: str) -> str:
     return f"\\begin{{center}}\n{picture}\n\n{{\\small {_breakable(block.caption)}}}\n\\end{{center}}"
 
 
-FORMAT = Format("tex", render, figures=("pdf", "svg", "png"))
+class LatexFormat(Format):
+    """The report as a LaTeX document with booktabs, for pdfLaTeX and its successors; figures as PDF beside it."""
+
+    kind: Literal["latex"] = "latex"
+    suffix = "tex"
+    figures = ("pdf", "svg", "png")
+
+    def render(self, findings: Findings, place: Place) -> str:
+        """The whole document."""
+        made = document(findings, place.pictures)
+        study = findings.report.record.name
+        parts = [rf"{{\Large\bfseries {escape(made.title)}\par}}"]
+        for section in made.sections:
+            parts += [rf"\section*{{{escape(section.title)}}}", *(_write(block, study) for block in section.blocks)]
+        return _PREAMBLE + "\n\n".join(parts) + "\n\\end{document}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import singledispatch
+from typing import Literal
 
 from ablate.report.blocks import Grid, Items, Listing, Paragraph, Picture
 from ablate.report.document import document
@@ -12,16 +13,6 @@ from ablate.report.formats import Format, Place
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")
 _OPENING = re.compile(r"^(\d*)([-+=.)])")  # would begin a list or underline a title
-
-
-def render(findings: Findings, place: Place) -> str:
-    """The whole report."""
-    made = document(findings, place.pictures)
-    study = findings.report.record.name
-    parts = [f"# {escape(made.title)}"]
-    for section in made.sections:
-        parts += [f"## {escape(section.title)}", *(_write(block, study) for block in section.blocks)]
-    return "\n\n".join(parts) + "\n"
 
 
 def escape(text: str) -> str:
@@ -67,4 +58,18 @@ def _picture(block: Picture, study: str) -> str:
     return f"![{escape(block.caption)}]({study}_{block.name}.svg)\n\n*{escape(block.caption)}*"
 
 
-FORMAT = Format("md", render, figures=("svg", "png"))
+class MarkdownFormat(Format):
+    """The report as Markdown (GitHub's tables), with its figures as files beside it."""
+
+    kind: Literal["md"] = "md"
+    suffix = "md"
+    figures = ("svg", "png")
+
+    def render(self, findings: Findings, place: Place) -> str:
+        """The whole report."""
+        made = document(findings, place.pictures)
+        study = findings.report.record.name
+        parts = [f"# {escape(made.title)}"]
+        for section in made.sections:
+            parts += [f"## {escape(section.title)}", *(_write(block, study) for block in section.blocks)]
+        return "\n\n".join(parts) + "\n"

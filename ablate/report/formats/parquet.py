@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Literal
 
 from ablate.errors import AblateError
 from ablate.report.findings import Findings
@@ -10,27 +11,30 @@ from ablate.report.formats import Format, Place
 from ablate.report.formats.csv import table_rows
 
 
-def render(findings: Findings, place: Place) -> bytes:
-    """The table; null where there is no number.
+class ParquetFormat(Format):
+    """The ablation table as Parquet: the columns of the CSV, with their types."""
 
-    Raises:
-        AblateError: pyarrow is not installed.
-    """
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet
-    except ImportError:
-        raise AblateError(
-            "Parquet needs the package `pyarrow`",
-            where="--format",
-            remedy='Run `pip install "ablate-blocks[data]"`, or choose csv.',
-        ) from None
-    rows = list(table_rows(findings))
-    titles = dict.fromkeys(title for row in rows for title in row)
-    table = pa.table({title: pa.array([row.get(title) for row in rows]) for title in titles})
-    written = io.BytesIO()
-    pyarrow.parquet.write_table(table, written)
-    return written.getvalue()
+    kind: Literal["parquet"] = "parquet"
+    suffix = "parquet"
 
+    def render(self, findings: Findings, place: Place) -> bytes:
+        """The table; null where there is no number.
 
-FORMAT = Format("parquet", render)
+        Raises:
+            AblateError: pyarrow is not installed.
+        """
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet
+        except ImportError:
+            raise AblateError(
+                "Parquet needs the package `pyarrow`",
+                where="--format",
+                remedy='Run `pip install "ablate-blocks[data]"`, or choose csv.',
+            ) from None
+        rows = list(table_rows(findings))
+        titles = dict.fromkeys(title for row in rows for title in row)
+        table = pa.table({title: pa.array([row.get(title) for row in rows]) for title in titles})
+        written = io.BytesIO()
+        pyarrow.parquet.write_table(table, written)
+        return written.getvalue()

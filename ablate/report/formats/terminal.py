@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import singledispatch
+from typing import Literal
 
 from rich.console import Console
 from rich.text import Text
@@ -17,21 +18,6 @@ from ablate.report.text import plain, plain_table
 
 SHOWN = ("Answer", "Ablation table", "Failed trials", "Claims")
 """Sections that the printed study holds already."""
-
-
-def render(findings: Findings, place: Place) -> str:
-    """The whole report, coloured if it goes to a terminal."""
-    console = Console(highlight=False, no_color=True if place.folder else None)
-    with console.capture() as capture:
-        print_study(findings.report, console)
-        for section in document(findings).sections:
-            if section.title not in SHOWN:
-                console.print()
-                console.print(plain(section.title, "bold"))
-                for block in section.blocks:
-                    _print(block, console)
-    text = capture.get()
-    return Text.from_ansi(text).plain + "\n" if place.folder else text
 
 
 @singledispatch
@@ -78,4 +64,23 @@ def _picture(block: Picture, console: Console) -> None:
     console.print(plain(block.caption))
 
 
-FORMAT = Format("txt", render)
+class TerminalFormat(Format):
+    """The report as text for a terminal: what `ablate show` prints, then environment, cost and how to reproduce."""
+
+    kind: Literal["terminal"] = "terminal"
+    suffix = "txt"
+    coloured = True
+
+    def render(self, findings: Findings, place: Place) -> str:
+        """The whole report, coloured if it goes to a terminal."""
+        console = Console(highlight=False, no_color=True if place.folder else None)
+        with console.capture() as capture:
+            print_study(findings.report, console)
+            for section in document(findings).sections:
+                if section.title not in SHOWN:
+                    console.print()
+                    console.print(plain(section.title, "bold"))
+                    for block in section.blocks:
+                        _print(block, console)
+        text = capture.get()
+        return Text.from_ansi(text).plain + "\n" if place.folder else text

@@ -14,6 +14,8 @@ from ablate.stats import Importance
 
 def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | None:
     """How much of the spread each switch and axis explains."""
+    if findings.no_importances is not None:
+        return Section("Importances", (Paragraph(findings.no_importances),))
     if findings.importances is None:
         return None
     return Section("Importances", tuple(_blocks(findings.importances, findings.report.metric, pictures)))

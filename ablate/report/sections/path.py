@@ -8,7 +8,7 @@ from functools import partial
 from ablate.report.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.report.findings import Findings
 from ablate.report.numbers import MISSING, count, decimals_for, fixed, percent, with_interval
-from ablate.report.path import Removal, RemovalPath, Standing
+from ablate.report.path import Removal, RemovalPath, VariantSummary
 
 TITLES = ("round", "removal", "from", "parameters", "FLOP", "tokens/s", "difference", "what became of it")
 
@@ -73,7 +73,7 @@ def _cells(number: int, one: Removal, decimals: int) -> tuple[str, ...]:
     return str(number), removal, one.parent, *_costs(one.standing), difference, one.reason
 
 
-def _costs(standing: Standing) -> tuple[str, str, str]:
+def _costs(standing: VariantSummary) -> tuple[str, str, str]:
     flops, speed = standing.flops, standing.tokens_per_second.mean
     return (
         f"{standing.parameters:,}",
@@ -82,7 +82,7 @@ def _costs(standing: Standing) -> tuple[str, str, str]:
     )
 
 
-def _half(standing: Standing) -> float | None:
+def _half(standing: VariantSummary) -> float | None:
     paired = standing.difference
     if paired is None or paired.low is None or paired.high is None:
         return None

@@ -1,0 +1,164 @@
+"""What a variant changes in the baseline, in words: parts that it takes away, and whatever else it does.
+
+The words are the texts of the space (`ablate.spec.texts`), or else they are made from the paths that its settings set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ablate.spec.texts import without_texts
+from ablate.store.records import StudyRecord, VariantRecord
+
+_PARTS = {
+    "block.norm": "the normalisation",
+    "block.mlp": "the MLP",
+    "block.skips.mixer": "the skip around {mixer}",
+    "block.skips.mlp": "the skip around the MLP",
+    "block.mixer.query": "the query projection",
+    "block.mixer.key": "the key projection",
+    "block.mixer.value": "the value projection",
+    "block.mixer.output": "the output projection",
+    "block.dropout": "the dropout in the blocks",
+    "model.dropout": "the dropout on the embeddings",
+    "model.final_norm": "the final normalisation",
+    "model.positions": "the positions",
+    "model.tied_head": "the tied head",
+}
+"""Path to what stands there. Other parts are called by the last word of their path."""
+ALONG = "@"
+"""Stands in the names of variants that numbers were set in, before them: these are known by their names alone."""
+_NOTHING = (None, False, "none", "identity")
+_MOST = 24
+"""Characters of a value that is written out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a variant changes in the baseline; both empty where it is not known in words.
+
+    Attributes:
+        removed: Parts that it takes away: `the skip around attention`.
+        otherwise: What else it does: `replacing the attention mixer by fnet`.
+        combines: Whether it does several things at once.
+    """
+
+    removed: tuple[str, ...] = ()
+    otherwise: tuple[str, ...] = ()
+    combines: bool = False
+
+    @property
+    def only_removes(self) -> bool:
+        """Whether it takes parts away and does nothing else."""
+        return bool(self.removed) and not self.otherwise
+
+
+def changes_of(record: StudyRecord) -> dict[str, Change]:
+    """The change of each variant by its name; that of the baseline is empty."""
+    space, texts = without_texts(record.space)
+    switches: Mapping[str, Mapping[str, Any]] = space.get("switches", {})
+    baseline = next(variant for variant in record.variants if variant.name == record.baseline)
+    turned: dict[tuple[str, str], Change] = {}
+
+    def turn(switch: str, setting: str) -> Change:
+        text = texts.get(("switches", switch, setting)) or texts.get(("switches", switch))
+        if text:
+            return _said(text)
+        settings = switches.get(switch, {})
+        paths = settings.get(setting, {})
+        dropped = settings.get(baseline.settings.get(switch, ""), {}).keys() - paths.keys()
+        changed = {path: (_at(baseline.spec, path), value) for path, value in paths.items()}
+        changed |= {path: (_at(baseline.spec, path), _at(space, path)) for path in sorted(dropped)}
+        return _derived(changed, _mixer(baseline.spec))
+
+    def change(variant: VariantRecord) -> Change:
+        others = [item for item in variant.settings.items() if item[1] != baseline.settings.get(item[0])]
+        if text := texts.get(("variants", variant.name)):
+            return replace(_said(text), combines=len(others) > 1)
+        if ALONG in variant.name:
+            return Change()
+        removed, otherwise = dict[str, None](), dict[str, None]()
+        for item in others:
+            if item not in turned:
+                turned[item] = turn(*item)
+            removed |= dict.fromkeys(turned[item].removed)
+            otherwise |= dict.fromkeys(turned[item].otherwise)
+        return Change(tuple(removed), tuple(otherwise), combines=len(removed) + len(otherwise) > 1)
+
+    return {variant.name: change(variant) for variant in record.variants}
+
+
+def _said(text: Mapping[str, str]) -> Change:
+    if "removes" in text:
+        return Change(removed=(text["removes"],))
+    return Change(otherwise=(f"replacing {text['replaces']}",))
+
+
+def _derived(changed: Mapping[str, tuple[Any, Any]], mixer: str) -> Change:
+    """The change of one setting, from its paths with the values before and after.
+
+    The first of these that is there says what the setting is about, and whatever else it sets serves that: another
+    kind or word in place of one, a part that is gone (perhaps with a new one in its place), a part that is new, another
+    number. Parts of single layers count where there is nothing else.
+    """
+    paths = {_short(path): values for path, values in changed.items() if values[0] != values[1]}
+    ordinary = {path: values for path, values in paths.items() if not path.startswith("model.exceptions")}
+    replaced, removed, added, others = list[str](), list[str](), list[str](), list[str]()
+    for path, (before, after) in (ordinary or paths).items():
+        was, now = _word(before), _word(after)
+        last = path.rpartition(".")[2].replace("_", " ")
+        if path == "block" and isinstance(before, Mapping) and isinstance(after, Mapping):
+            was, now = _word(before.get("mixer")), _word(after.get("mixer"))
+            if was != now:
+                replaced.append(f"replacing the {was} mixer by {now}")
+            else:
+                others.append("changing the block")
+        elif _is_nothing(after) and not _is_nothing(before):
+            removed.append(_PARTS.get(path, f"the {last}").format(mixer=mixer))
+        elif _is_nothing(before) and not _is_nothing(after):
+            added.append(" ".join(filter(None, (_brief(now), last))))
+        elif isinstance(was, str) and isinstance(now, str) and was != now:
+            replaced.append(f"replacing the {was} {last} by {now}")
+        elif _brief(was) and _brief(now) and was != now:
+            others.append(f"changing the {last} from {_brief(was)} to {_brief(now)}")
+        else:
+            others.append(f"changing {path}")
+    if removed and not replaced:
+        *parts, part = removed
+        return Change(removed=(*parts, f"{part} (with {' and '.join(added)} instead)" if added else part))
+    return Change(otherwise=tuple(replaced or [f"adding {part}" for part in added] or others))
+
+
+def _short(path: str) -> str:
+    return path.removeprefix("model.") if f"{path}.".startswith("model.block.") else path
+
+
+def _at(plain: Mapping[str, Any], path: str) -> Any:
+    """The value at a path as switches write it; None if there is none."""
+    here: Any = {**plain, "block": plain.get("model", {}).get("block")}
+    for name in path.split("."):
+        here = here.get(name) if isinstance(here, Mapping) else None
+    return here
+
+
+def _mixer(spec: Mapping[str, Any]) -> str:
+    """What a skip goes around: attention by its name, any other mixer as the mixer."""
+    return "attention" if _word(_at(spec, "block.mixer")) == "attention" else "the mixer"
+
+
+def _word(value: Any) -> Any:
+    """A value, or the kind of a mapping that has one."""
+    return value.get("kind", value) if isinstance(value, Mapping) else value
+
+
+def _is_nothing(value: Any) -> bool:
+    word = _word(value)
+    return word in _NOTHING or (isinstance(word, (int, float)) and word == 0)
+
+
+def _brief(value: Any) -> str | None:
+    """A bare value as text, if it is short."""
+    text = "" if isinstance(value, (bool, Mapping)) or value is None else str(value)
+    return text if 0 < len(text) <= _MOST else None

@@ -1,0 +1,259 @@
+"""Checks a store in a file row by row, and saves what can be read of a damaged one. Opens it to read, by sqlite3.
+
+What SQLite itself can tell (`PRAGMA integrity_check`, `PRAGMA foreign_key_check`) does not cover values: a changed byte
+within a text leaves a whole database whose text is no UTF-8 or no JSON. So every value is read as its column says.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import JSON, Boolean, Column, Double, Integer, Table
+
+from ablate.errors import NotFoundError, StoreError
+from ablate.locations import typed_path
+from ablate.store.records import TrialState
+from ablate.store.tables import State, UtcDateTime, metadata
+
+_MOST_FINDINGS = 20
+_UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What reading a damaged file raises; its error messages may themselves hold bytes of the file."""
+_VERSIONS = "alembic_version"
+
+
+@dataclass(frozen=True, slots=True)
+class TableCheck:
+    """What can be read of a table.
+
+    Attributes:
+        name: Of the table.
+        whole: Rows of which every value can be read.
+        damaged: Rows that were reached and hold a value that cannot be read.
+        complete: Whether all rows were reached.
+    """
+
+    name: str
+    whole: int
+    damaged: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCheck:
+    """What a check of a store found.
+
+    Attributes:
+        where: The file.
+        findings: What is wrong, one line each; empty for a store that is whole.
+        tables: Every table that could be found.
+    """
+
+    where: str
+    findings: tuple[str, ...]
+    tables: tuple[TableCheck, ...]
+
+
+def check_store(location: str | Path, export: Path | None = None) -> StoreCheck:
+    """Check a store in a file; it is not changed.
+
+    Args:
+        location: The file, or its URL.
+        export: A new file for all that can be read, which is a store again.
+
+    Raises:
+        NotFoundError: There is no such file.
+        StoreError: It is no file of SQLite, `export` is there already, or cannot be written.
+    """
+    path = _file(location)
+    if export is not None and export.exists():
+        raise StoreError("this file exists", where=str(export), remedy="Name a new file with --export.")
+    try:
+        with closing(_opened(path)) as connection:
+            findings = [*_integrity(connection), *_foreign_keys(connection)]
+            schema = _schema(connection)
+            rows = {name: _Rows(connection, name) for name in schema}
+            tables = tuple(each.check(findings) for each in rows.values())
+            if not tables:
+                raise sqlite3.DatabaseError("no table of a store is found")
+            if export is not None:
+                _write(export, schema, rows)
+    except _UNREADABLE as error:
+        raise StoreError("nothing of this file can be read", where=str(path), got=repr(str(error))) from None
+    return StoreCheck(str(path), tuple(findings), tables)
+
+
+def _file(location: str | Path) -> Path:
+    text = str(location).removeprefix("sqlite:///")
+    if "://" in text:
+        remedy = "A server checks its own files: ask for `pg_amcheck`, and save a store with `pg_dump`."
+        raise StoreError("only a store in a file can be checked", where="--store", remedy=remedy)
+    path = typed_path(text, StoreError)
+    if not path.is_file():
+        raise NotFoundError("there is no such file", where=str(path), remedy="Name the store with --store.")
+    return path
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)
+    connection.text_factory = bytes  # to be decoded value by value
+    return connection
+
+
+def _integrity(connection: sqlite3.Connection) -> Iterator[str]:
+    try:
+        for (said,) in connection.execute(f"PRAGMA integrity_check({_MOST_FINDINGS})"):
+            if said != b"ok":
+                yield from _readable(said).splitlines()
+    except _UNREADABLE as error:
+        yield str(error)
+
+
+def _foreign_keys(connection: sqlite3.Connection) -> Iterator[str]:
+    try:
+        for found, (table, _, parent, _) in enumerate(connection.execute("PRAGMA foreign_key_check")):
+            if found == _MOST_FINDINGS:
+                return
+            yield f"a row of {_readable(table)} refers to a row of {_readable(parent)} that is not there"
+    except _UNREADABLE as error:
+        yield str(error)
+
+
+def _schema(connection: sqlite3.Connection) -> dict[str, list[str]]:
+    """The statements that make each table of ours, and its indices; in an order in which rows may refer to others."""
+    made: dict[str, list[str]] = {name: [] for name in (_VERSIONS, *(table.name for table in metadata.sorted_tables))}
+    with suppress(*_UNREADABLE):
+        query = "SELECT tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type = 'index'"
+        for name, statement in connection.execute(query):
+            if _readable(name) in made:
+                made[_readable(name)].append(_readable(statement))
+    return {name: statements for name, statements in made.items() if statements}
+
+
+def _readable(value: bytes) -> str:
+    return value.decode(errors="replace")
+
+
+class _Rows:
+    """The rows of one table of a file that may be damaged.
+
+    Args:
+        connection: To the file.
+        name: Of the table.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, name: str) -> None:
+        self._connection = connection
+        self._name = name
+        self._table: Table | None = metadata.tables.get(name)
+        self._complete = True
+
+    def check(self, findings: list[str]) -> TableCheck:
+        """Read every row, and add what is wrong with some."""
+        whole = damaged = 0
+        for row in self._reached():
+            problem = self._problem(row)
+            whole, damaged = whole + (problem is None), damaged + (problem is not None)
+            if problem is not None and damaged <= _MOST_FINDINGS:
+                findings.append(f"{self._name}: {problem}")
+        if not self._complete:
+            findings.append(f"{self._name}: some rows cannot be reached")
+        return TableCheck(self._name, whole, damaged, self._complete)
+
+    def whole(self) -> Iterator[Mapping[str, Any]]:
+        """The rows of which every value can be read."""
+        for row in self._reached():
+            if self._problem(row) is None:
+                yield {name: _text(value) for name, value in row.items()}
+
+    def _reached(self) -> Iterator[dict[str, Any]]:
+        """The rows from the first on, and if one cannot be reached those from the last back to it."""
+        seen: set[Any] = set()
+        for order in ("", *(f" ORDER BY {end}" for end in self._backwards())):
+            try:
+                cursor = self._connection.execute(f"SELECT * FROM {self._name}{order}")
+                names = [column[0] for column in cursor.description]
+                for row in cursor:
+                    identity = row if self._table is None else row[: max(1, len(self._table.primary_key))]
+                    if not order or identity not in seen:
+                        seen.add(identity)
+                        yield dict(zip(names, row, strict=True))
+                return
+            except _UNREADABLE:
+                self._complete = False
+
+    def _backwards(self) -> Iterator[str]:
+        if self._table is not None:
+            yield ", ".join(f"{column.name} DESC" for column in self._table.primary_key)
+
+    def _problem(self, row: Mapping[str, Any]) -> str | None:
+        """What is wrong with a row; None if nothing is."""
+        for name, value in row.items():
+            column = None if self._table is None else self._table.c.get(name)
+            if column is not None and not _fits(column, value):
+                return f"`{name}` of the row {self._key(row)} cannot be read"
+        return None
+
+    def _key(self, row: Mapping[str, Any]) -> str:
+        keys = [] if self._table is None else [column.name for column in self._table.primary_key]
+        return " ".join(repr(_text(row[name]))[:40] for name in keys if name in row)
+
+
+def _text(value: Any) -> Any:
+    """A value with bytes as text, where they are text."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _fits(column: Column[Any], value: Any) -> bool:
+    if value is None:
+        return bool(column.nullable)
+    try:
+        for type_, fits in _READ.items():
+            if isinstance(column.type, type_):
+                fits(value)
+                return True
+        value.decode()
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return False
+    return True
+
+
+def _number(value: Any) -> None:
+    if not isinstance(value, (int, float)):
+        raise TypeError
+
+
+_READ: dict[type, Callable[[Any], Any]] = {
+    Boolean: _number,
+    Integer: _number,
+    Double: _number,
+    JSON: json.loads,
+    UtcDateTime: lambda value: datetime.fromisoformat(value.decode()),
+    State: lambda value: TrialState(value.decode()),
+}
+"""Type of a column to what reads its values, or raises. All others are text."""
+
+
+def _write(export: Path, schema: Mapping[str, list[str]], rows: Mapping[str, _Rows]) -> None:
+    """Make a new file of all rows that are whole and whose parents are."""
+    try:
+        with closing(sqlite3.connect(export)) as connection:
+            connection.execute("PRAGMA foreign_keys = ON")
+            for name, statements in schema.items():
+                for statement in statements:
+                    connection.execute(statement)
+                for row in rows[name].whole():
+                    places = ", ".join("?" * len(row))
+                    with suppress(sqlite3.IntegrityError):  # a row that it belongs to was lost
+                        connection.execute(f"INSERT INTO {name} ({', '.join(row)}) VALUES ({places})", [*row.values()])
+            connection.commit()
+    except (sqlite3.Error, OSError) as error:
+        export.unlink(missing_ok=True)
+        raise StoreError("the readable part cannot be written", where=str(export), got=repr(str(error))) from None

@@ -1,0 +1,148 @@
+"""`check_store`: what is found wrong with a store, and what is saved of a damaged one."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from store_samples import HERE, begin, digest, outcome
+
+from ablate.errors import NotFoundError, StoreError
+from ablate.store import list_studies, open_store
+from ablate.store.check import check_store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store of two variants with two finished trials each."""
+    path = tmp_path / "a.db"
+    with open_store(path) as opened:
+        begin(opened)
+        for name in ("baseline", "no_norm"):
+            for seed in range(2):
+                opened.record_outcome(outcome(name, seed), HERE)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    return path
+
+
+def change(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute(statement)
+
+
+def test_a_whole_store(store: Path, tmp_path: Path) -> None:
+    before = store.read_bytes()
+    found = check_store(store, tmp_path / "saved.db")
+    assert found.findings == ()
+    counts = {table.name: table.whole for table in found.tables}
+    assert (counts["trials"], counts["curves"], counts["studies"], counts["study_trials"]) == (4, 20, 1, 4)
+    assert all(table.complete and not table.damaged for table in found.tables)
+    assert store.read_bytes() == before
+    with open_store(store, create=False) as left, open_store(tmp_path / "saved.db", create=False) as right:
+        assert left.study("s") == right.study("s")
+        keys = [planned.key for planned in left.study("s").planned]
+        assert left.trials(keys) == right.trials(keys)
+        assert left.curves(keys) == right.curves(keys)
+        assert left.recordings(keys[0]) == right.recordings(keys[0]) != ()
+
+
+@pytest.mark.parametrize(
+    ("statement", "finding"),
+    [
+        ("UPDATE trials SET state = 'finish' WHERE seed = 1", "trials: `state` of the row"),
+        ("UPDATE trials SET metrics = '{\"val_loss' WHERE seed = 1", "trials: `metrics` of the row"),
+        ("UPDATE trials SET finished_at = '2025-99-30' WHERE seed = 1", "trials: `finished_at` of the row"),
+        ("UPDATE trials SET reason = CAST(x'ff41' AS TEXT) WHERE seed = 1", "trials: `reason` of the row"),
+        ("UPDATE trials SET variant_hash = 'gone' WHERE seed = 1", "a row of trials refers to a row of variants"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_found_and_all_others_are_saved(
+    store: Path, tmp_path: Path, statement: str, finding: str
+) -> None:
+    change(store, statement)
+    found = check_store(store, tmp_path / "saved.db")
+    assert any(line.startswith(finding) for line in found.findings)
+    assert check_store(tmp_path / "saved.db").findings == ()
+    with open_store(tmp_path / "saved.db", create=False) as saved:
+        keys = [digest((name, seed)) for name in ("baseline", "no_norm") for seed in range(2)]
+        assert sorted(saved.trials(keys)) == sorted(digest((name, 0)) for name in ("baseline", "no_norm"))
+        assert len(saved.curves([keys[0]])[keys[0]]) == 5
+
+
+def test_a_page_that_is_lost(store: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(store)) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'recordings'").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    data = bytearray(store.read_bytes())
+    data[(page - 1) * size : page * size] = b"\xaa" * size
+    store.write_bytes(data)
+    found = check_store(store, tmp_path / "saved.db")
+    assert "recordings: some rows cannot be reached" in found.findings
+    with open_store(tmp_path / "saved.db", create=False) as saved:
+        assert len(saved.trials([planned.key for planned in saved.study("s").planned])) == 4
+
+
+def test_what_cannot_be_checked(tmp_path: Path, store: Path) -> None:
+    with pytest.raises(NotFoundError, match="there is no such file"):
+        check_store(tmp_path / "gone.db")
+    (tmp_path / "text").write_text("no database\n" * 100)
+    with pytest.raises(StoreError, match="nothing of this file can be read"):
+        check_store(tmp_path / "text")
+    with pytest.raises(StoreError, match="this file exists"):
+        check_store(store, store)
+    with pytest.raises(StoreError, match="pg_dump"):
+        check_store("postgresql://user:word@host/name")
+
+
+READS: list[Callable[[Path], object]] = [
+    lambda path: list_studies(path),
+    lambda path: open_store(path, create=False).activity(),
+    lambda path: open_store(path, create=False).study("s"),
+    lambda path: open_store(path, create=False).trials([digest(("baseline", seed)) for seed in range(2)]),
+    lambda path: open_store(path, create=False).curves([digest(("baseline", seed)) for seed in range(2)]),
+]
+
+
+@pytest.mark.parametrize("flips", range(30))
+def test_any_damage_is_told_as_damage(store: Path, flips: int) -> None:
+    numbers = random.Random(flips)
+    data = bytearray(store.read_bytes())
+    for _ in range(60):
+        data[numbers.randrange(100, len(data))] = numbers.randrange(256)
+    store.write_bytes(data)
+    for read in READS:
+        try:
+            read(store)
+        except StoreError as error:
+            assert "another program" in str(error) or "damaged" in str(error) or "newer ablate" in str(error)  # noqa: PT017
+        except NotFoundError:
+            pass  # of a name that is damaged
+    try:
+        check_store(store)
+    except StoreError as error:
+        assert "nothing of this file can be read" in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE trials SET metrics = '{\"val_loss'",
+        "UPDATE trials SET state = 'finish'",
+        "UPDATE trials SET finished_at = '2025-99-30'",
+        "UPDATE trials SET reason = CAST(x'ff41' AS TEXT)",
+        "UPDATE environments SET content = '{\"device\": 1}'",
+    ],
+)
+def test_a_value_that_cannot_be_read_names_the_way_out(store: Path, statement: str) -> None:
+    change(store, statement)
+    with (
+        pytest.raises(StoreError, match=r"the database file is damaged.*ablate check-store"),
+        open_store(store) as opened,
+    ):
+        opened.trials([digest(("baseline", 0))])
