@@ -1,6 +1,7 @@
 """ablate: find out which parts of a Transformer block are needed.
 
-The words of the command line, for notebooks: `load_space`, `plan`, `run`, `build`, `open_store`.
+The words of the command line, for notebooks: `load_space`, `plan`, `run`, `build`, `open_store`; `Study` reads what a
+study has found.
 """
 
 from __future__ import annotations
@@ -10,26 +11,22 @@ from typing import TYPE_CHECKING
 from ablate.late import late
 
 if TYPE_CHECKING:
-    from ablate.api import build, plan, run
-    from ablate.spec.reading import load_space
+    from ablate.api import build, load_space, plan, run
+    from ablate.notebook import Study
     from ablate.store import open_store
 
-__all__ = ["build", "load_space", "open_store", "plan", "run"]
-
-
-def __dir__() -> list[str]:
-    """What a notebook completes: also what is looked up late."""
-    return sorted({*globals(), *__all__})
+__all__ = ["Study", "build", "load_space", "open_store", "plan", "run"]
 
 
 # Looked up late, so that what only reads the store never imports torch.
-__getattr__ = late(
+__getattr__, __dir__ = late(
     __name__,
     {
+        "Study": "ablate.notebook",
         "build": "ablate.api",
         "plan": "ablate.api",
         "run": "ablate.api",
-        "load_space": "ablate.spec.reading",
+        "load_space": "ablate.api",
         "open_store": "ablate.store.store",
     },
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+from pydantic import ValidationError
 from torch import nn
 
 from ablate.engine.choose import EngineOptions, make_engine
@@ -13,31 +14,52 @@ from ablate.engine.environment import describe_environment
 from ablate.engine.observer import Observer
 from ablate.engine.packing import Packing
 from ablate.engine.plan import Plan, Planner, make_plan
-from ablate.engine.study import StudyResult, run_study
-from ablate.errors import EngineError
+from ablate.engine.study import run_study
+from ablate.errors import ArgumentError, EngineError, SpaceError, check_argument, check_count, check_texts
 from ablate.model.build import build_model
+from ablate.notebook import DEFAULT_STORE, Study
+from ablate.plugins import load_plugin
+from ablate.spec import reading
 from ablate.spec.model import ModelSpec
-from ablate.spec.reading import load_space
 from ablate.spec.resources import ResourcesSpec
+from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.tasks.cache import default_cache
 
-DEFAULT_STORE = Path("studies/ablate.db")
+Plugins = str | Path | Sequence[str | Path]
+"""Python files that define kinds of one's own."""
 
 
-def plan(space: SpaceSpec | str | Path, *, cache: Path | None = None) -> Plan:
+def load_space(location: str | Path, *, data: str | None = None, plugins: Plugins = ()) -> SpaceSpec:
+    """Read a space by its path or by the name of a space that is shipped.
+
+    Args:
+        location: The path or the name.
+        data: The address of data in place of the one that the space names.
+        plugins: Files that define further kinds; they are imported into this process.
+
+    Raises:
+        SpaceError: The file is missing or broken, or what it says cannot be; with file, line and column.
+        PluginError: A plugin is missing or broken.
+    """
+    _load(plugins)
+    return reading.load_space(location, data=data)
+
+
+def plan(space: SpaceSpec | str | Path, *, cache: Path | None = None, plugins: Plugins = ()) -> Plan:
     """Every variant and trial that a space asks for, with their cost; trains nothing, but prepares the data.
 
     Args:
         space: What to find out, or its file or name.
         cache: Folder of prepared data; None: the user's cache folder.
+        plugins: Files that define further kinds; they are imported into this process.
 
     Raises:
         AblateError: The baseline makes no model, or the data cannot be prepared.
     """
-    return make_plan(Planner(_read(space), cache or default_cache(), lambda line: None))
+    return make_plan(Planner(_read(space, plugins), _folder(cache), lambda line: None))
 
 
 def run(
@@ -48,14 +70,17 @@ def run(
     workers: int | None = None,
     threads: int = 1,
     cache: Path | None = None,
-    plugins: tuple[str, ...] = (),
+    plugins: Plugins = (),
     observer: Observer | None = None,
     engine: str = "local",
     address: str | None = None,
     resources: ResourcesSpec | None = None,
     pack: int | None = None,
-) -> StudyResult:
+) -> Study:
     """Run a space to its end, or go on with it; finished trials of the store are not trained again.
+
+    The study that it returns has the answer, the table, the curves and the figures; its `result` says how the run
+    ended. It reads the store again at each look, so a store that was given open must stay open.
 
     Args:
         space: What to find out, or its file or name.
@@ -64,7 +89,7 @@ def run(
         workers: Processes; None: one for each core, or for each GPU.
         threads: Threads of each process.
         cache: Folder of prepared data; None: the user's cache folder.
-        plugins: Files that define further kinds, for the workers.
+        plugins: Files that define further kinds; they are imported into this process and into the workers.
         observer: Is told what happens.
         engine: `local`, or `ray` for a cluster.
         address: Of the cluster: `auto`, HOST:PORT or `local`; None: $RAY_ADDRESS if it is set, else `local`.
@@ -75,13 +100,17 @@ def run(
         AblateError: The space, its data, the device, the engine or the store cannot be used.
     """
     for name, number in (("workers", workers), ("threads", threads), ("pack", pack)):
+        if number is not None:
+            check_argument(name, number, int, "a whole number of at least 1")
         if number is not None and number < 1:
             raise EngineError("so few there cannot be", where=name, expected="at least 1", got=str(number))
-    space = _read(space)
-    folder = cache or default_cache()
+    check_argument("store", store, (Store, str, Path), "an open store, a path or a URL")
+    check_argument("device", device, str, "auto, cpu or cuda")
+    check_argument("engine", engine, str, "local or ray")
+    space, folder = _read(space, plugins), _folder(cache)
     observer = observer or Observer()
     options = EngineOptions(
-        folder, device, workers, threads, plugins, address, resources or space.resources, space.name, pack
+        folder, device, workers, threads, _paths(plugins), address, resources or space.resources, space.name, pack
     )
     # The engine first: a mistake in what was asked of it leaves no empty store behind.
     with (
@@ -91,11 +120,35 @@ def run(
         observer.say(f"store: {opened.where}")
         planner = Planner(space, folder, observer.say)
         environment, packing = describe_environment(trainer.device), Packing(pack, trainer.device)
-        return run_study(planner, opened, trainer, environment, observer, packing)
+        result = run_study(planner, opened, trainer, environment, observer, packing)
+    return Study(space.name, store, result=result)
 
 
-def _read(space: SpaceSpec | str | Path) -> SpaceSpec:
-    return space if isinstance(space, SpaceSpec) else load_space(space)
+def _folder(cache: str | Path | None) -> Path:
+    if cache is None:
+        return default_cache()
+    check_argument("cache", cache, (str, Path), "a folder")
+    return Path(cache)
+
+
+def _read(space: SpaceSpec | str | Path, plugins: Plugins) -> SpaceSpec:
+    check_argument("space", space, (SpaceSpec, str, Path), "a SpaceSpec, or the path or name of a space")
+    _load(plugins)
+    return space if isinstance(space, SpaceSpec) else reading.load_space(space)
+
+
+def _load(plugins: Plugins) -> None:
+    for plugin in _paths(plugins):
+        load_plugin(plugin)
+
+
+def _paths(plugins: Plugins) -> tuple[str, ...]:
+    if isinstance(plugins, str | Path):
+        return (str(plugins),)
+    texts = (
+        [str(one) if isinstance(one, Path) else one for one in plugins] if isinstance(plugins, Iterable) else plugins
+    )
+    return tuple(check_texts("plugins", texts, "a file or a list of files"))
 
 
 def build(
@@ -116,10 +169,28 @@ def build(
         cache: Folder of prepared data, for a variant.
 
     Raises:
-        AblateError: The data of a variant's task cannot be prepared.
+        ArgumentError: An argument is of the wrong kind.
+        SpaceError: A mixer cannot work on inputs as long as the context.
+        DataError: The data of a variant's task cannot be prepared.
     """
+    remedy = "`load_space(NAME).resolve({})` gives the variant of a space's baseline."
+    check_argument("spec", spec, (ModelSpec, VariantSpec), "a ModelSpec or a VariantSpec", remedy)
+    for name, number in (("vocabulary", vocabulary), ("context", context)):
+        if number is not None:
+            check_count(name, number)
+    check_argument("seeds", seeds, Sequence, "a list of whole numbers, one for each member")
+    for seed in seeds:
+        check_argument("seeds", seed, int, "a list of whole numbers, one for each member")
+    if not seeds:
+        raise ArgumentError("a pack has at least one member", where="seeds", got="no seeds", remedy="Give one or more.")
+    classes = 0
     if isinstance(spec, VariantSpec):
-        folder = cache or default_cache()
+        folder = _folder(cache)
         shape = spec.task.open(folder, spec.task.prepare(folder, lambda line: None)).shape
         vocabulary, context, spec = vocabulary or shape.vocabulary, context or shape.context, spec.model
-    return build_model(spec, vocabulary=vocabulary or 256, context=context or 128, seeds=seeds)
+        classes = shape.classes
+    try:
+        return build_model(spec, vocabulary=vocabulary or 256, context=context or 128, classes=classes, seeds=seeds)
+    except ValidationError as error:
+        (path, told), *_ = describe(error)
+        raise SpaceError(f"`{'.'.join(map(str, path))}`: {told}", where="spec") from None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +15,7 @@ from ablate.commands import PANEL_OF, function_of
 from ablate.commands.exits import INTERRUPTED
 from ablate.engine.interrupt import heed_early_interrupts
 from ablate.errors import AblateError
-from ablate.terminal.console import make_console
+from ablate.terminal.console import discard_output, make_console, stdout_for_json_alone
 
 GARBAGE = 50_000
 """Objects made between two searches for garbage. What is imported or read is none, and each search takes its time."""
@@ -70,7 +70,10 @@ def main() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     group = typer.main.get_command(app)
     try:
-        with group.make_context("ablate", arguments) as context:
+        with (
+            stdout_for_json_alone() if "--json" in arguments else nullcontext(),
+            group.make_context("ablate", arguments) as context,
+        ):
             code = group.invoke(context)
         sys.stdout.flush()
     except typer.Exit as end:
@@ -79,21 +82,32 @@ def main() -> None:
         print("\nInterrupted. Nothing that was finished is lost; the same command goes on.", file=sys.stderr)
         code = INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read the output has gone
+        discard_output()
         code = 1
-    except (AblateError, _UsageError) as error:
+    except (AblateError, _UsageError, OSError) as error:
         if debug:
             raise
-        mistake = error if isinstance(error, AblateError) else _usage_mistake(error)
+        mistake = _mistake(error)
         make_console(stderr=True).print(_paragraph(mistake), soft_wrap=True)
         code = mistake.exit_code
     sys.exit(code)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        import importlib.metadata
+
+        print(f"ablate {importlib.metadata.version('ablate-blocks')}")
+        raise typer.Exit
 
 
 @app.callback(invoke_without_command=True)
 def options(
     context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Find out which parts of a Transformer block are needed.
 
@@ -109,8 +123,13 @@ def _paragraph(error: AblateError) -> Any:
     return Text.assemble(("Error: ", "bold red"), str(error))
 
 
-def _usage_mistake(error: Any) -> AblateError:
-    """A mistake on the command line itself, such as an unknown option."""
+def _mistake(error: Any) -> AblateError:
+    """The error to show for one that ended a command."""
+    if isinstance(error, AblateError):
+        return error
+    if isinstance(error, OSError):  # a name that no file can have, a folder that may not be read, a full disk
+        where = None if error.filename is None else str(error.filename)
+        return AblateError(f"the system refuses this: {error.strerror or error}", where=where)
     where = error.ctx.command_path if error.ctx else "ablate"
     return AblateError(error.format_message(), where=where, remedy=f"`{where} --help` shows what it takes.")
 

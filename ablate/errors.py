@@ -6,6 +6,16 @@ it as one paragraph and exits with 2.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
+_LONGEST = 120
+"""Characters of a value that a message shows; of a longer one it names the type alone."""
+_LONGEST_LINE = 800
+"""Characters of one line of a message; of a longer line, half of that from its beginning and a quarter from its end."""
+_CONTROLS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
+"""Control characters but for tabs and line ends, marks of direction, and halves of characters."""
+
 
 class AblateError(Exception):
     """A mistake that a person can mend.
@@ -38,17 +48,32 @@ class AblateError(Exception):
 
     def paragraph(self) -> str:
         """The whole message as one paragraph of plain text."""
-        parts = [f"{self.where}: {self.problem}" if self.where else self.problem]
+        problem = _shortened(self.problem)
+        parts = [f"{_shortened(self.where)}: {problem}" if self.where else problem]
         if self.expected is not None:
-            parts.append(f"expected {self.expected}")
+            parts.append(f"expected {_shortened(self.expected)}")
         if self.got is not None:
-            parts.append(f"got {self.got}")
+            parts.append(f"got {_shortened(self.got)}")
         text = _sentence("; ".join(part.rstrip(".") for part in parts))
-        return f"{text} {_sentence(self.remedy)}" if self.remedy else text
+        return f"{text} {_sentence(_shortened(self.remedy))}" if self.remedy else text
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries (a worker's mistake is shown by the driver), so keyword fields must survive.
         return (_rebuild, (type(self), self.problem, self.where, self.expected, self.got, self.remedy))
+
+
+def printable(text: str) -> str:
+    """Text without what would move a terminal's cursor, colour it or turn the direction of writing."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _shortened(text: str) -> str:
+    """Printable text in which no line is longer than a person reads: a value that a user gave may be anything."""
+    text = printable(text)
+    return "\n".join(
+        line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE // 2]} ... {line[-_LONGEST_LINE // 4 :]}"
+        for line in text.split("\n")
+    )
 
 
 def _sentence(text: str) -> str:
@@ -64,6 +89,10 @@ def _rebuild(
     remedy: str | None,
 ) -> AblateError:
     return kind(problem, where=where, expected=expected, got=got, remedy=remedy)
+
+
+class ArgumentError(AblateError):
+    """An argument of a public function that is no value of the kind that it takes."""
 
 
 class SpaceError(AblateError):
@@ -90,5 +119,62 @@ class NotFoundError(AblateError):
     """A study, variant or trial that the store does not hold."""
 
 
+class MissingPackageError(AblateError):
+    """A package that only some commands need, and that is not installed."""
+
+
 class EngineError(AblateError):
     """Trials that cannot be run as asked (no such device, workers that keep dying)."""
+
+
+def check_argument(where: str, value: object, kinds: type | tuple[type, ...], expected: str, remedy: str = "") -> None:
+    """Refuse an argument of the wrong kind.
+
+    Args:
+        where: The function and its argument: `ablate.plan: space`.
+        value: The argument.
+        kinds: What it may be an instance of.
+        expected: The same in words.
+        remedy: The way out, as an instruction.
+
+    Raises:
+        ArgumentError: It is of another kind.
+    """
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        raise _wrong_kind(where, value, expected, remedy)
+
+
+def check_count(where: str, value: object) -> None:
+    """Refuse an argument that is no whole number from 1 on.
+
+    Raises:
+        ArgumentError: It is none.
+    """
+    check_argument(where, value, int, "a whole number of at least 1")
+    if value < 1:  # type: ignore[operator]  # an int, by the line above
+        raise ArgumentError("this number is too small", where=where, expected="at least 1", got=str(value))
+
+
+def check_texts(where: str, values: object, expected: str, remedy: str = "") -> list[str]:
+    """The texts of an argument that takes several, as a list; a single text is refused, being read letter by letter.
+
+    Raises:
+        ArgumentError: It is a single text, no collection, or holds something that is no text.
+    """
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise _wrong_kind(where, values, expected, remedy)
+    texts = list(values)
+    for text in texts:
+        check_argument(where, text, str, expected, remedy)
+    return texts
+
+
+def _wrong_kind(where: str, value: object, expected: str, remedy: str) -> ArgumentError:
+    shown = f"{value!r}, which is of type {type(value).__name__}"
+    return ArgumentError(
+        "this argument is of the wrong kind",
+        where=where,
+        expected=expected,
+        got=shown if len(shown) <= _LONGEST else f"a value of type {type(value).__name__}",
+        remedy=remedy or None,
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 
-def late(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package.
+def late(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and the `__dir__` of a package, so that a notebook completes these names too.
 
     Args:
         package: Its name.
@@ -20,4 +21,7 @@ def late(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(homes[name]), name)
 
-    return getattr_
+    def dir_() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *homes})
+
+    return getattr_, dir_

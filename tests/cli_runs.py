@@ -1,23 +1,55 @@
-"""Runs the real command in a process of its own, as a person would, on a space that trains in a second."""
+"""Run commands in a process of their own, as a person would, or in this one; with a space that trains in a second."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import io
 import json
 import os
 import random
 import signal
 import sqlite3
 import subprocess
+import sys
 import sysconfig
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from ablate.cli import main
 
 ABLATE = str(Path(sysconfig.get_path("scripts")) / "ablate")
 COLOUR = ("FORCE_COLOR", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "COLUMNS", "LINES")
+
+SERIES = """
+import json, os, sys
+from ablate.cli import main
+stdout = os.dup(1)
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["ablate", *arguments]
+    before = set(sys.modules)
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code or 0
+    console = sys.modules.get("ablate.terminal.console")
+    if console is not None and console._json_output not in (None, sys.stdout):
+        console._json_output.close()  # a command with --json keeps standard output to itself until its process ends
+        console._json_output = None
+        os.dup2(stdout, 1)
+    print(end="\\x1e", flush=True)
+    ended = json.dumps([code, sorted(set(sys.modules) - before)])
+    print("\\x1e" + ended, end="\\x1e", file=sys.stderr, flush=True)
+"""
+"""Runs several commands in turn. A record separator (0x1e) ends the output of each; on stderr, the exit code
+and the newly imported modules follow."""
 
 SPACE = """\
 name: {name}
@@ -38,11 +70,12 @@ objective: {{metric: val_loss, direction: minimize, margin: {margin}}}
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a command left: exit code and what it printed."""
+    """The exit code of a command, what it printed, and in a series the modules that it was the first to import."""
 
     code: int
     out: str
     err: str
+    imported: tuple[str, ...] = ()
 
     @property
     def last_object(self) -> dict[str, Any]:
@@ -90,8 +123,47 @@ class Workplace:
         )
 
     def run(self, *arguments: str) -> Finished:
-        """Run a command to its end."""
+        """Run a command to its end in a process of its own: where plugins, signals, pipes or imports are tested."""
         return wait_for(self.start(*arguments))
+
+    def series(self, *commands: Sequence[str], python: Sequence[str] = (), **environment: str) -> list[Finished]:
+        """Run several commands, one after the other, in one process of their own."""
+        done = subprocess.run(
+            series_command(*commands, python=python),
+            cwd=self.folder,
+            env=self.environment | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        outs, errs = done.stdout.split("\x1e")[:-1], done.stderr.split("\x1e")[:-1]
+        assert len(outs) == len(commands)
+        ends = map(json.loads, errs[1::2])
+        return [
+            Finished(code, out, err, tuple(imported))
+            for out, err, (code, imported) in zip(outs, errs[0::2], ends, strict=True)
+        ]
+
+    def call(self, *arguments: str, columns: int | None = None) -> Finished:
+        """Run a command to its end within this process, without the time that Python and torch take to start."""
+        out, err = io.StringIO(), io.StringIO()
+        interrupt, threshold = signal.getsignal(signal.SIGINT), gc.get_threshold()
+        environment = self.environment | ({} if columns is None else {"COLUMNS": str(columns)})
+        try:
+            with (
+                contextlib.chdir(self.folder),
+                patch.dict(os.environ, environment, clear=True),
+                patch.object(sys, "argv", [ABLATE, *arguments]),
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(err),
+                pytest.raises(SystemExit) as end,
+            ):
+                main()
+        finally:
+            signal.signal(signal.SIGINT, interrupt)
+            gc.set_threshold(*threshold)
+        return Finished(int(end.value.code or 0), out.getvalue(), err.getvalue())
 
     def shell(self, command: str) -> Finished:
         """Run a line of shell."""
@@ -119,6 +191,11 @@ class Workplace:
         """The learning curve of a trial: step, tokens, training and validation loss."""
         columns = "step, tokens, flops, train_loss, val_loss"
         return self.rows(f"SELECT {columns} FROM curves WHERE trial_key = '{key}' ORDER BY step")
+
+
+def series_command(*commands: Sequence[str], python: Sequence[str] = ()) -> list[str]:
+    """The command line of a process that runs several commands; `python` holds options of the interpreter."""
+    return [sys.executable, *python, "-c", SERIES, json.dumps(commands)]
 
 
 def wait_for(process: subprocess.Popen[str], timeout: float = 300.0) -> Finished:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +12,7 @@ from ablate.commands.loading import load_plugins
 from ablate.commands.options import DeviceOption, JsonOption, PluginOption
 from ablate.commands.picture import picture_file
 from ablate.kernels.allocator import keep_freed_memory
-from ablate.terminal.console import make_console, say
+from ablate.terminal.console import make_console, print_json, say
 
 
 def bench(
@@ -55,7 +54,7 @@ def bench(
         say(progress, f"{row.block} at {row.length:,} tokens", style="dim")
         rows.append(row)
     if json_:
-        print(json.dumps(bench_json(rows, setting), indent=2, ensure_ascii=False))
+        print_json(bench_json(rows, setting))
     else:
         print_bench(rows, setting, make_console())
     if figure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ablate.commands.options import DEFAULT_STORE, JsonOption, StoreOption, StudyArgument
-from ablate.terminal.console import make_console
+from ablate.terminal.console import make_console, print_json
 
 
 def calibrate(
@@ -12,13 +12,12 @@ def calibrate(
     json_: JsonOption = False,
 ) -> None:
     """Say how large a difference how many seeds can tell, at the noise of a study's own trials."""
-    from ablate.report.as_json import to_text
     from ablate.report.calibration import calibration_json, print_calibration, read_calibration
     from ablate.store import open_store
 
     with open_store(store, create=False) as opened:
         found = read_calibration(opened, study)
     if json_:
-        print(to_text(calibration_json(found)))
+        print_json(calibration_json(found))
     else:
         print_calibration(found, make_console())

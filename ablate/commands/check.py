@@ -1,29 +1,41 @@
-"""`ablate check`: the contract of mixers, run on one kind."""
+"""`ablate check`: the contract of a family, run on one kind."""
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from ablate.commands.loading import load_plugins
 from ablate.commands.options import JsonOption, PluginOption
-from ablate.terminal.console import make_console
+from ablate.terminal.console import make_console, print_json
 
 
 def check(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="A kind of mixer.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="A kind of any family; `ablate kinds` lists them.")],
     plugin: PluginOption = None,
+    family: Annotated[
+        str | None,
+        typer.Option(
+            "--family",
+            metavar="NAME",
+            help="Its family, where two have a kind of this name.",
+            show_default="found by the kind",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="The value of a field; may be given several times."),
+    ] = None,
     json_: JsonOption = False,
 ) -> int:
-    """Try a kind of mixer by every rule that mixers keep; exits with 1 if it breaks one."""
+    """Try a kind by every rule that its family keeps; exits with 1 if it breaks one."""
     load_plugins(plugin)
-    from ablate.terminal.check import check_json, check_kind, print_check
+    from ablate.terminal.check import check_json, check_kind, parsed_values, print_check
 
-    checked = check_kind(kind)
+    checked = check_kind(kind, family, parsed_values(set_ or ()))
     if json_:
-        print(json.dumps(check_json(kind, checked), indent=2, ensure_ascii=False))
+        print_json(check_json(checked))
     else:
-        print_check(kind, checked, make_console())
-    return 1 if any(one.findings for one in checked) else 0
+        print_check(checked, make_console())
+    return 0 if checked.keeps_the_contract else 1

@@ -9,7 +9,7 @@ import typer
 from ablate.commands.exits import REFUTED
 from ablate.commands.loading import read
 from ablate.commands.options import DEFAULT_STORE, JsonOption, StoreOption, StudyArgument
-from ablate.terminal.console import make_console, say
+from ablate.terminal.console import make_console, print_json, say
 
 
 def claims(
@@ -19,14 +19,18 @@ def claims(
     json_: JsonOption = False,
 ) -> int:
     """Show what became of the claims of a study: supported, refuted or undecided."""
-    from ablate.report.as_json import claims_json, to_text
+    from ablate.report.as_json import claims_json
     from ablate.report.claim_lines import print_claims
+    from ablate.report.table import print_caveats
 
-    found = read(store, study).claims
+    report = read(store, study)
+    found = report.claims
     if json_:
-        print(to_text(claims_json(found)))
+        print_json(claims_json(found))
     elif found:
-        print_claims(found, make_console())
+        console = make_console()
+        print_caveats(report, console)
+        print_claims(found, console)
     else:
         say(make_console(), f"{study} claims nothing. To claim something, write `claims:` in its space file.")
     return REFUTED if check and any(claim.verdict == "refuted" for claim in found) else 0

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from ablate.commands.loading import is_space, load_plugins
-from ablate.commands.options import CacheOption, JsonOption, PluginOption
-from ablate.terminal.console import make_console, say
+from ablate.commands.loading import is_space, load_plugins, load_space
+from ablate.commands.options import CacheOption, DataOption, JsonOption, PluginOption
+from ablate.errors import SpaceError
+from ablate.terminal.console import make_console, print_json, say
 
 
 class Mode(StrEnum):
@@ -28,6 +28,7 @@ def cost(
     depth: Annotated[int | None, typer.Option(min=1, help="Blocks, exceptions of layers included.")] = None,
     vocabulary: Annotated[int | None, typer.Option(min=1, help="Token ids; adds embedding and head.")] = None,
     mode: Annotated[Mode, typer.Option(help="A pass over a sequence, or one more token.")] = Mode.training,
+    data: DataOption = None,
     cache: CacheOption = None,
     plugin: PluginOption = None,
     json_: JsonOption = False,
@@ -40,6 +41,10 @@ def cost(
     inference = mode is Mode.inference
     sizes = {"width": width, "heads": heads, "context": context, "depth": depth, "vocabulary": vocabulary}
     if is_block(block):
+        if data is not None:
+            raise SpaceError(
+                "a block is priced without data", where=block, remedy="Leave `--data` out, or name a space."
+            )
         priced = price_block(
             block,
             width=width or 128,
@@ -50,7 +55,7 @@ def cost(
             inference=inference,
         )
         if json_:
-            print(json.dumps(cost_json(priced), indent=2, ensure_ascii=False))
+            print_json(cost_json(priced))
         else:
             print_cost(priced, make_console())
         return
@@ -58,19 +63,19 @@ def cost(
         find_block(block)  # says which blocks there are
     given = [name for name, value in sizes.items() if value is not None]
     if given:
-        from ablate.errors import SpaceError
-
         raise SpaceError(
             f"a space has its own `{given[0]}`", where=block, remedy=f"Leave `--{given[0]}` out, or name a block."
         )
-    from ablate.spec.reading import load_space
     from ablate.tasks.cache import default_cache
 
     progress = make_console(stderr=True)
     variants = price_space(
-        load_space(block), cache or default_cache(), lambda line: say(progress, line, style="dim"), inference=inference
+        load_space(block, None, data),
+        cache or default_cache(),
+        lambda line: say(progress, line, style="dim"),
+        inference=inference,
     )
     if json_:
-        print(json.dumps({"variants": [cost_json(one) for one in variants]}, indent=2, ensure_ascii=False))
+        print_json({"variants": [cost_json(one) for one in variants]})
     for one in variants if not json_ else ():
         print_cost(one, make_console())

@@ -18,9 +18,21 @@ def dashboard(
     host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 lets other machines in.")] = (
         "127.0.0.1"
     ),
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token",
+            metavar="TEXT",
+            help="What whoever opens it is asked for.",
+            show_default="none here; made up and printed with --host",
+        ),
+    ] = None,
     plugin: PluginOption = None,
 ) -> None:
-    """Look at studies in a browser: answers, curves, trials, comparisons; also while a study runs."""
+    """Look at studies in a browser: answers, curves, trials, comparisons; also while a study runs.
+
+    With --host it asks for a token, and only reads the store.
+    """
     from ablate.terminal.dashboard import serve
 
-    serve(store, port, host, tuple(plugin or ()))
+    serve(store, port, host, tuple(plugin or ()), token)

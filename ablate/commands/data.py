@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 from ablate.commands.loading import load_space
 from ablate.commands.options import CacheOption, DataOption, JsonOption, PluginOption, SpaceArgument
-from ablate.terminal.console import make_console, say
+from ablate.terminal.console import make_console, print_json, say
 
 
 def data_(
@@ -26,6 +24,6 @@ def data_(
     task = space.task.open(folder, fingerprint)
     address = str(getattr(space.task, "data", space.task.kind_name()))
     if json_:
-        print(json.dumps(data_json(space.name, address, task, space.departs), indent=2, ensure_ascii=False))
+        print_json(data_json(space.name, address, task, space.departs))
     else:
         print_data(address, task, space.departs, make_console())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ablate.commands.loading import load_plugins
 from ablate.commands.options import DEFAULT_STORE, JsonOption, PluginOption, SideArgument, StoreOption
-from ablate.terminal.console import make_console
+from ablate.terminal.console import make_console, print_json
 
 
 def diff(
@@ -15,13 +15,12 @@ def diff(
     json_: JsonOption = False,
 ) -> None:
     """Say what differs between two variants, trials or space files: in spec, environment and result."""
-    from ablate.report.as_json import to_text
     from ablate.report.diff import diff_json, read_diff
     from ablate.terminal.diff import print_diff
 
     load_plugins(plugin)
     found = read_diff(left, right, store)
     if json_:
-        print(to_text(diff_json(found)))
+        print_json(diff_json(found))
     else:
         print_diff(found, make_console())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 from ablate.commands.loading import load_plugins
 from ablate.commands.options import JsonOption, PluginOption
 from ablate.commands.picture import picture_file
-from ablate.terminal.console import make_console, say
+from ablate.terminal.console import make_console, print_json, say
 
 
 def draw(
@@ -37,10 +36,10 @@ def draw(
         from ablate.drawing.write import write_svg
 
         write_svg(picture, to_svg(drawn))
-        print(json.dumps({"picture": str(picture)})) if json_ else say(make_console(), f"Wrote {picture}.")
+        print_json({"picture": str(picture)}, indent=None) if json_ else say(make_console(), f"Wrote {picture}.")
         return
     console = make_console()
     if json_:
-        print(json.dumps(drawn.plain(), indent=2, ensure_ascii=False))
+        print_json(drawn.plain())
     else:
         console.print(to_text(drawn), soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from ablate.commands.loading import load_trial
 from ablate.commands.options import DEFAULT_STORE, CacheOption, JsonOption, PluginOption, StoreOption, TrialArgument
+from ablate.terminal.console import print_json
 
 
 def generate(
@@ -34,7 +34,7 @@ def generate(
     sampling = Sampling(0.0 if greedy else temperature, top_k, top_p)
     pieces = pieces_of(trained, prompt, tokens, sampling, seed)
     if json_:
-        print(json.dumps({"trial": trained.key, "prompt": prompt, "text": "".join(pieces)}, ensure_ascii=False))
+        print_json({"trial": trained.key, "prompt": prompt, "text": "".join(pieces)}, indent=None)
         return
     sys.stdout.write(prompt)
     for piece in pieces:

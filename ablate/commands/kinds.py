@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-
 from ablate.commands.loading import load_plugins
 from ablate.commands.options import JsonOption, PluginOption
-from ablate.terminal.console import make_console
+from ablate.terminal.console import make_console, print_json
 
 
 def kinds(plugin: PluginOption = None, json_: JsonOption = False) -> None:
-    """List what a space can name: mixers with their cost class and source, tasks, designs, blocks."""
+    """List the kinds of every family with their facts (of a mixer its cost class and source), and the named blocks."""
     from ablate.terminal.kinds import kinds_json, print_kinds
 
     load_plugins(plugin)
     if json_:
-        print(json.dumps(kinds_json(), indent=2, ensure_ascii=False))
+        print_json(kinds_json())
     else:
         print_kinds(make_console())

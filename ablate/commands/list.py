@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 from ablate.commands.options import DEFAULT_STORE, JsonOption, StoreOption, store_flag
 from ablate.engine.command_line import command
-from ablate.terminal.console import make_console, say
+from ablate.terminal.console import make_console, print_json, say
 
 
 def list_(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> None:
@@ -17,7 +15,7 @@ def list_(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> None
     studies = list_studies(store)
     console = make_console()
     if json_:
-        print(json.dumps(studies_json(studies), indent=2, ensure_ascii=False))
+        print_json(studies_json(studies))
     elif studies:
         console.print(studies_table(studies, console))
     else:

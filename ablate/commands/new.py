@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from ablate.commands.options import JsonOption
 from ablate.engine.command_line import command
-from ablate.terminal.console import make_console
+from ablate.terminal.console import make_console, print_json
 
 
 def new(
@@ -23,7 +22,7 @@ def new(
 
     path = str(write_template(name, Path()))
     if json_:
-        print(json.dumps({"space": path}))
+        print_json({"space": path}, indent=None)
         return
     steps = {
         command("plan", path): "what it would train, and how long that takes",

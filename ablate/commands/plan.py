@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from ablate.commands.loading import load_space
 from ablate.commands.options import (
     DEFAULT_STORE,
@@ -14,7 +12,7 @@ from ablate.commands.options import (
     SpaceArgument,
     StoreOption,
 )
-from ablate.terminal.console import make_console, say
+from ablate.terminal.console import make_console, print_json, say
 
 
 def plan(
@@ -39,6 +37,6 @@ def plan(
     made = make_plan(Planner(space, cache or default_cache(), lambda line: say(progress, line, style="dim")))
     estimate = forecast(made, store)
     if json_:
-        print(json.dumps(plan_json(made, estimate), indent=2, ensure_ascii=False))
+        print_json(plan_json(made, estimate))
     else:
         print_plan(made, estimate, make_console())

@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
-from ablate.commands.options import DEFAULT_STORE, StoreOption, StudyArgument
+from ablate.commands.loading import load_plugins
+from ablate.commands.options import DEFAULT_STORE, PluginOption, StoreOption, StudyArgument
 from ablate.errors import AblateError
+from ablate.extras import missing_packages
 from ablate.terminal.console import make_console, say
 
 
@@ -17,12 +19,14 @@ def report(
     study: StudyArgument,
     store: StoreOption = DEFAULT_STORE,
     format_: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="terminal, md, html, latex, csv, parquet or json.")
+        str,
+        typer.Option("--format", metavar="FORMAT", help="terminal, md, html, latex, csv, parquet, json, or your own."),
     ] = "terminal",
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Folder for the report and its figures.", show_default="printed"),
     ] = None,
+    plugin: PluginOption = None,
 ) -> None:
     """Report a study: answer, table, figures, claims, environment, cost, and how to reproduce it."""
     from ablate.report.findings import read_findings
@@ -30,6 +34,7 @@ def report(
     from ablate.report.writing import render_report, write_report
     from ablate.store import open_store
 
+    load_plugins(plugin)
     find_format(format_)  # a mistake in the command line is told before the store is read
     with open_store(store, create=False) as opened:
         findings = read_findings(opened, study)
@@ -38,6 +43,8 @@ def report(
         return
     for path in write_report(findings, format_, out):
         say(make_console(), str(path))
+    if find_format(format_).figures and missing_packages("figures"):
+        say(make_console(stderr=True), "Without figures: run `pip install 'ablate-blocks[figures]'`.")
 
 
 def _print(rendered: str | bytes) -> None:

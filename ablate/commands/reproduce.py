@@ -17,7 +17,7 @@ from ablate.commands.options import (
     StoreOption,
     ThreadsOption,
 )
-from ablate.terminal.console import make_console, say
+from ablate.terminal.console import make_console, print_json, say
 
 
 def reproduce(
@@ -37,7 +37,6 @@ def reproduce(
     from ablate.engine.environment import choose_device, describe_environment
     from ablate.engine.local import LocalEngine
     from ablate.engine.reproduce import reproduce as train_again
-    from ablate.report.as_json import to_text
     from ablate.store import open_store
     from ablate.tasks.cache import default_cache
     from ablate.terminal.reproduce import print_reproduction, reproduction_json
@@ -59,7 +58,7 @@ def reproduce(
             moved=lambda step, steps: status.update(f"Training it again: step {step} of {steps}"),
         )
     if json_:
-        print(to_text(reproduction_json(found)))
+        print_json(reproduction_json(found))
     else:
         print_reproduction(found, make_console())
     return DIFFERENT if found.verdict == "different" else 0

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 from ablate.commands.loading import load_plugins
 from ablate.commands.options import PluginOption
+from ablate.terminal.console import print_json
 
 
 def schema(plugin: PluginOption = None) -> None:
@@ -13,4 +12,4 @@ def schema(plugin: PluginOption = None) -> None:
     load_plugins(plugin)
     from ablate.spec.schema import space_schema
 
-    print(json.dumps(space_schema(), indent=2, ensure_ascii=False))
+    print_json(space_schema())

@@ -10,7 +10,7 @@ import typer
 from ablate.commands.loading import read
 from ablate.commands.options import DEFAULT_STORE, JsonOption, StoreOption, StudyArgument
 from ablate.commands.picture import picture_file
-from ablate.terminal.console import make_console
+from ablate.terminal.console import make_console, print_json
 
 
 def show(
@@ -24,7 +24,7 @@ def show(
     json_: JsonOption = False,
 ) -> None:
     """Show the table and the answer of a study, finished or not."""
-    from ablate.report.as_json import study_json, to_text
+    from ablate.report.as_json import study_json
     from ablate.report.table import MOST_ROWS, print_study, study_svg
 
     if svg is not None:
@@ -34,20 +34,19 @@ def show(
     if trials:
         show_trials(store, study, json_=json_)
     elif json_:
-        print(to_text(study_json(read(store, study))))
+        print_json(study_json(read(store, study)))
     elif svg is None:
         print_study(read(store, study), make_console(), None if all_ else MOST_ROWS)
 
 
 def show_trials(store: str, study: str, *, json_: bool) -> None:
     """Print the trials of a study instead of its table."""
-    from ablate.report.as_json import to_text
     from ablate.report.trials import list_trials, trials_json, trials_table
     from ablate.store import open_store
 
     with open_store(store, create=False) as opened:
         found = list_trials(opened, study)
     if json_:
-        print(to_text(trials_json(found)))
+        print_json(trials_json(found))
     else:
         make_console().print(trials_table(found))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from ablate.commands.options import DEFAULT_STORE, JsonOption, StoreOption
-from ablate.terminal.console import make_console
+from ablate.terminal.console import make_console, print_json
 
 
 def status(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> None:
@@ -21,6 +19,6 @@ def status(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> Non
     with open_store(store, create=False) as opened:
         found = read_status(opened)
     if json_:
-        print(json.dumps(status_json(found), indent=2, ensure_ascii=False))
+        print_json(status_json(found))
     else:
         print_status(found, make_console())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -38,7 +37,8 @@ from ablate.commands.options import (
     store_flag,
 )
 from ablate.engine.command_line import command
-from ablate.terminal.console import make_console
+from ablate.errors import StoreError
+from ablate.terminal.console import make_console, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,6 +75,7 @@ def study(
     """
     from ablate.api import run
     from ablate.report.table import MOST_ROWS, print_study
+    from ablate.store.database import in_memory
     from ablate.terminal.live import Display
 
     most = pack_size(pack)
@@ -85,12 +86,15 @@ def study(
         "checkpoint_every": checkpoint_every,
         "storage": storage,
     }
+    if in_memory(store):
+        remedy = "Name a file with --store, or leave it out."
+        raise StoreError("a store in memory is gone when the command ends", where=f"--store {store}", remedy=remedy)
     refuse_without_cluster(engine, address=address, custom=resource, labels=label, **given)
     space = load_space(file, plugin, data)
     resources = with_options(space.resources, resource, label, **given)
     console = make_console(stderr=json_)
     with Display(console) as display:
-        result = run(
+        ran = run(
             space,
             store=store,
             device=device,
@@ -104,9 +108,11 @@ def study(
             resources=resources,
             pack=most,
         )
+    result = ran.result
+    assert result is not None, "a study that was run says how that ended"
     if json_:
         counts = {key: value for key, value in asdict(result).items() if key != "interrupted"}
-        print(json.dumps(counts | {"seconds": round(result.seconds, 3)}), flush=True)
+        print_json(counts | {"seconds": round(result.seconds, 3)}, indent=None)
     elif not result.interrupted:
         console.print()
         print_study(read(store, result.study), console, MOST_ROWS)

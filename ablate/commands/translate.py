@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from ablate.commands.loading import load_trial
 from ablate.commands.options import DEFAULT_STORE, CacheOption, JsonOption, PluginOption, StoreOption, TrialArgument
+from ablate.terminal.console import print_json
 
 
 def translate(
@@ -28,4 +28,7 @@ def translate(
 
     for line in text or (line.rstrip("\n") for line in sys.stdin):
         (written,) = translated(trained, [line], beams, length_penalty)
-        print(json.dumps({"text": line, "translation": written}, ensure_ascii=False) if json_ else written, flush=True)
+        if json_:
+            print_json({"text": line, "translation": written}, indent=None)
+        else:
+            print(written, flush=True)

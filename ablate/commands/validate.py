@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from ablate.commands.loading import load_space
 from ablate.commands.options import DataOption, JsonOption, PluginOption, SpaceArgument
-from ablate.terminal.console import make_console, say
+from ablate.terminal.console import make_console, print_json, say
 
 
 def validate(
@@ -21,6 +20,6 @@ def validate(
     planner = Planner(space, Path(), lambda line: None)
     seen = look_at(space, planner.design(), planner.resolver)
     if json_:
-        print(json.dumps(validate_json(space, seen), ensure_ascii=False))
+        print_json(validate_json(space, seen), indent=None)
     for line in lines(file, space, seen) if not json_ else ():
         say(make_console(), line)

@@ -1,4 +1,4 @@
-"""One attempt at a trial: what an engine has told of it so far, and what the store is told of it in the end."""
+"""One attempt at a trial: collects its events and turns them into the outcome for the store."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ class Attempt:
     """A trial in training.
 
     Attributes:
-        trial: What is trained.
+        trial: The trial.
         number: 1 for the first attempt.
-        member: Its place in its job.
-        together: How many trials its job began with.
-        started_at: When it was handed to the engine.
-        curve: Its learning curve so far.
-        recordings: What was recorded inside its model so far, if its variant asks for it.
-        values: What a member of a population was trained with, from which step on; nothing for all others.
-        metrics: Its validation metrics at the last point of the curve.
-        diverged: Set as soon as its loss is not finite.
-        pruned_at: The step at which its design ended it; None if it did not.
-        worker: Where it trains; None before it has reached a worker.
+        member: The index of the trial in its job.
+        together: The number of trials with which its job started.
+        started_at: When the job was submitted to the engine.
+        curve: The learning curve so far.
+        recordings: The recordings inside the model so far, if the variant asks for them.
+        values: The history of the hyperparameters of a member of a population; empty for other trials.
+        metrics: The validation metrics at the last point of the curve.
+        diverged: Set as soon as the loss is not finite.
+        pruned_at: The step at which the design ended the trial; None if it did not.
+        worker: The worker that trains it; None before one has started it.
+        parted: Why the trial is not trained in the pack in which it started; empty if it is.
     """
 
     trial: Trial
@@ -44,27 +45,28 @@ class Attempt:
     diverged: Diverged | None = None
     pruned_at: int | None = None
     worker: WorkerRecord | None = None
+    parted: str = ""
 
     @property
     def is_whole(self) -> bool:
-        """Whether it was trained to its last step."""
+        """Whether the trial was trained to its last step."""
         return bool(self.curve) and self.curve[-1].step == self.trial.variant.spec.training.steps
 
     def begin_again(self) -> None:
-        """Its engine has it begun once more; what it has told so far is told again."""
+        """Start the next attempt after the engine restarted the job; the job sends its whole curve again."""
         self.number += 1
         self.curve.clear()
         self.recordings.clear()
         self.worker = None
 
     def take(self, values: Sequence[tuple[int, Mapping[str, float]]]) -> None:
-        """Its weights are now others, which were trained with these values, from which step on; their curve is told."""
+        """Continue from another state with this history of hyperparameters; the job sends its whole curve again."""
         self.curve.clear()
         self.recordings.clear()
         self.values = values
 
     def add(self, point: Point) -> CurvePoint:
-        """Lengthen the curve by a point of training."""
+        """Append a point to the curve and return it."""
         taken = curve_point(point, self.member)
         self.curve.append(taken)
         self.metrics = {name: values[self.member] for name, values in point.metrics.items()}
@@ -82,8 +84,11 @@ class Attempt:
         return taken
 
     def outcome(self, failure: str = "") -> TrialOutcome:
-        """How the trial ended: failed if a failure is given, else diverged, pruned or finished."""
-        reason, state = failure, TrialState.FAILED if failure else TrialState.FINISHED
+        """The outcome of the trial: failed if a failure is given, else diverged, pruned or finished.
+
+        A finished trial has a reason if it left its pack: other members change the last digits of its losses.
+        """
+        reason, state = failure or self.parted, TrialState.FAILED if failure else TrialState.FINISHED
         if self.diverged is not None and not failure:
             reason, state = f"the loss was {self.diverged.loss} at step {self.diverged.step}", TrialState.DIVERGED
         elif self.pruned_at is not None and not failure:
@@ -110,7 +115,7 @@ class Attempt:
 
 
 def curve_point(point: Point, member: int) -> CurvePoint:
-    """A point of training as the store keeps it, of one member of its pack."""
+    """The record of a training point for one member of a pack."""
     return CurvePoint(
         step=point.step,
         seconds=point.seconds,
@@ -122,5 +127,5 @@ def curve_point(point: Point, member: int) -> CurvePoint:
 
 
 def _number(loss: float) -> float | None:
-    """A loss before the first step, or after divergence, is no number and is stored as none."""
+    """The loss, or None for one that is not finite: before the first step and after divergence."""
     return loss if math.isfinite(loss) else None

@@ -1,4 +1,4 @@
-"""What an engine is: it takes jobs while it has room, and says what happens to them."""
+"""The interface of an engine, which runs jobs and reports their events."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ablate.engine.worker import Job, Message
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a job is to run.
+class JobPlace:
+    """The place where a job will run.
 
     Attributes:
         device: `cpu` or `cuda`.
-        memory: Bytes that it may take there.
+        memory: The bytes that the job may use there.
     """
 
     device: str
@@ -26,12 +26,12 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """A pack whose driver died, and that can go on from a checkpoint.
+class ResumablePack:
+    """A pack of an earlier driver that can be resumed from a checkpoint.
 
     Attributes:
-        members: Keys of its trials, in order.
-        alive: Those that had not left it by then.
+        members: The keys of its trials, in order.
+        alive: The keys of those that had not left the pack at the checkpoint.
     """
 
     members: tuple[str, ...]
@@ -39,10 +39,10 @@ class Left:
 
 
 class Engine(ABC):
-    """Runs jobs somewhere. Used as a context; leaving it ends everything that still runs.
+    """Runs jobs. Leaving its context ends all jobs that still run.
 
     Attributes:
-        device: What trials train on unless their worker says otherwise: `cpu` or `cuda`.
+        device: The device of a trial whose worker reports none: `cpu` or `cuda`.
     """
 
     device: str = "cpu"
@@ -50,53 +50,64 @@ class Engine(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many jobs can run at once."""
+        """The number of jobs that can run at once."""
 
     @abstractmethod
     def room(self) -> int:
-        """How many jobs can be submitted now."""
+        """The number of jobs that can be submitted now."""
 
     @abstractmethod
     def admit(self, plan: Plan) -> None:
-        """Refuse, before anything is trained, a plan that cannot run here.
+        """Check before training that the plan can run here.
 
         Raises:
-            EngineError: A trial needs more than there is.
+            EngineError: A trial needs more resources than are available.
         """
 
-    def expect(self, trials: Iterable[Trial]) -> None:  # noqa: B027 - most engines need not know
-        """Hear of trials that the design has thought of since the study began; they may be larger than all before."""
+    def admit_blocks(self, variant: str, needed: int) -> None:  # noqa: B027 - an engine may have no limit
+        """Refuse, before the data is prepared, a variant whose blocks alone do not fit here.
 
-    def next_place(self) -> Place | None:
-        """Where the next job will run, if the engine offers different places; None: where all others do."""
+        Args:
+            variant: The name of the largest variant.
+            needed: Predicted bytes of one of its trials, without embedding and head.
+
+        Raises:
+            EngineError: It needs more memory than is available.
+        """
+
+    def expect(self, trials: Iterable[Trial]) -> None:  # noqa: B027 - most engines need no announcement
+        """Announce trials that the design has added to the plan; they may be larger than all earlier ones."""
+
+    def next_place(self) -> JobPlace | None:
+        """The place of the next job; None if all places are alike."""
         return None
 
-    def left(self) -> list[Left]:
-        """Packs of an earlier driver of the study; a job of the same members in the same order goes on with one."""
+    def resumable_packs(self) -> list[ResumablePack]:
+        """Packs that an earlier driver of the study left. A job with the same members in the same order resumes one."""
         return []
 
     @abstractmethod
     def submit(self, job: Job) -> None:
-        """Start a job; call only while there is room."""
+        """Start a job. Call it only while `room()` is positive."""
 
     @abstractmethod
     def stop(self, number: int, member: int) -> None:
-        """Ask that a member of a job leave it soon; nothing is done if the job has ended.
+        """Ask a member to leave its job soon; this has no effect if the job has ended.
 
-        The driver heeds nothing more of that member. A job whose members have all left ends with `Done`.
+        The driver stops tracking this member. A job whose members have all left ends with `Done`.
         """
 
     @abstractmethod
     def poll(self, timeout: float) -> list[Message]:
-        """What happened since the last call; waits up to `timeout` seconds for something to happen.
+        """The messages since the last call; waits up to `timeout` seconds for the first one.
 
         Raises:
-            EngineError: Nothing can run any more.
+            EngineError: No job can run any more.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """End everything that runs."""
+        """End all jobs."""
 
     def __enter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ from pydantic import JsonValue, ValidationError
 
 from ablate.designs.base import BASELINE, Point
 from ablate.designs.timed import no_matter, timing_point
-from ablate.engine.match import BACKWARD, Step, equal_parameters, equal_steps
+from ablate.engine.match import Step, equal_parameters, equal_steps
 from ablate.spec.cost import Cost
 from ablate.spec.fairness import full_path
 from ablate.spec.paths import value_at
@@ -53,7 +53,7 @@ class Budget:
         self._measure = measure
         self._solved: dict[str, VariantSpec] = {}
         self._timed: dict[str, dict[int, float]] = {}
-        self._tuned_paths = tuple(space.tune.grid) if space.tune is not None else ()
+        self._tuned_paths = (*(space.tune.grid if space.tune is not None else ()), *space.tuned)
         self.baseline = Point(BASELINE, space.baseline_settings)
         """As the space writes it: what it has is what all have."""
 
@@ -118,8 +118,8 @@ class Budget:
             return None
 
     def _step(self, spec: VariantSpec, point: Point, seconds: float | None) -> Step:
-        _, forward, tokens = self._measure(spec, point)
-        flops = BACKWARD * forward * spec.training.batch_size
+        cost, forward, tokens = self._measure(spec, point)
+        flops = spec.training.step_flops(forward, cost.parameters)
         return Step(float(tokens), flops, flops if seconds is None else seconds)
 
     def _seconds(self, point: Point) -> float | None:

@@ -1,4 +1,4 @@
-"""Carrying out a job where it runs, whichever engine brought it there: a job in, messages out."""
+"""Runs a job in the worker of any engine: takes a job and yields messages."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ablate.training.members import Member
 
 
 class Carrier:
-    """Trains job after job on one device, and keeps open the data that they share.
+    """Trains jobs on one device, and keeps their data open for the next job.
 
     Args:
-        cache: Folder of prepared data.
-        device: Where to train.
+        cache: The folder of prepared data.
+        device: The device to train on.
     """
 
     def __init__(self, cache: Path, device: torch.device) -> None:
@@ -33,16 +33,16 @@ class Carrier:
     def carry_out(
         self, job: Job, stopped: Callable[[], Sequence[int]], start: State | None = None, save_every: int = 0
     ) -> Iterator[Message]:
-        """Train a job. Whatever its trials raise becomes a `Broken` message.
+        """Train a job. An exception becomes a `Broken` message.
 
         Args:
-            job: The pack.
-            stopped: Asked after every step: members, counted from 0, that are to leave; each is told once.
-            start: Of a `Checkpoint` of this job, to go on from.
-            save_every: Steps between checkpoints; 0: none.
+            job: The job.
+            stopped: Called after every step; returns the members (from 0) that must leave, each once.
+            start: The state of a `Checkpoint` of this job to resume from.
+            save_every: The steps between checkpoints; 0: no checkpoints.
 
         Yields:
-            `Happened` for each event of training, then `Done` or `Broken`.
+            `Happened` for each training event, then `Done` or `Broken`.
         """
         try:
             members = [Member(VariantSpec.model_validate_json(member.variant), member.seed) for member in job.members]
@@ -50,14 +50,14 @@ class Carrier:
             keep = keeper(job, members)
             for event in train(members, task, self._device, keep, stopped, start=start, save_every=save_every):
                 yield Happened(job.number, event)
-        except Exception as error:  # whatever a trial raises is that trial's failure, not that of who carries it out
+        except Exception as error:  # an exception of a trial must not end the worker
             sentence = str(error).strip().splitlines() or [""]
             broken = Broken(job.number, f"{type(error).__name__}: {sentence[0]}", traceback.format_exc())
         else:
             yield Done(job.number)
             return
         if self._device.type == "cuda":
-            torch.cuda.empty_cache()  # it may have been out of memory, and the next job is to find all that is free
+            torch.cuda.empty_cache()  # it may have run out of memory; free all of it for the next job
         yield broken
 
     def _task(self, variant: VariantSpec, fingerprint: str) -> Task:

@@ -1,4 +1,4 @@
-"""The engines by name. Each is imported when it is chosen."""
+"""The engines by name, each imported only when it is chosen."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ablate.spec.resources import ResourcesSpec
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What an engine may be told; each takes what concerns it.
+    """The options of engines; each engine uses those that concern it.
 
     Attributes:
-        cache: Folder of prepared data.
+        cache: The folder of prepared data.
         device: `auto`, `cpu` or `cuda`.
-        workers: Jobs at once; None: as many as there is room for.
-        threads: Threads of each worker (local).
-        plugins: Files that define further kinds, for the workers.
-        address: Of the cluster (ray).
-        resources: What each job gets (ray).
-        name: Of the study.
-        pack: The most trials that are trained together; None: as many as pay.
+        workers: The number of jobs at once; None: as many as fit.
+        threads: The threads of each worker (local).
+        plugins: The files that define further kinds, for the workers.
+        address: The address of the cluster (ray).
+        resources: The resources of each job (ray).
+        name: The name of the study.
+        pack: The most trials that are trained together; None: as many as are faster together.
     """
 
     cache: Path
@@ -69,14 +69,14 @@ ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {"local": _local, "ray":
 
 
 ALONE = frozenset({"local"})
-"""Engines that train on this machine alone, and have no use for what a cluster is told."""
+"""The engines that use only this machine and take no options of a cluster."""
 
 
 def make_engine(name: str, options: EngineOptions) -> Engine:
     """The engine of this name.
 
     Raises:
-        EngineError: There is none, its packages are not installed, or what it needs is not there.
+        EngineError: There is no such engine, its packages are missing, or its device or cluster is not available.
     """
     if name not in ENGINES:
         raise EngineError("there is no such engine", where="--engine", expected=" or ".join(ENGINES), got=repr(name))

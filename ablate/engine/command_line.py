@@ -1,4 +1,4 @@
-"""The command that a person typed: how to say it again, and what of it may be written down."""
+"""Command lines for messages and records: how to type a command again, with passwords hidden."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):[^@/\s]+@")
 
 
 def program() -> str:
-    """The name that runs this program as it was called: a path if the name alone would find another or none."""
+    """The name under which this program runs; its path if the shell would not find it by name."""
     called = Path(sys.argv[0])
     found = shutil.which(called.name)
     if called.name != "ablate" or (found is not None and called.exists() and Path(found).samefile(called)):
@@ -21,10 +21,10 @@ def program() -> str:
 
 
 def command(*arguments: str) -> str:
-    """A command of this program, ready to be typed into a shell; without passwords."""
+    """A command of this program, quoted for a shell, with passwords hidden."""
     return hide_passwords(shlex.join([program(), *arguments]))
 
 
 def hide_passwords(text: str) -> str:
-    """The text with `***` for the password of each URL."""
+    """Replace the password of each URL with `***`."""
     return _PASSWORD.sub(r"\1:***@", text)

@@ -1,4 +1,4 @@
-"""How many processor cores there are for us."""
+"""The processor cores that this process may use, and pinning to them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""Microseconds of processor time in a period, and the period; or `max`. Only Linux has it."""
+"""The limit of a container on Linux: microseconds of processor time in a period (or `max`), and the period."""
 
 
 def pin(places: Sequence[int]) -> None:
-    """Keep this process and its threads on the cores that stand at these places among those it may run on.
+    """Pin this process and its threads to cores, given by index among the cores that it may use.
 
-    Nothing is done where the system has no such thing, or has fewer cores.
+    Does nothing if the system has no affinity, or fewer cores.
     """
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
@@ -23,9 +23,10 @@ def pin(places: Sequence[int]) -> None:
 
 
 def places_for(worker: int, workers: int, threads: int) -> list[int]:
-    """The cores that one of so many workers is pinned to: its own, if the workers need all cores that there are.
+    """The indices of the cores to which a worker is pinned; empty unless all workers together use all cores.
 
-    Fewer workers are left to the system, which knows what else runs; so are those in a container with a share of cores.
+    The system schedules fewer workers better, since it knows the other load. Workers in a container that limits
+    processor time are not pinned either.
     """
     if not hasattr(os, "sched_getaffinity"):
         return []
@@ -35,7 +36,7 @@ def places_for(worker: int, workers: int, threads: int) -> list[int]:
 
 
 def available_cores(quota: Path = _QUOTA) -> int:
-    """Cores that this process may use: those that it may run on, or fewer if a container limits its share of them."""
+    """The number of cores that this process may use, by its affinity and by the limit of its container."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         share, period = quota.read_text().split()

@@ -1,6 +1,6 @@
-"""What the driver says to a design: how trials stand, and how they ended.
+"""Reports the progress and the results of trials to the design.
 
-Several points of a design can be the same variant, so that several proposals can ask for the same trial.
+Several points of a design can give the same variant, so several proposals can ask for the same trial.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ablate.store.records import CurvePoint, TrialOutcome, TrialRecord
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """How a trial ended.
+    """The result of a trial.
 
     Attributes:
-        steps: That it had to do.
+        steps: The steps that it was to train.
         value: Its objective; None if it did not finish.
-        speed: Tokens a second; None if it did not finish.
+        speed: Its tokens a second; None if it did not finish.
     """
 
     steps: int
@@ -29,12 +29,12 @@ class _End:
 
 
 class Dialogue:
-    """Tells a design of each trial that it asked for, once for each proposal.
+    """Reports each result to the design, once for each proposal that asked for the trial.
 
     Args:
-        design: Is told.
-        metric: The objective.
-        curves: Reads learning curves of trials by their keys.
+        design: The design.
+        metric: The metric of the objective.
+        curves: Reads the learning curves of trials by key.
     """
 
     def __init__(
@@ -47,7 +47,11 @@ class Dialogue:
         self._askers: dict[str, list[Proposal]] = {}
 
     def ask(self, proposal: Proposal, key: str) -> bool:
-        """A proposal is for this trial. True if it must be trained for it; otherwise it is told, or will be."""
+        """Register a proposal for a trial.
+
+        Returns:
+            Whether the trial must be queued. Otherwise it is queued already, or the design has been told its result.
+        """
         if key in self._ends:
             self._replay(proposal, key)
             self._tell(proposal, self._ends[key])
@@ -56,7 +60,7 @@ class Dialogue:
         return len(self._askers[key]) == 1
 
     def unwanted(self, attempt: Attempt) -> bool:
-        """Show where a trial is; whether everyone who asked for it wants no more of it."""
+        """Report the last point of a trial; whether every proposal that asked for the trial prunes it."""
         last, steps = attempt.curve[-1], attempt.trial.variant.spec.training.steps
         if not self.design.prunes or last.val_loss is None:
             return False
@@ -65,12 +69,12 @@ class Dialogue:
         return bool(opinions) and all(opinions) and last.step < steps
 
     def end(self, ended: TrialOutcome | TrialRecord, steps: int, *, watched: bool) -> None:
-        """A trial of so many steps is over.
+        """Report the result of a trial.
 
         Args:
-            ended: How.
-            steps: That it had to do.
-            watched: Whether the design was shown its curve as it came.
+            ended: The outcome.
+            steps: The steps that it was to train.
+            watched: Whether the design has already seen the curve.
         """
         value = ended.metrics.get(self._metric)
         speed = ended.tokens / ended.seconds if value is not None and ended.seconds > 0 else None
@@ -81,7 +85,7 @@ class Dialogue:
             self._tell(proposal, end)
 
     def _replay(self, proposal: Proposal, key: str) -> None:
-        """Show a design that prunes the curve that a trial once had."""
+        """Report the stored curve of a trial to a design that prunes."""
         if self.design.prunes:
             for point in self._curves([key])[key]:
                 if point.val_loss is not None:

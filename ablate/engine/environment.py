@@ -1,4 +1,4 @@
-"""Where a study runs: versions, device, commit, command."""
+"""Describe the environment of a study: versions, device, commit, command."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PACKAGES = ("ablate-blocks", "torch", "numpy", "pydantic", "tokenizers", "optun
 
 
 def choose_device(name: str) -> str:
-    """`cpu` or `cuda` for `auto`, `cpu` or `cuda`.
+    """Resolve `auto`, `cpu` or `cuda` to `cpu` or `cuda`.
 
     Raises:
-        EngineError: CUDA is asked for and there is none.
+        EngineError: The name is unknown, or torch sees no CUDA device.
     """
     if name not in {"auto", "cpu", "cuda"}:
         raise EngineError("there is no such device", where="--device", expected="auto, cpu or cuda", got=repr(name))
@@ -58,7 +58,7 @@ def describe_environment(device: str) -> Environment:
 
 
 def this_worker(device: str) -> WorkerRecord:
-    """Where this process trains."""
+    """The record of this process as a worker."""
     return WorkerRecord(platform.node(), _describe_device(device.partition(":")[0]), os.getpid())
 
 

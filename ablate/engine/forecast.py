@@ -1,4 +1,4 @@
-"""How long a plan will take, from trials that were measured before or from a short measurement of this machine."""
+"""Estimate the duration of a plan, from stored trials or from a short measurement of this machine."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ablate.errors import NotFoundError
 from ablate.store import open_store
 
 _UTILISATION = 0.55
-"""Share of a bare matrix product's rate that a small model's training step reaches on one CPU thread."""
+"""The rate of a training step of a small model on one CPU thread, relative to a matrix product."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is left of a plan, and how long it will take.
+    """The estimated duration of a plan.
 
     Attributes:
-        done: Keys of trials that the store holds already.
-        rate: Floating-point operations a second of one worker.
-        basis: Where the rate comes from, in words.
-        workers: Workers that the estimate assumes.
+        done: The keys of trials that the store already holds.
+        rate: The floating-point operations a second of one worker.
+        basis: A description of the source of the rate.
+        workers: The number of workers that the estimate assumes.
     """
 
     done: frozenset[str]
@@ -35,17 +35,17 @@ class Forecast:
     workers: int
 
     def seconds(self, trial: Trial) -> float:
-        """Training time of one trial."""
+        """The training time of one trial."""
         return trial.variant.flops / self.rate
 
     def total(self, plan: Plan) -> float:
-        """Wall time of all that is not done yet."""
+        """The wall time of all trials that are not done."""
         left = [self.seconds(trial) for trial in (*plan.trials, *plan.later) if trial.key not in self.done]
         return max(sum(left) / self.workers, max(left, default=0.0))
 
 
 def forecast(plan: Plan, store: str) -> Forecast:
-    """Estimate a plan from the trials in the store, if there are any, else by measuring one matrix product.
+    """Estimate a plan from its trials in the store if there are any, else from the speed of a matrix product.
 
     Raises:
         StoreError: There is something at `store`, and it is no store.

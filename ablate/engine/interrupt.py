@@ -1,4 +1,4 @@
-"""Ctrl-C while a study runs: the first asks it to stop at a good moment, a second one insists."""
+"""Ctrl-C while a study runs: the first stops it in an orderly way, the second stops it at once."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _early = False
 
 
 def heed_early_interrupts() -> None:
-    """Remember a SIGINT that comes before a study runs, besides raising KeyboardInterrupt.
+    """Record a SIGINT that arrives before a study runs, besides raising KeyboardInterrupt.
 
-    Some libraries swallow the exception while they are imported; the study then stops as soon as it begins.
+    Some libraries swallow the exception while they are imported. The study then stops as soon as it begins.
     """
 
     def remember(number: int, frame: FrameType | None) -> None:
@@ -27,14 +27,14 @@ def heed_early_interrupts() -> None:
 
 @dataclass(slots=True)
 class StopRequest:
-    """Whether somebody asked to stop."""
+    """Whether a stop was requested."""
 
     asked: bool = False
 
 
 @contextmanager
 def stop_on_signal() -> Iterator[StopRequest]:
-    """The first SIGINT or SIGTERM asks to stop; a second SIGINT raises KeyboardInterrupt at once."""
+    """Record the first SIGINT or SIGTERM as a request to stop; a second SIGINT raises KeyboardInterrupt."""
     stop = StopRequest(asked=_early)
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -44,7 +44,7 @@ def stop_on_signal() -> Iterator[StopRequest]:
 
     try:
         before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread (a notebook's helper thread): signals are somebody else's
+    except ValueError:  # not the main thread, as in some notebooks: only the main thread can handle signals
         yield stop
         return
     try:

@@ -1,4 +1,4 @@
-"""What a driver writes to the store and reads back from it, in the words of the plan."""
+"""The interface of the driver to the store: translates trials and variants of the plan into records."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from ablate.store.records import (
 )
 
 SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)
-"""States of a trial that is not trained again."""
+"""The states in which a trial is not trained again."""
 
 _AT_ONCE = 10_000
-"""Variants, or planned trials, that are written between two signs of life."""
+"""The number of variants or planned trials that are written between two renewals of the lease."""
 
 
 class Ledger:
     """The rows of one study and of its trials.
 
     Attributes:
-        replaced: How many trials a study of this name planned before, of which the new plan has none.
+        replaced: The number of trials that the earlier plan of this study had, if the new plan has none of them.
 
     Args:
-        store: Where they are.
-        lease: Of the study; the trials that it runs are held by it.
-        environment: Of its driver; trials may run elsewhere.
+        store: Holds the rows.
+        lease: The lease of the study, which also locks the trials that it runs.
+        environment: The environment of the driver; trials may run in others.
     """
 
     def __init__(self, store: Store, lease: Lease, environment: Environment) -> None:
@@ -51,18 +51,18 @@ class Ledger:
 
     @property
     def where(self) -> str:
-        """The store, as a path or URL."""
+        """The path or URL of the store."""
         return self._store.where
 
     def begin(self, plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> int:
-        """Write the study and its plan, and clear what a dead driver left.
+        """Write the study and its plan, and reset the trials that a dead driver left as running.
 
         Args:
-            plan: What the design asks for at first.
-            trivial: What is reached without learning, by name.
+            plan: The first proposals of the design.
+            trivial: The metrics of trivial baselines, by name.
 
         Returns:
-            How many of its trials are settled that this study has not planned before: other studies trained them.
+            The number of trials of the plan that other studies have settled.
         """
         names = {study.name for study in self._store.studies()}
         known = self._store.study(self._study) if self._study in names else None
@@ -74,7 +74,7 @@ class Ledger:
         return len(self.settled(plan.trials).keys() - self._planned_before)
 
     def _write(self, plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> None:
-        """Write the study and its plan; a very large one in parts, as it takes longer than a silent driver may."""
+        """Write the study and its plan. A very large plan is written in parts, and the lease is renewed in between."""
         variants, planned = (*plan.variants, *plan.scouts), plan.trials
         whole = len(variants) <= _AT_ONCE and len(planned) <= _AT_ONCE
         self._store.begin_study(
@@ -91,7 +91,7 @@ class Ledger:
         self._lease.renew()
 
     def extend(self, trials: Iterable[Trial]) -> None:
-        """Write trials that the design has thought of since the study began."""
+        """Write trials that the design has added since the study began."""
         added = list(trials)
         if added:
             self._store.add_variants(self._study, [_variant(trial.variant) for trial in added])
@@ -99,11 +99,11 @@ class Ledger:
             self._store.forget_unfinished([trial.key for trial in added], self._driver)
 
     def settled(self, trials: Iterable[Trial], *, pruned: bool = False) -> dict[str, TrialRecord]:
-        """Those of the trials that need no training, by key, whoever trained them.
+        """The trials that need no training, by key, whichever study trained them.
 
         Args:
-            trials: Of the plan.
-            pruned: Whether those count that this study has pruned in an earlier run.
+            trials: Trials of the plan.
+            pruned: Whether to include trials that an earlier run of this study pruned.
         """
         records = self._store.trials([trial.key for trial in trials])
         return {
@@ -117,10 +117,10 @@ class Ledger:
         return self._store.curves(keys)
 
     def start(self, trial: Trial, attempts: int) -> bool:
-        """Write that a trial is running.
+        """Mark a trial as running.
 
         Returns:
-            False, and nothing is written, if it is settled, or if the driver of another study runs it.
+            False, and nothing is written, if the trial is settled or the driver of another study runs it.
         """
         variant = trial.variant
         return self._store.record_started(
@@ -128,25 +128,25 @@ class Ledger:
         )
 
     def place(self, trial: Trial, worker: WorkerRecord | None, attempts: int) -> None:
-        """Write where a running trial trains now, or that it is nowhere at present, and how often it was begun."""
+        """Write the worker of a running trial (None between two workers) and the number of its attempt."""
         if worker is None:
-            self._points.pop(trial.key, None)  # of an attempt that was lost
+            self._points.pop(trial.key, None)  # they belong to an attempt that was lost
         self._store.record_worker(trial.key, worker, attempts, self._driver)
 
     def add_point(self, trial: Trial, point: CurvePoint) -> None:
-        """Note a point of the curve of a running trial, for `write_points`."""
+        """Buffer a point of the curve of a running trial for `write_points`."""
         self._points.setdefault(trial.key, []).append(point)
 
     def write_points(self) -> None:
-        """Write the points of what still runs, all in one transaction: with 1,000 jobs each costs more than itself."""
+        """Write all buffered points in one transaction: one for each of 1,000 jobs would cost more than the points."""
         points, self._points = self._points, {}
         self._store.record_points(points, self._driver)
 
     def end(self, outcome: TrialOutcome, worker: WorkerRecord | None) -> None:
-        """Write how a trial ended, with its whole curve, and where it ran.
+        """Write the outcome of a trial, with its whole curve and its environment.
 
         Raises:
-            StudyBusyError: Another driver has taken the study over; it runs the trial, and nothing is written.
+            StudyBusyError: Another driver has taken over the study and runs the trial; nothing is written.
         """
         self._points.pop(outcome.key, None)
         environment = self._environment
@@ -156,7 +156,7 @@ class Ledger:
             self._lease.renew()
 
     def seconds_of_step(self, trial: Trial) -> float | None:
-        """How long a step of an ended trial took in the second half of its curve; None if it did not get there."""
+        """The mean seconds of a step in the second half of an ended trial; None if the trial did not get there."""
         points = self._store.curves([trial.key])[trial.key]
         middle = next((point for point in points if 2 * point.step >= trial.variant.spec.training.steps), None)
         if middle is None or points[-1].step == middle.step:
@@ -164,7 +164,7 @@ class Ledger:
         return (points[-1].seconds - middle.seconds) / (points[-1].step - middle.step)
 
     def forget(self, trials: Iterable[Trial]) -> None:
-        """Take back that these trials are running."""
+        """Reset these trials, which are marked as running."""
         self._store.forget_unfinished([trial.key for trial in trials], self._driver)
 
 

@@ -1,4 +1,4 @@
-"""The local engine: warm worker processes on this machine, one thread each on a CPU, one process for each GPU."""
+"""The local engine: worker processes on this machine, one for each core or for each GPU."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typing import IO
 
 from ablate.engine.base import Engine
 from ablate.engine.cores import available_cores, places_for
-from ablate.engine.memory import check_memory
+from ablate.engine.memory import check_fits, check_memory
 from ablate.engine.plan import Plan
 from ablate.engine.worker import Broken, Done, Job, Message, Ready, Stop, worker_environment
 from ablate.errors import EngineError
 
 _CLOSE_SECONDS = 2.0
 _LOG_BYTES = 4000
-"""How much of a dead worker's last output is kept, in bytes."""
+"""The number of bytes that are kept of the output of a worker that died."""
 
 
 @dataclass(slots=True)
@@ -39,15 +39,15 @@ class _Worker:
 
 
 class LocalEngine(Engine):
-    """Worker processes that stay warm from one trial to the next.
+    """Runs jobs in worker processes on this machine, each of which runs many jobs.
 
     Args:
-        cache: Folder of prepared data.
+        cache: The folder of prepared data.
         device: `cpu` or `cuda`.
-        workers: Number of processes; None: one for each core (divided by `threads`), or one for each GPU.
-        threads: Threads of each worker.
-        plugins: Files that every worker imports.
-        pinned: Whether workers on a CPU that need all of its cores keep to their own.
+        workers: The number of processes; None: one for each `threads` cores, or one for each GPU.
+        threads: The threads of each worker.
+        plugins: The files that every worker imports.
+        pinned: Whether workers are pinned to cores when together they use all cores of the CPU.
     """
 
     def __init__(
@@ -75,40 +75,42 @@ class LocalEngine(Engine):
 
     @property
     def size(self) -> int:
-        """Number of workers."""
+        """The number of workers."""
         return len(self._devices)
 
     def room(self) -> int:
-        """See `Engine.room`."""
         return self.size - sum(worker.job is not None for worker in self._workers)
 
     def admit(self, plan: Plan) -> None:
-        """See `Engine.admit`; by the memory that the cost of the variants predicts."""
+        """Check the predicted memory of the plan."""
         check_memory(plan, self.size, self.device)
         if any(trial.variant.spec.training.population for trial in plan.trials):
             raise EngineError(
-                "members of a population pause and go on from each other's checkpoints, which Ray Tune does",
+                "population based training needs Ray Tune, which exchanges the members' checkpoints",
                 where="design.kind: population",
                 remedy="Run it with `--engine ray`; without `--address` that is this machine alone.",
             )
 
+    def admit_blocks(self, variant: str, needed: int) -> None:
+        """See `Engine.admit_blocks`."""
+        check_fits(variant, needed, self.size, self.device)
+
     def submit(self, job: Job) -> None:
-        """See `Engine.submit`; a worker is started at the first job that needs it."""
+        """Start a job. A worker process starts with the first job that needs it."""
         idle = [worker for worker in self._workers if worker.job is None]
         worker = idle[0] if idle else self._start()
         worker.job = job
-        with suppress(BrokenPipeError, ConnectionResetError):  # it died while idle: `poll` will find out
+        with suppress(BrokenPipeError, ConnectionResetError):  # the worker died while idle; `poll` reports it
             worker.pipe.send(job)
 
     def stop(self, number: int, member: int) -> None:
-        """See `Engine.stop`."""
         for worker in self._workers:
             if worker.job is not None and worker.job.number == number:
-                with suppress(BrokenPipeError, ConnectionResetError):  # it died: `poll` will find out
+                with suppress(BrokenPipeError, ConnectionResetError):  # the worker died; `poll` reports it
                     worker.pipe.send(Stop(number, member))
 
     def poll(self, timeout: float) -> list[Message]:
-        """See `Engine.poll`. A worker that died is a `Broken` job; the next job starts another."""
+        """The messages since the last call. If a worker died, its job is `Broken` and the next job starts another."""
         messages: list[Message] = []
         ready = set(wait([worker.pipe for worker in self._workers], timeout))
         for worker in [worker for worker in self._workers if worker.pipe in ready]:
@@ -126,7 +128,6 @@ class LocalEngine(Engine):
         return messages
 
     def close(self) -> None:
-        """See `Engine.close`."""
         for worker in self._workers:
             worker.pipe.close()
             worker.log.close()
@@ -176,11 +177,11 @@ class LocalEngine(Engine):
                 f"a worker {how} before it could train",
                 where="local engine",
                 got=log.splitlines()[-1] if log else "no output",
-                remedy="Mend what it says, then run the same command again; `--debug` shows all its output.",
+                remedy="Fix the error, then run the same command again; `--debug` shows all its output.",
             )
             error.add_note(log)
             raise error
-        # Without a traceback of the trial itself, its worker's last words are the best there is.
+        # There is no traceback of the trial, so the last output of its worker is the best explanation.
         return [Broken(worker.job.number, f"its worker {how}", "", log)] if worker.job is not None else []
 
 

@@ -10,9 +10,8 @@ from pydantic import JsonValue
 from ablate.spec.fairness import MatchSpec
 from ablate.spec.variant import VariantSpec
 
-BACKWARD = 3.0
-"""Arithmetic of a training step over that of its forward pass: backward is twice the forward."""
-
+_USUAL_RATIO = 4
+"""Hidden width of an MLP over the width of its model, where the search for one begins."""
 _MOST_TIMES = 8
 """How much larger than it was written a size may become."""
 
@@ -23,7 +22,7 @@ class Step:
 
     Attributes:
         tokens: Seen by the model.
-        flops: Arithmetic, forward and backward.
+        flops: Arithmetic: forward, backward and optimizer.
         seconds: Measured, or estimated before anything is.
     """
 
@@ -130,8 +129,7 @@ def equal_parameters(
     """
     assert match.path is not None
     width, path = spec.model.width, match.path
-    hidden = max(1, round(spec.model.block.mlp.ratio * width))
-    start = width if match.by == "width" else hidden
+    start = width if match.by == "width" else _USUAL_RATIO * width
 
     def values(number: int) -> dict[str, JsonValue]:
         # The hidden width of an MLP is written as a share of the model's; a whole number is solved for either way.
@@ -161,9 +159,8 @@ def _way_out(
     if match.by == "mlp":
         return f"{raise_within}, or solve `by: width`"
     ways = [raise_within]
-    hidden = round(spec.model.block.mlp.ratio * spec.model.width)
-    ratio = "model.block.mlp.ratio"
-    by_mlp = nearest_size(lambda number: parameters({ratio: number / spec.model.width}), target, max(1, hidden))
+    width, ratio = spec.model.width, "model.block.mlp.ratio"
+    by_mlp = nearest_size(lambda number: parameters({ratio: number / width}), target, _USUAL_RATIO * width)
     if by_mlp is not None and by_mlp.off(target) <= match.within:
         ways.append("solve `by: mlp`")
     if spec.model.heads > 1:

@@ -1,4 +1,4 @@
-"""What a study tells whoever watches it run."""
+"""The events of a running study."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from ablate.training.events import Point
 
 
 class Observer:
-    """Watches and does nothing; a display overrides what it shows."""
+    """Receives the events of a running study and ignores them; subclasses override the events that they show."""
 
     def say(self, line: str) -> None:
-        """One line of progress before trials run."""
+        """Print one line of progress before trials run."""
 
     def planned(self, plan: Plan, settled: Collection[str], elsewhere: int, workers: int) -> None:
-        """The plan stands; trials with a `settled` key are in the store, `elsewhere` of them from other studies."""
+        """The plan is made. Trials with a `settled` key are in the store; other studies trained `elsewhere` of them."""
 
     def extended(self, trials: Collection[Trial], settled: Collection[str]) -> None:
-        """The design asks for trials that the plan did not know; those with a `settled` key are in the store."""
+        """The design has proposed further trials; those with a `settled` key are in the store."""
 
     def reused(self, trial: Trial) -> None:
-        """A trial was about to start when another study of the store settled it."""
+        """A trial is not started because another study of the store has settled it."""
 
     def started(self, trial: Trial) -> None:
-        """A trial starts."""
+        """A trial was started."""
 
     def moved(self, trial: Trial, step: int, train_loss: float) -> None:
-        """A trial is at `step`."""
+        """A trial has reached `step`."""
 
     def measured(self, trial: Trial, point: Point, member: int) -> None:
-        """A trial's validation metrics were measured."""
+        """The validation metrics of a trial were measured."""
 
     def lost(self, trial: Trial, reason: str) -> None:
-        """A trial lost its worker, or the pack that it was in, and is trained again."""
+        """A trial lost its worker, or its pack broke; it is trained again."""
 
     def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
-        """A trial ended."""
+        """A trial has ended."""
 
     def beat(self) -> None:
-        """Called a few times a second."""
+        """A fraction of a second has passed."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from ablate.designs.base import BASELINE, Design, Point, PointCost, Proposal
 from ablate.designs.timed import TimedDesign
 from ablate.designs.tuned import TunedDesign
 from ablate.engine.budget import Budget
-from ablate.engine.match import BACKWARD, UnmatchedError
+from ablate.engine.match import UnmatchedError
 from ablate.errors import PluginError, SpaceError
 from ablate.model.build import model_cost
 from ablate.spec.cost import Cost
@@ -134,6 +134,13 @@ class Planner:
             known[digest] = self._variant(point, spec, digest)
         return known[digest]
 
+    def specs_before_data(self) -> Iterator[tuple[str, VariantSpec]]:
+        """Name and spec of each point that its design begins with, as far as the data and `match` cannot change it."""
+        for point in self.design().points():
+            spec = self._spec_of(point)
+            if spec is not None and (point.name == BASELINE or self.space.match.equal != "parameters"):
+                yield point.name, spec
+
     def _spec(self, point: Point) -> VariantSpec | InvalidPoint:
         key = point.name, repr(point.tuned) if point.tuned else ""
         if key not in self.specs:
@@ -163,7 +170,7 @@ class Planner:
             spec=spec,
             hash=digest,
             cost=cost,
-            flops=BACKWARD * forward * spec.training.batch_size * spec.training.steps,
+            flops=spec.training.step_flops(forward, cost.parameters) * spec.training.steps,
             fingerprint=self.prepare(spec).fingerprint,
         )
 
@@ -223,14 +230,25 @@ class Planner:
 
 def _cost(spec: VariantSpec, task: Task, point: Point) -> tuple[Cost, float]:
     shape = {"vocabulary": task.shape.vocabulary, "context": task.shape.context, "classes": task.shape.classes}
-    try:
+    with cost_of_a_plugin(point.name):
         lengths = task.input_lengths()
         costs = {at: model_cost(spec.model, **shape, length=at) for at in {task.shape.context, *lengths}}
         return costs[task.shape.context], sum(costs[at].flops for at in lengths) / len(lengths)
-    except Exception as error:  # a user's mixer may raise anything
+
+
+@contextmanager
+def cost_of_a_plugin(variant: str) -> Iterator[None]:
+    """Turn whatever a user's mixer raises when it works out its cost into an error that names the variant.
+
+    Raises:
+        PluginError: It raised.
+    """
+    try:
+        yield
+    except Exception as error:
         raise PluginError(
             f"working out its cost raised {type(error).__name__}: {error}",
-            where=f"variant {point.name}",
+            where=f"variant {variant}",
             remedy="If the mixer is your own, mend its `cost`; `--debug` shows where it was raised.",
         ) from error
 

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
-
 from ablate.engine.attempt import curve_point
 from ablate.engine.base import Engine
+from ablate.engine.stored import stored_variant
 from ablate.engine.worker import Broken, Done, Happened, Job, JobMember
 from ablate.errors import DataError, EngineError, SpaceError
-from ablate.spec.sentences import describe
 from ablate.spec.task import TaskSpec
-from ablate.spec.variant import VariantSpec
 from ablate.store import Store
 from ablate.store.records import CurvePoint, Environment, TrialRecord, TrialState
 from ablate.training.events import Diverged, Point, Tick
@@ -96,6 +93,7 @@ def reproduce(
 
     Raises:
         NotFoundError: No trial has a key that begins so, or more than one.
+        PluginError: It uses a kind of a plugin that is not loaded.
         SpaceError: The trial has no end to compare with, or this version cannot read its spec.
         DataError: Its data is not to be had any more.
         EngineError: Training raised, or lost its worker.
@@ -111,16 +109,7 @@ def reproduce(
             got=f"one that is {trial.state.value}",
             remedy="Run its study to the end first: `ablate study FILE`.",
         )
-    try:
-        variant = VariantSpec.model_validate(record.spec)
-    except ValidationError as error:
-        (path, problem), *_ = describe(error)
-        raise SpaceError(
-            f"this version of ablate cannot read its spec: `{'.'.join(map(str, path))}`: {problem}",
-            where=name,
-            remedy="Name the files of your own kinds with `--plugin`, or install the version that trained it"
-            f" ({_trained_with(trial)}).",
-        ) from None
+    variant = stored_variant(record.spec, name, homes={}, trained_with=_trained_with(trial))
     if variant.training.population is not None:
         raise SpaceError(
             "a member of a population went on from the weights of others, and is none without them",

@@ -1,7 +1,7 @@
-"""The driver: carries trials from a design to an engine and their results to the store and back to the design.
+"""The driver: submits the trials of a design to an engine, and passes their results to the store and to the design.
 
-Only this process writes to the store. A study is resumed by running it again: what the store holds is told to a fresh
-design, and only what is missing is trained.
+Only this process writes to the store. To resume a study, run it again: a new design is told the stored results, and
+only missing trials are trained.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from ablate.engine.base import Engine
 from ablate.engine.dialogue import Dialogue
 from ablate.engine.interrupt import StopRequest, stop_on_signal
 from ablate.engine.ledger import Ledger
+from ablate.engine.memory import largest_blocks
 from ablate.engine.observer import Observer
-from ablate.engine.packing import Pack, Packing, Queue, Waiting
+from ablate.engine.packing import NextPack, Packing, Queue, WaitingTrial
 from ablate.engine.plan import Plan, Planner, Trial, make_plan
 from ablate.engine.weights import weights_file
-from ablate.engine.worker import Again, Began, Broken, Done, Happened, Job, JobMember, Message, Took
+from ablate.engine.worker import Began, Broken, Done, Happened, Job, JobMember, JobRestarted, Message, StateReplaced
 from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.spec.seeds import TIMING_SEEDS
 from ablate.store import Store
@@ -33,25 +34,27 @@ from ablate.training.events import Diverged, Event, Point, Remark, Tick
 _POLL_SECONDS = 0.1
 _RENEW_SECONDS = 10.0
 _LOOK_SECONDS = 2.0
-"""How often trials that another study's driver runs are looked at."""
+"""The seconds between two looks at trials that the driver of another study runs."""
 _ATTEMPTS = 2
-"""How often a trial is begun whose worker dies."""
+"""How often a trial is started whose worker dies."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
-    """How a run of a study ended; `trials` is the sum of the six counts after it when the run was not interrupted.
+    """The result of a run of a study.
+
+    `trials` is the sum of the five counts after it, unless the run was interrupted.
 
     Attributes:
-        study: Its name.
-        trials: Trials that its design asked for.
-        trained: Finished in this run.
-        reused: Were finished in the store already.
-        failed: Raised, or lost their worker, in this run.
-        diverged: Have a loss that is not finite, in this run or before.
-        pruned: Were ended early by the design, in this run or before.
-        seconds: Wall time of this run.
-        interrupted: Whether it was asked to stop and did before the end.
+        study: The name of the study.
+        trials: The number of trials that its design proposed.
+        trained: Trials that finished in this run.
+        reused: Trials that the store already held as finished.
+        failed: Trials that raised an exception or lost their worker in this run.
+        diverged: Trials whose loss became infinite or NaN, in this run or before.
+        pruned: Trials that the design ended early, in this run or before.
+        seconds: The wall time of this run.
+        interrupted: Whether the run was stopped before the end.
     """
 
     study: str
@@ -73,14 +76,14 @@ def run_study(
     observer: Observer,
     packing: Packing = Packing(most=1),  # noqa: B008 - frozen
 ) -> StudyResult:
-    """Run a space until its design asks for no more trials, or until interrupted (SIGINT or SIGTERM).
+    """Run a space until its design proposes no more trials or the run is interrupted (SIGINT or SIGTERM).
 
     Args:
-        planner: Of the space.
-        store: Where its trials are kept.
-        engine: Trains them.
-        environment: Of the engine.
-        observer: Is told what happens.
+        planner: The planner of the space.
+        store: Holds the trials.
+        engine: Trains the trials.
+        environment: The environment of the engine.
+        observer: Is notified of all events.
         packing: How many trials are trained together as one program.
 
     Raises:
@@ -90,7 +93,8 @@ def run_study(
     begin = time.monotonic()
     study = planner.space.name
     with store.lease(study):
-        pass  # who cannot have the lease hears it now, not after the data is prepared, which can outlast a lease
+        pass  # fail fast if the study is locked: preparing the data can take longer than a lease lasts
+    engine.admit_blocks(*largest_blocks(planner))
     plan = make_plan(planner)
     engine.admit(plan)
     trivial = planner.trivial(plan.variants[0])
@@ -115,8 +119,8 @@ def run_study(
 class _Driver:
     """The state of one run of a study.
 
-    A trial is in one of four places: it waits, it is attempted, another study's driver runs it, or it is over and the
-    design has been told.
+    A trial is in one of four states: waiting; attempted; run by the driver of another study; or ended, with the design
+    told of it.
     """
 
     def __init__(
@@ -132,7 +136,9 @@ class _Driver:
         self.trials: dict[str, Trial] = {}
         self.waiting = Queue(packing, lambda: engine.size)
         self.attempts: dict[int, list[Attempt]] = {}
-        self.elsewhere: list[Waiting] = []
+        self.members: dict[int, tuple[Trial, ...]] = {}  # of each job, those that left it included
+        self.diverged: set[str] = set()
+        self.elsewhere: list[WaitingTrial] = []
         self.counts: Counter[str] = Counter()
         self.jobs = 0
         self.renewed = time.monotonic()
@@ -140,11 +146,11 @@ class _Driver:
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything left to train."""
+        """Whether there are trials left to train."""
         return bool(self.waiting or self.attempts or self.elsewhere)
 
     def begin(self, plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> None:
-        """Write the study and its plan, and see what is done already."""
+        """Write the study and its plan, and reuse the trials that the store already holds."""
         elsewhere = self.ledger.begin(plan, trivial)
         if self.ledger.replaced:
             self.observer.say(
@@ -159,10 +165,10 @@ class _Driver:
         for record in settled.values():
             self.reuse(record)
         self.propose()
-        self.waiting.go_on(self.engine.left(), self.trials)
+        self.waiting.resume(self.engine.resumable_packs(), self.trials)
 
     def run(self, stop: StopRequest) -> None:
-        """Until nothing is left to train, or until asked to stop; then no trial is left as running."""
+        """Train until no trial is left or a stop is requested. Afterwards no trial is marked as running."""
         try:
             while self.busy and not stop.asked:
                 while self.waiting and self.engine.room() > 0:
@@ -171,16 +177,16 @@ class _Driver:
                 self.observer.beat()
                 self.renew()
                 self.look_elsewhere()
-            self.listen(0.0)  # a trial that ended while we were asked to stop is finished work
+            self.listen(0.0)  # keep a trial that ended while the stop was requested
         except StudyBusyError:
-            self.attempts.clear()  # another driver has taken the study over, and runs its trials now
+            self.attempts.clear()  # another driver has taken over the study and runs its trials
             raise
         finally:
-            with suppress(StoreError):  # if the store cannot even forget, what went wrong before says so
+            with suppress(StoreError):  # the original error explains why the store fails
                 self.ledger.forget(attempt.trial for attempts in self.attempts.values() for attempt in attempts)
 
     def propose(self) -> None:
-        """Take what the design asks for; answer at once what is known already."""
+        """Queue the trials that the design proposes; tell it at once the results that are known."""
         while proposals := self.design.ask():
             wanted = [(proposal, self.planner.trial(proposal)) for proposal in proposals]
             self.extend(trial for _, trial in wanted if trial is not None and trial.key not in self.trials)
@@ -191,7 +197,7 @@ class _Driver:
                     self.waiting.add(trial)
 
     def extend(self, trials: Iterable[Trial]) -> None:
-        """Add trials to the plan that were not known when the study began."""
+        """Add trials to the plan that were unknown when the study began."""
         new = {trial.key: trial for trial in trials}
         self.trials |= new
         self.engine.expect(new.values())
@@ -202,8 +208,8 @@ class _Driver:
         for record in settled.values():
             self.reuse(record)
 
-    def start(self, pack: Pack) -> None:
-        """Hand trials to the engine as one job, but for those that another study of the store has, or had, trained."""
+    def start(self, pack: NextPack) -> None:
+        """Submit trials to the engine as one job, without those that another study trains or has trained."""
         begun = {waiting.trial.key: waiting for waiting in pack.waiting if self.begin_trial(waiting)}
         if not begun:
             return
@@ -214,19 +220,20 @@ class _Driver:
         for i, trial in enumerate(trials):
             spec, weights = trial.variant.spec, ""
             if trial.key in begun:
-                attempts.append(Attempt(trial, begun[trial.key].attempt, i, len(trials), now))
+                waiting = begun[trial.key]
+                attempts.append(Attempt(trial, waiting.attempt, i, len(trials), now, parted=waiting.parted))
                 weights = weights_file(spec, self.ledger.where, trial.key)
                 self.observer.started(trial)
-            else:
+            elif trial.key not in self.diverged:  # who diverged leaves where it did before
                 unwanted.append(i)
             members.append(JobMember(spec.model_dump_json(), trial.seed, weights, trial.key))
-        self.attempts[self.jobs] = attempts
+        self.attempts[self.jobs], self.members[self.jobs] = attempts, tuple(trials)
         self.engine.submit(Job(self.jobs, tuple(members), trials[0].variant.fingerprint))
         for i in unwanted:
             self.engine.stop(self.jobs, i)
 
-    def begin_trial(self, waiting: Waiting) -> bool:
-        """Write that a trial is running, unless another study has settled it, or its driver runs it."""
+    def begin_trial(self, waiting: WaitingTrial) -> bool:
+        """Mark a trial as running, unless another study has settled it or is running it."""
         if self.ledger.start(waiting.trial, waiting.attempt):
             return True
         settled = self.ledger.settled([waiting.trial])
@@ -239,22 +246,22 @@ class _Driver:
         return False
 
     def listen(self, timeout: float) -> None:
-        """Take in what the engine says."""
+        """Handle the messages of the engine."""
         for message in self.engine.poll(timeout):
             if message.number in self.attempts:
                 self.handle(message)
         self.ledger.write_points()
 
     def handle(self, message: Message) -> None:
-        """Take in one message about a job of which a member at least is still attempted."""
+        """Handle one message about a job that has at least one tracked member."""
         attempts = list(self.attempts[message.number])
         match message:
-            case Began() | Again():
+            case Began() | JobRestarted():
                 for attempt in attempts:
                     self.place(attempt, message)
             case Happened(number, event):
                 self.hear(number, attempts, event)
-            case Took(_, values):
+            case StateReplaced(_, values):
                 for attempt in attempts:
                     attempt.take(values)
             case Done(number):
@@ -267,7 +274,7 @@ class _Driver:
                 self.break_(attempts, message)
 
     def hear(self, number: int, attempts: list[Attempt], event: Event) -> None:
-        """Take in what training says of a job."""
+        """Handle a training event of a job."""
         match event:
             case Tick(step, train_loss):
                 for attempt in attempts:
@@ -289,9 +296,9 @@ class _Driver:
             case Remark(text):
                 self.observer.say(text)
 
-    def place(self, attempt: Attempt, message: Began | Again) -> None:
-        """A trial has reached a worker, or lost it, and its engine brings it to another."""
-        if isinstance(message, Again):
+    def place(self, attempt: Attempt, message: Began | JobRestarted) -> None:
+        """Record that a trial has started on a worker, or has lost it and is restarted by the engine."""
+        if isinstance(message, JobRestarted):
             attempt.begin_again()
             self.observer.lost(attempt.trial, message.reason)
             self.observer.started(attempt.trial)
@@ -300,26 +307,31 @@ class _Driver:
         self.ledger.place(attempt.trial, attempt.worker, attempt.number)
 
     def break_(self, attempts: list[Attempt], broken: Broken) -> None:
-        """A job broke.
+        """Handle a job that broke.
 
-        A pack may have been too large for the memory, or one of its members is at fault: it is split. Who lost its
-        worker alone may have better luck; what a trial itself raises, it would raise again.
+        A trial or pack that lost its worker is retried once; a pack resumes as the same pack, because the last digits
+        of a loss depend on the other members. An exception would be raised again. A pack that raises, or loses a second
+        worker, may be too large for the memory, or one of its members may be at fault, so it is split.
         """
         together = attempts[0].together
-        alone = together == 1
-        if alone and (broken.trace or attempts[0].number >= _ATTEMPTS):
+        alone, once_more = together == 1, not broken.trace and attempts[0].number < _ATTEMPTS
+        if alone and not once_more:
             failure = f"{broken.reason}\n{broken.trace}{broken.log}".strip()
             self.end(broken.number, attempts[0], attempts[0].outcome(failure=failure))
             return
+        whole = self.members[broken.number]
         for attempt in attempts:
             self.leave(broken.number, attempt)
             self.observer.lost(attempt.trial, broken.reason)
-        self.waiting.put_back(
-            [Waiting(attempt.trial, attempt.number + 1 if alone else 1) for attempt in attempts], together
-        )
+        if once_more:
+            again = [WaitingTrial(attempt.trial, attempt.number + 1, attempt.parted) for attempt in attempts]
+            self.waiting.put_back(again, () if alone else whole)
+        else:
+            parted = f"its pack of {together} trials was split: {broken.reason}"
+            self.waiting.split([WaitingTrial(attempt.trial, parted=parted) for attempt in attempts], together)
 
     def check_metric(self, point: Point) -> None:
-        """Hear at the first point, not after the last trial, that the objective is none of the task's metrics."""
+        """Refuse an objective that the task does not measure, at the first point rather than after the last trial."""
         metric = self.planner.space.objective.metric
         if metric not in point.metrics:
             raise SpaceError(
@@ -330,15 +342,17 @@ class _Driver:
             )
 
     def leave(self, number: int, attempt: Attempt) -> None:
-        """Heed a member of a job no more."""
+        """Stop tracking this member of a job."""
         self.attempts[number].remove(attempt)
         if not self.attempts[number]:
-            del self.attempts[number]
+            del self.attempts[number], self.members[number]
 
     def end(self, number: int, attempt: Attempt, outcome: TrialOutcome) -> None:
-        """Store how a trial ended, tell it on, and take what the design asks for next."""
+        """Store the outcome of a trial, notify observer and design, and queue the next proposals."""
         self.ledger.end(outcome, attempt.worker)
         self.leave(number, attempt)
+        if outcome.state is TrialState.DIVERGED:
+            self.diverged.add(outcome.key)
         self.counts["trained" if outcome.state is TrialState.FINISHED else outcome.state.value] += 1
         self.observer.ended(attempt.trial, outcome)
         self.time(attempt.trial)
@@ -346,26 +360,26 @@ class _Driver:
         self.propose()
 
     def reuse(self, record: TrialRecord) -> None:
-        """Take a trial as the store has it."""
+        """Use the stored result of a trial."""
         self.counts["reused" if record.state is TrialState.FINISHED else record.state.value] += 1
         trial = self.trials[record.key]
         self.time(trial)
         self.dialogue.end(record, trial.variant.spec.training.steps, watched=False)
 
     def time(self, trial: Trial) -> None:
-        """Let the planner know what a step of a trial took that was trained to measure just that."""
+        """Pass the measured time of a step of a timing trial to the planner."""
         if trial.seed in TIMING_SEEDS and (seconds := self.ledger.seconds_of_step(trial)) is not None:
             self.planner.budget.time(trial.variant.hash, trial.seed, seconds)
 
     def look_elsewhere(self) -> None:
-        """Try trials again, now and then, that another study's driver ran: it may have ended them, or itself."""
+        """Queue trials again at intervals that the driver of another study ran: it may have finished them or died."""
         if self.elsewhere and time.monotonic() - self.looked > _LOOK_SECONDS:
             self.waiting.extend(self.elsewhere)
             self.elsewhere.clear()
             self.looked = time.monotonic()
 
     def renew(self) -> None:
-        """Give a sign of life now and then, so that the study stays ours."""
+        """Renew the lease of the study at intervals."""
         if time.monotonic() - self.renewed > _RENEW_SECONDS:
             self.lease.renew()
             self.renewed = time.monotonic()

@@ -60,7 +60,7 @@ def load_trained(folder: Path, trial: str, cache: Path, say: Callable[[str], Non
             raise DataError(
                 "the data is no longer what this trial was trained on",
                 where=f"trial {weights.key}",
-                remedy="Train again on the data as it is now.",
+                remedy="Bring back the data that the trial saw, or train again on the data as it is now.",
             ) from None
         task = spec.open(cache, weights.fingerprint)
     shape = task.shape
@@ -77,7 +77,8 @@ def load_trained(folder: Path, trial: str, cache: Path, say: Callable[[str], Non
         raise DataError(
             f"the weights do not fit the model ({str(error).splitlines()[-1].strip()})",
             where=f"trial {weights.key}",
-            remedy="They are of another version of ablate, or of a changed plugin: train again into a new store.",
+            remedy="If a plugin of yours has changed, load it as it was; else install the version of ablate that "
+            "trained the trial, or train it again, into a new store in another folder.",
         ) from None
     return Trained(weights.key, weights.variant, task, model.eval())
 

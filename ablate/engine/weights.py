@@ -5,6 +5,8 @@ A file says in its metadata what is needed to build the model again: variant, se
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,8 +18,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
+from ablate.engine.stored import stored_variant
 from ablate.errors import DataError, NotFoundError
 from ablate.pack import Packed
+from ablate.plugins import plugin_kinds
 from ablate.spec.variant import VariantSpec
 from ablate.training.members import Member
 
@@ -78,7 +82,13 @@ def save_weights(path: Path, model: nn.Module, member: int, variant: VariantSpec
     path.parent.mkdir(parents=True, exist_ok=True)
     # Two studies may train the same trial at once, each into a file of its own.
     writing = path.with_name(f".{path.name}.{os.getpid()}")
-    metadata = {"variant": variant.model_dump_json(), "seed": str(seed), "fingerprint": fingerprint}
+    metadata = {
+        "variant": variant.model_dump_json(),
+        "seed": str(seed),
+        "fingerprint": fingerprint,
+        "plugins": json.dumps(plugin_kinds(variant)),
+        "ablate": importlib.metadata.version("ablate-blocks"),
+    }
     try:
         writing.touch(mode=0o644)
         readable = writing.stat().st_mode  # as the umask has it; safetensors makes a file that only its owner may read
@@ -100,7 +110,9 @@ def load_weights(folder: Path, trial: str) -> Weights:
 
     Raises:
         NotFoundError: No such weights are kept, or several trials begin so.
-        DataError: The file is broken, or of another version's spec.
+        DataError: The file is damaged or cannot be read.
+        PluginError: The trial uses a kind of a plugin that is not loaded.
+        SpaceError: This version of ablate cannot read its spec.
     """
     found = sorted(folder.glob(f"{trial}*{SUFFIX}")) if len(trial) >= _SHORTEST and trial.isalnum() else []
     if len(found) != 1:
@@ -118,11 +130,20 @@ def load_weights(folder: Path, trial: str) -> Weights:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        variant = VariantSpec.model_validate_json(metadata["variant"])
-        return Weights(path.stem, variant, int(metadata["seed"]), metadata["fingerprint"], tensors)
-    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        plain, seed, fingerprint = json.loads(metadata["variant"]), int(metadata["seed"]), metadata["fingerprint"]
+        homes = json.loads(metadata.get("plugins", "{}"))  # an older ablate wrote none
+    except OSError as error:
+        raise DataError(
+            f"the weights cannot be read ({error.strerror or error})",
+            where=str(path),
+            remedy="See that you may read the file.",
+        ) from None
+    except (SafetensorError, KeyError, ValueError) as error:
         raise DataError(
             f"these are no weights that can be read ({str(error).partition(chr(10))[0]})",
             where=str(path),
-            remedy="Remove the file and train the trial again, into a new store.",
+            remedy="Restore the file from a copy, or train the trial again, into a new store in another folder.",
         ) from None
+    trained_with = metadata.get("ablate", "not recorded")
+    variant = stored_variant(plain, f"trial {path.stem[:12]}", homes=homes, trained_with=trained_with)
+    return Weights(path.stem, variant, seed, fingerprint, tensors)

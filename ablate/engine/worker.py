@@ -1,7 +1,7 @@
-"""A worker: a process that stays warm and trains one pack after another.
+"""A worker process, which trains one job after another, and the messages between it and the driver.
 
-It speaks with the driver over a pipe: jobs come in, messages go out. When the driver is gone the pipe breaks and the
-worker ends, so that a killed driver leaves nothing running.
+The worker receives jobs and sends messages over a pipe. If the driver dies, the pipe breaks and the worker ends, so a
+killed driver leaves no process running.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class JobMember:
     """One trial of a job.
 
     Attributes:
-        variant: As JSON, so that any process can read it.
-        seed: Of its initial values and batches.
-        weights: File for the final weights; empty if they are not kept.
-        key: Of the trial in the store; empty if it is in none.
+        variant: The variant as JSON, so that any process can read it.
+        seed: The seed of its initial values and batches.
+        weights: The file for the final weights; empty if they are not kept.
+        key: The key of the trial in the store; empty if it is in none.
     """
 
     variant: str
@@ -40,7 +40,7 @@ class JobMember:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A pack to train: trials of one structure, on the same data. What is said of them counts them from 0."""
+    """A pack to train: trials of one structure on the same data. Messages number its members from 0."""
 
     number: int
     members: tuple[JobMember, ...]
@@ -49,7 +49,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The driver wants no more of a member: it is to leave its job."""
+    """The driver asks a member to leave its job."""
 
     number: int
     member: int
@@ -57,22 +57,22 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The worker has imported what it needs and waits for its first job."""
+    """The worker has imported its modules and waits for its first job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A job has reached a worker."""
+    """A worker has started a job."""
 
     number: int
     worker: WorkerRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """A job lost its worker, and its engine has it begun again, or gone on from its last checkpoint.
+class JobRestarted:
+    """A job lost its worker; the engine restarts it from the beginning or from its last checkpoint.
 
-    All of its curve that counts is told again.
+    The job sends its whole curve again.
     """
 
     number: int
@@ -80,12 +80,14 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
-    """A member of a population goes on from a state, its own or another's; all of its curve is told again.
+class StateReplaced:
+    """A member of a population continues from another state, its own or that of another member.
+
+    It sends its whole curve again.
 
     Attributes:
-        number: Of the job.
-        values: What the weights of this state were trained with, and will be: from which step on, path to value.
+        number: The number of the job.
+        values: The history of the hyperparameters of this state: pairs of a first step and a mapping of path to value.
     """
 
     number: int
@@ -102,19 +104,19 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A job came to its end."""
+    """A job has ended."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A job raised, or lost its worker.
+    """A job raised an exception or lost its worker.
 
     Attributes:
-        number: Of the job.
+        number: The number of the job.
         reason: One sentence.
-        trace: The traceback of what the trial raised; empty if its worker died.
+        trace: The traceback of the exception; empty if the worker died.
         log: The last output of a worker that died.
     """
 
@@ -124,12 +126,12 @@ class Broken:
     log: str = ""
 
 
-Message = Began | Again | Took | Happened | Done | Broken
-"""What an engine passes on to the driver."""
+Message = Began | JobRestarted | StateReplaced | Happened | Done | Broken
+"""The messages from an engine to the driver."""
 
 
 def worker_environment(threads: int) -> dict[str, str]:
-    """Environment variables that a worker must be born with."""
+    """Environment variables that must be set before a worker starts."""
     return {
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
@@ -140,9 +142,9 @@ def worker_environment(threads: int) -> dict[str, str]:
 def work(
     pipe: Connection, cache: str, device: str, threads: int, cores: Sequence[int], plugins: tuple[str, ...]
 ) -> None:
-    """Run jobs until the pipe closes, on these cores or (none given) on all. The entry point of a worker process."""
+    """The main function of a worker: run jobs until the pipe closes, on the given cores or on all if none are given."""
     pin(cores)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
     keep_freed_memory()
     import torch
 
@@ -160,7 +162,7 @@ def work(
         while True:
             job: Job | Stop = pipe.recv()
             if isinstance(job, Stop):
-                continue  # its job has ended meanwhile
+                continue  # the job has already ended
             pipe.send(Began(job.number, here))
             for message in carrier.carry_out(job, partial(_stopped, pipe, job.number)):
                 pipe.send(message)
@@ -169,7 +171,7 @@ def work(
 
 
 def _stopped(pipe: Connection, number: int) -> list[int]:
-    """Members of a job that the driver wants no more of. While a job runs, nothing else comes in."""
+    """The members of a job that the driver has asked to leave. While a job runs, it sends nothing else."""
     found: list[int] = []
     while pipe.poll():
         stop: Stop = pipe.recv()
@@ -180,7 +182,7 @@ def _stopped(pipe: Connection, number: int) -> list[int]:
 
 if __name__ == "__main__":
     descriptor, cache_folder, device_name, thread_count, places, *plugin_files = sys.argv[1:]
-    # Run as `-m`, this file is `__main__`; messages must be those of the imported module, or they cannot be unpickled.
+    # With `-m` this file is `__main__`. Messages must be classes of the imported module, or they cannot be unpickled.
     from ablate.engine import worker
 
     own_cores = [int(place) for place in places.split(",") if place]

@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_runs import Finished, Workplace
-
-from ablate.cli import main
+from cli_runs import Finished
 
 Call = Callable[..., Finished]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: Workplace) -> Call:
-    """The command line within this process, in the folder of `place`."""
-    monkeypatch.chdir(place.folder)
-    monkeypatch.setenv("ABLATE_CACHE", str(place.cache))
-
-    def run(*arguments: str) -> Finished:
-        monkeypatch.setattr(sys, "argv", ["ablate", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        return Finished(int(end.value.code or 0), out, err)
-
-    return run
 
 
 def test_table_and_picture(call: Call, tmp_path: Path) -> None:

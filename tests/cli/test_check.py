@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from cli_runs import Finished, Workplace
 
 MIXER = '''
 from typing import Literal
 import torch
 from ablate.spec.cost import Cost
-from ablate.spec.mixer import MixerContext, MixerSpec
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
 
 class {name}Spec(MixerSpec):
     """A mean over the tokens so far, or something like it."""
@@ -23,10 +23,10 @@ class {name}Spec(MixerSpec):
     bidirectional_form = False
     pack_aware = False
 
-    def build(self, context: MixerContext) -> torch.nn.Module:
+    def build(self, context: LayerContext) -> torch.nn.Module:
         return {name}()
 
-    def cost(self, context: MixerContext, length: int) -> Cost:
+    def cost(self, context: LayerContext, length: int) -> Cost:
         return Cost(additions=length * context.width)
 
 class {name}(torch.nn.Module):
@@ -38,52 +38,76 @@ MASKED = """real = torch.ones(x.shape[:2]) if padding is None else padding.float
 LEAKY = "return x.roll(-1, 1)"
 
 
-def ablate(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": f"{Path.cwd()}:{folder}"}
-    command = [sys.executable, "-m", "ablate.cli", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
-    )
+FROZEN = """torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.unused = torch.nn.Linear(9, 9).requires_grad_(False)
+"""
 
 
-def test_a_right_mixer_passes(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MIXER.format(name="Mine", kind="mine", body=MASKED), encoding="utf-8")
-    done = ablate("check", "mine", "--plugin", "mine.py", folder=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "keeps all" in done.stdout
+def in_a_process(place: Workplace, *commands: list[str]) -> list[Finished]:
+    """Run commands in a process of their own, because a kind that has been defined stays."""
+    return place.series(*commands, PYTHONPATH=str(place.folder))
 
 
-def test_a_leak_is_found(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MIXER.format(name="Mine", kind="mine", body=LEAKY), encoding="utf-8")
-    done = ablate("check", "mine", "--plugin", "mine.py", "--json", folder=tmp_path)
-    assert done.returncode == 1, done.stderr
-    assert "hides_the_future" in {finding["rule"] for finding in json.loads(done.stdout)["findings"]}
-    assert "hides_the_future" in ablate("check", "mine", "--plugin", "mine.py", folder=tmp_path).stdout
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, Finished]:
+    """What `check` says of a right mixer, of one that leaks and of one with a frozen map, by one process."""
+    place = Workplace(tmp_path_factory.mktemp("check"), cache)
+    files = {
+        "right": MIXER.format(name="Right", kind="right", body=MASKED),
+        "leaky": MIXER.format(name="Leaky", kind="leaky", body=LEAKY),
+        "frozen": MIXER.replace("torch.nn.Module):\n", FROZEN).format(name="Frozen", kind="frozen", body=MASKED),
+    }
+    for kind, text in files.items():
+        (place.folder / f"{kind}.py").write_text(text, encoding="utf-8")
+    commands = [["check", kind, "--plugin", f"{kind}.py"] for kind in files]
+    *found, plain = in_a_process(place, *commands, ["check", "leaky", "--json"])
+    return dict(zip((*files, "leaky as JSON"), (*found, plain), strict=True))
 
 
-def test_an_installed_package_brings_its_kind(tmp_path: Path) -> None:
-    (tmp_path / "theirs.py").write_text(MIXER.format(name="Theirs", kind="theirs", body=MASKED), encoding="utf-8")
-    info = tmp_path / "theirs-1.0.dist-info"
+def test_a_right_mixer_passes(checked: dict[str, Finished]) -> None:
+    done = checked["right"]
+    assert done.code == 0, done.out + done.err
+    assert "keeps all" in done.out
+
+
+def test_a_leak_is_found(checked: dict[str, Finished]) -> None:
+    done = checked["leaky as JSON"]
+    assert done.code == 1, done.err
+    assert "hides_the_future" in {finding["rule"] for finding in json.loads(done.out)["findings"]}
+    assert checked["leaky"].code == 1
+    assert "hides_the_future" in checked["leaky"].out
+
+
+def test_a_warning_breaks_no_rule(checked: dict[str, Finished]) -> None:
+    done = checked["frozen"]
+    assert done.code == 0, done.out + done.err
+    assert "Warning: the layers `unused` start from torch's default values" in done.out
+    assert "keeps all" in done.out
+
+
+def test_an_installed_package_brings_its_kind(place: Workplace) -> None:
+    (place.folder / "theirs.py").write_text(MIXER.format(name="Theirs", kind="theirs", body=MASKED), encoding="utf-8")
+    info = place.folder / "theirs-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n", encoding="utf-8")
     (info / "entry_points.txt").write_text("[ablate.mixers]\ntheirs = theirs\n", encoding="utf-8")
-    listed = ablate("kinds", "--json", folder=tmp_path)
-    assert "theirs" in {mixer["kind"] for mixer in json.loads(listed.stdout)["mixers"]}
-    assert ablate("check", "theirs", folder=tmp_path).returncode == 0
+    listed, checked = in_a_process(place, ["kinds", "--json"], ["check", "theirs"])
+    assert "theirs" in {mixer["kind"] for mixer in json.loads(listed.out)["mixers"]}
+    assert checked.code == 0, checked.out + checked.err
 
 
-def test_an_unknown_kind_is_a_mistake(tmp_path: Path) -> None:
-    done = ablate("check", "atention", folder=tmp_path)
-    assert done.returncode == 2
-    assert "Did you mean `attention`" in done.stderr
+def test_an_unknown_kind_is_a_mistake(place: Workplace) -> None:
+    done = place.call("check", "atention")
+    assert done.code == 2
+    assert "Did you mean `attention`" in done.err
 
 
-@pytest.mark.parametrize("width", ["80", "100"])
-def test_kinds_fit_the_terminal(width: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("width", [80, 100])
+def test_kinds_fit_the_terminal(width: int, place: Workplace) -> None:
     """No name or word is broken over two lines, and no line is longer than the terminal."""
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "COLUMNS": width}
-    command = [sys.executable, "-m", "ablate.cli", "kinds"]
-    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300).stdout
-    assert max(map(len, shown.splitlines())) <= int(width)
+    shown = place.call("kinds", columns=width).out
+    assert max(map(len, shown.splitlines())) <= width
     assert "gated_linear_attention" in shown
     assert "causal or bidirectional" in shown

@@ -1,11 +1,8 @@
-"""`ablate claims` and `ablate calibrate` on a store that a real space was written to, in processes of their own."""
+"""`ablate claims` and `ablate calibrate` on a store that a real space was written to."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -50,7 +47,7 @@ EFFECTS = {"baseline": 0.0, "norm=none": 0.02, "skip=removed": 0.5}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def beliefs(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
     """Holds a store whose study tells 0.02 from the margin of 0.05, at a noise of about 0.01."""
     folder = tmp_path_factory.mktemp("claims")
     (folder / "beliefs.yaml").write_text(SPACE.replace("SEEDS", "4"), encoding="utf-8")
@@ -69,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 key, finished = f"{name}/{seed}", TrialState.FINISHED
                 ended = TrialOutcome(key, name, seed, finished, metrics, 2, 1.0, 9, 9.0, None, "", "data", NOW, NOW)
                 store.record_outcome(ended, HERE)
-    return folder
+    return Workplace(folder, cache)
 
 
 def test_a_trained_study_settles_its_claims_also_by_another_name_of_a_variant(place: Workplace) -> None:
@@ -82,76 +79,70 @@ claims:
   - {id: work, expect: 0, subject: {variant: plain, quantity: flops}, tolerance: 1.0e+12}
 """
     file.write_text(file.read_text() + claims, encoding="utf-8")
-    trained = place.run("study", file.name)
+    trained = place.call("study", file.name, "--workers", "1")
     assert trained.code == 0, trained.err
     assert "Claims: 2 supported, 1 refuted" in trained.out
-    checked = place.run("claims", "tiny", "--check", "--json")
+    checked = place.call("claims", "tiny", "--check", "--json")
     assert checked.code == 1
     alias, size, work = json.loads(checked.out)
     assert (alias["verdict"], alias["evidence"]["left"]) == ("supported", "norm=none")
     parameters = {
-        row["name"]: row["parameters"] for row in json.loads(place.run("show", "tiny", "--json").out)["variants"]
+        row["name"]: row["parameters"] for row in json.loads(place.call("show", "tiny", "--json").out)["variants"]
     }
     assert (size["verdict"], size["evidence"]["found"]) == ("refuted", parameters["norm=none"])
     assert (work["verdict"], work["evidence"]["found"] > 0) == ("supported", True)
-    assert "Noise of val_loss" in place.run("calibrate", "tiny").out
+    assert "Noise of val_loss" in place.call("calibrate", "tiny").out
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    code = (
-        "import sys; from ablate.cli import main\nsys.argv = ['ablate', *sys.argv[1:]]\n"
-        "try: main()\nfinally: assert not {'torch', 'scipy.stats', 'optuna'} & sys.modules.keys()"
-    )
-    environment = {**os.environ, "COLUMNS": "100"}
-    command = [sys.executable, "-W", "error", "-c", code, *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+def test_torch_is_not_imported(beliefs: Workplace) -> None:
+    heavy = {"torch", "scipy.stats", "optuna"}
+    commands = ["claims", "beliefs"], ["claims", "beliefs", "--check"], ["show", "beliefs"], ["calibrate", "beliefs"]
+    for command, done in zip(commands, beliefs.series(*commands, python=["-W", "error"]), strict=True):
+        assert (done.code, done.err, heavy & set(done.imported)) == (0, "", set()), command
 
 
-def test_claims_are_listed(folder: Path) -> None:
-    done = run(folder, "claims", "beliefs")
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = [line.rstrip() for line in done.stdout.splitlines()]
+def test_claims_are_listed(beliefs: Workplace) -> None:
+    done = beliefs.call("claims", "beliefs")
+    assert (done.code, done.err) == (0, "")
+    lines = [line.rstrip() for line in done.out.splitlines()]
     assert lines[0] == "Claims: 4 supported"
     assert "skip-matters  The skip matters.  (Table 1)" in lines
     assert "    supported: baseline has 20,947,008 parameters" in lines
-    assert run(folder, "claims", "beliefs", "--check").returncode == 0
-    assert "Claims: 4 supported" in run(folder, "show", "beliefs").stdout
+    assert beliefs.call("claims", "beliefs", "--check").code == 0
+    assert "Claims: 4 supported" in beliefs.call("show", "beliefs").out
 
 
-def test_claims_for_a_program(folder: Path) -> None:
-    plain = json.loads(run(folder, "claims", "beliefs", "--json").stdout)
+def test_claims_for_a_program(beliefs: Workplace) -> None:
+    plain = json.loads(beliefs.call("claims", "beliefs", "--json").out)
     assert [claim["id"] for claim in plain] == ["skip-matters", "norm-can-go", "size", "order"]
-    assert plain == json.loads(run(folder, "show", "beliefs", "--json").stdout)["claims"]
+    assert plain == json.loads(beliefs.call("show", "beliefs", "--json").out)["claims"]
 
 
-def test_check_fails_when_a_claim_is_refuted(folder: Path, tmp_path: Path) -> None:
-    beliefs = load_space(folder / "beliefs.yaml").model_dump(mode="json")
-    beliefs["claims"][0]["expect"] = "not_worse"
-    (tmp_path / "studies").mkdir()
-    copy = tmp_path / "studies" / "ablate.db"
-    copy.write_bytes((folder / "studies" / "ablate.db").read_bytes())
-    with open_store(copy) as store:
+def test_check_fails_when_a_claim_is_refuted(beliefs: Workplace, place: Workplace) -> None:
+    space = load_space(beliefs.folder / "beliefs.yaml").model_dump(mode="json")
+    space["claims"][0]["expect"] = "not_worse"
+    place.store.parent.mkdir()
+    place.store.write_bytes(beliefs.store.read_bytes())
+    with open_store(place.store) as store:
         record = store.study("beliefs")
         store.begin_study(
-            StudyDraft(record.name, record.question, "", beliefs, "", record.objective, "baseline"),
+            StudyDraft(record.name, record.question, "", space, "", record.objective, "baseline"),
             record.variants,
             record.planned,
         )
-    assert run(tmp_path, "claims", "beliefs").returncode == 0
-    checked = run(tmp_path, "claims", "beliefs", "--check")
-    assert checked.returncode == 1
-    assert "refuted: skip=removed is at least 0.4" in checked.stdout
+    assert place.call("claims", "beliefs").code == 0
+    checked = place.call("claims", "beliefs", "--check")
+    assert checked.code == 1
+    assert "refuted: skip=removed is at least 0.4" in checked.out
 
 
-def test_calibrate_prints_what_seeds_can_tell(folder: Path) -> None:
-    done = run(folder, "calibrate", "beliefs")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Noise of val_loss, paired by seed, over 2 comparisons: 0.0")
-    rows = [line.split() for line in done.stdout.splitlines() if line.strip() and line.split()[0].isdigit()]
+def test_calibrate_prints_what_seeds_can_tell(beliefs: Workplace) -> None:
+    done = beliefs.call("calibrate", "beliefs")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("Noise of val_loss, paired by seed, over 2 comparisons: 0.0")
+    rows = [line.split() for line in done.out.splitlines() if line.strip() and line.split()[0].isdigit()]
     assert [row[0] for row in rows] == ["2", "3", "4", "5", "7", "10", "15", "20"]
-    plain = json.loads(run(folder, "calibrate", "beliefs", "--json").stdout)
+    plain = json.loads(beliefs.call("calibrate", "beliefs", "--json").out)
     assert 0.004 < plain["noise"]["sd"] < 0.012
     tells = [power["tells"] for power in plain["fixed"]]
     assert tells == sorted(tells, reverse=True)
@@ -161,19 +152,19 @@ def test_calibrate_prints_what_seeds_can_tell(folder: Path) -> None:
     assert plain["adaptive"] is None
 
 
-def test_a_study_without_trials_cannot_be_calibrated(folder: Path, tmp_path: Path) -> None:
-    with open_store(tmp_path / "studies" / "ablate.db") as store:
+def test_a_study_without_trials_cannot_be_calibrated(beliefs: Workplace, place: Workplace) -> None:
+    with open_store(place.store) as store:
         store.begin_study(
             StudyDraft("empty", "?", "", {}, "", {"metric": "x", "direction": "minimize", "margin": 1.0}, "baseline"),
             [VariantRecord("baseline", "b", {}, {}, 1)],
             [PlannedTrial("b/0", "baseline", 0)],
         )
-    done = run(tmp_path, "calibrate", "empty")
-    assert done.returncode == 2
-    assert "shows no noise yet" in done.stderr
-    assert "Run it with at least 2 seeds." in " ".join(done.stderr.split())
-    claims = run(tmp_path, "claims", "empty", "--check")
-    assert (claims.returncode, "claims nothing" in claims.stdout) == (0, True)
+    done = place.call("calibrate", "empty")
+    assert done.code == 2
+    assert "shows no noise yet" in done.err
+    assert "Run it with at least 2 seeds." in " ".join(done.err.split())
+    claims = place.call("claims", "empty", "--check")
+    assert (claims.code, "claims nothing" in claims.out) == (0, True)
 
 
 def test_a_claim_that_cannot_be_is_told_with_line_and_column(tmp_path: Path) -> None:

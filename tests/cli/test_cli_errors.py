@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -20,23 +21,8 @@ from ablate.errors import SpaceError
 
 Call = Callable[..., Finished]
 
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: Workplace) -> Iterator[Call]:
-    """The command line within this process, in the folder of `place`."""
-    monkeypatch.chdir(place.folder)
-    monkeypatch.setenv("ABLATE_CACHE", str(place.cache))
-    for name in ("FORCE_COLOR", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-
-    def run(*arguments: str) -> Finished:
-        monkeypatch.setattr(sys, "argv", ["ablate", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        return Finished(int(end.value.code or 0), out, err)
-
-    return run
+LONG = "n" * 300
+"""A name that no usual file system takes."""
 
 
 def assert_mistake(finished: Finished, *words: str) -> None:
@@ -74,8 +60,22 @@ def assert_mistake(finished: Finished, *words: str) -> None:
         (["show", "x", "--store", "mysql://host/x"], ["postgresql://"]),
         (["validate", "text"], ["text: this is a folder"]),
         (["kinds", "--plugin", "gone.py"], ["gone.py: there is no such file"]),
+        (["kinds", "--plugin", f"{LONG}.py"], [LONG[:100], "cannot be looked up (File name too long)"]),
+        (["validate", f"{LONG}.yaml"], [LONG[:100], "cannot be looked up (File name too long)"]),
+        (["study", LONG], [LONG[:100], "cannot be looked up (File name too long)"]),
+        (["plan", "simplify_block", "--data", f"file:{LONG}"], [LONG[:100], "(File name too long)"]),
+        (["plan", "simplify_block", "--data", "file:~nobody_here/x"], ["~nobody_here/x: there is no home folder"]),
+        (["plan", "simplify_block", "--data", "file:/"], ["/: this is the whole file system"]),
+        (["list", "--store", "~nobody_here/x"], ["~nobody_here/x: there is no home folder `~nobody_here`"]),
+        (["study", "simplify_block", "--store", "~nobody_here/x"], ["there is no home folder `~nobody_here`"]),
+        (["study", "simplify_block", "--store", "sqlite://"], ["--store sqlite://: a store in memory is gone when"]),
+        (
+            ["study", "simplify_block", "--store", "sqlite:///:memory:"],
+            ["a store in memory is gone"],
+        ),
+        (["show", "x", "--store", LONG], [LONG[:100], "(File name too long)"]),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) and not value[0].count(":") else "",
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) and not value[0].count(":") else "",
 )
 def test_wrong_commands(call: Call, place: Workplace, arguments: list[str], words: list[str]) -> None:
     before = sorted(place.folder.iterdir())
@@ -114,6 +114,31 @@ def test_wrong_spaces(call: Call, place: Workplace, old: str, new: str, words: l
 def test_cuda_where_there_is_none(call: Call, place: Workplace) -> None:
     assert_mistake(call("study", place.space(), "--device", "cuda"), "no CUDA device", "`--device cpu`")
     assert not place.store.exists()
+
+
+def test_a_long_value_is_shortened_in_the_message(call: Call, place: Workplace) -> None:
+    value = "a" * 20_000
+    for old, new in (("leave_one_out", value), ("steps: 6", f"steps: {value}")):
+        file = place.folder / place.space("bad")
+        file.write_text(file.read_text().replace(old, new))
+        finished = call("validate", "bad.yaml")
+        assert_mistake(finished, "bad.yaml", "aaaa")
+        assert len(finished.err) < 2_000
+    finished = call("show", value, "--store", value)
+    assert finished.code == 2
+    assert len(finished.err) < 2_000
+
+
+def test_no_control_character_of_a_value_reaches_the_terminal(call: Call, place: Workplace) -> None:
+    place.space("bad")
+    for arguments in (
+        ["show", "\x1b[31mred\x07"],
+        ["validate", "\x1b]0;title\x07.yaml"],
+        ["list", "--store", "\x9b2J"],
+    ):
+        finished = call(*arguments)
+        assert finished.code == 2
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", finished.err)
 
 
 def test_a_study_that_is_not_there(call: Call, done: tuple[Workplace, Finished]) -> None:
@@ -176,25 +201,26 @@ class Mixer(MixerSpec):
         ("import nothing_of_this_name", ["ModuleNotFoundError", "nothing_of_this_name"]),
         ("x = (", ["SyntaxError"]),
         ("raise SystemExit(0)", ["SystemExit"]),
+        ("raise BaseException('no')", ["BaseException: no"]),
     ],
-    ids=["import", "syntax", "exit"],
+    ids=["import", "syntax", "exit", "base"],
 )
 def test_a_plugin_that_cannot_be_imported(call: Call, place: Workplace, text: str, words: list[str]) -> None:
     place.folder.joinpath("mine.py").write_text(text)
     assert_mistake(call("kinds", "--plugin", "mine.py"), "mine.py: importing this raised", *words)
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("unfinished", ["`unfinished`", "`build`, `complexity`, `cost`, `source`", "class Mixer"]),
-        ("attention", ["attention", "defined in ablate.mixers.attention and"]),
-    ],
-)
-def test_a_plugin_whose_kind_cannot_be(place: Workplace, kind: str, words: list[str]) -> None:
+def test_a_plugin_whose_kind_cannot_be(place: Workplace) -> None:
+    words = {
+        "unfinished": ["`unfinished`", "`build`, `complexity`, `cost`, `source`", "class Mixer"],
+        "attention": ["attention", "defined in ablate.kinds.mixers.attention and"],
+    }
+    for kind in words:
+        place.folder.joinpath(f"{kind}_plugin.py").write_text(PLUGIN.format(kind=kind))
     # In a process of its own: a kind that has been defined stays.
-    place.folder.joinpath("mine.py").write_text(PLUGIN.format(kind=kind))
-    assert_mistake(place.run("kinds", "--plugin", "mine.py"), "mine.py", *words)
+    found = place.series(*(["kinds", "--plugin", f"{kind}_plugin.py"] for kind in words))
+    for kind, finished in zip(words, found, strict=True):
+        assert_mistake(finished, f"{kind}_plugin.py", *words[kind])
 
 
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,3 +240,8 @@ def test_no_space_left_in_the_middle_of_a_study(place: Workplace) -> None:
     assert len(finished) == len(re.findall(r"^ *\d+/120  ", full.out, re.MULTILINE)) > 0
     assert all(len(place.curve(key)) == 7 for key in finished)
     assert place.rows("PRAGMA integrity_check") == [("ok",)]
+
+
+def test_the_version_is_that_of_the_installed_package(call: Call) -> None:
+    told = call("--version")
+    assert (told.code, told.out) == (0, f"ablate {importlib.metadata.version('ablate-blocks')}\n")

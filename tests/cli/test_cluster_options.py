@@ -6,7 +6,6 @@ import importlib.util
 from typing import Any
 
 import pytest
-import ray
 
 from ablate.commands.cluster_options import refuse_without_cluster, with_options
 from ablate.engine.choose import EngineOptions, make_engine
@@ -79,7 +78,7 @@ def test_a_cluster_that_is_not_there(tmp_path: Any, monkeypatch: pytest.MonkeyPa
     def init(**options: Any) -> None:
         raise ConnectionError("Could not find any running Ray instance.\nMore.")
 
-    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr("ray.init", init)
     with pytest.raises(
         EngineError, match=r"--address auto: .*got Could not find.* instance\. Start .*ray start --head"
     ):

@@ -2,49 +2,32 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from cli_runs import Finished, Workplace
 
-CALL = """
-import sys
-from ablate.cli import main
-sys.argv = ["ablate", *sys.argv[1:]]
-try:
-    main()
-except SystemExit as end:
-    print(sorted({"torch", "optuna", "tokenizers", "alembic"} & set(sys.modules)), file=sys.stderr)
-    raise
-"""
+HEAVY = {"torch", "optuna", "tokenizers", "alembic"}
+COMMANDS = [
+    ["--help"],
+    ["study", "--help"],
+    ["list"],
+    ["list", "--json"],
+    ["show", "tiny"],
+    ["show", "tiny", "--json"],
+    ["report", "tiny"],
+    ["report", "tiny", "--format", "html"],
+    ["diff", "tiny/baseline", "tiny/norm=none"],
+    ["new", "quick"],
+]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--help"],
-        ["study", "--help"],
-        ["list"],
-        ["list", "--json"],
-        ["show", "tiny"],
-        ["show", "tiny", "--json"],
-        ["report", "tiny"],
-        ["report", "tiny", "--format", "html"],
-        ["diff", "tiny/baseline", "tiny/norm=none"],
-        ["new", "quick"],
-    ],
-    ids=" ".join,
-)
-def test_torch_is_not_imported(done: tuple[Workplace, Finished], arguments: list[str]) -> None:
-    place = done[0]
-    place.folder.joinpath("quick.yaml").unlink(missing_ok=True)
-    called = subprocess.run(
-        [sys.executable, "-W", "error", "-c", CALL, *arguments],
-        cwd=place.folder,
-        env=place.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (called.returncode, called.stderr) == (0, "[]\n")
+@pytest.fixture(scope="module")
+def called(done: tuple[Workplace, Finished]) -> dict[str, Finished]:
+    """Each command and what became of it. One process runs them all, so the first that imports a module is known."""
+    finished = done[0].series(*COMMANDS, python=["-W", "error"])
+    return dict(zip(map(" ".join, COMMANDS), finished, strict=True))
+
+
+@pytest.mark.parametrize("command", [" ".join(command) for command in COMMANDS])
+def test_torch_is_not_imported(called: dict[str, Finished], command: str) -> None:
+    finished = called[command]
+    assert (finished.code, finished.err, HEAVY & set(finished.imported)) == (0, "", set())

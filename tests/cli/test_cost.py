@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_runs import Workplace
 
 from ablate.cli import app
 from ablate.errors import AblateError
@@ -77,8 +79,27 @@ def test_the_table_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
         (["pre_lm"], "Did you mean `pre_ln`"),
         (["pre_ln", "--heads", "3"], "the heads must divide the width"),
         (["simplify_block", "--width", "64"], "a space has its own `width`"),
+        (["pre_ln", "--data", "file:text"], "a block is priced without data"),
     ],
 )
 def test_mistakes_are_told(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
     with pytest.raises(AblateError, match=words):
         run(capsys, *arguments)
+
+
+def test_a_space_is_priced_on_other_data(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The data decides the vocabulary."""
+    monkeypatch.chdir(tmp_path)
+    place = Workplace(tmp_path, cache)
+    file = tmp_path / place.space()
+    file.write_text(file.read_text().replace("bytes", "chars"))
+    (tmp_path / "other").mkdir()
+    for name in "abcd":
+        (tmp_path / "other" / name).write_text("0123456789" * 20 + name)
+    (tmp_path / "other" / "e").write_text("0123456789" * 20)
+    given = priced(capsys, str(file), "--cache", str(cache))["variants"][0]["vocabulary"]
+    other = priced(capsys, str(file), "--cache", str(cache), "--data", "file:other")["variants"][0]["vocabulary"]
+    assert given > 20
+    assert 12 <= other <= 16, "ten digits, the names of the files to train on, the unknown and the end"

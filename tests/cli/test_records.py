@@ -6,15 +6,13 @@ import json
 import shutil
 import sqlite3
 import statistics
-import sys
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 from cli_runs import Finished, Workplace
-
-from ablate.cli import main
 
 Call = Callable[..., Finished]
 
@@ -28,20 +26,9 @@ def trained(done: tuple[Workplace, Finished], tmp_path: Path) -> Workplace:
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], trained: Workplace) -> Call:
+def call(trained: Workplace) -> Call:
     """The command line within this process, in the folder of `trained`."""
-    monkeypatch.chdir(trained.folder)
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def run(*arguments: str) -> Finished:
-        monkeypatch.setenv("ABLATE_CACHE", str(trained.cache))
-        monkeypatch.setattr(sys, "argv", ["ablate", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        return Finished(int(end.value.code or 0), out, err)
-
-    return run
+    return partial(trained.call, columns=120)
 
 
 def change(place: Workplace, statement: str) -> None:
@@ -137,7 +124,7 @@ def test_data_that_has_changed_is_refused_unless_it_is_still_prepared(
         ("UPDATE trials SET state = 'failed'", ["one that is failed", "ablate study FILE"]),
         (
             "UPDATE variants SET spec = json_set(spec, '$.model.block.mixer.kind', 'mine')",
-            ["cannot read its spec: `model.block.mixer", "mine", "`--plugin`", "ablate-blocks 0"],
+            ["mixer kind `mine`, which no loaded plugin defines", "`--plugin FILE`"],
         ),
     ],
 )
@@ -152,7 +139,10 @@ def test_a_trial_that_cannot_be_trained_again(call: Call, trained: Workplace, st
 def test_two_variants_differ_in_what_their_switch_sets_and_are_paired(call: Call, trained: Workplace) -> None:
     left, right = losses(trained, "baseline"), losses(trained, "norm=none")
     found = json.loads(call("diff", "tiny/baseline", "tiny/norm=none", "--json").out)
-    assert found["spec"] == [{"path": "model.block.norm.kind", "left": "rms", "right": "none"}]
+    assert found["spec"] == [
+        {"path": "model.block.norm.kind", "left": "rms", "right": "none"},
+        {"path": "model.block.norm.eps", "left": 1e-8},  # the kind `none` has no settings
+    ]
     assert (found["environment"], found["seeds"]) == ([], [0, 1, 2])
     assert {trial["seed"]: trial["key"] for trial in found["right"]["trials"]} == {
         seed: key(trained, "norm=none", seed) for seed in range(3)
@@ -210,7 +200,11 @@ def test_space_files_are_compared_whole_and_a_space_with_a_variant_by_its_baseli
         "objective.margin": (0.05, 0.1),
     }
     mixed = json.loads(call("diff", "tiny/norm=none", "longer.yaml", "--json", "--store", "aside.db").out)
-    assert {line["path"] for line in mixed["spec"]} == {"model.block.norm.kind", "training.steps"}
+    assert {line["path"] for line in mixed["spec"]} == {
+        "model.block.norm.kind",
+        "model.block.norm.eps",
+        "training.steps",
+    }
     assert (mixed["environment"], mixed["result"]) == (None, {})
 
 

@@ -20,7 +20,8 @@ import torch
 from torch import nn
 
 from ablate.spec.cost import Cost
-from ablate.spec.mixer import MixerContext, MixerSpec
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
 
 
 class Mean(nn.Module):
@@ -44,10 +45,10 @@ class RunningMeanSpec(MixerSpec):
     pack_aware: ClassVar[bool] = False
     kind: Literal["running_mean"] = "running_mean"
 
-    def build(self, context: MixerContext) -> nn.Module:
+    def build(self, context: LayerContext) -> nn.Module:
         return Mean()
 
-    def cost(self, context: MixerContext, length: int) -> Cost:
+    def cost(self, context: LayerContext, length: int) -> Cost:
         return Cost(additions=length * context.width)
 
 
@@ -56,7 +57,7 @@ class AngrySpec(RunningMeanSpec):
 
     kind: Literal["angry"] = "angry"
 
-    def build(self, context: MixerContext) -> nn.Module:
+    def build(self, context: LayerContext) -> nn.Module:
         return Angry()
 '''
 
@@ -90,7 +91,7 @@ def test_a_finished_study_answers_at_once(done: tuple[Workplace, Finished]) -> N
     place, _ = done
     before = place.trials("finished")
     assert len(before) == 9
-    again = place.run("study", "tiny.yaml", "--json")
+    again = place.call("study", "tiny.yaml", "--json")
     assert again.code == 0
     assert list(again.last_object) == KEYS
     counts = {"study": "tiny", "trials": 9, "trained": 0, "reused": 9, "failed": 0, "diverged": 0, "pruned": 0}
@@ -107,7 +108,7 @@ def test_two_workers_and_a_second_store_give_the_same_numbers_to_the_last_bit(
     before = finished_trials(place)
     shutil.move(place.store.parent, place.folder / "first")
     try:
-        counted = place.run("study", "tiny.yaml", "--json", "--workers", "1").last_object
+        counted = place.call("study", "tiny.yaml", "--json", "--workers", "1").last_object
         assert counted["trained"] == 9
         assert finished_trials(place) == before
     finally:
@@ -116,10 +117,10 @@ def test_two_workers_and_a_second_store_give_the_same_numbers_to_the_last_bit(
 
 
 def test_a_second_space_reuses_the_trials_that_it_shares(place: Workplace) -> None:
-    assert place.run("study", place.space("first", seeds=1), "--workers", "1").code == 0
+    assert place.call("study", place.space("first", seeds=1), "--workers", "1").code == 0
     before = place.trials("finished")
     # Another question about the same models: its name and margin are no part of a variant.
-    second = place.run("study", place.space("second", seeds=2, margin=0.2), "--workers", "1")
+    second = place.call("study", place.space("second", seeds=2, margin=0.2), "--workers", "1")
     assert "3 trials reused from the store, 3 of them from other studies" in second.out
     after = place.trials("finished")
     assert len(after) == 6
@@ -148,12 +149,12 @@ def test_what_fails_or_diverges_is_said_and_the_rest_goes_on(place: Workplace) -
     assert reason.splitlines()[0] == "RuntimeError: this mixer always fails"
     assert "in forward" in reason
 
-    shown = json.loads(place.run("show", "trouble", "--json").out)
+    shown = json.loads(place.call("show", "trouble", "--json").out)
     verdicts = {row["name"]: (row["versus_baseline"] or {}).get("verdict") for row in shown["variants"]}
     assert verdicts["rate=huge"] == "diverged"
     huge = next(row for row in shown["variants"] if row["name"] == "rate=huge")
     assert huge["metrics"] == {}
-    assert "diverged" in place.run("show", "trouble").out
+    assert "diverged" in place.call("show", "trouble").out
 
     # The same command, as it is suggested, tries what failed again, and nothing else.
     before = place.trials("finished") | place.trials("diverged")

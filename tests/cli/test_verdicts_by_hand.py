@@ -33,7 +33,7 @@ def verdict_by_hand(worse: float, error: float) -> str:
 
 @pytest.fixture(scope="module")
 def shown(done: tuple[Workplace, Finished]) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(done[0].run("show", "tiny", "--json").out)
+    plain: dict[str, Any] = json.loads(done[0].call("show", "tiny", "--json").out)
     return plain
 
 

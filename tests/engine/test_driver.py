@@ -34,7 +34,7 @@ from ablate.engine.ledger import Ledger
 from ablate.engine.observer import Observer
 from ablate.engine.plan import Planner, Trial, make_plan
 from ablate.engine.study import StudyResult, run_study
-from ablate.engine.worker import Again, Began, Happened, Job, Message
+from ablate.engine.worker import Began, Happened, Job, JobRestarted, Message
 from ablate.errors import EngineError, PluginError, SpaceError, StoreError, StudyBusyError
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
@@ -205,9 +205,11 @@ def test_a_design_may_wait_for_results_and_hears_each_once(run: Run, store: Stor
         ("x", 1),
     ]
     # Resumed, a fresh design hears the same from the store alone.
+    first = made[-1]
     engine = ScriptedEngine()
     assert counts(run(engine)) == {"trials": 4, "reused": 4}
-    assert made[-1].values == made[1].values
+    assert made[-1] is not first
+    assert made[-1].values == first.values
     assert engine.jobs == []
 
 
@@ -321,7 +323,7 @@ def test_an_engine_may_begin_a_job_again_itself(run: Run, store: Store, folder: 
         began, lost, *told = [
             Began(job.number, WorkerRecord("first", "cpu: old", 1)),
             Happened(job.number, measured(0, 9.0)),
-            Again(job.number, "its node died"),
+            JobRestarted(job.number, "its node died"),
             Began(job.number, WorkerRecord("second", "cpu: new", 2)),
             *finish(job, attempt),
         ]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from engine_samples import ENVIRONMENT, Log, ScriptedEngine, finish, measured, planner
 
-from ablate.engine.base import Left
+from ablate.engine.base import ResumablePack
 from ablate.engine.observer import Observer
-from ablate.engine.packing import Packing, Queue, Waiting
+from ablate.engine.packing import Packing, Queue, WaitingTrial
 from ablate.engine.plan import Planner, Trial, make_plan
 from ablate.engine.study import StudyResult, run_study
-from ablate.engine.worker import Again, Broken, Done, Happened, Job, Message
+from ablate.engine.worker import Broken, Done, Happened, Job, JobMember, JobRestarted, Message
 from ablate.spec.seeds import TIMING_SEEDS
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
@@ -120,12 +121,49 @@ def test_a_pack_whose_workers_died_again_and_again_is_halved(run: Run) -> None:
     def two_survive(job: Job, attempt: int) -> Sequence[Message]:
         if len(job.members) <= 2:
             return finish(job, attempt)
-        deaths = [Again(job.number, "its worker was killed because its node ran out of memory")] * 3
+        deaths = [JobRestarted(job.number, "its worker was killed because its node ran out of memory")] * 3
         return [*deaths, Broken(job.number, "its worker died", "", "")]
 
     engine = ScriptedEngine(two_survive, size=1)
     assert run(engine, most=8).trained == 8
     assert sizes(engine) == [8, 4, 2, 2, 2, 2]
+
+
+def test_a_pack_whose_worker_was_killed_goes_on_as_the_pack_it_was(run: Run, store: Store) -> None:
+    def killed_once(job: Job, attempt: int) -> Sequence[Message]:
+        if job.number != 1:
+            return finish(job, attempt)
+        events = [measured(0, 3, 3, 3, 3), Diverged(1, 1, float("inf")), measured(1, 2, float("nan"), 2, 2)]
+        killed = Broken(job.number, "its worker was killed by SIGKILL", "", "")
+        return [*(Happened(job.number, event) for event in events), killed]
+
+    engine = ScriptedEngine(killed_once, size=1)
+    result = run(engine)
+    assert (result.trained, result.diverged, result.failed) == (7, 1, 0)
+    assert sizes(engine) == [4, 4, 4]
+    assert engine.jobs[1].members == replace_weights(engine.jobs[0].members, engine.jobs[1].members)
+    assert engine.stopped == [], "who diverged is there again, and leaves where it left before"
+    records = store.trials([planned.key for planned in store.study("sample").planned]).values()
+    assert {record.reason for record in records if record.state is TrialState.FINISHED} == {""}
+
+
+def replace_weights(members: Sequence[JobMember], other: Sequence[JobMember]) -> tuple[JobMember, ...]:
+    """The members with the files of weights of others: who is over keeps none."""
+    return tuple(replace(member, weights=two.weights) for member, two in zip(members, other, strict=True))
+
+
+def test_who_was_parted_from_its_pack_says_so(run: Run, store: Store) -> None:
+    def two_survive(job: Job, attempt: int) -> Sequence[Message]:
+        if len(job.members) <= 2:
+            return finish(job, attempt)
+        return [Broken(job.number, "its worker was killed by SIGKILL", "", "")]
+
+    engine = ScriptedEngine(two_survive, size=1)
+    assert run(engine, most=4).trained == 8
+    assert sizes(engine) == [4, 4, 2, 2, 2, 2]
+    reasons = [store.trials([planned.key])[planned.key].reason for planned in store.study("sample").planned]
+    assert reasons[:4] == ["its pack of 4 trials was split: its worker was killed by SIGKILL"] * 4
+    assert reasons[4:] == [""] * 4, "these never began in a larger one"
 
 
 def test_a_member_at_fault_fails_alone(run: Run) -> None:
@@ -151,7 +189,7 @@ def test_a_member_that_kills_its_workers_fails_alone_after_a_second_try(run: Run
     result = run(engine, most=2)
     assert (result.trained, result.failed) == (7, 1)
     bad = [job for job in engine.jobs if any(m.seed == 1 and '"lr":0.01' in m.variant for m in job.members)]
-    assert [len(job.members) for job in bad] == [2, 1, 1]
+    assert [len(job.members) for job in bad] == [2, 2, 1, 1]
 
 
 def test_a_pack_of_which_one_is_left_when_it_breaks_counts_as_a_pack(run: Run) -> None:
@@ -246,8 +284,11 @@ def test_a_pack_of_a_dead_driver_goes_on_as_it_was(trials: Any) -> None:
     queue = Queue(Packing(2), lambda: 1)
     for i in (0, 1, 3, 4, 5):  # 2 and 6 are over; 3 has left, and is wanted now all the same
         queue.add(made[i])
-    lefts = [Left(tuple(keys[i] for i in (6, 4, 1, 3)), frozenset(keys[i] for i in (6, 4, 1))), Left(("?",), {"?"})]
-    queue.go_on(lefts, {trial.key: trial for trial in made})
+    lefts = [
+        ResumablePack(tuple(keys[i] for i in (6, 4, 1, 3)), frozenset(keys[i] for i in (6, 4, 1))),
+        ResumablePack(("?",), {"?"}),
+    ]
+    queue.resume(lefts, {trial.key: trial for trial in made})
     first, second, third = queue.take(), queue.take(), queue.take()
     assert [made.index(waiting.trial) for waiting in first.waiting] == [0, 3]
     assert first.whole == ()
@@ -258,8 +299,8 @@ def test_a_pack_of_a_dead_driver_goes_on_as_it_was(trials: Any) -> None:
 
 def test_members_that_are_over_leave_a_pack_that_goes_on(run: Run, store: Store, folder: Path) -> None:
     class Resuming(ScriptedEngine):
-        def left(self) -> list[Left]:
-            return [Left(tuple(reversed(keys)), frozenset(keys))]
+        def resumable_packs(self) -> list[ResumablePack]:
+            return [ResumablePack(tuple(reversed(keys)), frozenset(keys))]
 
     keys = [trial.key for trial in make_plan(planner(folder, **RATES)).trials]
     run(ScriptedEngine(size=1), switches={"rate": {name: RATES["switches"]["rate"][name] for name in ("r1", "r2")}})
@@ -288,7 +329,7 @@ def test_who_lost_its_worker_alone_is_tried_alone(trials: Any) -> None:
     queue = Queue(Packing(8), lambda: 1)
     for trial in made[1:]:
         queue.add(trial)
-    queue.put_back([Waiting(made[0], 2)], 1)
+    queue.put_back([WaitingTrial(made[0], 2)])
     assert [waiting.trial for waiting in queue.take().waiting] == [made[0]]
     assert len(queue.take().waiting) == 7
 

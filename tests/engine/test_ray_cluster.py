@@ -6,6 +6,7 @@ To start a worker costs seconds of a processor, so most tests share an engine an
 from __future__ import annotations
 
 import io
+import json
 import math
 import os
 import signal
@@ -19,7 +20,7 @@ from typing import Any
 
 import pytest
 import torch
-from cli_runs import eventually
+from cli_runs import Workplace, eventually
 from engine_samples import ENVIRONMENT, SPACE, Log, planner
 from ray._private.state import actors
 from ray.cluster_utils import Cluster
@@ -42,7 +43,7 @@ from ray_samples import (
     trial,
 )
 
-from ablate.engine.base import Left
+from ablate.engine.base import ResumablePack
 from ablate.engine.local import LocalEngine
 from ablate.engine.plan import Trial, make_plan
 from ablate.engine.ray import engine as ray_engine
@@ -50,7 +51,7 @@ from ablate.engine.ray.engine import RayEngine
 from ablate.engine.ray.gpus import Gpus
 from ablate.engine.ray.storage import job_key
 from ablate.engine.study import StudyResult, run_study
-from ablate.engine.worker import Again, Began, Broken, Done, Happened, Job, JobMember, Message
+from ablate.engine.worker import Began, Broken, Done, Happened, Job, JobMember, JobRestarted, Message
 from ablate.errors import EngineError
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store, open_store
@@ -163,6 +164,17 @@ def test_fractions_are_respected_plugins_travel_and_who_is_to_stop_stops(trainer
     assert {type(message) for message in listen(trainer, ended(1, 2, 3))} <= {Began, Done, Happened}
 
 
+def test_with_json_standard_output_is_one_object(cluster: Cluster, tmp_path: Path) -> None:
+    place = Workplace(tmp_path, tmp_path / "cache")
+    (tmp_path / "noisy.py").write_text("import os\nprint('printed')\nos.write(1, b'written past Python\\n')\n")
+    where = ("--engine", "ray", "--address", cluster.address)
+    with joined(cluster, 1):  # warm workers of the other tests may hold the only core
+        trained = place.run("study", place.space(seeds=1), *where, "--plugin", "noisy.py", "--json")
+    assert trained.code == 0, trained.err
+    assert json.loads(trained.out)["trained"] == 3
+    assert {"printed", "written past Python"} <= set(trained.err.splitlines())
+
+
 def test_what_no_machine_has_is_refused_with_what_there_is(cluster: Cluster, trainer: Listening, folder: Path) -> None:
     wanted = ResourcesSpec(custom={"slice": 5}, memory=0.1)
     with (
@@ -236,14 +248,16 @@ def test_a_population_exchanges_weights_and_values(trainer: Listening, folder: P
 
 
 def test_what_does_not_fit_into_memory_or_raises_fails_alone(trainer: Listening, folder: Path) -> None:
-    fine, huge = trial(folder, steps=2, evaluations=2), trial(folder, batch_size=10**13)
-    trainer.submit(job(201, huge))
+    fine = trial(folder, steps=2, evaluations=2)
+    huge = fine.variant.spec.model_dump(mode="json")
+    huge["model"]["width"] = 2**30  # an embedding of a terabyte, which is refused at once
+    trainer.submit(Job(201, (JobMember(json.dumps(huge), 0),), fine.variant.fingerprint))
     trainer.submit(Job(202, (JobMember('{"no": "variant"}', 0),), "f"))
     trainer.submit(job(203, fine))
     heard = listen(trainer, ended(201, 202, 203))
     broken = {message.number: message for message in heard if isinstance(message, Broken)}
     assert set(broken) == {201, 202}
-    assert broken[201].reason.startswith("MemoryError: ")
+    assert "allocate memory" in broken[201].reason
     assert "Traceback" in broken[201].trace, "it would not fit elsewhere: no second attempt"
     assert broken[202].reason.startswith("ValidationError")
     assert Done(203) in heard
@@ -263,8 +277,8 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_curve_is_that_of_an
     assert after[-1] == Done(301)
     # Nobody needs the checkpoints any more; Ray Tune ends a trial a moment after its last result.
     eventually(lambda: not list((folder / "storage").glob(f"*/{job_key(job(301, wanted))}_*")))
-    again = [isinstance(message, Again) for message in after].index(True)
-    assert after[again] == Again(301, "its worker died")
+    again = [isinstance(message, JobRestarted) for message in after].index(True)
+    assert after[again] == JobRestarted(301, "its worker died")
     (second,) = begun(after)
     assert second.worker.pid != first.worker.pid
     curve = points(after[again:])
@@ -370,15 +384,15 @@ def test_a_pack_of_a_driver_that_is_gone_goes_on_and_who_is_over_leaves_it(
     resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"packs": 1}, checkpoint_every=100, storage=storage)
     with joined(cluster, 1, resources={"packs": 1}):
         with RayEngine(folder / "cache", "cpu", resources, cluster.address, name="packed") as first:
-            assert first.left() == []
+            assert first.resumable_packs() == []
             first.submit(pack)
             before = points(listen(first, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 300))
         with RayEngine(folder / "cache", "cpu", resources, cluster.address, name="packed") as second:
-            assert second.left() == [Left(("k0", "k1", "k2"), frozenset({"k0", "k1", "k2"}))]
+            assert second.resumable_packs() == [ResumablePack(("k0", "k1", "k2"), frozenset({"k0", "k1", "k2"}))]
             second.submit(pack)
             second.stop(1, 1)
             curve = points(listen(second, ended(1)))
-        assert RayEngine.left(second) == [], "nobody will go on from it"
+        assert RayEngine.resumable_packs(second) == [], "nobody will go on from it"
     told = [point.seconds for point in before if point.step <= 200]
     assert [point.seconds for point in curve][: len(told)] == told
     assert curve[-1].step == 600

@@ -63,7 +63,7 @@ def test_a_place_that_is_none_is_told(where: str, said: str, tmp_path: Path) -> 
 
 @pytest.mark.skipif(importlib.util.find_spec("dropbox") is not None, reason="its package is installed")
 def test_a_missing_package_is_told() -> None:
-    with pytest.raises(EngineError, match=r"a package is missing .*dropbox.* Install it on every machine"):
+    with pytest.raises(EngineError, match=r"needs a package that is missing: .*dropbox.* Install it on every machine"):
         open_storage("dropbox://x/y")
 
 

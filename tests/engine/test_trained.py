@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from ablate.api import run
 from ablate.cli import app
 from ablate.decoding.sampling import Sampling
 from ablate.engine.trained import Reading, Trained, generate, load_trained, next_logits, translate
 from ablate.engine.weights import load_weights, save_weights, weights_folder
-from ablate.errors import DataError, NotFoundError, SpaceError
+from ablate.errors import DataError, NotFoundError, PluginError, SpaceError
+from ablate.plugins import load_plugin
+from ablate.spec.mixer import MIXERS
 from ablate.spec.space import SpaceSpec
 from ablate.store import open_store
 from ablate.training.loop import train
@@ -169,7 +172,7 @@ def test_what_cannot_be_written_is_told(trained: Trained, keys: list[str], folde
     broken = folder / "broken"
     broken.mkdir()
     (broken / f"{keys[0]}.safetensors").write_bytes((folder / "weights" / f"{keys[0]}.safetensors").read_bytes()[:-9])
-    with pytest.raises(DataError, match="no weights that can be read"):
+    with pytest.raises(DataError, match=r"no weights that can be read.*Restore the file from a copy"):
         load_trained(broken, keys[0], cache, print)
 
 
@@ -206,3 +209,54 @@ def test_show_lists_the_keys_that_generate_takes(
     found = json.loads(capsys.readouterr().out)
     assert [trial["key"] for trial in found] == keys
     assert float(lines[2][4]) == pytest.approx(found[0]["metrics"]["val_loss"], abs=1e-4)
+
+
+MEAN = '''
+from typing import Literal
+import torch
+from ablate.spec.cost import Cost
+from ablate.spec.mixer import MixerSpec
+
+class AwayMeanSpec(MixerSpec):
+    """The mean of all tokens so far."""
+    kind: Literal["away_mean"] = "away_mean"
+    source = "a test"
+    complexity = "Ld"
+    pack_aware = False
+    def build(self, context):
+        return AwayMean()
+    def cost(self, context, length):
+        return Cost()
+
+class AwayMean(torch.nn.Module):
+    def forward(self, x, padding=None):
+        return x.cumsum(1)
+'''
+
+
+def test_weights_of_a_plugins_kind_name_the_plugin_that_is_missing(
+    space: SpaceSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = tmp_path / "my_mean.py"
+    plugin.write_text(MEAN, encoding="utf-8")
+    load_plugin(str(plugin))
+    variant = space.resolve({}, {"model.block.mixer": "away_mean"})
+    key = "0123456789abcdef"
+    save_weights(tmp_path / f"{key}.safetensors", torch.nn.Linear(2, 2), 0, variant, 0, "data")
+    assert load_weights(tmp_path, key).variant == variant
+    monkeypatch.delitem(MIXERS._members, "away_mean")  # as in a process that did not load it
+    with pytest.raises(PluginError) as caught:
+        load_weights(tmp_path, key)
+    told = str(caught.value)
+    assert "the mixer kind `away_mean`, which no loaded plugin defines" in told
+    assert told.endswith("Name its file: `--plugin my_mean.py`.")
+    assert caught.value.where == f"trial {key[:12]}"
+
+
+def test_weights_of_another_version_are_told_with_that_version(space: SpaceSpec, tmp_path: Path) -> None:
+    plain = space.resolve({}).model_dump(mode="json")
+    plain["training"]["of_a_newer_ablate"] = 1
+    metadata = {"variant": json.dumps(plain), "seed": "0", "fingerprint": "data", "ablate": "9.9.9"}
+    save_file({"x": torch.zeros(1)}, tmp_path / "abcdef.safetensors", metadata)
+    with pytest.raises(SpaceError, match=r"training.of_a_newer_ablate.*the version of ablate that trained.*9\.9\.9"):
+        load_weights(tmp_path, "abcdef")

@@ -1,1 +1,1 @@
-"""The engine that trains on a Ray cluster: Ray Tune schedules, places, retries and keeps checkpoints; we bring jobs."""
+"""The engine that trains on a Ray cluster. Ray Tune schedules, places and retries jobs and keeps their checkpoints."""

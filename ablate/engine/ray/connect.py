@@ -1,4 +1,4 @@
-"""Joining a Ray cluster, or starting one on this machine, and what its workers are born with."""
+"""Connect to a Ray cluster, or start one on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LOCAL = "local"
 _KNOCK_SECONDS = 5.0
 _QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere behind the user's back
+    "RAY_USAGE_STATS_ENABLED": "0",  # Ray must not send usage statistics without the user's consent
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
 }
@@ -28,11 +28,11 @@ def connect(address: str | None, threads: int) -> bool:
     """Connect this process to Ray.
 
     Args:
-        address: `auto`, HOST:PORT, or `local` for a Ray of our own; None: $RAY_ADDRESS if it is set, else `local`.
-        threads: Of each worker.
+        address: `auto`, HOST:PORT, or `local` to start Ray here; None: $RAY_ADDRESS if it is set, else `local`.
+        threads: The threads of each worker.
 
     Returns:
-        Whether it was connected here; else the caller of the caller had done so already, and disconnects.
+        Whether this call connected. False: the process was connected before, and whoever connected it disconnects.
 
     Raises:
         EngineError: There is no cluster.
@@ -74,11 +74,11 @@ def connect(address: str | None, threads: int) -> bool:
 
 
 def _knock(address: str) -> None:
-    """See that somebody listens at HOST:PORT; Ray itself would try for many minutes.
+    """Check that a server listens at HOST:PORT; Ray itself would retry for many minutes.
 
     Raises:
-        OSError: Nobody does.
-        ValueError: This is no address.
+        OSError: No server listens.
+        ValueError: The address is not valid.
     """
     if address not in (LOCAL, "auto"):
         host, _, port = address.rpartition(":")
@@ -87,7 +87,7 @@ def _knock(address: str) -> None:
 
 
 def check_installed() -> None:
-    """See that Ray can be imported, before anything here imports it.
+    """Check that Ray is installed, before a module imports it.
 
     Raises:
         EngineError: It is not installed.
@@ -102,14 +102,14 @@ def check_installed() -> None:
 
 
 def nodes() -> list[Node]:
-    """The machines that are in the cluster now."""
+    """The nodes of the cluster that are alive."""
     from ablate.engine.ray.seats import Node
 
     return [Node(resources=node["Resources"], labels=node.get("Labels") or {}) for node in alive()]
 
 
 def alive() -> list[dict[str, Any]]:
-    """The machines that are in the cluster now, in Ray's words."""
+    """The nodes of the cluster that are alive, as Ray describes them."""
     import ray
 
     every: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
@@ -117,10 +117,10 @@ def alive() -> list[dict[str, Any]]:
 
 
 def give_up_lost_places() -> None:
-    """Free what this process has reserved on machines that are gone; what trained there is begun again elsewhere.
+    """Remove the placement groups of this process on nodes that have died; their jobs restart elsewhere.
 
-    Ray would look for another place for it, before all others and without a pause, so that the head is busy with that
-    alone and a job that waits for its own place waits for good.
+    Ray would reschedule these groups before all others and without a pause. The head would do nothing else, and the
+    groups of waiting jobs would never be placed.
     """
     import ray
     from ray._raylet import PlacementGroupID
@@ -133,7 +133,7 @@ def give_up_lost_places() -> None:
 
 
 def on_node(node: str) -> Any:
-    """What makes Ray run something on one machine."""
+    """The scheduling strategy that runs a task on one node."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node, soft=False)

@@ -1,6 +1,6 @@
-"""Brings what a node lacks: prepared data and plugins, through Ray's object store.
+"""Copies prepared data and plugins to nodes that lack them, through Ray's object store.
 
-The courier is an actor on the driver's machine. What every node sees anyhow (a shared folder) is not copied.
+The courier is an actor on the machine of the driver. Files in a folder that a node can see are not copied.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ablate.tasks.cache import folder_of
 
 
 class Courier:
-    """Reads the driver's prepared data, and keeps which members of which jobs are to stop.
+    """Serves the driver's prepared data, and collects the members that are asked to leave their jobs.
 
     Args:
         cache: The driver's folder of prepared data.
@@ -34,7 +34,7 @@ class Courier:
         self._stops: dict[int, list[int]] = defaultdict(list)
 
     def fetch(self, fingerprint: str) -> Any:
-        """A reference to prepared data as a tar file; None if there are no files: some tasks draw their data."""
+        """A reference to prepared data as a tar file; None if there are no files, as for tasks that generate data."""
         folder = folder_of(self._cache, fingerprint)
         if not folder.is_dir():
             return None
@@ -43,21 +43,21 @@ class Courier:
         return self._packed[fingerprint]
 
     def stop(self, number: int, member: int) -> None:
-        """The driver wants no more of a member of a job."""
+        """Ask a member to leave its job."""
         self._stops[number].append(member)
 
     def stops(self, number: int) -> list[int]:
-        """Members of a job that are to stop, each once."""
+        """The members of a job that were asked to leave since the last call."""
         return self._stops.pop(number, [])
 
 
 def bring(cache: Path, fingerprint: str, courier: Any) -> Path:
-    """The folder of prepared data to read from on this node: the driver's own if it can be seen, else a copy's.
+    """The cache folder to use on this node: the driver's if this node can see the data there, else one with a copy.
 
     Args:
         cache: The driver's folder of prepared data.
-        fingerprint: Of the data.
-        courier: Handle of the `Courier`.
+        fingerprint: The fingerprint of the data.
+        courier: The handle of the `Courier`.
     """
     if folder_of(cache, fingerprint).is_dir():
         return cache
@@ -80,7 +80,7 @@ def pack(folder: Path) -> bytes:
 
 
 def unpack(packed: bytes, folder: Path) -> None:
-    """Put files where a folder is to be; it is there whole or not at all, whoever else does the same."""
+    """Unpack files into a new folder. This is atomic, and safe when several workers do it at once."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=folder.name, dir=folder.parent))
     try:
@@ -89,17 +89,17 @@ def unpack(packed: bytes, folder: Path) -> None:
         try:
             os.rename(building, folder)
         except OSError:
-            if not folder.is_dir():  # else another worker of this node was quicker
+            if not folder.is_dir():  # otherwise another worker of this node has made the folder
                 raise
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
 
 def read_plugin(location: str) -> tuple[str, bytes]:
-    """Where a plugin is on the driver's machine, and what it holds.
+    """The absolute path of a plugin on the machine of the driver, and its content.
 
     Raises:
-        PluginError: It cannot be read.
+        PluginError: The file cannot be read.
     """
     path = Path(location).resolve()
     try:
@@ -111,7 +111,7 @@ def read_plugin(location: str) -> tuple[str, bytes]:
 
 
 def place_plugin(location: str, content: bytes) -> str:
-    """Where a plugin's file is on this node: at its own path, or in a folder for what came along."""
+    """The path of a plugin on this node: its own path if the same file is there, else that of a copy."""
     path = Path(location)
     if path.is_file() and path.read_bytes() == content:
         return location
@@ -119,5 +119,5 @@ def place_plugin(location: str, content: bytes) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
         file.write(content)
-    os.replace(file.name, folder / path.name)  # whole at once, as others may do the same
+    os.replace(file.name, folder / path.name)  # atomic; safe when several workers write at once
     return str(folder / path.name)

@@ -1,4 +1,4 @@
-"""The Ray engine: the driver's jobs as trials of Ray Tune, on a cluster or on this machine."""
+"""The Ray engine: runs jobs as trials of Ray Tune, on a cluster or on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import ray
 from ray import tune
 
-from ablate.engine.base import Engine, Left, Place
+from ablate.engine.base import Engine, JobPlace, ResumablePack
 from ablate.engine.memory import trial_bytes
 from ablate.engine.plan import Plan, Trial
 from ablate.engine.ray.connect import connect, nodes, on_node
@@ -24,33 +24,33 @@ from ablate.engine.ray.population import population_key, population_of
 from ablate.engine.ray.seats import GIB, Node, Seat, describe, seats
 from ablate.engine.ray.storage import open_storage
 from ablate.engine.ray.trainable import JobTrainable
-from ablate.engine.ray.tuning import Tuning
+from ablate.engine.ray.tuning import TuneRun
 from ablate.engine.worker import Broken, Done, Job, Message
 from ablate.errors import EngineError
 from ablate.spec.resources import ResourcesSpec
 
 _CLOSE_SECONDS = 10.0
 _LOOK_SECONDS = 2.0
-"""How old what we know of the cluster's machines may be."""
+"""The seconds after which the list of nodes is read again."""
 _GPU_SECONDS = 60.0
-"""How long the machines that are there at the start have to tell how large their GPUs are."""
+"""How long to wait at the start until all nodes have reported the memory of their GPUs."""
 _RETRIES = 3
-"""How often a job is begun again; a machine takes a while to be known as dead, and may take a job with it twice."""
+"""How often a job is restarted. Ray notices the death of a node late, so that the node can break a job twice."""
 
 
 class RayEngine(Engine):
-    """Jobs as trials of Ray Tune.
+    """Runs jobs as trials of Ray Tune.
 
-    As many jobs again as run are submitted ahead, so that an actor that has ended one finds the next one waiting.
+    It accepts twice as many jobs as can run, so that an actor that ends a job can start a waiting one.
 
     Args:
-        cache: Folder of prepared data on this machine.
+        cache: The folder of prepared data on this machine.
         device: `auto`, `cpu` or `cuda`.
-        resources: What each job gets.
-        address: Of the cluster, see `connect`.
-        workers: How many jobs run at once; None: as many as fit.
-        plugins: Files that every worker imports.
-        name: Of the run in Ray's own views.
+        resources: The resources of each job.
+        address: The address of the cluster, see `connect`.
+        workers: The number of jobs that run at once; None: as many as fit.
+        plugins: The files that every worker imports.
+        name: The name of the run in Ray's dashboard.
         pack: The most trials that are trained together on a GPU.
     """
 
@@ -72,10 +72,10 @@ class RayEngine(Engine):
         self._pack = pack
         self._plugins = [read_plugin(plugin) for plugin in plugins]
         self._name = name
-        self._tuning: Tuning | None = None
+        self._tuning: TuneRun | None = None
         self._placed: dict[int, Seat] = {}
         self._missing: dict[str, int] = {}
-        """Members that are still to come of each population: they are to train together, however many run at once."""
+        """The number of members of each population that are not submitted yet; room is made for all of them."""
         self._populations = False
         self._needed = 0
         self._looked = 0.0
@@ -89,31 +89,40 @@ class RayEngine(Engine):
 
     @property
     def size(self) -> int:
-        """How many jobs the machines that are there now can train at once; at least one, for a cluster that grows."""
+        """The number of jobs that the cluster can run at once now; at least one, since a cluster may grow."""
         self._look()
         fit = max(1, sum(self._seats.values()))
         return fit if self._workers is None else min(fit, self._workers)
 
     def room(self) -> int:
-        """See `Engine.room`."""
         ahead = self.size if self._workers is None else 0
         return max(self.size + ahead - len(self._placed), *self._missing.values(), 0)
 
     def admit(self, plan: Plan) -> None:
-        """See `Engine.admit`; by what is asked for each job, and the memory that the cost of the variants predicts."""
+        """Check the requested resources and the predicted memory against the nodes of the cluster."""
         self._populations = any(trial.variant.spec.training.population for trial in plan.trials)
         self._needed = 0
         self.expect(plan.trials)
+        if plan.trials:
+            self._check_seats()
+
+    def admit_blocks(self, variant: str, needed: int) -> None:
+        """See `Engine.admit_blocks`."""
+        self._needed = needed
+        self._check_seats()
+
+    def _check_seats(self) -> None:
+        """Refuse to go on if no machine has what each job is to get."""
         there = nodes()
         found = self._find_seats(there)
-        if plan.trials and not any(found.values()):
+        if not any(found.values()):
             wanted = {name: amount for seat in found for name, amount in seat.needs}
             shown = [
                 f"{name} {amount / GIB:.1f} GiB" if name == "memory" else f"{name} {amount:g}"
                 for name, amount in wanted.items()
             ]
             raise EngineError(
-                "no machine of the cluster has what a trial is to get",
+                "no machine of the cluster has the resources of a trial",
                 where="--engine ray",
                 expected=", ".join(
                     [*shown, *(f"label {key}={value}" for key, value in self._resources.labels.items())]
@@ -123,12 +132,12 @@ class RayEngine(Engine):
             )
 
     def expect(self, trials: Iterable[Trial]) -> None:
-        """See `Engine.expect`: further jobs get seats that hold the largest."""
+        """Give further jobs seats with enough memory for the largest of these trials."""
         self._needed = max(self._needed, *(trial_bytes(trial.variant) for trial in trials), 0)
         self._looked = 0.0
 
-    def left(self) -> list[Left]:
-        """See `Engine.left`; each as its newest whole checkpoint has it."""
+    def resumable_packs(self) -> list[ResumablePack]:
+        """The packs with a complete checkpoint of an earlier driver, as their newest checkpoint describes them."""
         found = []
         for checkpoints in self._storage.left(self._name).values():
             newest = next(filter(None, map(self._storage.members, checkpoints)), None)
@@ -137,7 +146,6 @@ class RayEngine(Engine):
         return found
 
     def submit(self, job: Job) -> None:
-        """See `Engine.submit`."""
         if self._tuning is None:
             self._tuning = self._tune()
         seat = self._next_seat()
@@ -148,12 +156,11 @@ class RayEngine(Engine):
         self._tuning.submit(job, seat)
 
     def stop(self, number: int, member: int) -> None:
-        """See `Engine.stop`; heard within about a second."""
+        """Ask a member to leave its job; it does so within about a second."""
         if self._tuning is not None and self._tuning.stop(number, member):
             self._courier.stop.remote(number, member)
 
     def poll(self, timeout: float) -> list[Message]:
-        """See `Engine.poll`."""
         if self._tuning is None:
             time.sleep(timeout)
             return []
@@ -174,20 +181,20 @@ class RayEngine(Engine):
         return messages
 
     def close(self) -> None:
-        """See `Engine.close`. A cluster that others started stays."""
+        """End all jobs. A cluster that was running before stays."""
         if self._tuning is not None:
             self._tuning.close(_CLOSE_SECONDS)
         if self._connected:
             ray.shutdown()
         self._scratch.cleanup()
 
-    def next_place(self) -> Place:
-        """See `Engine.next_place`: on a GPU, where packs pay, as long as one is free."""
+    def next_place(self) -> JobPlace:
+        """The place of the next job: on a GPU as long as one is free."""
         seat = self._next_seat()
-        return Place(seat.device, seat.memory)
+        return JobPlace(seat.device, seat.memory)
 
     def _look(self) -> None:
-        """See which machines are there, if the last look was long ago."""
+        """Read the list of nodes if it is old."""
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._looked = time.monotonic()
             if self._gpus:
@@ -195,7 +202,7 @@ class RayEngine(Engine):
             self._seats = self._find_seats(nodes())
 
     def _next_seat(self) -> Seat:
-        """The kind of seat with the largest share of free ones; at equality one on a GPU."""
+        """The kind of seat with the largest free share; a GPU if several are equal."""
         self._look()
         taken = Counter(self._placed.values())
         return max(self._seats, key=lambda seat: 1 - taken[seat] / max(1, self._seats[seat]))
@@ -203,7 +210,7 @@ class RayEngine(Engine):
     def _find_seats(self, there: list[Node]) -> dict[Seat, int]:
         return seats(self._resources, self._device, there, self._needed, self._gpu_bytes, self._pack)
 
-    def _tune(self) -> Tuning:
+    def _tune(self) -> TuneRun:
         here = on_node(ray.get_runtime_context().get_node_id())
         remote: Any = ray.remote(Courier)
         options = remote.options(num_cpus=0, max_restarts=-1, scheduling_strategy=here)
@@ -215,5 +222,5 @@ class RayEngine(Engine):
             plugins=self._plugins,
             every=self._resources.checkpoint_every,
         )
-        trainable.__qualname__ = JobTrainable.__qualname__  # what Ray's dashboard calls the actors
-        return Tuning(trainable, self._storage, self._name, _RETRIES, populations=self._populations)
+        trainable.__qualname__ = JobTrainable.__qualname__  # the name of the actors in Ray's dashboard
+        return TuneRun(trainable, self._storage, self._name, _RETRIES, populations=self._populations)

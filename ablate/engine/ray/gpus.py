@@ -1,5 +1,7 @@
-"""How much memory the GPUs of a cluster have. Each machine is asked once, and by a task that reserves no GPU: one that
-did would wait as long as others use them."""
+"""The memory of the GPUs of a cluster.
+
+Each node is asked once, by a task that reserves no GPU: a task that reserved one would wait until a GPU is free.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ _ASK_SECONDS = 120.0
 
 
 def smallest_here() -> int:
-    """Bytes of the smallest GPU of this machine; 0 if torch finds none."""
-    # Ray hides all GPUs from who reserves none, and torch looks once: so in a process of its own.
+    """The bytes of the smallest GPU of this machine; 0 if torch finds none."""
+    # Ray hides GPUs from tasks that reserve none, and torch reads the list of GPUs once per process: use a new process.
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     try:
         command = [sys.executable, "-c", _SIZES]
@@ -34,10 +36,10 @@ def smallest_here() -> int:
 
 
 class Gpus:
-    """What machines have told so far; those that join later are asked when they are first seen.
+    """The GPU memory of the nodes. A node that joins later is asked when it is first seen.
 
     Args:
-        ask: Runs on each machine with GPUs, and tells the bytes of its smallest.
+        ask: Runs on each node with GPUs and returns the bytes of its smallest GPU.
     """
 
     def __init__(self, ask: Callable[[], int] = smallest_here) -> None:
@@ -46,7 +48,7 @@ class Gpus:
         self._asked: dict[Any, str] = {}
 
     def smallest(self, patience: float = 0.0) -> int:
-        """Bytes of the smallest GPU that is there, as far as it is known after `patience` seconds; 0: none is."""
+        """The bytes of the smallest GPU of the answers within `patience` seconds; 0 if no answer is known."""
         there = {node["NodeID"] for node in alive() if node["Resources"].get("GPU", 0) > 0}
         for node in there - self._sizes.keys() - set(self._asked.values()):
             task = self._ask.options(num_cpus=0, num_gpus=0, scheduling_strategy=on_node(node))
@@ -55,6 +57,6 @@ class Gpus:
             told, _ = ray.wait(list(self._asked), num_returns=len(self._asked), timeout=patience)
             for answer in told:
                 node = self._asked.pop(answer)
-                with suppress(RayError):  # the machine has gone, and would be asked again if it came back
+                with suppress(RayError):  # the node has died; if it comes back, it is asked again
                     self._sizes[node] = ray.get(answer)
         return min((self._sizes[node] for node in there & self._sizes.keys() if self._sizes[node]), default=0)

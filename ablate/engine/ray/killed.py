@@ -1,7 +1,7 @@
-"""Workers that Ray kills because their node runs out of memory.
+"""Handles workers that Ray kills because their node runs out of memory.
 
-Ray Tune knows actors that died by `RayActorError`; that of the memory monitor, `OutOfMemoryError`, is none, and Tune
-(2.60) ends the whole run over it. Told as the death of an actor, it costs one attempt of one job.
+Ray Tune detects dead actors by `RayActorError`. The `OutOfMemoryError` of the memory monitor is not one, and Tune
+(2.60) ends the whole run over it. Converted to `RayActorError`, it costs one attempt of one job.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from ray.exceptions import OutOfMemoryError, RayActorError
 
 
 def survive_killed_workers() -> None:
-    """Let Ray Tune, in this process, go on when a worker was killed for memory."""
+    """Make Ray Tune in this process survive workers that are killed for memory."""
     try:
         from ray.air.execution._internal.actor_manager import RayActorManager
         from ray.tune.execution import tune_controller
-    except ImportError:  # a version of Ray that has these elsewhere: it trains, and may know better
+    except ImportError:  # another version of Ray has moved these classes; it runs without the fix
         return
 
     class ActorManager(RayActorManager):
-        """Ray Tune's, with the deaths that it does not know."""
+        """Ray Tune's class, which also treats an out-of-memory error as the death of an actor."""
 
         def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
             super()._actor_task_failed(tracked_actor_task, _as_death(exception))

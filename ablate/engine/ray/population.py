@@ -1,6 +1,6 @@
-"""Population based training by Ray Tune: its scheduler for our members, and what an actor does with their values.
+"""Population based training by Ray Tune: the scheduler for the members of a population, and their hyperparameters.
 
-A configuration of Tune's holds the values that may change beside the job, by their paths.
+A configuration of Tune holds the job and, by path, the hyperparameters that may change.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ if TYPE_CHECKING:
     from ray.tune.execution.tune_controller import TuneController
 
 VALUES = "values"
-"""In a checkpoint of a member: what its weights were trained with, a list of [from which step on, values]."""
+"""The key in a checkpoint of a member for its history: a list of [first step, hyperparameters]."""
 
 
 def population_of(job: Job) -> PopulationSpec | None:
-    """The population that a job is a member of, if it is one; such a job has one trial."""
-    if '"population":{' not in job.members[0].variant:  # most jobs are none, and need not be read for it
+    """The population of a job, which then has one trial; None if it belongs to none."""
+    if '"population":{' not in job.members[0].variant:  # fast path: most jobs belong to no population
         return None
     return VariantSpec.model_validate_json(job.members[0].variant).training.population
 
 
 def population_key(job: Job, population: PopulationSpec) -> str:
-    """What the members of one population share: their seed, and all of the population but the member."""
+    """A key that the members of one population share: their seed, and the population without the member."""
     return f"{job.members[0].seed} {population.model_copy(update={'member': 0}).canonical_json()}"
 
 
 def first_values(job: Job, population: PopulationSpec) -> dict[str, float]:
-    """What a member begins with, by path."""
+    """The initial hyperparameters of a member, by path."""
     plain = VariantSpec.model_validate_json(job.members[0].variant).model_dump(mode="json")
     return {path: value_at(plain, path) for path in population.ranges}
 
 
 def values_in(config: Mapping[str, Any]) -> dict[str, float]:
-    """The values in a configuration of Tune's."""
+    """The hyperparameters in a configuration of Tune."""
     return {name: value for name, value in config.items() if name not in (JOB, SEAT, LEFT)}
 
 
 def with_values(job: Job, values: Mapping[str, float]) -> Job:
-    """A member that is to be trained with other values."""
+    """The job of a member with other hyperparameters."""
     (member,) = job.members
     plain = VariantSpec.model_validate_json(member.variant).model_dump(mode="json")
     for path, value in values.items():
@@ -61,7 +61,7 @@ def with_values(job: Job, values: Mapping[str, float]) -> Job:
 
 
 def history(start: State | None, values: dict[str, float]) -> list[list[Any]]:
-    """What the weights of a state were trained with, and are from now on."""
+    """The history of a state, extended by the hyperparameters from now on."""
     if start is None:
         return [[0, values]]
     before: list[list[Any]] = start[VALUES]
@@ -69,10 +69,10 @@ def history(start: State | None, values: dict[str, float]) -> list[list[Any]]:
 
 
 class Population(PopulationBasedTraining):
-    """One population: exchanges among the members that it is shown, and knows nothing of other trials.
+    """The scheduler of one population; it sees only the members of this population.
 
     Args:
-        spec: Of any of its members.
+        spec: The spec of any of its members.
     """
 
     def __init__(self, spec: PopulationSpec) -> None:
@@ -90,11 +90,11 @@ class Population(PopulationBasedTraining):
         )
 
     def members(self, controller: TuneController) -> Any:
-        """The controller, as if these were all its trials."""
+        """A view of the controller that has only the trials of this population."""
         return _Members(controller, self._trial_state)
 
     def _get_new_config(self, trial: Trial, trial_to_clone: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The values of the better member, changed; the job stays the trial's own."""
+        """The perturbed hyperparameters of the better member, with the trial's own job."""
         taken = values_in(trial_to_clone.config)
         changed, operations = super()._get_new_config(trial, cast(Trial, SimpleNamespace(config=taken)))
         kept = {name: trial.config[name] for name in (JOB, SEAT, LEFT)}
@@ -102,7 +102,7 @@ class Population(PopulationBasedTraining):
 
 
 class _Members:
-    """What a population sees of Tune's controller."""
+    """The view of Tune's controller that a population sees."""
 
     search_alg = None
 
@@ -114,6 +114,6 @@ class _Members:
         return getattr(self._controller, name)
 
     def get_trials(self) -> list[Trial]:
-        """The members that Tune knows of."""
+        """The members among Tune's trials."""
         every: list[Trial] = self._controller.get_trials()  # type: ignore[no-untyped-call]
         return [trial for trial in every if trial in self._members]

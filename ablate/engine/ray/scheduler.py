@@ -1,4 +1,4 @@
-"""The scheduler of Ray Tune's trials: it ends those that the design of the study wants no more of."""
+"""The scheduler for Ray Tune: ends the jobs whose members the design has pruned."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class DesignScheduler(FIFOScheduler):
-    """Runs jobs in the order of their submission, and ends a job when nobody wants any of its members.
+    """Runs jobs in the order of submission, and ends a job when all its members were asked to leave.
 
-    Which trial is poor is the design's to say (ASHA, Hyperband, the median or the Wilcoxon rule of `search`), on every
-    engine by the same rule, because what Tune can end is a job, and what is pruned is a member of one. Members of a
-    population are left to Tune's population based training.
+    The design decides which trials to prune (ASHA, Hyperband, the median or the Wilcoxon rule of `search`), by the same
+    rule on every engine: Tune can end only jobs, and a pruned trial is one member of a job. Tune's population based
+    training schedules the members of a population.
     """
 
     def __init__(self) -> None:
@@ -31,19 +31,19 @@ class DesignScheduler(FIFOScheduler):
         self._lock = threading.Lock()
 
     def expect(self, number: int, members: int) -> None:
-        """A job of so many members was submitted."""
+        """Register a job with this number of members."""
         with self._lock:
             self._wanted[number] = set(range(members))
 
     def stop(self, number: int, member: int) -> bool:
-        """The design wants no more of a member of a job; whether other members are left."""
+        """Ask a member to leave its job; whether other members remain."""
         with self._lock:
             wanted = self._wanted.get(number, set())
             wanted.discard(member)
             return bool(wanted)
 
     def on_trial_result(self, tune_controller: TuneController, trial: Trial, result: dict[str, Any]) -> str:
-        """Go on, or stop."""
+        """Continue the job, or stop it if no member remains."""
         with self._lock:
             wanted = self._wanted.get(trial.config[JOB].number)
         if not wanted:
@@ -53,7 +53,7 @@ class DesignScheduler(FIFOScheduler):
         return TrialScheduler.CONTINUE
 
     def on_trial_add(self, tune_controller: TuneController, trial: Trial) -> None:
-        """Tell a population of its member."""
+        """Add a member to its population."""
         job = trial.config[JOB]
         if spec := population_of(job):
             population = self._populations.setdefault(population_key(job, spec), Population(spec))
@@ -61,13 +61,13 @@ class DesignScheduler(FIFOScheduler):
             population.on_trial_add(population.members(tune_controller), trial)
 
     def choose_trial_to_run(self, tune_controller: TuneController) -> Trial | None:
-        """The first that waits; of a population of which members pause, the one that is least far."""
+        """The first waiting job; of a population with paused members, the one with the fewest steps."""
         chosen = super().choose_trial_to_run(tune_controller)
         if chosen is not None and chosen.status == Trial.PAUSED and (population := self._population_of.get(chosen)):
             return population.choose_trial_to_run(population.members(tune_controller))
         return chosen
 
     def forget(self, number: int) -> None:
-        """A job has ended."""
+        """Remove a job that has ended."""
         with self._lock:
             self._wanted.pop(number, None)

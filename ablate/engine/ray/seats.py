@@ -1,4 +1,4 @@
-"""Where jobs can sit: what is reserved for one on a processor or on a GPU, and how many fit on the nodes."""
+"""Seats: the resources that are reserved for one job on a CPU or a GPU, and how many of them fit on the nodes."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from ablate.spec.resources import ResourcesSpec
 
 GIB = 2**30
 _WORKER_BYTES = GIB // 2
-"""What a worker takes before it trains anything: Python, torch and the task's data."""
+"""The memory of a worker before it trains: Python, torch and the data of the task."""
 _CUDA_BYTES = 3 * GIB // 4
-"""What a process takes of a GPU besides its tensors: CUDA's context and the allocator's spare blocks."""
+"""The GPU memory of a process besides its tensors: the CUDA context and unused blocks of the allocator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine of the cluster, by what it was started with."""
+    """A node of the cluster, with its total resources and its labels."""
 
     resources: Mapping[str, float]
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def gpus(self) -> float:
-        """How many GPUs it has."""
+        """The number of its GPUs."""
         return self.resources.get("GPU", 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What is reserved for one job.
+    """The resources that are reserved for one job.
 
     Attributes:
         device: `cpu` or `cuda`.
-        threads: Threads to train with.
-        needs: Resource to amount, in Ray's words and units (memory in bytes).
-        memory: Bytes of the device that a job may take.
-        labels: What a node must be labelled with.
+        threads: The threads of the training process.
+        needs: Pairs of a resource and its amount, with Ray's names and units (memory in bytes).
+        memory: The bytes of the device that the job may use.
+        labels: The labels that a node must have.
     """
 
     device: str
@@ -50,17 +50,17 @@ class Seat:
     labels: tuple[tuple[str, str], ...] = ()
 
     def request(self) -> PlacementGroupFactory:
-        """The seat as Ray Tune asks for it."""
+        """The placement group of the seat for Ray Tune."""
         selector: dict[str, Any] = {"bundle_label_selector": [dict(self.labels)]} if self.labels else {}
         return PlacementGroupFactory([dict(self.needs)], **selector)
 
     def count(self, node: Node) -> int:
-        """How many such seats a node has when it is empty."""
+        """The number of such seats on an empty node."""
         if any(node.labels.get(key) != value for key, value in self.labels):
             return 0
         fits = [_floor(node.resources.get(name, 0.0) / amount) for name, amount in self.needs if amount > 0]
         whole = dict(self.needs).get("GPU", 0.0)
-        if 0 < whole < 1:  # a fraction is of one GPU, and what is left of two is no third
+        if 0 < whole < 1:  # fractions of two GPUs cannot be combined
             fits.append(int(node.gpus) * _floor(1 / whole))
         return min(fits, default=0)
 
@@ -68,21 +68,21 @@ class Seat:
 def seats(
     spec: ResourcesSpec, device: str, nodes: Iterable[Node], needed: int, gpu_bytes: int, pack: int = 1
 ) -> dict[Seat, int]:
-    """The kinds of seat that a cluster offers, and how many of each there are now. Those on GPUs come first.
+    """The kinds of seat that the nodes offer and the number of each; seats on GPUs come first.
 
     Args:
-        spec: What a job is to get.
-        device: `cpu`, `cuda` or `auto`: GPUs where there are any, processors where there are none.
-        nodes: The machines.
-        needed: Bytes that the largest trial is predicted to need.
-        gpu_bytes: Memory of the smallest GPU; 0 if it is not known.
+        spec: The requested resources of a job.
+        device: `cpu`, `cuda`, or `auto`: GPUs on nodes that have them, CPUs on the others.
+        nodes: The nodes of the cluster.
+        needed: The predicted bytes of the largest trial.
+        gpu_bytes: The memory of the smallest GPU; 0 if it is unknown.
         pack: The most trials that are trained together on a GPU.
     """
     nodes = list(nodes)
     memory = spec.memory * GIB if spec.memory is not None else needed + _WORKER_BYTES
     threads = max(1, int(spec.cpus))
     labels = tuple(sorted(spec.labels.items()))
-    rounded = math.ceil(memory / 2**20) * 2**20  # of few sizes, as actors are used again by jobs of one size
+    rounded = math.ceil(memory / 2**20) * 2**20  # an actor is reused only by jobs of the same size
     common: dict[str, float] = {"CPU": spec.cpus, "memory": rounded, **spec.custom}
     plain = Seat("cpu", threads, tuple(common.items()), rounded, labels)
     with_gpu = [node for node in nodes if node.gpus > 0]
@@ -102,20 +102,20 @@ def seats(
 
 
 def _share(needed: int, gpu_bytes: int) -> float:
-    """The fraction of a GPU whose memory holds a job; so that as many as fit, and no more, share one."""
+    """The fraction of a GPU whose memory holds one job, so that as many jobs as fit share a GPU."""
     if gpu_bytes == 0:
         return 1.0
     together = max(1, gpu_bytes // (needed + _CUDA_BYTES))
-    return math.floor(10_000 / together) / 10_000  # Ray counts in ten-thousandths
+    return math.floor(10_000 / together) / 10_000  # Ray rounds fractions to 1/10,000
 
 
 def _floor(ratio: float) -> int:
-    """Whole seats; sums of fractions are a little off."""
+    """Round down, with a tolerance for the rounding errors of fractions."""
     return math.floor(ratio + 1e-6)
 
 
 def describe(nodes: Iterable[Node]) -> str:
-    """What the nodes offer, for a message."""
+    """The total resources of the nodes, for a message."""
     totals: dict[str, Any] = {}
     for node in nodes:
         for name, amount in node.resources.items():

@@ -1,7 +1,7 @@
-"""What runs in an actor of Ray Tune: it carries out one job after the other and reports what happens, in batches.
+"""The code of an actor of Ray Tune: runs one job after another and reports their messages in batches.
 
-An actor stays warm between jobs (`reuse_actors`). A result holds the messages of about a second, so that a tiny trial
-is one result and a long one costs little; checkpoints end a result, because Ray Tune saves between results.
+An actor runs many jobs (`reuse_actors`). A result holds the messages of about a second, so a short trial needs
+one result and a long one causes little overhead. A checkpoint ends a result, because Ray Tune saves between results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ablate.engine.ray.population import VALUES, history, population_of, values_
 from ablate.engine.ray.seats import Seat
 from ablate.engine.ray.storage import MEMBERS
 from ablate.engine.ray.words import JOB, LEFT, LOSS, MESSAGES, SEAT, STEPS
-from ablate.engine.worker import Began, Broken, Done, Happened, Job, Message, Took
+from ablate.engine.worker import Began, Broken, Done, Happened, Job, Message, StateReplaced
 from ablate.kernels.allocator import keep_freed_memory
 from ablate.plugins import load_plugin
 from ablate.spec.population import PopulationSpec
@@ -53,17 +53,17 @@ class JobTrainable(Trainable):
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
-        """What Ray is to reserve: the seat that the engine chose for the job."""
+        """The resources that Ray reserves: the seat that the engine chose for the job."""
         seat: Seat = config[SEAT]
         return seat.request()
 
     def setup(self, config: dict[str, Any], **brought: Any) -> None:
-        """Once for each actor, with its first job; further jobs come through `reset_config`.
+        """Set up the actor and its first job; `reset_config` brings further jobs.
 
         Args:
-            config: The job, its seat, and checkpoints that an earlier driver left of it.
-            brought: `cache` (the driver's folder of prepared data), `courier` (handle of the `Courier`), `plugins`
-                (paths and contents) and `every` (steps between checkpoints).
+            config: The job, its seat, and its checkpoints from an earlier driver.
+            brought: `cache` (the driver's folder of prepared data), `courier` (the handle of the `Courier`), `plugins`
+                (paths and contents) and `every` (the steps between checkpoints).
         """
         seat: Seat = config[SEAT]
         keep_freed_memory()
@@ -78,15 +78,15 @@ class JobTrainable(Trainable):
         self._take(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take the next job."""
+        """Start the next job."""
         self._take(new_config)
         return True
 
     def step(self) -> dict[str, Any]:
-        """Train for about a second, or to the end, or to a checkpoint."""
+        """Train for about a second, or to a checkpoint or the end of the job if these come first."""
         messages: list[Message] = []
         result: dict[str, Any] = {MESSAGES: messages, DONE: False, SHOULD_CHECKPOINT: False}
-        # A tiny job ends in its first step, and is spared the question.
+        # Do not ask in the first step of a job: many jobs end in it.
         if not self._fresh:
             self._asked_to_stop += ray.get(self._courier.stops.remote(self._job.number))
         self._fresh = False
@@ -157,7 +157,7 @@ class JobTrainable(Trainable):
         if self._population:
             every = self._population.every
             self._history = history(start, self._values)
-            yield Took(self._job.number, tuple((step, values) for step, values in self._history))
+            yield StateReplaced(self._job.number, tuple((step, values) for step, values in self._history))
         cache = bring(self._cache, self._job.fingerprint, self._courier)
         carrier = self._carriers.setdefault(cache, Carrier(cache, self._device))
         yield from carrier.carry_out(self._job, self._stopped, start, every)

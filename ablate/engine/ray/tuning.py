@@ -1,4 +1,4 @@
-"""Ray Tune in a thread: jobs go in through a searcher, are ended by a scheduler, tell messages through a callback."""
+"""Runs Ray Tune in a thread: a searcher submits jobs, a scheduler ends them, a callback receives their messages."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from ablate.engine.ray.scheduler import DesignScheduler
 from ablate.engine.ray.seats import Seat
 from ablate.engine.ray.storage import Storage, job_key
 from ablate.engine.ray.words import JOB, LEFT, MESSAGES, SEAT
-from ablate.engine.worker import Again, Broken, Done, Job, Message
+from ablate.engine.worker import Broken, Done, Job, JobRestarted, Message
 from ablate.errors import EngineError
 
 _IDLE_SECONDS = 30.0
 _WATCH_SECONDS = 2.0
 _KEPT = 4
-"""Checkpoints of a member of a population; another may be about to go on from one that is not the newest."""
+"""The checkpoints that are kept of a member of a population; another member may be reading an older one."""
 _SETTINGS = {
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # paths of a space are relative to where the command was typed
-    "RAY_AIR_NEW_OUTPUT": "0",  # the one that is silent when asked to be
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the store has it all
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # paths in a space are relative to the working folder of the command
+    "RAY_AIR_NEW_OUTPUT": "0",  # the old output can be silenced
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the store holds all results
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
-    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the driver tells them
-    "TUNE_MAX_PENDING_TRIALS_PG": "100000",  # the engine decides how many wait
-    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # a study is resumed from the store, never from Tune's own notes
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the driver reports them
+    "TUNE_MAX_PENDING_TRIALS_PG": "100000",  # the engine limits the number of waiting jobs
+    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # a study is resumed from the store, not from Tune's state
     "TUNE_WARN_THRESHOLD_S": "10",
 }
 
 
 class JobQueue(Searcher):
-    """Gives Ray Tune the jobs that the driver has submitted, each as one of Tune's trials."""
+    """The searcher that passes submitted jobs to Ray Tune, each as one trial of Tune."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,23 +56,23 @@ class JobQueue(Searcher):
         self._changed = threading.Condition()
 
     def put(self, job: Job, seat: Seat, left: Sequence[str] = ()) -> None:
-        """Submit a job; `left` are the checkpoints that it may go on from, the newest first."""
+        """Submit a job; `left` holds the checkpoints that it can resume from, the newest first."""
         member = population_of(job)
         with self._changed:
             self._jobs.append({JOB: job, SEAT: seat, LEFT: left} | (first_values(job, member) if member else {}))
             self._changed.notify()
 
     def close(self) -> None:
-        """There are no more jobs."""
+        """End the queue; waiting jobs are dropped."""
         with self._changed:
             self._closed = True
             self._jobs.clear()
             self._changed.notify()
 
     def suggest(self, trial_id: str) -> Any:
-        """The next job; None if there is none yet, or `Searcher.FINISHED`.
+        """The next job; None if there is none yet; `Searcher.FINISHED` after `close`.
 
-        While nothing runs this waits for one: Tune would sleep for a second otherwise, whenever it has nothing to do.
+        While no job runs, this waits for one: otherwise Tune would sleep for a second.
         """
         with self._changed:
             if not self._running:
@@ -85,46 +85,46 @@ class JobQueue(Searcher):
             return self._jobs.popleft()
 
     def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
-        """Nothing: a study is resumed from the store."""
+        """Save nothing: a study is resumed from the store."""
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """One of Tune's trials has ended, whichever way."""
+        """A trial of Tune has ended."""
         with self._changed:
             self._running -= 1
 
 
 class Messenger(Callback):
-    """Turns what Ray Tune says of its trials into the messages of an engine."""
+    """The callback that converts Ray Tune's events to messages."""
 
     def __init__(self, messages: Queue[Message], storage: Storage) -> None:
         self._messages = messages
         self._storage = storage
         self._later: list[str] = []
         self._told: set[str] = set()
-        """Tune's trials of which `Done` or `Broken` was told."""
+        """The trials of Tune for which `Done` or `Broken` was sent."""
         self.closing = False
-        """Whether trials end because the engine is closed; the next driver may go on from their checkpoints."""
+        """Whether trials end because the engine is closed; the next driver can resume from their checkpoints."""
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        """A batch of messages has come from the actor; Tune need not keep them."""
+        """Send the messages of a result, and remove them so that Tune does not keep them."""
         for message in result.pop(MESSAGES, ()):
             if isinstance(message, Done | Broken):
                 self._told.add(trial.trial_id)
             self._messages.put(message)
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """The actor died, and the job begins again elsewhere or goes on from its last checkpoint."""
-        self._messages.put(Again(trial.config[JOB].number, _why(trial)))
+        """The actor died; the job restarts on another one, from its last checkpoint if there is one."""
+        self._messages.put(JobRestarted(trial.config[JOB].number, _why(trial)))
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """The actor died too often."""
+        """The actor died too often; the job is broken."""
         self._messages.put(Broken(trial.config[JOB].number, _why(trial), "", _error(trial)))
         self._clear(trial)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """A trial that the scheduler ended has not said so."""
+        """Send `Done` for a job that the scheduler ended, as its actor does not send it."""
         if trial.trial_id not in self._told:
             if self.closing:
                 return
@@ -133,14 +133,14 @@ class Messenger(Callback):
         self._clear(trial)
 
     def clear_populations(self) -> None:
-        """Keep nothing of members that have ended."""
+        """Remove the checkpoints of members that have ended."""
         for folder in self._later:
             self._storage.remove(folder)
 
     def _clear(self, trial: Trial) -> None:
-        """Keep nothing of a job that has ended: a study may have very many, and Tune forgets none."""
+        """Free the data of a job that has ended: a study may have many jobs, and Tune keeps all its trials."""
         if trial.storage is not None and population_of(trial.config[JOB]):
-            self._later.append(trial.storage.trial_fs_path)  # another member may yet go on from what it reached
+            self._later.append(trial.storage.trial_fs_path)  # another member may still resume from its checkpoint
         elif trial.storage is not None:
             self._storage.remove(trial.storage.trial_fs_path)
         self._storage.forget(trial.config[LEFT])
@@ -148,7 +148,7 @@ class Messenger(Callback):
 
 
 class _Stopper(Stopper):
-    """Ends everything when the engine is closed."""
+    """Stops all trials when the engine is closed."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -160,22 +160,22 @@ class _Stopper(Stopper):
         return self.asked
 
 
-class Tuning:
+class TuneRun:
     """A run of Ray Tune that lasts as long as the engine.
 
     Args:
-        trainable: What runs in the actors.
-        storage: Where Tune keeps its notes, and checkpoints.
-        study: Whose jobs they are.
-        retries: How often a job is begun again whose actor died.
-        populations: Whether there are jobs that go on from each other's checkpoints.
+        trainable: The class of the actors.
+        storage: Holds the state of Tune and the checkpoints.
+        study: The name of the study.
+        retries: How often a job is restarted whose actor died.
+        populations: Whether there are jobs that resume from each other's checkpoints.
     """
 
     def __init__(
         self, trainable: type[tune.Trainable], storage: Storage, study: str, retries: int, *, populations: bool
     ) -> None:
         os.environ.update(_SETTINGS)
-        logging.getLogger("ray.tune.tune").setLevel(logging.CRITICAL)  # what failed, the driver tells
+        logging.getLogger("ray.tune.tune").setLevel(logging.CRITICAL)  # the driver reports failures
         survive_killed_workers()
         self.messages: Queue[Message] = Queue()
         self._jobs = JobQueue()
@@ -206,24 +206,24 @@ class Tuning:
         self._trainable = trainable
         self._thread = threading.Thread(target=self._run, name="ray-tune", daemon=True)
         self._thread.start()
-        # In a thread of its own: however long a driver thinks, what it has lost must not stand in the way of others.
+        # A separate thread removes lost placement groups also while the driver is busy.
         self._closed = threading.Event()
         self._watch = threading.Thread(target=self._give_up_lost_places, name="ray-places", daemon=True)
         self._watch.start()
 
     def submit(self, job: Job, seat: Seat) -> None:
-        """Have a job run in such a seat; it goes on from what an earlier driver of the study left of it."""
+        """Run a job in a seat; it resumes from the checkpoints that an earlier driver of the study left."""
         self._scheduler.expect(job.number, len(job.members))
-        # Which values a member had at its checkpoint, the scheduler would not know: a population begins anew.
+        # A population restarts: the scheduler would not know the hyperparameters of a member at its checkpoint.
         left = () if population_of(job) else self._left.pop(job_key(job), ())
         self._jobs.put(job, seat, left)
 
     def stop(self, number: int, member: int) -> bool:
-        """End a job when its last member is to leave; whether others are left, and its actor must let this one go."""
+        """Ask a member to leave its job, and end the job if none remains; whether the actor must be told to drop it."""
         return self._scheduler.stop(number, member)
 
     def forget(self, number: int) -> None:
-        """A job has ended."""
+        """Remove a job that has ended."""
         self._scheduler.forget(number)
 
     def _run(self) -> None:
@@ -234,23 +234,26 @@ class Tuning:
 
     def _give_up_lost_places(self) -> None:
         while not self._closed.wait(_WATCH_SECONDS):
-            with suppress(RayError, RuntimeError, OSError):  # a cluster that is gone, `check` tells
+            with suppress(RayError, RuntimeError, OSError):  # `check` reports a cluster that has gone
                 give_up_lost_places()
 
     def check(self) -> None:
-        """See that Tune still runs.
+        """Check that Tune still runs.
 
         Raises:
-            EngineError: It has ended by itself.
+            EngineError: It has stopped.
         """
         if not self._thread.is_alive() and not self._stopper.asked:
             said = str(self._failure or "it ended by itself").strip().splitlines()[0]
             raise EngineError(
-                "Ray Tune has stopped", where="--engine ray", got=said, remedy="Run the same command again: it goes on."
+                "Ray Tune has stopped",
+                where="--engine ray",
+                got=said,
+                remedy="Run the same command again to resume the study.",
             ) from self._failure
 
     def close(self, patience: float) -> None:
-        """End everything that runs; waits for it for `patience` seconds."""
+        """End all jobs; wait up to `patience` seconds for each thread."""
         self._messenger.closing = True
         self._stopper.asked = True
         self._jobs.close()
@@ -262,17 +265,17 @@ class Tuning:
 
 
 def _name(trial: Trial) -> str:
-    """How Ray's views call a trial of Tune's."""
+    """The name of a trial in Ray's dashboard."""
     return f"job_{trial.config[JOB].number}_{trial.trial_id}"
 
 
 def _folder(trial: Trial) -> str:
-    """Where its checkpoints are, see `Storage.left`."""
+    """The name of the folder of its checkpoints, see `Storage.left`."""
     return f"{job_key(trial.config[JOB])}_{trial.trial_id}"
 
 
 def _why(trial: Trial) -> str:
-    """What happened to the actor of a trial, in one sentence."""
+    """The reason why the actor of a trial failed, in one sentence."""
     told = _error(trial)
     if re.search(r"low on memory|memory monitor|OutOfMemory", told):
         return "its worker was killed because its node ran out of memory"
@@ -285,7 +288,7 @@ def _why(trial: Trial) -> str:
 
 
 def _error(trial: Trial) -> str:
-    """The latest error that Tune noted of a trial."""
+    """The latest error that Tune recorded for a trial."""
     try:
         return Path(trial.error_file).read_text(errors="replace").rpartition("Failure #")[2]
     except (OSError, TypeError):

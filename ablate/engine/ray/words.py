@@ -1,16 +1,16 @@
-"""The words of Ray Tune's configurations and results that the driver and the actors share."""
+"""The keys of Ray Tune's configurations and results that the driver and the actors share."""
 
 from __future__ import annotations
 
 JOB = "job"
-"""In a configuration: the job."""
+"""Key of a configuration: the job."""
 SEAT = "seat"
-"""In a configuration: what is reserved for it."""
+"""Key of a configuration: the seat of the job."""
 LEFT = "left"
-"""In a configuration: checkpoints that an earlier driver left of it."""
+"""Key of a configuration: the checkpoints of the job from an earlier driver."""
 MESSAGES = "messages"
-"""In a result: what is to be passed on to the driver."""
+"""Key of a result: the messages for the driver."""
 STEPS = "steps"
-"""In a result with a checkpoint: optimiser steps done."""
+"""In a result with a checkpoint: optimizer steps done."""
 LOSS = "loss"
 """In a result with a checkpoint: the last validation loss."""

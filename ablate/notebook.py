@@ -1,0 +1,159 @@
+"""A study as an object for notebooks: its answer, its table, its curves and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablate.errors import AblateError, NotFoundError
+from ablate.extras import require
+from ablate.report import StudyReport, read_study
+from ablate.report.findings import Findings, read_findings
+from ablate.store import Store, open_store
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from ablate.engine.study import StudyResult
+
+DEFAULT_STORE = Path("studies/ablate.db")
+
+
+class Study:
+    """A study of a store. Each look reads the store again, so a study that still runs can be watched.
+
+    Args:
+        name: The name of the study.
+        store: An open store, or where it is.
+        result: How the run ended that gave this object; None for a study that is only read.
+
+    Attributes:
+        name: See above.
+        result: See above.
+    """
+
+    def __init__(
+        self, name: str, store: Store | str | Path = DEFAULT_STORE, *, result: StudyResult | None = None
+    ) -> None:
+        self.name = name
+        self.result = result
+        self._store = store
+
+    @property
+    def report(self) -> StudyReport:
+        """Every variant compared with the baseline.
+
+        Raises:
+            NotFoundError: The store holds no such study.
+        """
+        with self._opened() as store:
+            return read_study(store, self.name)
+
+    @property
+    def answer(self) -> str:
+        """The answer to the study's question, as sentences."""
+        return " ".join(self.report.answer)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The ablation table as plain data: the columns of `ablate report --format csv`, a row for each variant."""
+        from ablate.report.formats.csv import table_rows
+
+        return list(table_rows(self._findings()))
+
+    def table(self) -> pd.DataFrame:
+        """The ablation table; `rows` gives the same without pandas.
+
+        Raises:
+            MissingPackageError: pandas is not installed.
+        """
+        require("notebook", "a table")
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
+
+    def curves(self) -> pd.DataFrame:
+        """The learning curves of all trials, a row for each point: variant, seed, step, tokens, losses and so on.
+
+        Raises:
+            MissingPackageError: pandas is not installed.
+        """
+        require("notebook", "a table of curves")
+        import pandas as pd
+
+        with self._opened() as store:
+            planned = store.study(self.name).planned
+            curves = store.curves([trial.key for trial in planned])
+        return pd.DataFrame(
+            {"variant": trial.variant, "seed": trial.seed, **asdict(point)}
+            for trial in planned
+            for point in curves[trial.key]
+        )
+
+    def figures(self) -> tuple[str, ...]:
+        """The names of the figures that this study has something to show on.
+
+        Raises:
+            MissingPackageError: matplotlib is not installed.
+        """
+        return tuple(_figures(self._findings()))
+
+    def plot(self, name: str | None = None) -> Figure:
+        """A figure of the report; Jupyter shows it.
+
+        Args:
+            name: One of `figures`; None: the first, the differences from the baseline where there are any.
+
+        Raises:
+            MissingPackageError: matplotlib is not installed.
+            AblateError: The study has no such figure.
+        """
+        from ablate.report.figures import draw, save
+
+        findings = self._findings()
+        known = _figures(findings)
+        if not known or name not in (None, *known):
+            raise AblateError(
+                "this study has no such figure",
+                where=f"study {self.name}",
+                expected=f"one of {', '.join(known)}" if known else "two variants with results",
+                got=None if name is None else repr(name),
+            )
+        figure = draw(name or known[0], findings)
+        # Jupyter shows figures of pyplot alone; this one belongs to no window.
+        figure._repr_svg_ = lambda: save(figure, "svg").decode()  # type: ignore[attr-defined]
+        return figure
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.answer}"
+
+    def _repr_html_(self) -> str | None:
+        """The answer and the table, as Jupyter shows them; None while no trial has ended."""
+        from ablate.report.formats.html import answer_and_table
+
+        try:
+            return answer_and_table(self._findings())
+        except NotFoundError:
+            return None
+
+    def _findings(self) -> Findings:
+        with self._opened() as store:
+            return read_findings(store, self.name)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Store]:
+        if isinstance(self._store, Store):
+            yield self._store
+        else:
+            with open_store(self._store, create=False) as store:
+                yield store
+
+
+def _figures(findings: Findings) -> list[str]:
+    from ablate.report.figures import pictures
+
+    require("figures", "a figure")
+    return [picture.name for picture in pictures(findings)]
