@@ -17,10 +17,9 @@ from pydantic import ValidationError
 
 from ablate.errors import AblateError
 from ablate.spec.space import SpaceSpec
+from ablate.spec.texts import WORDS
 
 Plain = dict[str, Any]
-MOST_POINTS = 2_000
-"""Points of a design that are looked at; of more the first are."""
 TEMPLATE = "the template"
 
 
@@ -33,7 +32,9 @@ def schema() -> Plain:
     spaces = sorted(file.stem for file in shipped_spaces().glob("*.yaml"))
     return {
         "space": SpaceSpec.model_json_schema(),
-        "paths": {path: node for path, node in paths.items() if not path.startswith("model.block")},
+        "paths": {
+            path: node for path, node in paths.items() if not path.startswith("model.block") and path not in WORDS
+        },
         "spaces": [TEMPLATE, *spaces],
         "blocks": list(block_names()),
     }
@@ -131,6 +132,8 @@ def _space(draft: Plain, text: str) -> tuple[SpaceSpec | None, str | None]:
     from ablate.engine.plan import Planner
     from ablate.spec.reading import load_space
 
+    if "extends" in draft:  # an address may hold a draft, and is not to have a file read
+        return None, "A draft extends no other space: start from that space, and change it."
     name = f"{draft.get('name') or 'space'}.yaml"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "space.yaml")
@@ -165,18 +168,19 @@ def _cost(model: Any, space: SpaceSpec | None) -> Plain:
 
 
 def _variants(space: SpaceSpec) -> Plain:
-    """How many different models the design makes, and what makes none."""
+    """How many different models the design makes, what makes none, and what changes nothing; as `ablate validate`."""
     from ablate.engine.plan import Planner
-    from ablate.spec.resolver import Resolver
+    from ablate.terminal.validate import look_at
 
-    points = Planner(space, Path(), lambda line: None).design().points()
-    resolver, hashes, invalid = Resolver(space), set[str](), list[Plain]()
-    for point in points[:MOST_POINTS]:
-        try:
-            hashes.add(resolver.content_hash(resolver.resolve(point.settings, point.values)))
-        except ValidationError as error:
-            invalid.append({"variant": point.name, "reason": resolver.reason(point.settings, error)})
-    return {"points": len(points), "variants": len(hashes), "invalid": invalid}
+    planner = Planner(space, Path(), lambda line: None)
+    seen = look_at(space, planner.design(), planner.resolver)
+    return {
+        "points": seen.points,
+        "variants": seen.variants,
+        "invalid": [{"variant": name, "reason": reason} for name, reason in seen.reasons.items()],
+        "without_effect": list(seen.without_effect),
+        "doubts": list(seen.doubts),
+    }
 
 
 ANSWERS = {answer.__name__: answer for answer in (schema, start, block, check, plan)}

@@ -10,7 +10,8 @@ from typing import Any
 
 import streamlit as st
 
-from shared.pictures import Painter
+from ablate.spec.texts import WORDS
+from shared.pictures import PATIENCE, Painter
 from shared.store import options
 from shared.yaml import to_yaml
 
@@ -26,7 +27,8 @@ LONGEST = 1_000_000
 @st.cache_resource(show_spinner=False)
 def _drafter(what: str) -> Painter:
     """A process for what is quick, and one for what is slow: a click does not wait for the estimate before it."""
-    return Painter([str(plugin) for plugin in options()["plugins"]], "drafter.py")
+    plugins = [str(plugin) for plugin in options()["plugins"]]
+    return Painter(plugins, "drafter.py", patience=None if what == "plan" else PATIENCE)
 
 
 @st.cache_data(show_spinner=False, max_entries=200)
@@ -72,7 +74,7 @@ def _is_draft(found: Any) -> bool:
     return (
         isinstance(found["model"].get("block"), dict)
         and len(settings) == len(found["switches"])
-        and all(isinstance(paths, dict) for one in settings for paths in one.values())
+        and all(isinstance(paths, str if key in WORDS else dict) for one in settings for key, paths in one.items())
         and isinstance(variants, dict)
         and all(isinstance(one, dict) for one in variants.values())
     )

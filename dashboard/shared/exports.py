@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import streamlit as st
 
+from ablate.report.formats.csv import harmless
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -63,7 +65,7 @@ def figure_files(name: str, draw: Callable[[], Figure]) -> dict[str, Maker]:
 def table_files(name: str, table: pd.DataFrame) -> dict[str, Maker]:
     """A table as CSV, Parquet and LaTeX."""
     return {
-        f"{name}.csv": lambda: table.to_csv(index=False),
+        f"{name}.csv": lambda: table.map(harmless).to_csv(index=False),
         f"{name}.parquet": lambda: _parquet(table),
         f"{name}.tex": lambda: _latex(table),
     }

@@ -26,7 +26,7 @@ def forest(report: StudyReport) -> go.Figure:
     rows = compared(report)[:MOST]
     better = "lower" if report.direction == "minimize" else "higher"
     made = figure(170 + 30 * len(rows), showlegend=True)
-    margin = worst_margin(report)
+    margin = worst_margin(report.margin, report.direction)
     low, high = _reach(rows, margin)
     made.add_vrect(margin, high if margin > 0 else low, fillcolor=faint(), line_width=0, layer="below")
     made.add_vline(0, line={"color": ink(), "width": 1})
@@ -75,7 +75,7 @@ def _draw(made: go.Figure, word: str, placed: list[tuple[int, VariantRow]], repo
             continue
         ends.append(paired.difference)
         thin.add(height, paired.low, paired.high)
-        if bound := deciding_bounds(paired, report):
+        if bound := deciding_bounds(paired, worst_margin(report.margin, report.direction), report.schedule):
             thick.add(height, bound.low, bound.high)
         for value in paired.values:
             dots.add(height + 0.28, value)
@@ -85,7 +85,9 @@ def _draw(made: go.Figure, word: str, placed: list[tuple[int, VariantRow]], repo
         made.add_scatter(x=segments.x, y=segments.y, mode="lines", line=line, **common)
     marker = {"color": ink(), "size": 4, "opacity": 0.6}
     made.add_scatter(x=dots.x, y=dots.y, mode="markers", marker=marker, **common)
-    said = [f"{for_plotly(row.verdict.sentence, 120)}  " if _lost(row) and row.verdict else "" for _, row in placed]
+    said = [
+        f"{for_plotly(row.verdict_sentence or '', 120)}  " if _lost(row) and row.verdict else "" for _, row in placed
+    ]
     made.add_scatter(
         x=ends, y=[height for height, _ in placed], name=word, legendgroup=word, mode="markers+text", text=said,
         textposition="middle left" if edge > 0 else "middle right", textfont={"color": ink()},
@@ -114,7 +116,7 @@ def _lost(row: VariantRow) -> bool:
 
 def _hover(row: VariantRow) -> str:
     assert row.verdict is not None
-    said = f"{for_plotly(row.name)}<br>{for_plotly(row.verdict.sentence, 120)}"
+    said = f"{for_plotly(row.name)}<br>{for_plotly(row.verdict_sentence or '', 120)}"
     paired = row.difference
     if paired is None or _lost(row) or paired.low is None or paired.high is None:
         return said

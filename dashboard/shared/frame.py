@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+import time
 from collections.abc import Callable
 from importlib import import_module
 
@@ -9,11 +11,12 @@ import streamlit as st
 from streamlit.navigation.page import Page
 
 from ablate.errors import NotFoundError
-from shared.store import studies
+from shared.store import options, studies
 from shared.text import escape
 from views import PAGES, Entry
 
 _ADDRESSED = "study in the address"
+_ADMITTED = "the token was given"
 _PAGES: dict[str, Page] = {}
 STUDY = "study"
 """The parameter of the address that names the study."""
@@ -26,6 +29,21 @@ def navigation() -> Page:
             _PAGES[entry.name] = _page(entry)
     groups = {heading: [_PAGES[entry.name] for entry in entries] for heading, entries in PAGES.items()}
     return st.navigation(groups)
+
+
+def admit() -> None:
+    """Ask for the token of this dashboard, if it has one; the page ends until it is given."""
+    token = str(options()["token"])
+    if not token or st.session_state.get(_ADMITTED):
+        return
+    given = st.text_input("Token", type="password", key="token", help="`ablate dashboard` has printed it.")
+    if given and hmac.compare_digest(given.encode(), token.encode()):
+        st.session_state[_ADMITTED] = True
+        st.rerun()
+    if given:
+        time.sleep(1.0)
+        st.error("This is not the token of this dashboard.")
+    st.stop()
 
 
 def choose_study() -> None:

@@ -7,7 +7,7 @@ import streamlit as st
 from ablate.errors import StoreError
 from ablate.store import Mark
 from ablate.store.marks import Marked
-from shared.store import store
+from shared.store import read_only, store
 from shared.text import escape
 
 MOST_TAGS = 20
@@ -27,7 +27,7 @@ def edit_mark(kind: Marked, name: str) -> None:
         starred = st.toggle("Star", mark.starred, key=f"star-{key}")
         tags = st.text_input("Tags, parted by commas", ", ".join(mark.tags), key=f"tags-{key}", max_chars=400)
         note = st.text_area("Note", mark.note, key=f"note-{key}", max_chars=20_000)
-        if st.form_submit_button("Save", type="primary"):
+        if st.form_submit_button("Save", type="primary", disabled=read_only()) and not read_only():
             _save(kind, name, Mark(starred, split_tags(tags or ""), note or ""))
     if mark.note:
         st.text(mark.note)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from select import select
 from threading import Lock
 from typing import Any
 from weakref import finalize
@@ -19,18 +20,21 @@ from shared.store import options
 from shared.text import escape
 
 Model = Mapping[str, Any]
+PATIENCE = 60.0
+"""Seconds that an answer may take: an address may hold a draft that takes hours to look at."""
 
 
 class Painter:
     """The process that draws, or runs another script beside this one; started when needed, again if it has died."""
 
-    def __init__(self, plugins: list[str], script: str = "painter.py") -> None:
+    def __init__(self, plugins: list[str], script: str = "painter.py", patience: float | None = PATIENCE) -> None:
         self._command = [sys.executable, "-P", str(Path(__file__).with_name(script)), *plugins]
+        self._patience = patience
         self._lock = Lock()
         self._process: subprocess.Popen[str] | None = None
 
     def draw(self, request: str) -> str:
-        """The answer to a line of JSON; empty if the process fails."""
+        """The answer to a line of JSON; empty if the process fails, or needs longer than `patience` seconds."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._process = subprocess.Popen(
@@ -43,6 +47,9 @@ class Painter:
                 self._process.stdin.write(f"{request}\n")
                 self._process.stdin.flush()
             except BrokenPipeError:
+                return ""
+            if not select([self._process.stdout], [], [], self._patience)[0]:
+                _end(self._process)
                 return ""
             answer = self._process.stdout.readline()
         return str(json.loads(answer)) if answer else ""

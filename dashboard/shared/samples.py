@@ -9,7 +9,7 @@ import sys
 import streamlit as st
 
 from ablate.store import StudyRecord, VariantRecord
-from shared.store import options
+from shared.store import options, read_only
 
 PATIENCE = 180
 """Seconds that a sample may take; the weights are loaded anew for each."""
@@ -26,8 +26,8 @@ def sample_box(keys: dict[str, str]) -> None:
     with st.form("sample", border=True):
         prompt = st.text_input("Text to go on from", key="prompt", max_chars=2000)
         seed = st.number_input("Seed of the draws", 0, 2**31, key="draws", width=180)
-        asked = st.form_submit_button("Write", icon=":material/edit:")
-    if not asked:
+        asked = st.form_submit_button("Write", icon=":material/edit:", disabled=read_only())
+    if not asked or read_only():
         return
     for (label, key), column in zip(keys.items(), st.columns(len(keys)), strict=True):
         with column, st.spinner("Loading the weights"):

@@ -11,11 +11,14 @@ NOTHING = object()
 
 
 def alternatives(node: Node, definitions: Node) -> list[dict[str, Any]]:
-    """What a field may be, one after the other, references followed."""
+    """What a field may be, one after the other: references followed, several constants as one enumeration."""
     if "$ref" in node:
         return alternatives(definitions[node["$ref"].rpartition("/")[2]], definitions)
     if "anyOf" in node:
-        return [one for option in node["anyOf"] for one in alternatives(option, definitions)]
+        found = [one for option in node["anyOf"] for one in alternatives(option, definitions)]
+        constants = [one["const"] for one in found if "const" in one]
+        others = [one for one in found if "const" not in one]
+        return [{"enum": constants}, *others] if constants else others
     return [dict(node)]
 
 

@@ -21,9 +21,14 @@ LIVE = 2.0
 
 
 def options() -> dict[str, Any]:
-    """What the command line handed over: `store` and `plugins`."""
+    """What the command line handed over: `store` and `plugins`; `token` and `read_only` where others may come."""
     given: dict[str, Any] = json.loads(os.environ.get(OPTIONS, "{}"))
-    return {"store": "studies/ablate.db", "plugins": []} | given
+    return {"store": "studies/ablate.db", "plugins": [], "token": "", "read_only": False} | given
+
+
+def read_only() -> bool:
+    """Whether the dashboard only reads its store: it writes no mark, and starts nothing that reads other files."""
+    return bool(options()["read_only"])
 
 
 @st.cache_resource(show_spinner=False)

@@ -8,11 +8,13 @@ from typing import Any
 
 import streamlit as st
 
+from ablate.spec.texts import WORDS
 from shared.form import Form
 from shared.schema import NOTHING, Node, lean
 from shared.text import escape
 
-Switches = dict[str, dict[str, dict[str, Any]]]
+Switches = dict[str, dict[str, Any]]
+TOLD = "What the setting takes away or replaces, in the words of the answer; left out, they are made from its paths."
 
 
 def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[str, Any]:
@@ -35,7 +37,10 @@ def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[s
             if row.button("Remove", key=f"{prefix}remove.{name}", icon=":material/delete:", help="Remove this switch"):
                 del switches[name]
                 _put(prefix, switches)
-            for number, (setting, paths) in enumerate(settings.items()):
+            for word in WORDS:
+                if word in settings:
+                    st.caption(escape(f"{word} {settings[word]}"))
+            for number, (setting, paths) in enumerate(_settings(settings)):
                 said = ", ".join(f"{path}: {json.dumps(value, ensure_ascii=False)}" for path, value in paths.items())
                 first = " (the baseline's)" if number == 0 else ""
                 st.markdown(f"{escape(setting)}{first}: {escape(said) if said else 'changes nothing'}")
@@ -43,7 +48,7 @@ def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[s
     variants = {
         name: settings
         for name, settings in draft.get("variants", {}).items()
-        if all(setting in switches.get(switch, {}) for switch, setting in settings.items())
+        if all(switch in WORDS or setting in switches.get(switch, {}) for switch, setting in settings.items())
     }
     return {"switches": switches, "variants": variants}
 
@@ -62,12 +67,23 @@ def _add(switches: Switches, schema: Node, prefix: str) -> None:
     if path is not None:
         node, definitions = schema["paths"][path], schema["space"]["$defs"]
         value = lean(node, Form(definitions, f"{prefix}value.").control("value", node, NOTHING, path), definitions)
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    with row:
+        word = st.segmented_control("In words, it", WORDS, key=f"{prefix}word", help=TOLD)
+        words = st.text_input("what", key=f"{prefix}words", placeholder="the skip around attention", disabled=not word)
     ready = bool(switch and setting and path)
     st.caption("A setting that exists gets this path too: taking a part away often needs another gain beside it.")
     if st.button("Add", key=f"{prefix}add", icon=":material/add:", type="primary", disabled=not ready):
         settings = switches.setdefault(str(switch), {first or "kept": {}})
-        settings[str(setting)] = settings.get(str(setting), {}) | {str(path): value}
+        told = {word: words} if word and words else {}
+        kept = {key: item for key, item in settings.get(str(setting), {}).items() if not (told and key in WORDS)}
+        settings[str(setting)] = kept | {str(path): value} | told
         _put(prefix, switches)
+
+
+def _settings(switch: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The settings of a switch, without its text."""
+    return [(setting, paths) for setting, paths in switch.items() if setting not in WORDS]
 
 
 def _put(prefix: str, switches: Switches) -> None:

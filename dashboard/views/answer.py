@@ -39,15 +39,18 @@ def _live(study: str) -> None:
         st.caption(escape(found.record.source))
     _progress(found)
     with st.container(border=True):
-        for sentence in found.answer:
+        if found.caveats:
+            caveats = "\n".join(f"- {escape(sentence)}" for sentence in found.caveats)
+            st.warning(caveats, icon=":material/warning:")
+        for sentence in found.answer[len(found.caveats) :]:
             st.markdown(f"**{escape(sentence)}**")
     st.subheader("Ablation table", anchor=False)
     table = ablation(found)
     _show_table(found, table)
-    st.caption(escape(legend(found, "±").replace("`", "")))
+    st.caption("\n".join(f"- {escape(line)}" for line in legend(found)))
     if rows := compared(found):
         st.subheader("Differences from the baseline", anchor=False)
-        words = {row.name: row.verdict.word for row in rows if row.verdict}
+        words = {row.name: row.verdict_word for row in rows if row.verdict}
         told = ", ".join(f"{name} {word}" for name, word in list(words.items())[:20])
         chart(forest(found), "forest", f"Forest plot of paired differences with the margin {found.margin:g}: {told}")
         if len(rows) > MOST:
@@ -95,7 +98,7 @@ def _row(found: StudyReport, row: VariantRow) -> dict[str, object]:
     paired = None if row.diverged else row.difference
     return {
         "variant": row.name,
-        "verdict": row.verdict.sentence if row.verdict else "baseline",
+        "verdict": row.verdict_sentence or "baseline",
         found.metric: value.mean if value else None,
         f"{found.metric} ±": _half(value.low, value.high) if value else None,
         "difference": paired.difference if paired else None,

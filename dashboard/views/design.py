@@ -13,12 +13,13 @@ from shared.exports import Maker, export, table_files
 from shared.form import Form, edited
 from shared.numbers import arithmetic, duration
 from shared.schema import Node, default_of, lean
-from shared.store import options
+from shared.store import options, read_only
 from shared.switches import edit_switches
 from shared.text import escape
 
 SPACE = "space"
 """The parameter of the address that holds the draft."""
+ESTIMATED = "text of the draft whose time was asked for"
 DRAFT, REVISION = "draft of a space", "revision of the draft"
 COUNTS = {"parameters": "parameters", "flops": "FLOP", "activation_bytes": "bytes"}
 PARTS = {"mixer": "mixer", "mlp": "MLP", "rest": "norms, skips, gains", "total": "all layers"}
@@ -124,6 +125,8 @@ def _validity(found: dict[str, Any], draft: Draft) -> None:
         st.error("\n".join(f"- {escape(problem)}" for problem in problems), icon=":material/block:")
         return
     st.success(f"A valid space: {escape(str(draft['name']))}", icon=":material/check_circle:")
+    if warnings := [*found["without_effect"], *found["doubts"]]:
+        st.warning("\n".join(f"- {escape(line)}" for line in warnings), icon=":material/warning:")
     facts = st.container(horizontal=True)
     facts.metric("Valid variants", f"{found['variants']:,}", width="content",
                  help="Different models among the points that the design knows before results")  # fmt: skip
@@ -169,11 +172,17 @@ def _cost(found: dict[str, Any]) -> None:
 
 def _estimate(draft: Draft, text: str, found: dict[str, Any]) -> None:
     st.subheader("How long it takes", anchor=False)
-    wished = st.toggle("Estimate the time at each click", key="estimate", bind="query-params",
-                       help="Prepares the data of the space, once, as `ablate plan` does")  # fmt: skip
-    if wished and not found["problems"]:
+    # It reads the files that the draft names, so it begins by a click on this very draft, and never by an address.
+    if read_only():
+        st.caption("`ablate plan` says it in the terminal; this dashboard only reads its store.")
+        return
+    asked = st.button("Estimate the time", key="estimate", disabled=bool(found["problems"]),
+                      help="Prepares the data of the space, once, as `ablate plan` does")  # fmt: skip
+    if asked:
+        st.session_state[ESTIMATED] = text
+    if st.session_state.get(ESTIMATED) == text:
         st.fragment(_time, parallel=True)(draft, text)
-    elif not wished:
+    else:
         st.caption("`ablate plan` says the same in the terminal.")
 
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from ablate.report.numbers import count
-from ablate.report.path import Removal, RemovalPath, Standing
+from ablate.report.path import Removal, RemovalPath, VariantSummary
 from ablate.report.sections.path import outcome
 from ablate.store import StudyRecord
 from shared import results
@@ -101,12 +101,12 @@ def _row(number: int, one: Removal) -> dict[str, object]:
     }
 
 
-def _costs(standing: Standing) -> dict[str, object]:
+def _costs(standing: VariantSummary) -> dict[str, object]:
     speed = standing.tokens_per_second.mean
     return {"parameters": standing.parameters, "FLOP": standing.flops, "tokens/s": speed}
 
 
-def _stations(found: RemovalPath) -> list[Standing]:
+def _stations(found: RemovalPath) -> list[VariantSummary]:
     return [found.baseline, *(step.standing for step in found.steps)]
 
 
@@ -149,7 +149,7 @@ def _waterfall(found: RemovalPath) -> go.Figure:
 
 
 def _intervals(
-    made: go.Figure, stations: list[Standing], found: RemovalPath, low: float, high: float
+    made: go.Figure, stations: list[VariantSummary], found: RemovalPath, low: float, high: float
 ) -> tuple[float, float]:
     """The intervals of the differences, beside the bars, and the margin in the first row; how far they reach."""
     margin = found.margin if found.direction == "minimize" else -found.margin
@@ -168,7 +168,7 @@ def _intervals(
     return min(ends), max(ends)
 
 
-def _difference(standing: Standing) -> float | None:
+def _difference(standing: VariantSummary) -> float | None:
     return 0.0 if standing.difference is None else standing.difference.difference
 
 

@@ -124,6 +124,8 @@ def _head(record: StudyRecord, variant: VariantRecord, found: TrialRecord) -> No
     if found.state is TrialState.DIVERGED:
         step = f" at step {found.stopped_at:,}" if found.stopped_at is not None else ""
         st.warning(f"Diverged{step}: {escape(found.reason)}", icon=":material/trending_up:")
+    if found.state is TrialState.FINISHED and found.reason:
+        st.caption(escape(found.reason))
     if found.state is TrialState.FAILED:
         said, _, rest = found.reason.partition("\n")
         st.error(f"Failed: {escape(said)}", icon=":material/error:")

@@ -38,7 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
         file.read_text().replace("\ndesign", WILD, 1).replace("\n  batch_size", "\n  record_blocks: true\n  batch_size")
     )
     file.write_text(text + CLAIMS.lstrip("\n"))
-    done = found.run("study", file.name)
+    done = found.call("study", file.name)
     assert done.code == 0, done.err
     return found
 
@@ -46,7 +46,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
 @pytest.fixture(scope="session")
 def shown(place: Workplace) -> dict[str, Any]:
     """What `ablate show --json` says."""
-    plain: dict[str, Any] = json.loads(place.run("show", "tiny", "--json").out)
+    plain: dict[str, Any] = json.loads(place.call("show", "tiny", "--json").out)
     return plain
 
 
@@ -117,8 +117,9 @@ def test_a_way_from_studies_to_a_trial_to_a_comparison(page: Page, place: Workpl
     page.main.get_by_role("link", name="Compare with the baseline").click()
     page.tab.wait_for_url("**/compare?*")
     page.settle()
-    (differing,) = page.table("Differing fields of the spec")
-    assert differing == {"path": "model.block.norm.kind", "baseline": "rms", "norm=none": "none"}
+    differing = {row.pop("path"): row for row in page.table("Differing fields of the spec")}
+    assert differing.pop("model.block.norm.kind") == {"baseline": "rms", "norm=none": "none"}
+    assert differing == {"model.block.norm.eps": {"baseline": "1e-08", "norm=none": ""}}, "none has no ε"
     results = {row["side"]: row for row in page.table("Metrics of each side")}
     versus = next(row for row in shown["variants"] if row["name"] == "norm=none")["versus_baseline"]
     assert float(results["norm=none"]["Δ val_loss"]) == pytest.approx(versus["difference"], rel=1e-12)

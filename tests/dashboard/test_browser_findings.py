@@ -26,7 +26,7 @@ def study(place: Workplace, name: str, design: str) -> None:
     """Run a study with another design than leave_one_out."""
     file = place.folder / place.space(name, steps=4)
     file.write_text(re.sub(r"\ndesign: .*", design, file.read_text()))
-    done = place.run("study", file.name)
+    done = place.call("study", file.name)
     assert done.code == 0, done.err
 
 
@@ -42,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
 @pytest.fixture(scope="module")
 def said(place: Workplace) -> dict[str, dict[str, Any]]:
     """Study to what `ablate report --format json` says of it."""
-    return {name: json.loads(place.run("report", name, "--format", "json").out) for name in ("crossed", "path")}
+    return {name: json.loads(place.call("report", name, "--format", "json").out) for name in ("crossed", "path")}
 
 
 def numbers(rows: list[dict[str, str]], column: str) -> list[float]:
@@ -204,9 +204,9 @@ def test_a_space_made_by_clicks_is_valid_and_runs(page: Page, place: Workplace) 
     with page.tab.expect_download() as started:
         page.tab.get_by_role("button", name="made.yaml", exact=True).click()
     started.value.save_as(place.folder / "made.yaml")
-    assert place.run("validate", "made.yaml").code == 0
+    assert place.call("validate", "made.yaml").code == 0
     made = read_document(place.folder / "made.yaml", "a space").plain
     assert made["model"]["block"]["mixer"]["kind"] == "linear"
     assert made["switches"]["mlp"] == {"kept": {}, "gated": {"block.mlp.kind": "gated"}}
-    done = place.run("study", "made.yaml")
+    done = place.call("study", "made.yaml")
     assert done.code == 0, done.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ from streamlit.testing.v1 import AppTest
 from written_stores import simple_store
 
 from ablate.store import Mark, open_store
+from ablate.terminal.dashboard import OPTIONS, serve
 from shared.samples import _write
 from shared.store import store as opened_store
 
@@ -100,3 +102,47 @@ def test_a_sample_without_weights_says_why(store: str) -> None:
     with open_store(store, create=False) as known:
         key = known.study("done").planned[0].key
     assert "weights" in _write(key, "", 0)
+
+
+def test_who_is_asked_for_a_token_sees_nothing_before_it(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = {"store": store, "token": "a long word", "read_only": True}
+    monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps(chosen))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    app = opened(study="done")
+    assert not app.exception
+    assert not app.dataframe
+    assert not app.selectbox
+    app.text_input(key="token").set_value("another").run()
+    assert [message.value for message in app.error] == ["This is not the token of this dashboard."]
+    assert not app.dataframe
+    app.text_input(key="token").set_value("a long word").run()
+    assert listed(app) == ["broken", "done", "half"]
+
+
+def test_a_dashboard_that_only_reads_writes_no_mark(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps({"store": store, "read_only": True}))
+    app = opened(study="done")
+    saves = [one for one in app.button if one.label == "Save"]
+    assert saves
+    assert all(one.disabled for one in saves)
+
+
+@pytest.mark.parametrize(
+    ("host", "token", "read_only"), [("127.0.0.1", None, False), ("127.0.0.1", "word", False), ("0.0.0.0", None, True)]
+)
+def test_a_dashboard_for_other_machines_has_a_token_and_only_reads(
+    host: str,
+    token: str | None,
+    read_only: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    chosen: dict[str, object] = {}
+    monkeypatch.setattr(os, "execve", lambda file, line, environment: chosen.update(json.loads(environment[OPTIONS])))
+    serve(str(tmp_path / "none.db"), None, host, (), token)
+    assert chosen["read_only"] is read_only
+    assert bool(chosen["token"]) == (read_only or token is not None)
+    assert token is None or chosen["token"] == token
+    assert str(chosen["token"]) in capsys.readouterr().out
+    assert not read_only or len(str(chosen["token"])) > 20

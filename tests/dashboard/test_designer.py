@@ -16,8 +16,10 @@ from ablate.spec.block import BlockSpec
 from ablate.spec.named import block_names, named_block
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
-from shared.drafts import packed, text_of, unpacked
-from shared.schema import lean
+from ablate.spec.texts import without_texts
+from shared.drafter import _space
+from shared.drafts import ask, packed, text_of, unpacked
+from shared.schema import lean, member
 
 SCHEMA = SpaceSpec.model_json_schema()
 DEFINITIONS = SCHEMA["$defs"]
@@ -101,13 +103,9 @@ def test_every_kind_of_mixer_has_its_controls(app: AppTest, tmp_path: Path) -> N
         paths = {str(one.key).partition(".")[2].rstrip("?") for sort in sorts for one in sort}
         fields[kind] = {path.removeprefix(within).split(".")[0] for path in paths if path.startswith(within)}
     for kind, shown in fields.items():
-        title = next(body for body in DEFINITIONS.values() if _const(body) == kind)
-        assert shown == {*title["properties"]} - {"kind"}, kind
-
-
-def _const(body: dict[str, Any]) -> str | None:
-    kind: str | None = body.get("properties", {}).get("kind", {}).get("const")
-    return kind
+        spec = member(DEFINITIONS["BlockSpec"]["properties"]["mixer"], kind, DEFINITIONS)
+        assert spec is not None
+        assert shown == {*spec["properties"]} - {"kind"}, kind
 
 
 def test_what_cannot_be_is_told_with_its_reason_and_mended(app: AppTest) -> None:
@@ -125,9 +123,9 @@ def test_what_cannot_be_is_told_with_its_reason_and_mended(app: AppTest) -> None
 
 def test_a_control_set_back_leaves_no_trace(app: AppTest) -> None:
     before = json.dumps(start_from(app, "simplify_block"))
-    control(app, "model.block.mlp.ratio").set_value(2.0).run()
+    control(app, "model.block.mlp.plain.ratio").set_value(2.0).run()
     assert draft(app)["model"]["block"]["mlp"]["ratio"] == 2
-    control(app, "model.block.mlp.ratio").set_value(4.0).run()
+    control(app, "model.block.mlp.plain.ratio").set_value(4.0).run()
     assert json.dumps(draft(app)) == before
 
 
@@ -194,7 +192,8 @@ def test_fairness_has_controls(app: AppTest, tmp_path: Path) -> None:
 
 def invariants(plain: dict[str, Any]) -> list[str]:
     """The variants that a leave_one_out design names."""
-    return [f"{name}={setting}" for name, found in plain["switches"].items() for setting in list(found)[1:]]
+    switches = without_texts(plain)[0]["switches"]
+    return [f"{name}={setting}" for name, found in switches.items() for setting in list(found)[1:]]
 
 
 def test_switches_are_added_extended_and_removed(app: AppTest, tmp_path: Path) -> None:
@@ -204,13 +203,18 @@ def test_switches_are_added_extended_and_removed(app: AppTest, tmp_path: Path) -
         control(app, "switch").set_value("norm")
         control(app, "setting").set_value("none")
         control(app, "path").select(path).run()
-        shown = control(app, f"value.{path}") if value else control(app, f"value.{path}.kind")
-        shown.set_value(value or "none").run()
+        control(app, f"value.{path}").set_value(value or "none").run()
+        if path == "block.norm":
+            control(app, "word").set_value("removes")
+            app.run()
+            control(app, "words").set_value("the normalisation").run()
         button(app, "Add").click().run()
     found = draft(app)["switches"]["norm"]
-    assert found == {"kept": {}, "none": {"block.norm": {"kind": "none"}, "block.mlp.ratio": 2}}
+    setting = {"block.norm": {"kind": "none"}, "block.mlp.ratio": 2, "removes": "the normalisation"}
+    assert found == {"kept": {}, "none": setting}
     assert variants(app) == 6
     assert read(app, tmp_path).resolve({"norm": "none"}).model.block.norm.kind == "none"
+    assert read(app, tmp_path).model_dump()["switches"]["norm"]["none"]["removes"] == "the normalisation"
     next(one for one in app.button if str(one.key).endswith("remove.values")).click().run()
     assert list(draft(app)["switches"]) == ["attention_skip", "projection", "norm"]
     assert "no_maps" in plain["variants"]
@@ -226,12 +230,50 @@ def test_the_estimate_counts_the_trials_of_plan(app: AppTest, place: Workplace) 
     start_from(app, "recall")
     control(app, "design.leave_one_out.seeds").set_value(2).run()
     (place.folder / "made.yaml").write_text(text_of(draft(app)))
-    planned = json.loads(place.run("plan", "made.yaml", "--json").out)
-    app.toggle(key="estimate").set_value(True).run()
+    planned = json.loads(place.call("plan", "made.yaml", "--json").out)
+    app.button(key="estimate").click().run()
     shown = {one.label: one.value for one in app.metric}
     assert int(shown["Trials"]) == len(planned["trials"])
     assert int(shown["Valid variants"]) == len(planned["variants"])
-    app.toggle(key="estimate").set_value(False).run()
+    control(app, "design.leave_one_out.seeds").set_value(3).run()
+    assert "Trials" not in {one.label for one in app.metric}, "another draft is another click"
+
+
+def test_an_address_has_no_file_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def note(name: str, *arguments: Any) -> Any:
+        asked.append(name)
+        return ask(name, *arguments)
+
+    plain = json.loads(json.dumps(load_space("recall").model_dump(mode="json")))
+    monkeypatch.setattr("views.design.ask", note)
+    app = AppTest.from_function(_page, default_timeout=90)
+    app.query_params["space"] = packed(plain | {"task": plain["task"]})
+    app.query_params["estimate"] = "true"
+    app.run()
+    assert not app.exception
+    assert "check" in asked
+    assert "plan" not in asked
+
+
+def test_a_draft_extends_no_file(tmp_path: Path) -> None:
+    (tmp_path / "secret.yaml").write_text("password: [1\n")
+    plain = load_space("recall").model_dump(mode="json") | {"extends": str(tmp_path / "secret.yaml")}
+    space, refusal = _space(plain, text_of(plain))
+    assert space is None
+    assert refusal == "A draft extends no other space: start from that space, and change it."
+
+
+def test_a_space_without_effect_is_warned_of(app: AppTest) -> None:
+    plain = start_from(app, "recall")
+    assert not app.warning
+    same = {"depth": {"two": {}, "again": {"model.depth": plain["model"]["depth"]}}}
+    app.query_params["space"] = packed(plain | {"switches": same})
+    app.run()
+    (warning,) = app.warning
+    assert "there is nothing to compare" in warning.value
+    assert "depth=again is the same variant as baseline" in warning.value.replace("\\", "")
 
 
 @pytest.fixture(scope="module")
