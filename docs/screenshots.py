@@ -1,4 +1,4 @@
-"""Makes the pictures of the dashboard in this folder, from real studies: `python docs/screenshots.py [FOLDER]`.
+"""Makes the pictures of the dashboard in `docs/images`, from real studies: `python docs/screenshots.py [FOLDER]`.
 
 With FOLDER every page is also photographed there, light and dark, wide and as on a telephone. The studies take some
 minutes and stay in FOLDER (else in a temporary folder), so that another run has only the pictures to make.
@@ -22,7 +22,7 @@ from typing import Any
 from ablate.api import run
 from ablate.spec.space import SpaceSpec
 
-HERE = Path(__file__).parent
+PICTURES = Path(__file__).parent / "images"
 IDLE = """
 () => document.querySelector('[data-testid="stApp"][data-test-script-state="notRunning"]')
     && document.querySelector('[data-testid="stMain"] [data-testid="stHeading"]')
@@ -135,7 +135,9 @@ def main() -> None:
         with _serving(store) as base, sync_playwright() as playwright:
             chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
             for page, height in README.items():
-                (HERE / f"dashboard_{page}.png").write_bytes(_small(_photograph(chromium, base + PAGES[page], height)))
+                (PICTURES / f"dashboard_{page}.png").write_bytes(
+                    _small(_photograph(chromium, base + PAGES[page], height))
+                )
             if len(sys.argv) > 1:
                 _all(chromium, base, folder)
             chromium.close()

@@ -1,0 +1,273 @@
+"""Writes the reference pages of the documentation from the code: commands, the space file and the kinds.
+
+MkDocs calls `on_files` at each build (`hooks` in `mkdocs.yml`), so the pages cannot drift from the code.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from ablate.cli import app
+from ablate.commands import PANELS
+from ablate.plugins import FAMILIES
+from ablate.spec.base import Kinded, Spec
+from ablate.spec.named import block_names, named_block
+from ablate.spec.space import SpaceSpec
+
+_EXIT_CODES = """
+| exit code | meaning |
+|---|---|
+| 0 | The command succeeded. |
+| 1 | `claims --check`: a claim is refuted. `reproduce`: the curve differs. `check`: a kind breaks its contract. |
+| 2 | The input is invalid or a store is damaged. One paragraph on stderr says where, and what to do. |
+| 3 | Some trials failed. |
+| 130 | The command was interrupted. Run it again to continue. |
+"""
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages to the site."""
+    from mkdocs.structure.files import File
+
+    for name, page in (("commands", commands_page()), ("space", space_page()), ("kinds", kinds_page())):
+        files.append(File.generated(config, f"reference/{name}.md", content=page))
+    return files
+
+
+def commands_page() -> str:
+    """Every command with its arguments and options, from the command line's own parser."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    lines = [
+        "# Commands\n",
+        "`ablate COMMAND --help` prints the same text. `--debug` before a command shows the traceback of an error. "
+        "With `--json`, standard output carries the JSON alone.\n",
+        _EXIT_CODES,
+    ]
+    for panel, names in PANELS.items():
+        lines.append(f"## {panel}\n")
+        for name in names:
+            lines.extend(_command(name, commands[name]))
+    return "\n".join(lines)
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    arguments = [parameter for parameter in command.params if not parameter.opts[0].startswith("-")]
+    options = [parameter for parameter in command.params if parameter.opts[0].startswith("-")]
+    usage = " ".join(_usage(argument) for argument in arguments)
+    yield f"### ablate {name}\n"
+    yield f"```text\nablate {name} {usage}{' ' if usage else ''}[OPTIONS]\n```\n"
+    yield f"{command.help}\n"
+    yield from _table(("argument or option", "default", "meaning"), (_parameter(p) for p in [*arguments, *options]))
+
+
+def _usage(argument: Any) -> str:
+    shown = (argument.metavar or argument.name.upper()) + ("..." if argument.nargs == -1 else "")
+    return shown if argument.required else f"[{shown}]"
+
+
+def _parameter(parameter: Any) -> tuple[str, str, str]:
+    flag = getattr(parameter, "is_flag", False)
+    if parameter.opts[0].startswith("-"):
+        value = "" if flag else f" {parameter.metavar or parameter.name.upper()}"
+        name = ", ".join(f"`{option}{value}`" for option in parameter.opts)
+    else:
+        name = f"`{_usage(parameter)}`"
+    if isinstance(parameter.show_default, str):
+        default = _prose(parameter.show_default)
+    elif parameter.required:
+        default = "required"
+    else:
+        default = "" if flag or parameter.default in (None, ()) else f"`{parameter.default}`"
+    return name, default, _prose(parameter.help or "")
+
+
+def space_page() -> str:
+    """Every mapping of a space file that is no kind, in the order in which a reader meets it."""
+    lines = [
+        "# The space file\n",
+        "A space is one YAML file. Each table lists the keys of one mapping. Unknown keys are errors. "
+        "`ablate schema` prints the same as JSON Schema, and `ablate validate FILE` checks a file. "
+        "A key whose type is a family takes the name of a kind, or a mapping with `kind` and the kind's own keys; "
+        "see [Kinds](kinds.md).\n",
+    ]
+    for spec, schema in _schemas().items():
+        if not issubclass(spec, Kinded):
+            lines.extend(_spec(spec, schema, heading=2))
+    return "\n".join(lines)
+
+
+def kinds_page() -> str:
+    """Every family with its kinds and their keys, and the named blocks."""
+    schemas = _schemas()
+    nested = {spec.family.noun: spec.family for spec in schemas if issubclass(spec, Kinded)}
+    families = {family.noun: family for family in FAMILIES.values()} | nested
+    lines = [
+        "# Kinds\n",
+        "A family is a slot of a space that has alternatives. A kind is one alternative. "
+        "`ablate kinds` prints them, with those of `--plugin FILE`.\n",
+    ]
+    for noun in sorted(families, key=str.lower):
+        lines.append(f"## {_heading(noun)}\n")
+        for spec in families[noun].members().values():
+            lines.extend(_spec(spec, schemas.get(spec) or spec.model_json_schema(), heading=3))
+    lines.append("## Named blocks\n\n`model.block` takes one of these names in place of a block spec.\n")
+    blocks = ((name, named_block(name)) for name in block_names())
+    rows = ((f"`{name}`", _prose(block.description), _prose(block.source)) for name, block in blocks)
+    lines.extend(_table(("block", "what it is", "source"), rows))
+    return "\n".join(lines)
+
+
+def _heading(noun: str) -> str:
+    plural = noun if noun.endswith("s") else f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return plural[0].upper() + plural[1:]
+
+
+def _spec(spec: type[Spec], schema: dict[str, Any], heading: int) -> Iterator[str]:
+    title = f"`{spec.kind_name()}`" if issubclass(spec, Kinded) else spec.__name__
+    anchor = "" if not issubclass(spec, Kinded) else f" {{ #{_anchor(spec)} }}"
+    yield f"{'#' * heading} {title}{anchor}\n"
+    summary, _, details = schema.get("description", "").partition("\n")
+    yield f"{_prose(summary)}\n"
+    if details.strip():
+        yield f"```text\n{details.strip()}\n```\n"
+    known = ((name, spec.__dict__.get(name)) for name in ("source", "complexity"))
+    facts = [f"{name}: {fact}" for name, fact in known if isinstance(fact, str)]
+    if facts:
+        yield f"{_prose('; '.join(facts))}\n"
+    required = set(schema.get("required", ()))
+    rows = [
+        (f"`{name}`", _type(field), _default(spec, name, required), _prose(field.get("description", "")))
+        for name, field in schema.get("properties", {}).items()
+        if not (name == "kind" and issubclass(spec, Kinded))
+    ]
+    if rows:
+        yield from _table(("key", "type", "default", "meaning"), rows)
+
+
+@functools.cache
+def _schemas() -> dict[type[Spec], dict[str, Any]]:
+    """Every spec below a space with its JSON Schema, breadth first in the order of the fields."""
+    root = SpaceSpec.model_json_schema()
+    classes = {spec.__name__: spec for spec in _subclasses(Spec)}
+    found: dict[type[Spec], dict[str, Any]] = {SpaceSpec: root}
+    for schema in (waiting := [root]):
+        for name in _references(schema.get("properties", {})):
+            spec = classes.get(name)
+            if spec is not None and spec not in found:
+                found[spec] = root["$defs"][name]
+                waiting.append(found[spec])
+    return found
+
+
+def _subclasses(spec: type[Spec]) -> Iterator[type[Spec]]:
+    for below in spec.__subclasses__():
+        yield below
+        yield from _subclasses(below)
+
+
+def _references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if "$ref" in node:
+            yield node["$ref"].rpartition("/")[2]
+        for value in node.values():
+            yield from _references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _references(value)
+
+
+def _type(field: dict[str, Any]) -> str:
+    """The type of a key in words, with links to the mappings and families that it takes."""
+    options = field.get("anyOf") or field.get("oneOf") or [field]
+    if any(_is_kind(option) for option in options):  # the bare names of kinds are in the family's list already
+        options = [option for option in options if "enum" not in option]
+    words: list[str] = []
+    for option in options:
+        for word in _option(option):
+            if word not in words:
+                words.append(word)
+    return " or ".join(words)
+
+
+def _is_kind(option: dict[str, Any]) -> bool:
+    spec = _spec_named(option.get("$ref", "").rpartition("/")[2])
+    return spec is not None and issubclass(spec, Kinded)
+
+
+def _option(option: dict[str, Any]) -> Iterator[str]:
+    if "$ref" in option:
+        yield _link(option["$ref"].rpartition("/")[2])
+    elif "anyOf" in option or "oneOf" in option:
+        yield _type(option)
+    elif "enum" in option:
+        yield ", ".join(f"`{value}`" for value in option["enum"])
+    elif "const" in option:
+        yield f"`{option['const']}`"
+    elif option.get("type") == "array":
+        items = option.get("items", {})
+        yield f"list of {_type(items)}" if items else "list"
+    elif option.get("type") == "object":
+        values = option.get("additionalProperties")
+        yield f"mapping to {_type(values)}" if isinstance(values, dict) and values else "mapping"
+    else:
+        yield _scalar(option)
+
+
+def _scalar(option: dict[str, Any]) -> str:
+    kinds = option.get("type", "any value")
+    name = kinds if isinstance(kinds, str) else "string" if "string" in kinds else " or ".join(kinds)
+    bounds = [
+        f"{sign} {option[key]:g}"
+        for key, sign in (("exclusiveMinimum", ">"), ("minimum", "≥"), ("exclusiveMaximum", "<"), ("maximum", "≤"))
+        if key in option
+    ]
+    return _prose({"null": "`null`"}.get(name, name) + (f" {', '.join(bounds)}" if bounds else ""))
+
+
+def _link(name: str) -> str:
+    spec = _spec_named(name)
+    if spec is None:
+        return "any value"
+    if issubclass(spec, Kinded):
+        return f"[{spec.family.noun}](kinds.md#{_heading(spec.family.noun).lower().replace(' ', '-')})"
+    return f"[{name}](space.md#{name.lower()})"
+
+
+def _spec_named(name: str) -> type[Spec] | None:
+    return next((spec for spec in _subclasses(Spec) if spec.__name__ == name), None)
+
+
+def _anchor(spec: type[Kinded]) -> str:
+    return f"{spec.family.noun}-{spec.kind_name()}".replace(" ", "-")
+
+
+def _default(spec: type[Spec], name: str, required: set[str]) -> str:
+    if name in required or name not in spec.model_fields:
+        return "required"
+    value = spec.model_fields[name].get_default(call_default_factory=True)
+    if isinstance(value, Spec):
+        value = value.canonical()
+    if value in ("", (), [], {}):
+        return ""
+    plain = json.dumps(value, default=lambda item: item.canonical() if isinstance(item, Spec) else str(item))
+    return f"`{plain.strip(chr(34))}`"
+
+
+def _prose(text: str) -> str:
+    """Text for one cell or paragraph: one line, with what Markdown would read as markup escaped outside of code."""
+    parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
+    return "".join(part if part.startswith("`") else re.sub(r"([*_<|\[\]])", r"\\\1", part) for part in parts)
+
+
+def _table(head: tuple[str, ...], rows: Any) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+    yield ""

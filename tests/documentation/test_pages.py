@@ -1,0 +1,201 @@
+"""README and the documentation hold: blocks run, commands exist, spaces are valid, links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from ruamel.yaml import YAML
+
+from ablate.cli import app
+from ablate.commands import PANEL_OF
+from ablate.plugins import FAMILIES
+from ablate.spec.design import DESIGNS
+from ablate.spec.reading import load_space
+from ablate.terminal.template import write_template
+from docs.reference import commands_page, kinds_page, space_page
+from docs.snippets import Block, blocks
+
+ROOT = Path(__file__).parents[2]
+RUNNER = Path(__file__).parent / "run_page.py"
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+GENERATED = ("reference/commands.md", "reference/space.md", "reference/kinds.md")
+TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
+
+
+def steps(page: str) -> list[list[str]]:
+    """What `run_page.py` does for a page."""
+    found: list[list[str]] = []
+    for block in blocks(TEXTS[page]):
+        if block.title:
+            found.append(["file", block.title, block.text])
+        elif block.language == "python":
+            found.append(["python", page, block.text])
+        elif block.language == "console":
+            found.extend(["command", page, command] for command in block.commands() if command.startswith("ablate "))
+    return found if any(what != "file" for what, _, _ in found) else []
+
+
+@pytest.mark.parametrize("page", [page for page in TEXTS if steps(page)])
+def test_the_blocks_of_a_page_run(page: str, tmp_path: Path, cache: Path) -> None:
+    environment = os.environ | {"ABLATE_CACHE": str(cache), "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+    done = subprocess.run(
+        [sys.executable, str(RUNNER)],
+        input=json.dumps(steps(page)),
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def written(page: str) -> Iterator[str]:
+    """Every call of `ablate` on a page, in blocks and in sentences."""
+    for block in blocks(TEXTS[page]):
+        yield from (command for command in block.commands() if command.startswith("ablate "))
+    yield from re.findall(r"(?<!`)`(ablate [a-z][^`\n]*)`(?!`)", TEXTS[page])
+
+
+@pytest.mark.parametrize("page", [page for page in TEXTS if any(written(page))])
+def test_the_commands_of_a_page_exist(page: str) -> None:
+    group: Any = typer.main.get_command(app)
+    for call in written(page):
+        name, *arguments = shlex.split(call.partition(" | ")[0].partition(" > ")[0].replace(" ...", ""))[1:]
+        if name == "COMMAND":
+            continue
+        assert name in PANEL_OF, call
+        command = group.commands[name]
+        options = {option for parameter in command.params for option in parameter.opts}
+        given = {argument.partition("=")[0] for argument in arguments if argument.startswith("--")}
+        assert given <= {*options, "--help"}, call
+
+
+def spaces(page: str) -> Iterator[tuple[str, str]]:
+    """Every space of a page and every part of one, laid over the page's first space or that of README."""
+    reader = YAML(typ="safe")
+    whole = [block for name in (page, "README.md") for block in blocks(TEXTS[name]) if is_space(block)]
+    for block in blocks(TEXTS[page]):
+        if is_space(block):
+            yield block.title, block.text
+        elif block.language == "yaml" and not block.title:
+            yield "part.yaml", json.dumps(reader.load(whole[0].text) | reader.load(block.text))
+
+
+def is_space(block: Block) -> bool:
+    return block.language == "yaml" and "switches:" in block.text and bool(block.title)
+
+
+@pytest.mark.parametrize("page", [page for page in TEXTS if any(spaces(page))])
+def test_the_spaces_of_a_page_are_valid(page: str, tmp_path: Path) -> None:
+    own_kinds = {name for block in blocks(TEXTS[page]) if block.title.endswith(".py") for name in kinds_in(block)}
+    for name, text in spaces(page):
+        if any(kind in text for kind in own_kinds):
+            continue  # needs its plugin: the test that runs the page reads it
+        file = tmp_path / name
+        file.write_text(text, encoding="utf-8")
+        assert load_space(file).question
+
+
+def kinds_in(block: Block) -> list[str]:
+    return re.findall(r'kind: Literal\["(\w+)"\]', block.text)
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_local_links_lead_somewhere(page: str) -> None:
+    for link in re.findall(r"\]\(((?!https?:|mailto:)[^)#\s]+)(?:#[^)]*)?\)", TEXTS[page]):
+        target = (ROOT / page).parent / link
+        assert target.exists() or target.resolve().relative_to(ROOT / "docs").as_posix() in GENERATED, link
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_make_targets_exist(page: str) -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    calls = [command for block in blocks(TEXTS[page]) for command in block.commands() if command.startswith("make ")]
+    calls += re.findall(r"`(make [a-z ]+)`", TEXTS[page])
+    assert {target for call in calls for target in call.split()[1:]} <= targets
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    for page in TEXTS:
+        name = page.removeprefix("docs/")
+        if page != "README.md" and not name.startswith("decisions/"):
+            assert re.search(rf"[-:] {name}\b", navigation), page
+
+
+def test_every_decision_is_listed() -> None:
+    listed = re.findall(r"\]\((\d{4}-[\w-]+\.md)\)", TEXTS["docs/decisions/index.md"])
+    assert listed == sorted(file.name for file in (ROOT / "docs" / "decisions").glob("0*.md"))
+
+
+def test_the_table_of_designs_is_complete() -> None:
+    table = TEXTS["docs/concepts/designs.md"].partition("| `design.kind` |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == set(DESIGNS.members())
+
+
+def test_the_glossary_is_sorted_and_has_each_term_once() -> None:
+    terms = re.findall(r"^\| \*\*([^*]+)\*\*", TEXTS["docs/glossary.md"], re.MULTILINE)
+    assert len(terms) > 40
+    assert terms == sorted(set(terms), key=str.lower)
+
+
+def test_the_reference_names_every_command_and_option() -> None:
+    page = commands_page()
+    assert set(re.findall(r"^### ablate ([\w-]+)", page, re.MULTILINE)) == set(PANEL_OF)
+    study = page.partition("### ablate study\n")[2].partition("\n### ")[0]
+    assert re.search(r"^\| `--pack N\|auto` \| `auto` \| Most trials", study, re.MULTILINE)
+    assert re.search(r"^\| `FILE` \| required \|", study, re.MULTILINE)
+
+
+def test_the_reference_of_the_space_gives_type_default_and_meaning() -> None:
+    page = space_page()
+    model = page.partition("## ModelSpec\n")[2].partition("\n## ")[0]
+    assert re.search(r"^\| `depth` \| integer ≥ 1, ≤ \d+ \| required \| Number of blocks", model, re.MULTILINE)
+    assert re.search(r"^\| `tied_head` \| boolean \| `true` \|", model, re.MULTILINE)
+    assert not re.search(r"\| *\|$", page, re.MULTILINE), "a key has no description"
+
+
+def test_the_reference_lists_every_kind_under_its_family() -> None:
+    page = kinds_page()
+    for name, family in FAMILIES.items():
+        (section,) = re.findall(rf"^## \w* ?{name}\n(.*?)(?=^## )", page, re.MULTILINE | re.DOTALL | re.IGNORECASE)
+        assert re.findall(r"^### `([\w:]+)`", section, re.MULTILINE) == list(family.members())
+
+
+def test_every_family_has_a_page_that_shows_how_to_write_a_kind() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", TEXTS["docs/how-to/own-kind.md"], re.MULTILINE)
+    assert sorted(listed) == sorted(FAMILIES)
+
+
+def test_a_package_brings_its_task_by_an_entry_point(tmp_path: Path, cache: Path) -> None:
+    (task,) = (block for block in blocks(TEXTS["docs/how-to/own-task.md"]) if block.title == "my_task.py")
+    (tmp_path / "my_task.py").write_text(task.text, encoding="utf-8")
+    about = tmp_path / "reversing-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: reversing\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[ablate.tasks]\nreverse = my_task:ReverseSpec\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import ablate.cli as c; c.app(['kinds'])"
+    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "Say a random text backwards" in found.stdout, found.stderr
+
+
+def test_what_the_template_suggests_is_valid(tmp_path: Path) -> None:
+    file = write_template("question", tmp_path)
+    text = file.read_text(encoding="utf-8").replace("# tune:", "tune:").replace("# match:", "match:")
+    file.write_text(text, encoding="utf-8")
+    space = load_space(file)
+    assert space.tune is not None
+    assert space.tune.seeds * len(list(space.tune.combinations())) == 3 * space.design.fixed_seeds()
+    assert space.match.equal == "flops"
