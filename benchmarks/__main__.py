@@ -1,4 +1,8 @@
-"""Run benchmarks: `python -m benchmarks [NAME ...]`. A file of this folder with a `main()` is a benchmark."""
+"""Run benchmarks: `python -m benchmarks [--smoke] [NAME ...]`. A file of this folder with a `main(smoke)` is one.
+
+`python -m benchmarks NAME [OPTIONS]` runs a campaign of faults: a file with a `campaign()`, which takes options and
+gives an exit code. Campaigns run by their name alone.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,14 @@ import pkgutil
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 
 import benchmarks
 from ablate.kernels.allocator import keep_freed_memory
 from benchmarks.machine import machine
 
 
-def found() -> dict[str, Callable[[], None]]:
+def found() -> dict[str, Callable[[bool], None]]:
     """Every benchmark by its name."""
     modules = {
         entry.name: import_module(f"benchmarks.{entry.name}")
@@ -23,8 +28,9 @@ def found() -> dict[str, Callable[[], None]]:
 
 
 def run(names: list[str]) -> int:
-    """Run the named benchmarks, or all; a name that is none says which there are."""
-    known = found()
+    """Run the named benchmarks, or all, with `--smoke` at their smallest sizes; a wrong name says which there are."""
+    known, smoke = found(), "--smoke" in names
+    names = [name for name in names if name != "--smoke"]
     unknown = [name for name in names if name not in known and name != "--list"]
     if unknown or "--list" in names:
         print(*(f"no benchmark is called {name}; there are:" for name in unknown), *known, sep="\n")
@@ -32,10 +38,24 @@ def run(names: list[str]) -> int:
     keep_freed_memory()  # as the workers of a study do
     for name in names or known:
         print(f"\n== {name}\n")
-        known[name]()
+        known[name](smoke)
     print(f"\n{machine()}")
     return 0
 
 
+def campaigns() -> list[str]:
+    """The names of the campaigns."""
+    files = sorted(Path(benchmarks.__path__[0]).glob("*.py"))
+    return [file.stem for file in files if "\ndef campaign(" in file.read_text(encoding="utf-8")]
+
+
+def main(arguments: list[str]) -> int:
+    """Run a campaign with its options, or benchmarks."""
+    if arguments and arguments[0] in campaigns():
+        code: int = import_module(f"benchmarks.{arguments[0]}").campaign(arguments[1:])
+        return code
+    return run(arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

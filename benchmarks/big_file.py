@@ -59,7 +59,12 @@ def prepared(path: Path, folder: Path) -> dict[str, float]:
     return found
 
 
-def main(mebibytes: int = SMALL) -> None:
+def main(smoke: bool = False) -> None:
+    """Print the peak memory over files of up to 64 MiB."""
+    measure(1 if smoke else SMALL)
+
+
+def measure(mebibytes: int) -> None:
     """Print the peak memory over files of an eighth, a half and the whole of a size."""
     print(f"{'file':>10} {'seconds':>9} {'MiB/s':>7} {'before':>8} {'peak':>8}  MiB of memory")
     for size in sorted({max(1, mebibytes // 8), max(1, mebibytes // 2), mebibytes}):
@@ -74,4 +79,4 @@ def main(mebibytes: int = SMALL) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    measure(*map(int, sys.argv[1:] or [str(SMALL)]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,7 @@ from ablate.spec.base import content_hash
 from ablate.spec.reading import load_space
 from ablate.spec.variant import trial_key
 from ablate.store import Environment, PlannedTrial, StudyDraft, TrialState, VariantRecord, open_store
+from ablate.store.migrations import SCHEMA_VERSION
 
 _HERE = Environment({"python": "3.12.1", "torch": "2.13.0"}, "cpu: AMD EPYC, 2 cores", "lab", "0f" * 20, True, "ablate")
 _BEGUN = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
@@ -44,6 +46,17 @@ class _Plan:
     name: str
     variants: int
     seeds: int
+
+
+def big_store(trials: int = 100_000) -> Path:
+    """The file of such a store, made once and kept in the folder for temporary files."""
+    kept = Path(tempfile.gettempdir()) / f"ablate_big_store_{SCHEMA_VERSION}_{trials}.db"
+    if not kept.exists():
+        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+            made = Path(folder) / kept.name
+            make_big_store(made, trials)
+            made.rename(kept)
+    return kept
 
 
 def make_big_store(path: Path, trials: int = 100_000, points: int = 20) -> None:

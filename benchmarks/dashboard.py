@@ -23,8 +23,7 @@ from typing import Any
 
 import psutil
 
-from ablate.store.migrations import SCHEMA_VERSION
-from benchmarks.big_store import make_big_store
+from benchmarks.big_store import big_store
 
 PORT = 8599
 FIRST, LATER = 2.0, 0.5
@@ -40,27 +39,26 @@ STUDIES = ("usual", "wide")
 PAGES = ("studies", "answer", "curves", "compare", "trial")
 
 
-def main() -> None:
+def main(smoke: bool = False) -> None:
     """Print seconds on the clock, the best and the median of a few, beside the target, and processor seconds."""
+    repeats, studies, pages = (1, STUDIES[:1], ("answer",)) if smoke else (REPEATS, STUDIES, PAGES)
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
         print("No Chromium is installed, so the dashboard was not timed.")
         return
-    big = Path(tempfile.gettempdir()) / f"ablate_big_store_{SCHEMA_VERSION}.db"
-    if not big.exists():
-        make_big_store(big)
+    big = big_store(trials=200 if smoke else 100_000)
     from playwright.sync_api import sync_playwright
 
     print(f"{'page':10} {'study':6} {'what':12} {'target s':>9} {'best':>6} {'median':>7} {'server':>8} {'browser':>8}")
     with _serving(big) as (base, server), _bare() as (bare, other), sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
         _first(started, bare, other)
-        _print("(bare)", "", "first view", FIRST, [_first(started, bare, other) for _ in range(REPEATS)])
+        _print("(bare)", "", "first view", FIRST, [_first(started, bare, other) for _ in range(repeats)])
         _first(started, f"{base}/?study=study 0", server)  # the server's imports
-        for study in STUDIES:
-            for page in PAGES:
+        for study in studies:
+            for page in pages:
                 address = f"{base}/{'' if page == 'studies' else page}?study={study}"
-                _print(page, study, "first view", FIRST, [_first(started, address, server) for _ in range(REPEATS)])
+                _print(page, study, "first view", FIRST, [_first(started, address, server) for _ in range(repeats)])
                 _print(page, study, "click", LATER, _clicks(started, address, page, server))
         started.close()
 

@@ -118,20 +118,20 @@ def grid_space(texts: Path, seeds: int = 1, sides: tuple[int, ...] = (10, 10, 10
     )
 
 
-def drive(trials: int) -> None:
-    """Drive a grid of so many trials."""
+def drive(sides: tuple[int, ...], seeds: int) -> None:
+    """Drive a grid of so many settings of each switch."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        seeds = max(1, trials // 10_000)
-        sides = (10, 10, 10, max(2, trials // (1_000 * seeds)))
         space = grid_space(folder / "texts", seeds, sides)
         with open_store(folder / "store.db") as store, InstantEngine() as engine:
             run_study(Planner(space, folder / "cache", lambda line: None), store, engine, _HERE, _Milestones())
 
 
-def main() -> None:
+def main(smoke: bool = False) -> None:
     """Drive 100,000 trials (TRIALS of them, if the environment says so) and print a row at each milestone."""
-    drive(int(os.environ.get("TRIALS", "100000")))
+    trials = int(os.environ.get("TRIALS", "100000"))
+    seeds = max(1, trials // 10_000)
+    drive((2, 2, 2, 2), 1) if smoke else drive((10, 10, 10, max(2, trials // (1_000 * seeds))), seeds)
 
 
 if __name__ == "__main__":

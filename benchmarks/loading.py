@@ -48,18 +48,19 @@ class Timed:
         return batch
 
 
-def main() -> None:
+def main(smoke: bool = False) -> None:
     """Print for each space with built-in data the time of its batches as a share of a training step (one seed)."""
     torch.set_num_threads(1)
     print(f"{'space':16} {'step':>10} {'alone':>10} {'share':>7} {'ahead':>10} {'share':>7} {'spread':>16}")
-    for name in SPACES:
+    spaces, rounds = (("recall",), 1) if smoke else (SPACES, ROUNDS)
+    for name in spaces:
         variant = load_space(name).resolve({})
         size = variant.training.batch_size
         task = variant.task.open(default_cache(), variant.task.prepare(default_cache(), lambda line: None))
         run = Pack([Member(variant, 0)], task, torch.device("cpu"))
         run.batches = timed = Timed(run.batches)  # type: ignore[assignment]
         steps, alone, ahead = [], [], []
-        for first in range(1, (1 + ROUNDS) * STEPS, STEPS):
+        for first in range(1, (1 + rounds) * STEPS, STEPS):
             before, begin = timed.seconds, time.process_time()
             for step in range(first, first + STEPS):
                 run.step(step)

@@ -1,10 +1,15 @@
-"""On what a table was measured, as its last line says it."""
+"""On what a table was measured, as its last line says it, and a text that is on every machine."""
 
 from __future__ import annotations
 
 import platform
 from datetime import UTC, datetime
 from pathlib import Path
+
+import ablate
+
+OWN_SOURCE = f"file:{Path(ablate.__file__).parent}/spec/*.py"
+"""Our own source code: text that is prepared sooner than the standard library."""
 
 
 def machine() -> str:

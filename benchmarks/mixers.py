@@ -19,49 +19,53 @@ from torch import Tensor
 from ablate.kernels import convolution, linear_attention
 from ablate.kernels.random_features import fourier
 from ablate.kernels.softmax_attention import attend
-from ablate.mixers.attention import AttentionSpec
-from ablate.mixers.attention_module import Attention
-from ablate.mixers.bigbird import BigBirdSpec
-from ablate.mixers.fastfood import FastFoodSpec
-from ablate.mixers.gated_linear_attention import GatedLinearAttentionSpec
-from ablate.mixers.generative import GenerativeSpec
-from ablate.mixers.gmm import GmmSpec
-from ablate.mixers.linear import LinearSpec
-from ablate.mixers.local import LocalSpec
-from ablate.mixers.longformer import Longformer, LongformerSpec
-from ablate.mixers.performer import PerformerSpec
-from ablate.mixers.retention import RetentionSpec
-from ablate.mixers.sparse import SparseSpec
+from ablate.kinds.mixers.attention import AttentionSpec
+from ablate.kinds.mixers.attention_module import Attention
+from ablate.kinds.mixers.bigbird import BigBirdSpec
+from ablate.kinds.mixers.fastfood import FastFoodSpec
+from ablate.kinds.mixers.gated_linear_attention import GatedLinearAttentionSpec
+from ablate.kinds.mixers.generative import GenerativeSpec
+from ablate.kinds.mixers.gmm import GmmSpec
+from ablate.kinds.mixers.linear import LinearSpec
+from ablate.kinds.mixers.local import LocalSpec
+from ablate.kinds.mixers.longformer import Longformer, LongformerSpec
+from ablate.kinds.mixers.performer import PerformerSpec
+from ablate.kinds.mixers.retention import RetentionSpec
+from ablate.kinds.mixers.sparse import SparseSpec
 from ablate.pack import initialise
-from ablate.spec.mixer import MixerContext, MixerSpec
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
 from ablate.timing.clock import side_by_side
 
 Way = Callable[..., Tensor]
 
 _TOLERANCE = 1e-4
-_SECONDS = 0.5
+_seconds = 0.5
+"""For which each row is timed."""
 
 
-def main() -> None:
-    """Print all tables."""
+def main(smoke: bool = False) -> None:
+    """Print all tables; each function takes how many of its sizes are measured."""
+    global _seconds
+    most, _seconds = (1, 0.0) if smoke else (None, 0.5)
     print(f"{torch.get_num_threads()} threads; median of rounds in turns, ± half the distance of the quartiles\n")
     print("| what | shape | baseline ms | ours ms | ratio | aim |\n|---|---|---|---|---|---|")
-    simple_attention()
-    depthwise()
-    full()
-    shaped()
-    linear_kinds()
-    windows()
+    simple_attention(most)
+    depthwise(most)
+    full(most)
+    shaped(most)
+    linear_kinds(most)
+    windows((128, 256) if smoke else (1024, 2048, 4096))
 
 
-def simple_attention() -> None:
+def simple_attention(most: int | None) -> None:
     """Causal Q·(KᵀV) against SDPA (other numbers, the usual mixer), and against the square or a faster SDPA."""
     for shape, aim in (
         ((16, 4, 128, 16), ""),
         ((8, 4, 512, 32), "4"),
         ((4, 4, 2048, 64), "8"),
         ((1, 4, 8192, 64), "30"),
-    ):
+    )[:most]:
         inputs = drawn([shape] * 3)
         if shape[2] <= 2048:
             same(linear_attention.causal, square, inputs)
@@ -73,9 +77,9 @@ def simple_attention() -> None:
             row("SimpleAttention / SDPA by oneDNN", shape, attended, linear_attention.causal, inputs, "")
 
 
-def depthwise() -> None:
+def depthwise(most: int | None) -> None:
     """HE, WE and ME against a grouped `conv1d`, and against the transform of real numbers."""
-    for (batch, length, width), aim in (((16, 128, 64), ""), ((8, 512, 128), "20"), ((4, 2048, 256), "40")):
+    for (batch, length, width), aim in (((16, 128, 64), ""), ((8, 512, 128), "20"), ((4, 2048, 256), "40"))[:most]:
         text = (1, batch, length, width)
         inputs = drawn([text, (1, length, width)], scale=0.05)
         same(convolution.depthwise, grouped_conv1d, inputs)
@@ -87,25 +91,26 @@ def depthwise() -> None:
         row("ME / conv1d", text, spread, convolution.shared, scalars, aim)
 
 
-def full() -> None:
+def full(most: int | None) -> None:
     """SHE against `conv1d`."""
-    for (batch, length, width), aim in (((16, 128, 64), "6"), ((8, 256, 128), "")):
+    for (batch, length, width), aim in (((16, 128, 64), "6"), ((8, 256, 128), ""))[:most]:
         text = (1, batch, length, width)
         inputs = drawn([text, (1, length, width, width)], scale=0.05)
         same(convolution.full, conv1d, inputs)
         row("SHE / conv1d", text, conv1d, convolution.full, inputs, aim)
 
 
-def shaped() -> None:
+def shaped(most: int | None) -> None:
     """The whole mixer with shaping against that without; a ratio of 0.91 is 1.1 times the time."""
-    for length in (512, 2048):
+    for length in (512, 2048) if most is None else (64,):
         shape = (1, 4, length, 128)
         plain, ours = (built(spec, length) for spec in (AttentionSpec(), AttentionSpec(shaping={"kind": "shaped"})))
+        assert isinstance(ours, Attention)
         same(ours, partial(by_matrix, ours), drawn([(1, 1, length, 128)]))
         row("shaped / plain attention", shape, plain, ours, drawn([shape]), "0.91")
 
 
-def linear_kinds() -> None:
+def linear_kinds(most: int | None) -> None:
     """Whole mixers of the linear kinds against softmax attention: width 256, 4 heads, batch 1.
 
     Each is held against itself with the square made, every weight of its decay with it.
@@ -119,11 +124,11 @@ def linear_kinds() -> None:
         "retention": RetentionSpec(),
         "gated linear": GatedLinearAttentionSpec(),
     }
-    for length in (512, 2048):
+    for length in (512, 2048) if most is None else (64,):
         shape = (1, 1, length, 256)
         for name, spec in specs.items():
             baseline, ours = (built(one, length, width=256) for one in (AttentionSpec(), spec))
-            if length == 512:  # a decay for each channel makes T x T x d weights
+            if length <= 512:  # a decay for each channel makes T x T x d weights
                 same(ours, partial(with_square, ours), drawn([shape]))
             row(f"{name} / attention", shape, baseline, ours, drawn([shape]), "")
     q, k, v = (x[..., :16].detach().requires_grad_() for x in drawn([(2, 4, 512, 32)] * 3))
@@ -141,9 +146,8 @@ SEEN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 """Pattern to whether token i sees token j; bigbird's are its module's to draw."""
 
 
-def windows() -> None:
+def windows(lengths: Sequence[int]) -> None:
     """How time grows with the text where the window stays as it is; 1 is linear."""
-    lengths = (1024, 2048, 4096)
     specs: dict[str, tuple[MixerSpec, bool]] = {
         "local, blocks of 64": (LocalSpec(window=64), True),
         "local, sliding 64": (LocalSpec(pattern="sliding", window=64), True),
@@ -152,21 +156,23 @@ def windows() -> None:
         "sparse, stride 64": (SparseSpec(stride=64), True),
         "attention": (AttentionSpec(), True),
     }
-    print(f"\n| pattern | {' | '.join(f'{length:,} ms' for length in lengths)} | slope |\n|---|---|---|---|---|")
+    print(
+        f"\n| pattern | {' | '.join(f'{length:,} ms' for length in lengths)} | slope |\n|{'---|' * (len(lengths) + 2)}"
+    )
     for name, (spec, causal) in specs.items():
         mixer, text = built(spec, lengths[0], causal), drawn([(1, 1, lengths[0], 128)])
         at = torch.arange(lengths[0])
         mask = SEEN[name](at[:, None], at) if name in SEEN else drawn_blocks(mixer, lengths[0] // 64)
         same(mixer, partial(masked, mixer, mask), text)
         steps = [step(built(spec, length, causal), drawn([(1, 1, length, 128)])) for length in lengths]
-        medians = [statistics.median(times) for times in side_by_side(steps, "cpu", _SECONDS)]
+        medians = [statistics.median(times) for times in side_by_side(steps, "cpu", _seconds)]
         slope = statistics.linear_regression([*map(math.log, lengths)], [*map(math.log, medians)]).slope
         print(f"| {name} | {' | '.join(f'{1000 * taken:.1f}' for taken in medians)} | {slope:.2f} |")
 
 
 def row(what: str, shape: tuple[int, ...], baseline: Way, ours: Way, inputs: list[Tensor], aim: str) -> None:
     """Time two ways in turns and print their row."""
-    before, after = side_by_side([step(baseline, inputs), step(ours, inputs)], "cpu", _SECONDS)
+    before, after = side_by_side([step(baseline, inputs), step(ours, inputs)], "cpu", _seconds)
     ratio = statistics.median(before) / statistics.median(after)
     cells = [what, "x".join(map(str, shape)), spread(before), spread(after), f"{ratio:.2f}", aim]
     print(f"| {' | '.join(cells)} |", flush=True)
@@ -186,7 +192,7 @@ def step(way: Way, inputs: list[Tensor]) -> Callable[[], object]:
     def run() -> None:
         for tensor in (*inputs, *parameters):
             tensor.grad = None
-        way(*inputs).backward(direction)
+        way(*inputs).backward(direction)  # type: ignore[no-untyped-call]
 
     return run
 
@@ -212,12 +218,12 @@ def drawn(shapes: Sequence[tuple[int, ...]], scale: float = 1.0) -> list[Tensor]
 
 def built(spec: MixerSpec, length: int, causal: bool = True, width: int = 128) -> torch.nn.Module:
     """The mixer, of 4 heads."""
-    module = spec.build(MixerContext(1, width, 4, 4, length, causal))
+    module = spec.build(LayerContext(1, width, 4, 4, length, causal))
     initialise(module, [0])
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():  # so that no term hides behind a gain or a map that starts at 0 or 1
         for parameter in module.parameters():
-            parameter += 0.02 * torch.randn(parameter.shape, generator=generator)
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.02)
     return module
 
 

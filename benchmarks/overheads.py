@@ -7,6 +7,7 @@ The big store is made once and kept in the folder for temporary files.
 from __future__ import annotations
 
 import gc
+import math
 import os
 import resource
 import statistics
@@ -14,15 +15,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from benchmarks.big_store import make_big_store
+from benchmarks.big_store import big_store, make_big_store
 from benchmarks.driver import grid_space
 
 _TIMES = int(os.environ.get("TIMES", "7"))
 _RUN = 10
+SIZES = {"usual": "20 variants x 5 seeds", "wide": "1,000 variants x 10 seeds"}
+"""What two studies of the big store hold."""
+STUDIES = tuple(SIZES)
 _TORCH = "(python -c 'import torch')"
 _ABLATE = [sys.executable, "-m", "ablate.cli"]
 
@@ -43,17 +48,26 @@ class Row:
         return f"{self.what:<62} {' '.join(map(_ms, numbers))}{word}"
 
 
-def main() -> None:
+def main(smoke: bool = False) -> None:
     """Print a line for each promise: the target; median, least and most of wall time; median of processor time."""
+    times, trials, sides, studies = (
+        (1, 200, (2, 2, 2, 2), STUDIES[:1]) if smoke else (_TIMES, 100_000, (10,) * 4, STUDIES)
+    )
     print(f"{'milliseconds':<62} {'target':>9} {'median':>9} {'least':>9} {'most':>9} {'cpu':>9}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for rows in (_starting(folder), _planning(folder), _storing(folder), _training(folder), _reading(folder)):
+        for rows in (
+            _starting(folder, times),
+            _planning(folder, times=min(3, times), sides=sides),
+            _storing(folder, 20 if smoke else 500),
+            _training(folder, seeds=1 if smoke else 4),
+            _reading(times, trials, studies),
+        ):
             for row in rows:
                 print(row, flush=True)
 
 
-def _starting(folder: Path) -> Iterator[Row]:
+def _starting(folder: Path, times: int) -> Iterator[Row]:
     """Whole processes, beside what they cannot do without; in turn, so that the machine's moods meet all alike."""
     small = folder / "small.db"
     make_big_store(small, trials=100)
@@ -68,8 +82,8 @@ def _starting(folder: Path) -> Iterator[Row]:
         "(python -c 'import sqlalchemy')": [sys.executable, "-c", "import sqlalchemy"],
         _TORCH: [sys.executable, "-c", "import torch"],
     }
-    taken = _in_turn({name: lambda call=call: _call(call) for name, (_, call) in calls.items()}
-        | {name: lambda call=call: _call(call) for name, call in beside.items()})  # fmt: skip
+    commands = {name: command for name, (_, command) in calls.items()} | beside
+    taken = _in_turn({name: partial(_call, command) for name, command in commands.items()}, times)
     for name in beside:
         yield Row(name, float("inf"), taken[name])
     for name, (target, _) in calls.items():
@@ -86,22 +100,22 @@ def _starting(folder: Path) -> Iterator[Row]:
             yield Row(name, target, taken[name])
 
 
-def _planning(folder: Path) -> Iterator[Row]:
+def _planning(folder: Path, *, times: int, sides: tuple[int, ...]) -> Iterator[Row]:
     from ablate.cli import GARBAGE
     from ablate.engine.plan import Planner, make_plan
 
     gc.set_threshold(GARBAGE)  # as the command does
-    space = grid_space(folder / "texts")
+    space = grid_space(folder / "texts", sides=sides)
     taken = []
-    for _ in range(3):
+    for _ in range(times):
         planner = Planner(space, folder / "cache", lambda line: None)
         planner.prepare(space.resolve({}))  # reading the data is none of a plan's points
-        taken.append(_timed(lambda planner=planner: make_plan(planner)))
-        assert len(planner.variants) == 10_000
-    yield Row("plan of a grid of 10,000 models, beyond importing torch", 2.0, taken)
+        taken.append(_timed(partial(make_plan, planner)))
+        assert len(planner.variants) == math.prod(sides)
+    yield Row(f"plan of a grid of {math.prod(sides):,} models, beyond importing torch", 2.0, taken)
 
 
-def _storing(folder: Path) -> Iterator[Row]:
+def _storing(folder: Path, trials: int) -> Iterator[Row]:
     from datetime import UTC, datetime
 
     from ablate.spec.base import content_hash
@@ -111,7 +125,7 @@ def _storing(folder: Path) -> Iterator[Row]:
     here = Environment({}, "cpu", "here", None, None, "benchmarks overheads")
     curve = tuple(CurvePoint(50 * n, 0.6 * n, 51_200 * n, 1e11 * n, 5.0 - 0.1 * n, 5.0 - 0.1 * n) for n in range(20))
     now, digest = datetime.now(UTC), content_hash("variant")
-    keys = [content_hash(["trial", n]) for n in range(500)]
+    keys = [content_hash(["trial", n]) for n in range(trials)]
     taken = []
     with open_store(folder / "stored.db") as store:
         variant = VariantRecord("baseline", digest, {}, {}, 1)
@@ -122,11 +136,11 @@ def _storing(folder: Path) -> Iterator[Row]:
                 *(key, digest, seed, TrialState.FINISHED, {"val_loss": 3.1}, 950, 11.4, 972_800, 1.9e12, None, ""),
                 *("data", now, now, curve),
             )
-            taken.append(_timed(lambda outcome=outcome: store.record_outcome(outcome, here)))
+            taken.append(_timed(partial(store.record_outcome, outcome, here)))
     yield Row("storing a trial with a curve of 20 points", 0.001, taken)
 
 
-def _training(folder: Path) -> Iterator[Row]:
+def _training(folder: Path, seeds: int) -> Iterator[Row]:
     import ablate
     from ablate.engine.observer import Observer
     from ablate.engine.plan import Trial
@@ -142,7 +156,7 @@ def _training(folder: Path) -> Iterator[Row]:
             self.ends.append((time.perf_counter(), _processor(), outcome.seconds))
 
     watch = Watch()
-    space = grid_space(folder / "texts", seeds=4, sides=(2, 2, 2, 2))
+    space = grid_space(folder / "texts", seeds=seeds, sides=(2, 2, 2, 2))
     ablate.run(space, store=folder / "run.db", workers=1, device="cpu", cache=folder / "cache", observer=watch)
     taken = []
     for first in range(0, len(watch.ends) - _RUN, _RUN):  # ends reach the driver in bunches, so several trials together
@@ -152,46 +166,40 @@ def _training(folder: Path) -> Iterator[Row]:
     yield Row("local engine, a trial's time beyond its training steps", 0.02, taken)
 
 
-def _reading(folder: Path) -> Iterator[Row]:
+def _reading(times: int, trials: int, studies: tuple[str, ...]) -> Iterator[Row]:
     from ablate.store import list_studies, open_store
-    from ablate.store.migrations import SCHEMA_VERSION
 
-    big = Path(tempfile.gettempdir()) / f"ablate_big_store_{SCHEMA_VERSION}.db"
-    if not big.exists():
-        begin = time.perf_counter()
-        make_big_store(folder / "big.db")
-        (folder / "big.db").rename(big)
-        print(f"(made a store of 100,000 trials and 2,000,000 points in {time.perf_counter() - begin:.0f} s)")
+    big = big_store(trials)
     calls: dict[str, tuple[float, Callable[[], object]]] = {
         "ablate list": (0.2, lambda: _call([*_ABLATE, "list", "--store", str(big)])),
-        "ablate show, 20 variants x 5 seeds": (0.5, lambda: _call([*_ABLATE, "show", "usual", "--store", str(big)])),
-        "ablate show, 1,000 variants x 10 seeds": (0.5, lambda: _call([*_ABLATE, "show", "wide", "--store", str(big)])),
     }
+    for study in studies:
+        calls[f"ablate show, {SIZES[study]}"] = (0.5, partial(_call, [*_ABLATE, "show", study, "--store", str(big)]))
     with open_store(big, create=False) as store:
-        keys = {name: [trial.key for trial in store.study(name).planned] for name in ("usual", "wide")}
-        for name in ("usual", "wide"):
+        keys = {name: [trial.key for trial in store.study(name).planned] for name in studies}
+        for name in studies:
             chosen = keys[name]
             calls |= {
-                f"query: {name}, study with variants and plan": (0.05, lambda name=name: store.study(name)),
-                f"query: {name}, all {len(chosen):,} trials": (0.05, lambda chosen=chosen: store.trials(chosen)),
-                f"query: {name}, curves of 100 trials": (0.05, lambda chosen=chosen: store.curves(chosen[:100])),
+                f"query: {name}, study with variants and plan": (0.05, partial(store.study, name)),
+                f"query: {name}, all {len(chosen):,} trials": (0.05, partial(store.trials, chosen)),
+                f"query: {name}, curves of 100 trials": (0.05, partial(store.curves, chosen[:100])),
             }
-        calls["query: one trial by the beginning of its key"] = (0.05, lambda: store.trial(keys["wide"][77][:12]))
+        calls["query: one trial by the beginning of its key"] = (0.05, partial(store.trial, chosen[77][:12]))
         calls["query: all studies"] = (0.05, lambda: store.studies())
         calls["query: all studies, without SQLAlchemy"] = (0.05, lambda: list_studies(big))
-        taken = _in_turn({name: call for name, (_, call) in calls.items()})
+        taken = _in_turn({name: call for name, (_, call) in calls.items()}, times)
     for name, (target, _) in calls.items():
-        yield Row(f"100,000 trials: {name}", target, taken[name])
+        yield Row(f"{trials:,} trials: {name}", target, taken[name])
 
 
 def _call(command: list[str]) -> None:
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 
 
-def _in_turn(calls: dict[str, Callable[[], object]]) -> dict[str, list[tuple[float, float]]]:
+def _in_turn(calls: Mapping[str, Callable[[], object]], times: int) -> dict[str, list[tuple[float, float]]]:
     """Each call timed several times, one after the other."""
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
-    for _ in range(_TIMES):
+    for _ in range(times):
         for name, call in calls.items():
             taken[name].append(_timed(call))
     return taken

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from ablate.training.events import Point
 from ablate.training.loop import train
 from ablate.training.members import Member
 from ablate.training.pack import Pack
+from benchmarks.machine import OWN_SOURCE
 
 SEEDS = 4
 REPEATS = 3
@@ -49,7 +50,9 @@ Losses = dict[str, float]
 """Key of a trial to its final validation loss."""
 
 
-def space(model: dict[str, int], context: int, steps: int, seeds: int) -> SpaceSpec:
+def space(
+    model: dict[str, int], context: int, steps: int, seeds: int, data: str = "builtin:python_stdlib"
+) -> SpaceSpec:
     """Two learning rates of one model, with some seeds."""
     return SpaceSpec.model_validate(
         {
@@ -57,7 +60,7 @@ def space(model: dict[str, int], context: int, steps: int, seeds: int) -> SpaceS
             "question": "How many trials an hour?",
             "task": {
                 "kind": "language_model",
-                "data": "builtin:python_stdlib",
+                "data": data,
                 "tokenizer": {"kind": "bytes"},
                 "context": context,
                 "validation_windows": 32,
@@ -102,7 +105,8 @@ def ray_tune(trials: Sequence[Trial], cache: Path) -> Losses:
             run_config=tune.RunConfig(storage_path=folder, verbose=0),
         )
         results = tuner.fit()
-    return {result.config["key"]: result.metrics["loss"] for result in results}
+    found = [results[number] for number in range(len(results))]
+    return {result.config["key"]: result.metrics["loss"] for result in found if result.config and result.metrics}
 
 
 def local(engine: LocalEngine, wanted: SpaceSpec, cache: Path, most: int | None) -> Losses:
@@ -129,25 +133,35 @@ def engines(cache: Path) -> None:
             wanted = space(model, context, steps, SEEDS)
             trials = make_plan(Planner(wanted, cache, lambda line: None)).trials
             rows: dict[str, Callable[[], Losses]] = {
-                SERIAL: lambda trials=trials: serial(trials, cache),
-                "local engine, --pack 1": lambda wanted=wanted: local(pinned, wanted, cache, 1),
-                "  the same, not pinned": lambda wanted=wanted: local(free, wanted, cache, 1),
-                OURS: lambda wanted=wanted: local(pinned, wanted, cache, None),
+                SERIAL: partial(serial, trials, cache),
+                "local engine, --pack 1": partial(local, pinned, wanted, cache, 1),
+                "  the same, not pinned": partial(local, free, wanted, cache, 1),
+                OURS: partial(local, pinned, wanted, cache, None),
             }
             if with_ray:
-                rows[RAY] = lambda trials=trials: ray_tune(trials, cache)
+                rows[RAY] = partial(ray_tune, trials, cache)
             for engine in (pinned, free):
                 local(engine, space(model, context, 2, 2), cache, 1)  # workers are there and have the data open
             print(f"{name}, {steps} steps, {len(trials)} trials")
-            _race(rows, len(trials))
+            race(rows, len(trials), REPEATS)
     if with_ray:
         ray.shutdown()
 
 
-def _race(rows: dict[str, Callable[[], Losses]], trials: int) -> None:
+def small(cache: Path) -> None:
+    """Two ways without Ray, over the smallest study."""
+    wanted = space({"depth": 1, "width": 16, "heads": 2}, 16, 2, 1, OWN_SOURCE)
+    trials = make_plan(Planner(wanted, cache, lambda line: None)).trials
+    with LocalEngine(cache, workers=1) as engine:
+        ours: dict[str, Callable[[], Losses]] = {OURS: partial(local, engine, wanted, cache, None)}
+        race({SERIAL: partial(serial, trials, cache)} | ours, len(trials), 1)
+
+
+def race(rows: Mapping[str, Callable[[], Losses]], trials: int, repeats: int) -> None:
+    """Run the rows in turns, compare their losses and print their times."""
     seconds: dict[str, list[float]] = {name: [] for name in rows}
     expected: Losses = {}
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         for name, row in rows.items():
             begin = time.perf_counter()
             losses = row()
@@ -204,11 +218,14 @@ def _members(variant: VariantSpec, count: int) -> list[Member]:
     return [Member(variant.model_copy(update={"training": each}), k) for k, each in enumerate(changed)]
 
 
-def main() -> None:
+def main(smoke: bool = False) -> None:
     """Print both tables."""
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory() as folder:
         try:
+            if smoke:
+                small(Path(folder))
+                return
             packs(Path(folder))
             print()
             engines(Path(folder))
@@ -217,4 +234,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

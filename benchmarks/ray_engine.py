@@ -39,8 +39,9 @@ SPACE = {
 }
 
 
-def main() -> None:
+def main(smoke: bool = False) -> None:
     """Print the seconds of each trial, one row for each way."""
+    trials, few = (3, 2) if smoke else (TRIALS, FRESH)
     os.chdir(tempfile.mkdtemp())
     cache = Path("cache").absolute()
     plan = make_plan(Planner(SpaceSpec.model_validate(SPACE), cache, lambda line: None))
@@ -51,15 +52,15 @@ def main() -> None:
 
     size = available_cores()
     with LocalEngine(cache, workers=size) as local:
-        trained, losses = through(local, plan, TRIALS)
+        trained, losses = through(local, plan, trials)
     resources = ResourcesSpec(memory=0.1)
     with RayEngine(cache, "cpu", resources, address="local") as ray_engine:
-        ours, same = through(ray_engine, plan, TRIALS)
-        empty = nothing(ray_engine, TRIALS)
+        ours, same = through(ray_engine, plan, trials)
+        empty = nothing(ray_engine, trials)
     assert same == losses, "the engines must train the same"
     connect("local", 1)
-    floor = bare(TRIALS, reuse=True, concurrent=size)
-    fresh = bare(FRESH, reuse=False, concurrent=size)
+    floor = bare(trials, reuse=True, concurrent=size)
+    fresh = bare(few, reuse=False, concurrent=size)
     ray.shutdown()
     rows = [
         (f"local engine, {size} workers", trained),

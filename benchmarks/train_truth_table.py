@@ -14,10 +14,12 @@ import torch
 
 from ablate.engine.plan import Planner, Variant
 from ablate.spec.reading import load_space
+from ablate.spec.space import SpaceSpec
 from ablate.tasks.base import Task
 from ablate.tasks.cache import default_cache
 from ablate.training.events import Point
 from ablate.training.loop import train
+from ablate.training.members import Member
 
 FOLDER = Path(__file__).parent.parent / "tests" / "designs"
 SPACE, TABLE = FOLDER / "truth_table.yaml", FOLDER / "truth_table.csv"
@@ -27,25 +29,23 @@ SEEDS = tuple(range(10))
 def losses(variant: Variant, task: Task) -> list[float]:
     """The last validation loss of each seed, NaN for one that diverged; the seeds are trained as one pack."""
     last = [math.nan] * len(SEEDS)
-    for event in train(variant.spec, SEEDS, task, torch.device("cpu")):
+    for event in train([Member(variant.spec, seed) for seed in SEEDS], task, torch.device("cpu")):
         if isinstance(event, Point):
             last = event.metrics["val_loss"]
     return last
 
 
-def write_table() -> None:
-    """Train what the table does not hold yet, a line for each variant."""
-    torch.set_num_threads(1)
-    space = load_space(str(SPACE))
+def write_table(space: SpaceSpec, table: Path) -> None:
+    """Train what a table does not hold yet, a line for each variant."""
     planner = Planner(space, default_cache(), print)
     points = planner.design().points()
-    done = {row["variant"] for row in csv.DictReader(TABLE.open())} if TABLE.exists() else set()
+    done = {row["variant"] for row in csv.DictReader(table.read_text().splitlines())} if table.exists() else set()
     for point in points:
         variant = planner.resolve(point)
         if variant is None or point.name in done:
             continue
         task = space.task.open(default_cache(), variant.fingerprint)
-        with TABLE.open("a", newline="") as file:
+        with table.open("a", newline="") as file:
             out = csv.writer(file)
             if not done:
                 out.writerow(["variant", *space.switches, "parameters", "flops", *(f"seed_{seed}" for seed in SEEDS)])
@@ -57,4 +57,5 @@ def write_table() -> None:
 
 
 if __name__ == "__main__":
-    write_table()
+    torch.set_num_threads(1)
+    write_table(load_space(str(SPACE)), TABLE)

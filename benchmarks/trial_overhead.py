@@ -21,7 +21,7 @@ import torch
 from ablate.engine.attempt import Attempt
 from ablate.engine.environment import describe_environment
 from ablate.engine.ledger import Ledger
-from ablate.engine.plan import BACKWARD, Planner, make_plan
+from ablate.engine.plan import Planner, make_plan
 from ablate.engine.weights import save_weights
 from ablate.spec.reading import load_space
 from ablate.spec.variant import VariantSpec
@@ -29,13 +29,14 @@ from ablate.store import open_store
 from ablate.training.checkpoint import save
 from ablate.training.members import Member
 from ablate.training.pack import Pack
+from benchmarks.machine import OWN_SOURCE
 
 STEPS = 12
 EVERY = 100
 REPEATS = 5
 
 
-def median(work: Callable[[], object], times: int = REPEATS, clock: Callable[[], float] = time.perf_counter) -> float:
+def median(work: Callable[[], object], times: int, clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds of a call, the median of several."""
     seconds = []
     for _ in range(times):
@@ -45,19 +46,22 @@ def median(work: Callable[[], object], times: int = REPEATS, clock: Callable[[],
     return statistics.median(seconds)
 
 
-def main() -> None:
+def main(smoke: bool = False) -> None:
     """Print the share of each part."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            _measure(Path(folder))
+            if smoke:
+                _measure(Path(folder), OWN_SOURCE, steps=1, repeats=1)
+            else:
+                _measure(Path(folder), None, STEPS, REPEATS)
     finally:
         torch.set_num_threads(threads)
 
 
-def _measure(folder: Path) -> None:
-    space = load_space("simplify_block")
+def _measure(folder: Path, data: str | None, steps: int, repeats: int) -> None:
+    space = load_space("simplify_block", data=data)
     planner = Planner(space, folder / "cache", lambda line: None)
     plan = make_plan(planner)
     trial = plan.trials[0]
@@ -74,8 +78,8 @@ def _measure(folder: Path) -> None:
         attempt = Attempt(trial, 1, 0, 1, datetime.now(UTC))
         numbers = iter(range(1, 10**6))
         pack.step(next(numbers))
-        step = median(lambda: pack.step(next(numbers)), STEPS, time.process_time)
-        evaluation = median(pack.point, clock=time.process_time)
+        step = median(lambda: pack.step(next(numbers)), steps, time.process_time)
+        evaluation = median(pack.point, repeats, time.process_time)
         point = pack.point()
         # To the driver through a pipe, into the curve and into the store, as each point is.
 
@@ -85,25 +89,26 @@ def _measure(folder: Path) -> None:
 
         recording = median(record, 50)
         ending = median(lambda: ledger.end(attempt.outcome(), None), 1)
-        checkpoint = median(lambda: torch.save(save(pack), folder / "state.pt"))
+        checkpoint = median(lambda: torch.save(save(pack), folder / "state.pt"), repeats)
         weights = median(
-            lambda: save_weights(folder / "w.safetensors", pack.model, 0, spec, 0, trial.variant.fingerprint)
+            lambda: save_weights(folder / "w.safetensors", pack.model, 0, spec, 0, trial.variant.fingerprint),
+            repeats,
         )
-    steps, points = spec.training.steps, len(spec.training.evaluation_steps()) + 1
+    trained, points = spec.training.steps, len(spec.training.evaluation_steps()) + 1
     rows = {
-        f"{steps} steps": steps * step,
+        f"{trained} steps": trained * step,
         f"{points} evaluations, as the space asks": points * evaluation,
         f"{points} curve points told and stored": points * recording,
         "the end of the trial stored": ending,
-        f"a checkpoint every {EVERY} steps, if asked for": steps // EVERY * checkpoint,
+        f"a checkpoint every {EVERY} steps, if asked for": trained // EVERY * checkpoint,
         "final weights, if they are kept": weights,
     }
     whole = sum(rows.values())
     for name, seconds in rows.items():
         print(f"{name:40}{1000 * seconds:12,.1f} ms{seconds / whole:9.2%}")
     windows = spec.task.model_dump()["validation_windows"]
-    asked = share(spec, points, windows) * steps * step
-    recording_and_more = whole - steps * step - asked
+    asked = share(spec, points, windows) * trained * step
+    recording_and_more = whole - trained * step - asked
     print(f"\nBeyond the steps and the arithmetic of the evaluations (target 3 %): {recording_and_more / whole:.2%}")
     print("\nArithmetic of the evaluations over that of the steps, by what a space asks for:")
     for evaluations, size in ((8, 64), (4, 64), (8, 32), (4, 32)):
@@ -112,7 +117,7 @@ def _measure(folder: Path) -> None:
 
 def share(spec: VariantSpec, points: int, windows: int) -> float:
     """Arithmetic of all evaluations over that of all steps: a window is a forward pass, a step of one is three."""
-    return points * windows / (BACKWARD * spec.training.batch_size * spec.training.steps)
+    return points * windows / (3 * spec.training.batch_size * spec.training.steps)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,22 @@ import postgres
 import pytest
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the file that takes longest, so that no process of the test run is left with it at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("ray") is None)
+
+
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder for prepared data, shared by the whole session so that each corpus is prepared once."""
-    return tmp_path_factory.mktemp("cache")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this test run share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def cache(shared_folder: Path) -> Path:
+    """A cache folder for prepared data, shared by the whole test run so that each corpus is prepared once."""
+    return shared_folder / "cache"
 
 
 @pytest.fixture(scope="session")

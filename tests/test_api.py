@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from cli_runs import Workplace
 
 import ablate
-from ablate.errors import EngineError, StoreError
+from ablate.errors import ArgumentError, EngineError, SpaceError, StoreError
 
 
 def test_a_notebook_completes_every_word() -> None:
@@ -39,7 +41,87 @@ def test_a_model_says_which_shape_it_takes(shape: tuple[int, ...]) -> None:
         model(torch.zeros(shape, dtype=torch.long))
 
 
-def test_a_slip_in_python_is_no_fault_of_the_url(tmp_path: Path) -> None:
-    with ablate.open_store(tmp_path / "s.db") as store, pytest.raises(Exception) as caught:  # noqa: PT011
-        store.trials("abc")
-    assert not isinstance(caught.value, StoreError)
+SPACE = "simplify_block"
+
+
+@pytest.mark.parametrize(
+    ("call", "where", "expected"),
+    [
+        (lambda: ablate.load_space(3), "load_space: location", "the path or the name of a space"),
+        (lambda: ablate.load_space(SPACE, data=3), "load_space: data", "the address of data"),
+        (lambda: ablate.plan({"name": "x"}), "space", "a SpaceSpec, or the path or name"),
+        (lambda: ablate.plan(SPACE, cache=3), "cache", "a folder"),
+        (lambda: ablate.run(None), "space", "a SpaceSpec, or the path or name"),
+        (lambda: ablate.run(SPACE, store=3), "store", "an open store, a path or a URL"),
+        (lambda: ablate.run(SPACE, device=0), "device", "auto, cpu or cuda"),
+        (lambda: ablate.run(SPACE, engine=None), "engine", "local or ray"),
+        (lambda: ablate.run(SPACE, plugins=[3]), "plugins", "a file or a list of files"),
+        (lambda: ablate.run(SPACE, workers="2"), "workers", "a whole number of at least 1"),
+        (lambda: ablate.run(SPACE, pack=True), "pack", "a whole number of at least 1"),
+        (lambda: ablate.build("sas"), "spec", "a ModelSpec or a VariantSpec"),
+        (lambda: ablate.build(ablate.load_space(SPACE)), "spec", "a ModelSpec or a VariantSpec"),
+        (lambda: ablate.build(ablate.load_space(SPACE).model, vocabulary=0), "vocabulary", "at least 1"),
+        (lambda: ablate.build(ablate.load_space(SPACE).model, context=1.5), "context", "a whole number of at least 1"),
+        (lambda: ablate.build(ablate.load_space(SPACE).model, seeds=3), "seeds", "a list of whole numbers"),
+        (lambda: ablate.build(ablate.load_space(SPACE).model, seeds=["a"]), "seeds", "a list of whole numbers"),
+        (lambda: ablate.build(ablate.load_space(SPACE).model, seeds=()), "seeds", None),
+        (lambda: ablate.open_store(None), "open_store: location", "a path or a URL"),
+    ],
+)
+def test_a_wrong_argument_is_told_by_name(
+    call: Callable[[], object], where: str, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArgumentError) as caught:
+        call()
+    assert caught.value.where == where
+    assert expected is None or expected in str(caught.value.expected)
+    assert caught.value.got
+    assert list(tmp_path.iterdir()) == [], "no store is left behind"
+
+
+def test_a_context_that_a_mixer_cannot_work_in_is_a_mistake_in_the_spec() -> None:
+    model = ablate.load_space(SPACE).model
+    extractor = {"mixer": {"kind": "extractor", "context": 8}}
+    short = model.model_validate({**model.model_dump(), "block": extractor})
+    with pytest.raises(SpaceError, match="Leave `context` out, or set at least 9"):
+        ablate.build(short, context=9)
+
+
+def test_a_classifier_is_built_with_the_classes_of_its_data(tmp_path: Path) -> None:
+    rows = [f"{label},text {number} {label}" for number in range(20) for label in ("one", "two", "three")]
+    (tmp_path / "rows.csv").write_text("\n".join(["category,text", *rows]), encoding="utf-8")
+    space = ablate.load_space("intents", data=f"file:{tmp_path}/rows.csv")
+    logits = ablate.build(space.resolve({}, {"task.tokenizer": "bytes"}), cache=tmp_path / "cache")(
+        torch.zeros(1, 2, 4, dtype=torch.long)
+    )
+    assert logits.shape == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.trials("abc"),
+        lambda store: store.trials(None),
+        lambda store: store.trials([None]),
+        lambda store: store.trials([["abc"]]),
+        lambda store: store.curves("abc"),
+        lambda store: store.curves([3]),
+        lambda store: store.crossings("abc", 1.0),
+        lambda store: store.crossings(["abc"], "low"),
+        lambda store: store.trial(3),
+        lambda store: store.study(None),
+        lambda store: store.variant(["abc"]),
+        lambda store: store.recordings(["abc"]),
+        lambda store: store.lease(3),
+    ],
+)
+def test_a_wrong_argument_of_a_store_is_no_fault_of_the_store(call: Callable[[Any], object], tmp_path: Path) -> None:
+    with (
+        ablate.open_store(tmp_path / "s.db") as store,
+        pytest.raises(ArgumentError, match=r"^Store\.\w+: \w+: ") as told,
+    ):
+        call(store)
+    assert not isinstance(told.value, StoreError)
+    assert told.value.expected
+    assert told.value.got

@@ -15,31 +15,33 @@ ROOT = Path(ablate.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 ANYTHING = {path.stem if path.is_file() else path.name for path in ROOT.iterdir()} - {"__pycache__", "py"}
-DRIVERS = {"cli", "commands", "terminal", "api", "contracts", "__init__"}
+DRIVERS = {"cli", "commands", "terminal", "api", "notebook", "contracts", "__init__"}
 """What people hold in their hands: it may use everything."""
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "extras": {"errors"},
     "late": set(),
+    "locations": {"errors"},
     "kernels": {"spec"},
     "stats": set(),
-    "plugins": {"errors", "spec"},
-    "spec": {"errors"},
-    "store": {"errors", "late"},
+    "plugins": {"errors", "locations", "spec", "tasks", "report"},
+    "spec": {"errors", "locations"},
+    "store": {"errors", "late", "locations"},
     "pack": {"spec", "kernels"},
+    "kinds": {"errors", "spec", "pack", "kernels"},
     "decoding": set(),
-    "tasks": {"errors", "spec", "decoding"},
-    "mixers": {"errors", "spec", "pack", "kernels"},
+    "tasks": {"errors", "extras", "locations", "spec", "decoding"},
     "model": {"spec", "pack"},
-    "designs": {"errors", "spec", "stats"},
+    "designs": {"errors", "extras", "spec", "stats"},
     "drawing": {"errors", "spec"},
     "timing": {"errors", "spec", "kernels", "pack", "model"},
     "training": {"spec", "pack", "model", "tasks"},
-    "report": {"errors", "late", "spec", "designs", "stats", "store"},
+    "report": {"errors", "extras", "late", "spec", "designs", "stats", "store"},
     "engine": ANYTHING - DRIVERS - {"report"},
 }
 
-CORE = {"spec", "pack", "kernels", "mixers", "model", "training"}
+CORE = {"spec", "pack", "kernels", "kinds", "model", "training"}
 CORE_NEEDS = {"torch", "pydantic", "pydantic_core", "ruamel", "numpy"}
 """The core runs with these alone."""
 

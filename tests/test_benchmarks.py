@@ -1,0 +1,102 @@
+"""Every benchmark runs at its smallest size, and the truth table can be trained again. Nothing here is timed."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from cli_runs import Workplace
+
+from ablate.spec.reading import load_space
+from ablate.spec.space import SpaceSpec
+from ablate.training.events import Point
+from ablate.training.loop import train
+from ablate.training.members import Member
+from benchmarks.__main__ import found
+from benchmarks.train_truth_table import SEEDS, SPACE, TABLE, write_table
+
+ROOT = Path(__file__).parent.parent
+APART = {"dashboard", "ray_engine"}
+"""Benchmarks that start a browser or Ray; with CI set they run too."""
+
+in_ci = pytest.mark.skipif(not os.environ.get("CI"), reason="starts a browser or Ray; set CI to run it")
+
+
+def smoke(folder: Path, *names: str) -> str:
+    """What these benchmarks print, run at their smallest sizes in one process."""
+    environment = {**os.environ, "TMPDIR": str(folder), "ABLATE_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "benchmarks", "--smoke", *names]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_benchmark_runs(tmp_path: Path) -> None:
+    names = sorted(set(found()) - APART)
+    assert len(names) >= 11
+    told = smoke(tmp_path, *names)
+    parts = told.split("\n== ")[1:]
+    assert [part.partition("\n")[0] for part in parts] == names
+    assert all(part.partition("\n")[2].strip() for part in parts), "each prints something"
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a short path: the path of a Unix socket has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="short") as folder:
+        yield Path(folder)
+
+
+@in_ci
+def test_the_benchmark_of_the_dashboard_runs(short: Path) -> None:
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        pytest.skip("no browser")
+    assert "answer" in smoke(short, "dashboard")
+
+
+@in_ci
+@pytest.mark.ray
+def test_the_benchmark_of_the_ray_engine_runs(short: Path) -> None:
+    pytest.importorskip("ray")
+    assert "The Ray engine takes" in smoke(short, "ray_engine")
+
+
+def test_the_truth_table_is_trained_and_goes_on(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.train_truth_table.SEEDS", (0, 1))
+    monkeypatch.setattr("benchmarks.train_truth_table.default_cache", lambda: cache)
+    monkeypatch.chdir(Workplace(tmp_path, cache).folder)
+    written = load_space(SPACE, data="file:text").model_dump()
+    switches = {"mlp": written["switches"]["mlp"], "norm": written["switches"]["norm"]}
+    small = {"steps": 4} | {key: written["training"][key] for key in ("batch_size", "optimizer", "evaluations")}
+    task = written["task"] | {"tokenizer": "bytes", "validation_windows": 8}
+    space = SpaceSpec.model_validate(written | {"switches": switches, "training": small, "task": task})
+    table = tmp_path / "table.csv"
+    write_table(space, table)
+    lines = table.read_text().splitlines()
+    names = [row["variant"] for row in csv.DictReader(lines)]
+    assert names == ["baseline", "norm=none", "mlp=narrow", "mlp=narrow,norm=none"]
+    table.write_text("\n".join(lines[:3]) + "\n")  # as after an interruption
+    write_table(space, table)
+    assert table.read_text().splitlines() == lines
+    # Each seed trained alone, in place of both as one pack, ends with the same loss.
+    variant = space.resolve({"mlp": "narrow"})
+    opened = space.task.open(cache, space.task.prepare(cache, lambda line: None))
+    (row,) = [row for row in csv.DictReader(lines) if row["variant"] == "mlp=narrow"]
+    for seed in (0, 1):
+        *_, last = train([Member(variant, seed)], opened, torch.device("cpu"))
+        assert isinstance(last, Point)
+        assert last.metrics["val_loss"][0] == pytest.approx(float(row[f"seed_{seed}"]), abs=1e-5)
+
+
+def test_the_stored_truth_table_is_of_the_seeds_and_switches_that_are_trained() -> None:
+    with TABLE.open() as file:
+        names = csv.DictReader(file).fieldnames
+    assert names == ["variant", *load_space(SPACE).switches, "parameters", "flops", *(f"seed_{seed}" for seed in SEEDS)]

@@ -1,0 +1,184 @@
+"""What `make study` and `make test` install, what the core packages suffice for, and what is said without an extra."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import distribution, packages_distributions
+from pathlib import Path
+
+import pytest
+from cli_runs import Workplace
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ablate.errors import MissingPackageError
+from ablate.extras import PACKAGES, require
+from ablate.spec.reading import load_space
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+FAKE_PYTHON = """#!/bin/sh
+# Writes down what it is called with; `-m venv FOLDER` puts a copy of itself and of `ablate` there.
+echo "$(basename "$0") $*" >> "$CALLS"
+if [ "$1 $2" = "-m venv" ]; then
+    mkdir -p "$3/bin" && cp "$0" "$3/bin/python"
+    for tool in ablate pytest; do cp "$0" "$3/bin/$tool"; done
+fi
+"""
+
+
+@pytest.fixture
+def make(tmp_path: Path):
+    """Runs `make` in a folder with the Makefile and an interpreter that only writes down its calls."""
+    if shutil.which("make") is None:
+        pytest.skip("there is no make")
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    fake = tmp_path / "fake-python"
+    fake.write_text(FAKE_PYTHON)
+    fake.chmod(0o755)
+    calls = tmp_path / "calls"
+
+    def run(*arguments: str) -> list[str]:
+        calls.write_text("")
+        command = ["make", f"PYTHON={fake}", *arguments]
+        environment = {"PATH": os.environ["PATH"], "CALLS": str(calls)}
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+        return calls.read_text().splitlines()
+
+    return run
+
+
+def installed(calls: list[str]) -> list[str]:
+    """What each call of pip installs: its last argument."""
+    return [call.split()[-1] for call in calls if " -m pip install " in call]
+
+
+def test_a_study_installs_the_core_and_tests_add_the_rest(make) -> None:
+    study = make("study")
+    assert installed(study) == ["."]
+    assert study[-1] == "ablate study spaces/simplify_block.yaml"
+    assert installed(make("study")) == [], "the environment was there already"
+    assert installed(make("test")) == [".[all,dev,docs]"]
+    assert installed(make("test")) == []
+    assert installed(make("study")) == []
+
+
+def test_tests_install_what_a_study_needs_too(make) -> None:
+    assert installed(make("test")) == [".[all,dev,docs]"]
+    assert installed(make("study")) == []
+
+
+@pytest.mark.parametrize("target", ["study", "test"])
+def test_another_build_of_torch_is_installed_before_the_rest(make, target: str) -> None:
+    first, second = [call for call in make(target, "TORCH=torch --index-url URL") if " -m pip install " in call]
+    assert first.endswith("--no-deps torch --index-url URL")
+    assert "--constraint constraints.txt" in first
+    assert "URL" not in second
+
+
+def requirements(extra: str) -> set[str]:
+    """The distributions of an extra, of the extras that it names too."""
+    found: set[str] = set()
+    for requirement in map(Requirement, PROJECT["optional-dependencies"][extra]):
+        own = requirement.name == PROJECT["name"]
+        found |= set.union(*map(requirements, requirement.extras)) if own else {canonicalize_name(requirement.name)}
+    return found
+
+
+def core_modules() -> set[str]:
+    """The modules that `pip install ablate-blocks` brings without any extra."""
+    found: set[str] = set()
+    waiting = [Requirement(text) for text in PROJECT["dependencies"]]
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if name not in found and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            found.add(name)
+            waiting += map(Requirement, distribution(name).requires or ())
+    modules = packages_distributions()
+    return {module for module, owners in modules.items() if any(canonicalize_name(name) in found for name in owners)}
+
+
+def test_the_extra_all_is_every_extra() -> None:
+    extras = set(PROJECT["optional-dependencies"]) - {"all", "dev", "docs"}
+    assert requirements("all") == set.union(*map(requirements, extras))
+
+
+def test_every_extra_brings_the_packages_that_its_commands_ask_for() -> None:
+    distributions = packages_distributions()
+    for extra, packages in PACKAGES.items():
+        brought = requirements(extra)
+        for package in packages:
+            assert brought & {canonicalize_name(name) for name in distributions[package]}, (extra, package)
+
+
+ONLY_CORE = """
+import sys
+from importlib.machinery import PathFinder
+
+class OnlyCore(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in BLOCKED else super().find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = OnlyCore
+"""
+
+
+class BareWorkplace(Workplace):
+    """A folder in which `ablate` and its workers see the core packages alone."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return super().environment | {"PYTHONPATH": str(self.folder / "hook")}
+
+
+@pytest.fixture
+def bare(tmp_path: Path, cache: Path) -> BareWorkplace:
+    blocked = set(packages_distributions()) - core_modules() - {"ablate", "pip"}
+    assert {"matplotlib", "optuna", "sklearn", "sacrebleu", "pandas", "ray", "streamlit"} <= blocked
+    (tmp_path / "hook").mkdir()
+    (tmp_path / "hook" / "sitecustomize.py").write_text(f"BLOCKED = {blocked!r}\n{ONLY_CORE}")
+    return BareWorkplace(tmp_path, cache)
+
+
+def test_the_core_packages_are_enough_to_run_and_report_a_study(bare: BareWorkplace) -> None:
+    file = bare.folder / bare.space(seeds=1)
+    file.write_text(file.read_text().replace("leave_one_out", "grid"))  # a grid has importances, by fANOVA
+    study = bare.run("study", file.name, "--json")
+    assert (study.code, study.last_object["trained"]) == (0, 4), study.err
+    report = bare.run("report", "tiny", "--format", "html", "--out", "report")
+    assert (report.code, report.err) == (0, "Without figures: run `pip install 'ablate-blocks[figures]'`.\n")
+    assert [path.name for path in (bare.folder / "report").iterdir()] == ["tiny.html"]
+    page = (bare.folder / "report" / "tiny.html").read_text()
+    assert "<figure" not in page
+    assert "fANOVA) needs optuna, sklearn, cmaes" in page
+    export = bare.run("export", "tiny", "--optuna", "sqlite:///optuna.db")
+    assert export.code == 2
+    assert re.search(r"needs optuna, .* Run `pip install\s+'ablate-blocks\[search\]'`", export.err)
+
+
+def test_a_translation_says_what_it_lacks_before_any_data_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    with pytest.raises(MissingPackageError, match=r"needs sacrebleu, .*'ablate-blocks\[translation\]'"):
+        load_space("translate").task.prepare(tmp_path, lambda line: pytest.fail(line))
+
+
+@pytest.mark.parametrize("extra", PACKAGES)
+def test_without_an_extra_the_error_names_it(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    require(extra, "this")
+    first, *_ = PACKAGES[extra]
+    monkeypatch.setitem(sys.modules, first, None)
+    with pytest.raises(MissingPackageError) as refused:
+        require(extra, "this", where="here")
+    expected = f"here: this needs {first}, which is not installed. Run `pip install 'ablate-blocks[{extra}]'`."
+    assert str(refused.value) == expected
