@@ -201,7 +201,7 @@ def _trains(process: psutil.Process) -> bool:
     """Whether a process is a worker: of the local engine, or an actor of Ray."""
     with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
         line = " ".join(process.cmdline())
-        return "ablate.engine.worker" in line or line.startswith("ray::")
+        return "ablate.execution.worker" in line or line.startswith("ray::")
     return False
 
 

@@ -15,7 +15,7 @@ import pytest
 from cli_runs import Workplace
 
 import ablate
-import ablate.report
+import ablate.analysis
 import ablate.store
 from ablate.errors import AblateError, MissingPackageError, NotFoundError
 
@@ -121,7 +121,7 @@ def test_without_pandas_rows_remain(study: ablate.Study, monkeypatch: pytest.Mon
     assert len(study.rows()) == 3
 
 
-@pytest.mark.parametrize("package", [ablate, ablate.report, ablate.store], ids=lambda package: package.__name__)
+@pytest.mark.parametrize("package", [ablate, ablate.analysis, ablate.store], ids=lambda package: package.__name__)
 def test_a_notebook_completes_what_a_package_offers(package: object) -> None:
     assert set(package.__all__) <= set(dir(package))  # type: ignore[attr-defined]
     assert all(getattr(package, name) is not None for name in package.__all__)  # type: ignore[attr-defined]

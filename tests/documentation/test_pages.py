@@ -16,12 +16,11 @@ import pytest
 import typer
 from ruamel.yaml import YAML
 
-from ablate.cli import app
-from ablate.commands import PANEL_OF
+from ablate.cli.app import PANEL_OF, app
 from ablate.plugins import FAMILIES
+from ablate.render.terminal.template import write_template
 from ablate.spec.design import DESIGNS
 from ablate.spec.reading import load_space
-from ablate.terminal.template import write_template
 from docs.reference import commands_page, kinds_page, space_page
 from docs.snippets import Block, blocks
 

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.kernels import linear_attention
-from ablate.kernels.softmax_attention import attend
-from ablate.pack import (
+from ablate.nn.kernels import linear_attention
+from ablate.nn.kernels.softmax_attention import attend
+from ablate.nn.pack import (
     HeadGain,
     LayerNorm,
     Linear,

@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from ablate.kernels.relative_positions import rotate
+from ablate.nn.kernels.relative_positions import rotate
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext

@@ -1,0 +1,5 @@
+"""`python -m ablate.cli`."""
+
+from ablate.cli.app import main
+
+main()
