@@ -32,8 +32,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ablate:
     """The command, run in this process below `tmp_path`: exit code, stdout, stderr."""
-    monkeypatch.setattr("ablate.cli.heed_early_interrupts", lambda: None)
-    monkeypatch.setattr("ablate.cli.gc.set_threshold", lambda threshold: None)
+    monkeypatch.setattr("ablate.cli.app.heed_early_interrupts", lambda: None)
+    monkeypatch.setattr("ablate.cli.app.gc.set_threshold", lambda threshold: None)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "100")
