@@ -15,7 +15,7 @@ ROOT = Path(ablate.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 ANYTHING = {path.stem if path.is_file() else path.name for path in ROOT.iterdir()} - {"__pycache__", "py"}
-DRIVERS = {"cli", "commands", "terminal", "api", "notebook", "contracts", "__init__"}
+DRIVERS = {"__main__", "cli", "commands", "terminal", "api", "notebook", "contracts", "__init__"}
 """What people hold in their hands: it may use everything."""
 
 MAY_IMPORT: dict[str, set[str]] = {
