@@ -14,6 +14,13 @@ import ablate
 ROOT = Path(ablate.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
+<<<<<<< HEAD
+=======
+ANYTHING = {path.stem if path.is_file() else path.name for path in ROOT.iterdir()} - {"__pycache__", "py"}
+DRIVERS = {"__main__", "cli", "commands", "terminal", "api", "notebook", "contracts", "__init__"}
+"""What people hold in their hands: it may use everything."""
+
+>>>>>>> main
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "late": set(),

@@ -18,8 +18,8 @@ from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_sched
 from ablate.analysis.trivial import (
     Standing,
     TrivialBaseline,
-    best_trivial,
     standing_of,
+    trivial_baselines,
     trivial_caveats,
     trivial_sentences,
 )
@@ -218,7 +218,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     first = next(row for row in rows if row.name == baseline.name)
     tuning = read_tuning(store, record)
     failures = failures_of(runs) + failures_of(_scouting(store, record, metric))
-    trivial = best_trivial(record.trivial, metric, direction)
+    trivial = trivial_baselines(record.trivial, metric, direction)
     standings = _standings(rows, runs, trivial, question)
     caveats = (
         *doubts.missing(progress[TrialState.WAITING] + progress[TrialState.RUNNING], tuning),
@@ -248,7 +248,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         claims=_claims(record, runs),
         matching=matching,
         tuning=tuning,
-        trivial=trivial,
+        trivial=trivial[0] if trivial else None,
         failures=failures,
     )
 
@@ -256,12 +256,10 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
 def _standings(
     rows: Sequence[VariantRow],
     runs: Mapping[str, VariantRuns],
-    trivial: TrivialBaseline | None,
+    trivial: Sequence[TrivialBaseline],
     question: _Question,
 ) -> list[Standing]:
-    """How the variants stand to the best trivial baseline; those that diverged or were pruned have no mean to hold."""
-    if trivial is None:
-        return []
+    """How the variants compare with the trivial baselines; those that diverged or were pruned have no mean."""
     found = [
         standing_of(
             row.name,

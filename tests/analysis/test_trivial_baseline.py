@@ -73,6 +73,23 @@ def test_a_baseline_that_has_learnt_nothing_is_told(metric: str, direction: str,
     assert "2 of 2 models do not surely beat the best trivial baseline" in caveat
 
 
+def test_models_between_the_two_best_of_three_are_told_apart_from_those_that_learnt_nothing() -> None:
+    trivial = {name: {"val_loss": value} for name, value in {"unigram": 3.3, "bigram": 2.5, "trigram": 1.9}.items()}
+    store = study("val_loss", "minimize", 2.1, trivial)
+    (between,) = read_study(store, "a_study").caveats
+    assert between.startswith(
+        "2 of 2 models surely beat the trivial baseline bigram (val_loss 2.5) but not the best one, trigram (1.9)."
+    )
+    for seed in range(3):
+        store.add("skip=none", seed, {"val_loss": 2.7 + 0.01 * seed, "val_accuracy": 0.1})
+    report = read_study(store, "a_study")
+    behind, between = report.caveats
+    assert behind.startswith("1 of 2 models does not surely beat the trivial baseline bigram (val_loss 2.5): skip=none")
+    assert between.startswith("1 of 2 models surely beats the trivial baseline bigram")
+    assert report.trivial is not None
+    assert report.trivial.name == "trigram", "the table shows the best"
+
+
 @pytest.mark.parametrize("trivial", [{}, {"source": {"val_bleu": 0.3}}])
 def test_without_one_nothing_is_told(trivial: dict[str, dict[str, float]]) -> None:
     report = read_study(study("val_loss", "minimize", 9.0, trivial), "a_study")

@@ -185,7 +185,7 @@ def test_a_package_brings_its_task_by_an_entry_point(tmp_path: Path, cache: Path
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: reversing\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[ablate.tasks]\nreverse = my_task:ReverseSpec\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import ablate.cli as c; c.app(['kinds'])"
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from ablate.cli.app import app; app(['kinds'])"
     found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "Say a random text backwards" in found.stdout, found.stderr
 

@@ -13,21 +13,21 @@ TEMPLATE = """\
 # A space: a baseline model, a task, switches, and the question that they answer.
 # `ablate validate FILE` checks it, `ablate plan FILE` lists what it trains, `ablate study FILE` answers it.
 name: {name}
-question: Does a small language model need the skip round its attention, and its value and output projections?
+question: Does a small language model need the skip around its attention, and its value and output projections?
 
 task:
   kind: language_model
   data: builtin:python_stdlib # the standard library of this interpreter; `file:PATH` reads your own text
-  tokenizer: {{kind: bpe, vocab_size: 2048}} # learnt from the training files, once
-  context: 128
+  tokenizer: bytes # a short run learns more of them than of the words of {{kind: bpe, vocab_size: 2048}}
+  context: 64
 
 # The baseline. `block` names a block of `ablate kinds`, or is a block spec of your own.
-model: {{family: decoder, depth: 4, width: 64, heads: 4, block: pre_ln}}
+model: {{family: decoder, depth: 4, width: 48, heads: 4, block: pre_ln}}
 
 training:
-  steps: 200
+  steps: 600
   batch_size: 16
-  optimizer: {{kind: adamw, lr: 2.0e-3, weight_decay: 0.1}}
+  optimizer: {{kind: adamw, lr: 4.0e-3, weight_decay: 0.1}}
   schedule: {{kind: linear, warmup: 0.05}}
 
 # What is turned. The first setting of each switch is the baseline's; a setting names the paths that it sets. `removes`

@@ -60,6 +60,14 @@ def test_settings_without_a_kind_change_those_of_norm() -> None:
     assert block(norm_mixer="rms").content_hash() == block().content_hash()
 
 
+def test_the_norm_of_the_mixer_is_the_only_norm_of_a_parallel_block() -> None:
+    """Then one setting of a switch, `norm: none` with `exceptions.first.norm_mixer`, fits both arrangements."""
+    parallel = {"arrangement": "parallel", "skips": {"mlp": 0}}
+    found = block(**parallel, norm="none", norm_mixer="rms")
+    assert found == block(**parallel, norm="rms")
+    assert found.content_hash() == block(**parallel).content_hash()
+
+
 @pytest.mark.parametrize(
     ("parts", "path", "said"),
     [

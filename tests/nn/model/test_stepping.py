@@ -78,8 +78,20 @@ def test_the_kinds_that_keep_something() -> None:
     assert {kind for kind, spec in kinds.items() if isinstance(spec.build(context), Stepping)} == KEEP  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("positions", ["none", "learned", "sinusoidal", "rotary", "alibi"])
-def test_positions(positions: str) -> None:
+YARN = {"kind": "yarn", "factor": 2, "original_context": 8, "all_channels": 0.5}
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [
+        *("none", "learned", "sinusoidal", "rotary", "alibi"),
+        {"kind": "rotary", "fraction": 0.7, "scaling": YARN},
+        {"kind": "alibi", "slopes": "bloom"},
+        {"kind": "t5_buckets", "buckets": 5, "longest_distance": 7},
+    ],
+    ids=str,
+)
+def test_positions(positions: Any) -> None:
     assert differences(decoder(block={"mixer": "attention"}, positions=positions)).max() < 1e-4
 
 
