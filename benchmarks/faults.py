@@ -117,7 +117,7 @@ class Study:
         (folder / "tiny.yaml").write_text(_SPACE)
         self.folder = folder
         self.store = store
-        self._line = [sys.executable, "-m", "ablate.cli", "study", "tiny.yaml", "--store", store, *way.options]
+        self._line = [sys.executable, "-m", "ablate", "study", "tiny.yaml", "--store", store, *way.options]
         self._line += ["--cache", str(folder.parent / "cache")]
         self.errors = ""
 

@@ -29,7 +29,7 @@ SIZES = {"usual": "20 variants x 5 seeds", "wide": "1,000 variants x 10 seeds"}
 """What two studies of the big store hold."""
 STUDIES = tuple(SIZES)
 _TORCH = "(python -c 'import torch')"
-_ABLATE = [sys.executable, "-m", "ablate.cli"]
+_ABLATE = [sys.executable, "-m", "ablate"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,6 @@ import ablate
 ROOT = Path(ablate.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
-<<<<<<< HEAD
-=======
-ANYTHING = {path.stem if path.is_file() else path.name for path in ROOT.iterdir()} - {"__pycache__", "py"}
-DRIVERS = {"__main__", "cli", "commands", "terminal", "api", "notebook", "contracts", "__init__"}
-"""What people hold in their hands: it may use everything."""
-
->>>>>>> main
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "late": set(),
@@ -54,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """Each package, or part of one, and what it may import. A part that is not named belongs to its package."""
 
-ANYTHING = {"cli", "render.terminal", "api", "notebook", "contracts", "__init__"}
+ANYTHING = {"__main__", "cli", "render.terminal", "api", "notebook", "contracts", "__init__"}
 """What people hold in their hands: it may import everything."""
 
 PLACES = {*MAY_IMPORT, *ANYTHING}

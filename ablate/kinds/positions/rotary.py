@@ -26,14 +26,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-<<<<<<< HEAD
 from ablate.nn.kernels.relative_positions import rotate
-from ablate.spec.base import refusal
-=======
-from ablate.kernels.relative_positions import rotate
 from ablate.spec.annotations import OneOf
 from ablate.spec.base import Family, Kinded, refusal
->>>>>>> main
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.position import PositionSpec

@@ -1,5 +1,0 @@
-"""`python -m ablate.cli`."""
-
-from ablate.cli.app import main
-
-main()
