@@ -195,8 +195,8 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ),
     (
         {"kind": "rotary", "scaling": {"kind": "yarn", "original_context": 9}},
-        "positions.scaling.factor",
-        "required",
+        "positions.scaling",
+        "the key `factor` is missing",
         "",
     ),
     ({"kind": "t5_buckets", "longest_distance": 16}, "positions.longest_distance", "hold one distance", "17` at least"),
