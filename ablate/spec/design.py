@@ -174,8 +174,8 @@ class DesignSpec(Kinded):
     """Trials of each variant, with the seeds 0, 1, 2 ...; or `{start: 3, max: 20}`, which gives further seeds to the
     comparisons that are still undecided."""
     first_seed: int = Field(default=0, ge=0, lt=MOST_SEEDS)
-    """The first of these seeds. A study that was planned with the results of seeds 0 to 3 in view starts with seed 4: what
-    it compares was not looked at before."""
+    """The first of these seeds. A study that was planned after seeds 0 to 3 had been seen starts with 4, so that it
+    compares others."""
 
     @model_validator(mode="after")
     def _seeds_are_free(self) -> Self:
