@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from ablate.commands import PANEL_OF, function_of
 from ablate.commands.exits import INTERRUPTED
-from ablate.engine.interrupt import heed_early_interrupts
+from ablate.engine.interrupt import heed_early_interrupts, leave_terminal
 from ablate.errors import AblateError
 from ablate.terminal.console import discard_output, make_console, stdout_for_json_alone
 
@@ -88,7 +88,10 @@ def main() -> None:
         if debug:
             raise
         mistake = _mistake(error)
-        make_console(stderr=True).print(_paragraph(mistake), soft_wrap=True)
+        try:
+            make_console(stderr=True).print(_paragraph(mistake), soft_wrap=True)
+        except OSError:
+            leave_terminal()
         code = mistake.exit_code
     sys.exit(code)
 
