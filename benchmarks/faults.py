@@ -35,11 +35,11 @@ from sqlalchemy.pool import NullPool
 
 from ablate.api import run
 from ablate.cli import main as ablate_main
-from ablate.commands.study import study as study_command
+from ablate.cli.study import study as study_command
 from ablate.errors import AblateError
-from ablate.report.table import print_study
+from ablate.render.table import print_study
+from ablate.render.terminal.live import Display
 from ablate.store import TrialRecord, TrialState, open_store
-from ablate.terminal.live import Display
 from tests.postgres import Server, installed, running, schema
 
 KILLS = 500
