@@ -50,6 +50,8 @@ _RUNS = 5
 """Most times that the command is run again."""
 _CLOSE = 1e-6
 """Relative difference of losses that a study after a fault may show: members of a pack change the last digits."""
+_NOBODY = "nobody"
+"""In place of a victim: the study had ended before anything was killed."""
 _WORKER = re.compile(r"-m ablate\.[a-z.]*worker |^ray::")
 """In the command line of a worker of the local engine, or of an actor of Ray."""
 
@@ -376,7 +378,7 @@ def strike(bench: Bench, name: str, place: Path, numbers: random.Random) -> tupl
         if "Traceback (most recent call last)" in study.output:
             wrong.append("tracebacks in the output of a run")
         digits = sum(after[key].metrics != one.metrics for key, one in expected.items() if key in after)
-        return victim if killed else "nothing", wrong, digits
+        return victim if killed else _NOBODY, wrong, digits
 
 
 def campaign(arguments: Sequence[str]) -> int:
@@ -394,14 +396,18 @@ def campaign(arguments: Sequence[str]) -> int:
     if "postgresql" in ways and not installed():
         print("PostgreSQL is not installed here: its studies are left out", file=sys.stderr)
         ways.remove("postgresql")
-    numbers, tally = random.Random(asked.seed), Tally()
+    numbers, tally, struck = random.Random(asked.seed), Tally(), 0
     folder = Path(tempfile.mkdtemp(prefix="ablate-faults-"))
     with ExitStack() as stack:
         bench = Bench(folder, stack)
         while tally.tried < asked.kills and (time.monotonic() < end or not tally.tried):
-            name = ways[tally.tried % len(ways)]
-            place = folder / str(tally.tried)
+            name = ways[struck % len(ways)]
+            place = folder / str(struck)
+            struck += 1
             victim, wrong, digits = strike(bench, name, place, numbers)
+            if victim == _NOBODY and not wrong:  # the study had ended before
+                shutil.rmtree(place)
+                continue
             tally.tried += 1
             tally.digits += digits
             tally.kinds[f"{name} {victim}"] += 1
