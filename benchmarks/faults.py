@@ -44,16 +44,19 @@ from tests.postgres import Server, installed, running, schema
 
 KILLS = 500
 QUICK_SECONDS = 90.0
-_PATIENCE = 600.0
-"""Seconds after which a run of a study hangs; it takes less than ten where it has a core to itself."""
+_PATIENCE = 180.0
+"""Seconds after which a run of a study hangs, without those in which its processes waited for a core. It takes less
+than ten where it has one to itself."""
+_LONGEST = 3600.0
+"""Seconds after which it hangs in any case."""
 _RUNS = 5
 """Most times that the command is run again."""
 _CLOSE = 1e-6
 """Relative difference of losses that a study after a fault may show: members of a pack change the last digits."""
 _NOBODY = "nobody"
 """In place of a victim: the study had ended before anything was killed."""
-_WORKER = re.compile(r"-m ablate\.[a-z.]*worker |^ray::")
-"""In the command line of a worker of the local engine, or of an actor of Ray."""
+_WORKER = re.compile(r"-m ablate\.[a-z.]*worker |^ray::(JobTrainable|IDLE)")
+"""In the command line of a worker of the local engine, or of a process of Ray that trains or is about to."""
 
 _SPACE = """\
 name: tiny
@@ -170,14 +173,20 @@ class Study:
         Raises:
             _HangError: It does not end.
         """
-        process.join(_PATIENCE)
-        if process.exitcode is None:
+        begun, before = time.monotonic(), _waited()
+        waited = {**before}
+        while process.exitcode is None:
+            process.join(1.0)
+            waited |= _waited()
+            patience = _PATIENCE + sum(waited.values()) - sum(before.values())
+            if time.monotonic() - begun < min(_LONGEST, patience):
+                continue
             for one in _family(process):
                 with suppress(psutil.NoSuchProcess):
                     one.kill()
             process.join()
             raise _HangError
-        return process.exitcode
+        return process.exitcode or 0
 
     def finish(self) -> int:
         """Run the command until it has nothing left to do; the last exit code."""
@@ -207,6 +216,15 @@ def _family(process: BaseProcess) -> list[psutil.Process]:
         return [found, *found.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
+
+
+def _waited() -> dict[int, float]:
+    """Seconds that each process of the campaign has been ready to run while others had the cores."""
+    seconds = {}
+    for one in psutil.Process().children(recursive=True):
+        with suppress(OSError, IndexError):
+            seconds[one.pid] = int(Path(f"/proc/{one.pid}/schedstat").read_text().split()[1]) / 1e9
+    return seconds
 
 
 def _is_worker(process: psutil.Process) -> bool:

@@ -188,7 +188,7 @@ def abandoned(holder: Row[Any], now: datetime) -> bool:
 
     try:
         reused = abs(process_began(holder.pid) - holder.process_started) > _READING_SLACK
-        return reused or psutil.Process(holder.pid).status() == psutil.STATUS_ZOMBIE
+        return bool(reused or psutil.Process(holder.pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
     except psutil.AccessDenied:
