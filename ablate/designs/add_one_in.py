@@ -35,7 +35,7 @@ class AddOneInSpec(DesignSpec):
         corners = [point for point in points if distinct[settings_key(point)] is point]
         names = {point.name for point in corners}
         corners += [variant for variant in variants if variant.name not in names]
-        return over_seeds(corners, self.seeds, context)
+        return over_seeds(corners, self, context)
 
     def _plainest(self, context: DesignContext, variants: list[Point]) -> Point:
         if self.plainest is None:

@@ -41,4 +41,4 @@ class GridSpec(DesignSpec):
                 expected=f"at most {self.most:,}",
                 remedy="Choose `kind: fractional` or `kind: search`, leave switches out, or raise `most`.",
             )
-        return over_seeds(combinations(context), self.seeds, context)
+        return over_seeds(combinations(context), self, context)

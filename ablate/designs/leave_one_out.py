@@ -21,4 +21,4 @@ class LeaveOneOutSpec(DesignSpec):
             for setting in settings[1:]:
                 turned = {**baseline.settings, switch: setting}
                 points.append(Point(setting_name(turned, baseline.settings), turned))
-        return over_seeds([*points, *variants], self.seeds, context)
+        return over_seeds([*points, *variants], self, context)

@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING
 
 from ablate.designs.base import Design, DesignContext, Point, Proposal
 from ablate.designs.fixed import FixedDesign
-from ablate.spec.design import SeedsSpec
+from ablate.spec.design import DesignSpec, SeedsSpec
 
 if TYPE_CHECKING:
     from ablate.stats import SeedSchedule
 
 
-def over_seeds(points: Sequence[Point], seeds: int | SeedsSpec, context: DesignContext) -> Design:
-    """The design that trains these points with their seeds and with the values that were tuned for them.
+def over_seeds(points: Sequence[Point], spec: DesignSpec, context: DesignContext) -> Design:
+    """The design that trains these points with the seeds of `spec` and with the values that were tuned for them.
 
     The first point is the baseline.
     """
+    seeds, first = spec.seeds, spec.first_seed
     points = [replace(point, tuned=context.tuned.get(point.name, {})) for point in points]
     if isinstance(seeds, SeedsSpec):
         from ablate.stats import SeedSchedule  # brings scipy, which takes long to import
 
-        return SequentialDesign(points, SeedSchedule(seeds.start, seeds.max), context)
-    return FixedDesign(points, range(seeds), context.refusal)
+        return SequentialDesign(points, SeedSchedule(seeds.start, seeds.max), context, first)
+    return FixedDesign(points, range(first, first + seeds), context.refusal)
 
 
 class SequentialDesign(FixedDesign):
@@ -36,13 +37,15 @@ class SequentialDesign(FixedDesign):
         points: In the order of the design, the baseline first.
         schedule: The looks.
         context: What the space says of margin and direction.
+        first: The first seed.
     """
 
-    def __init__(self, points: Sequence[Point], schedule: SeedSchedule, context: DesignContext) -> None:
-        super().__init__(points, range(schedule.start), context.refusal)
+    def __init__(self, points: Sequence[Point], schedule: SeedSchedule, context: DesignContext, first: int = 0) -> None:
+        super().__init__(points, range(first, first + schedule.start), context.refusal)
         self._schedule = schedule
         self._context = context
-        self._next = schedule.start
+        self._next = first + schedule.start
+        self._end = first + schedule.max
         self._open: set[tuple[str, int]] = set()
         self._values: dict[str, dict[int, float]] = {point.name: {} for point in points}
         self._diverged: dict[str, dict[int, int | None]] = {}
@@ -62,7 +65,7 @@ class SequentialDesign(FixedDesign):
             self._values[point.name][seed] = value
 
     def _look(self) -> list[Proposal]:
-        if self._open or self._next >= self._schedule.max:
+        if self._open or self._next >= self._end:
             return []
         baseline, *others = (point for point in self._points if self._refusal(point) is None)
         from ablate.stats import need_more_seeds

@@ -66,4 +66,4 @@ class SweepSpec(DesignSpec):
                 where=context.where("path"),
                 remedy="Give a path that exists and values that fit it.",
             )
-        return over_seeds(points, self.seeds, context)
+        return over_seeds(points, self, context)

@@ -17,6 +17,9 @@ from ablate.spec.base import Family, Kinded, Spec, refusal
 
 DESIGNS = Family("design", package="ablate.designs", entry_points="ablate.designs")
 
+MOST_SEEDS = 1000
+"""Seeds from here on tune and time; no comparison uses them."""
+
 BASELINE = "baseline"
 """Name of the point with every switch at its first setting."""
 
@@ -167,9 +170,20 @@ class DesignSpec(Kinded):
     """Which variants, which seeds, in which order."""
 
     family = DESIGNS
-    seeds: Annotated[Annotated[int, Field(ge=1, le=1000)] | SeedsSpec, ByForm] = 3
+    seeds: Annotated[Annotated[int, Field(ge=1, le=MOST_SEEDS)] | SeedsSpec, ByForm] = 3
     """Trials of each variant, with the seeds 0, 1, 2 ...; or `{start: 3, max: 20}`, which gives further seeds to the
     comparisons that are still undecided."""
+    first_seed: int = Field(default=0, ge=0, lt=MOST_SEEDS)
+    """The first of these seeds. A study that was planned after seeds 0 to 3 had been seen starts with 4, so that it
+    compares others."""
+
+    @model_validator(mode="after")
+    def _seeds_are_free(self) -> Self:
+        most = self.seeds.max if isinstance(self.seeds, SeedsSpec) else self.seeds
+        if self.first_seed + most > MOST_SEEDS:
+            rule = f"seeds from {MOST_SEEDS} on tune and time, and this design would reach {self.first_seed + most - 1}"
+            raise refusal(("first_seed",), self.first_seed, rule, f"Set at most {MOST_SEEDS - most}.")
+        return self
 
     def paths(self) -> tuple[str, ...]:
         """Spec paths that the points of this design set, besides those of the switches."""
@@ -179,8 +193,11 @@ class DesignSpec(Kinded):
         """The number of seeds, for a design that gives every point the same.
 
         Raises:
-            ValidationError: The seeds are a schedule.
+            ValidationError: The seeds are a schedule, or do not start with 0.
         """
+        if self.first_seed:
+            rule = f"a {self.kind_name()} design starts with seed 0"
+            raise refusal(("first_seed",), self.first_seed, rule, "Leave `first_seed` out.")
         if isinstance(self.seeds, SeedsSpec):
             rule = f"a {self.kind_name()} design gives every point the same number of seeds"
             raise refusal(("seeds",), self.seeds.model_dump(), rule, f"Set `seeds: {self.seeds.start}`.")
