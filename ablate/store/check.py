@@ -20,6 +20,7 @@ from sqlalchemy import JSON, Boolean, Column, Double, Integer, Table
 
 from ablate.errors import NotFoundError, StoreError
 from ablate.locations import typed_path
+from ablate.store.locks import check_locks
 from ablate.store.records import TrialState
 from ablate.store.tables import State, UtcDateTime, metadata
 
@@ -98,6 +99,7 @@ def _file(location: str | Path) -> Path:
     path = typed_path(text, StoreError)
     if not path.is_file():
         raise NotFoundError("there is no such file", where=str(path), remedy="Name the store with --store.")
+    check_locks(path.parent, str(path))
     return path
 
 

@@ -32,6 +32,7 @@ from sqlalchemy.exc import ArgumentError
 from ablate.errors import NotFoundError, StoreError
 from ablate.locations import typed_path
 from ablate.store.failures import DAMAGED, FORMS, MEND, failures_told
+from ablate.store.locks import check_locks, shared_file_system
 from ablate.store.migrations import SCHEMA_VERSION, upgrade
 from ablate.store.tables import leases
 
@@ -52,7 +53,10 @@ class Database:
     Attributes:
         where: How to name it to a person: a path, or a URL without its password.
         schema_version: Revision of its tables.
+        shared_by: The kind of network file system that its file is on; None if it is on none.
     """
+
+    shared_by: str | None = None
 
     def __init__(self, location: str | Path, *, create: bool) -> None:
         url = _url(location)
@@ -64,12 +68,15 @@ class Database:
         with failures_told(self.where):
             if path is not None:
                 self._check_file(path, create=create)
+                check_locks(path.parent, self.where)
                 if not create and _never_written(path):
                     url = _immutable(path)
             self._engine = create_engine(url, pool_pre_ping=path is None)
         self._reader = self._engine
         if backend == "sqlite":
-            self._listen(write_ahead=create and path is not None)
+            # Its readers and writers share memory, which those on several machines do not.
+            self.shared_by = None if path is None else shared_file_system(path)
+            self._listen(write_ahead=create and path is not None and self.shared_by is None)
         else:
             self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ")
         self._identity: tuple[int, int] | None = None
@@ -153,7 +160,7 @@ class Database:
         self.close()
         self._path, self._engine = path, create_engine(_url(path))
         self._reader = self._engine
-        self._listen(write_ahead=True)
+        self._listen(write_ahead=self.shared_by is None)
         self._identity = self._identity_now()
         return path
 

@@ -23,8 +23,8 @@ from ablate.store.tables import UtcDateTime, leases, trials
 
 # A holder whose process cannot be looked at from here, and that gave no sign of life for so long, is taken for dead.
 PATIENCE = timedelta(seconds=60)
-# Two readings of one process's creation time may differ by this many seconds when the clock is set.
-_CLOCK_SLACK = 2.0
+# Two readings of the time at which one process began may differ by this many seconds.
+_READING_SLACK = 2.0
 
 
 class Lease:
@@ -45,8 +45,9 @@ class Lease:
 
     def __enter__(self) -> Self:
         with self._database.writing() as connection:
-            if not self._take(connection):
-                raise self._busy(connection)
+            busy = None if self._take(connection) else self._busy(connection)
+        if busy is not None:
+            raise busy
         return self
 
     def __exit__(
@@ -76,12 +77,13 @@ class Lease:
 
         process = psutil.Process()
         now = clock(connection)
+        _count_from(now, connection)
         ours = {
             "study": self.study,
             "token": self.token,
             "host": platform.node(),
             "pid": process.pid,
-            "process_started": process.create_time(),
+            "process_started": process_began(process.pid),
             "acquired_at": now,
             "heartbeat": now,
             "processes": processes(),
@@ -126,6 +128,7 @@ def drop_abandoned(connection: Connection, alive: str = "") -> int:
         How many there were.
     """
     now = clock(connection)
+    _count_from(now, connection)
     dead = [row.token for row in connection.execute(select(leases)) if row.token != alive and abandoned(row, now)]
     if dead:
         connection.execute(leases.delete().where(leases.c.token.in_(dead)))
@@ -154,19 +157,47 @@ def processes() -> str:
     return " ".join(known)
 
 
-def abandoned(holder: Row[Any], now: datetime) -> bool:
-    """Whether the driver of a row of `leases` is dead, or has given no sign of life for too long."""
-    if now - holder.heartbeat > PATIENCE:
-        return True
-    if holder.processes != processes():  # containers may share the name of their host, and do not see each other
-        return False
+def process_began(pid: int) -> float:
+    """When a process of this machine began, in seconds; a clock that is set does not change what this gives.
+
+    Linux counts from its own start, and tells the time of day by the clock as it is set now; others keep that time.
+
+    Raises:
+        psutil.NoSuchProcess: There is no such process.
+        psutil.AccessDenied: It cannot be looked at.
+    """
     import psutil
 
     try:
-        process = psutil.Process(holder.pid)
-        reused = abs(process.create_time() - holder.process_started) > _CLOCK_SLACK
-        return bool(reused or process.status() == psutil.STATUS_ZOMBIE)
+        # The name of the program, which stands in brackets, may hold anything; the 20th value after it is the time.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return float(psutil.Process(pid).create_time())
+
+
+def abandoned(holder: Row[Any], now: datetime) -> bool:
+    """Whether the driver of a row of `leases` is dead, or cannot be looked at and gave no sign of life for too long.
+
+    A living process of this machine holds its lease however old its sign of life is: the clock may have been set
+    forward, or the machine may have slept.
+    """
+    if holder.processes != processes():  # containers may share the name of their host, and do not see each other
+        return bool(now - holder.heartbeat > PATIENCE)
+    import psutil
+
+    try:
+        reused = abs(process_began(holder.pid) - holder.process_started) > _READING_SLACK
+        return bool(reused or psutil.Process(holder.pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
     except psutil.AccessDenied:
         return False
+
+
+def _count_from(now: datetime, connection: Connection) -> None:
+    """Let signs of life from the future, given before the clock was set back, count from now on.
+
+    Else the study of a dead driver would be held until the clock comes there again.
+    """
+    connection.execute(leases.update().where(leases.c.heartbeat > now + PATIENCE).values(heartbeat=now))

@@ -97,6 +97,17 @@ class Store:
         return self._database.where
 
     @property
+    def caution(self) -> str:
+        """What to mind where the store is; empty if nothing."""
+        kind = self._database.shared_by
+        return (
+            f"the store is on a network file system ({kind}), on which locks of several machines may not hold: run one"
+            " study at a time on it, or use PostgreSQL"
+            if kind
+            else ""
+        )
+
+    @property
     def schema_version(self) -> str:
         """Revision of the tables, four digits."""
         return self._database.schema_version
