@@ -48,7 +48,6 @@ class Tokens(Task):
         self._window = torch.arange(context + 1)
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
-        """See `Task.train_batch`."""
         starts = (torch.arange(batch_size) * 7_919 + seed * 104_729 + step * 15_485_863) % (
             self._text.numel() - self._window.numel()
         )
@@ -56,24 +55,19 @@ class Tokens(Task):
         return {"inputs": windows[:, :-1], "targets": windows[:, 1:]}
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
-        """See `Task.validation_batches`."""
         yield self.train_batch(-1, 0, batch_size)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """See `Task.loss`."""
         nats = F.cross_entropy(outputs.flatten(0, -2), batch["targets"].reshape(-1), reduction="none")
         return nats.view(outputs.shape[0], -1).mean(1)
 
     def measure(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """See `Task.measure`."""
         return {"loss": self.loss(outputs, batch)}
 
     def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
-        """See `Task.metrics`."""
         return {"val_loss": sums["loss"]}
 
     def tokens_per_batch(self, batch_size: int) -> int:
-        """See `Task.tokens_per_batch`."""
         return batch_size * self.shape.context
 
 

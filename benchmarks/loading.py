@@ -41,7 +41,6 @@ class Timed:
         self.seconds = 0.0
 
     def get(self, seeds: Sequence[int], step: int) -> Batch:
-        """See `Batches.get`."""
         begin = time.process_time()
         batch = self._batches.get(seeds, step)
         self.seconds += time.process_time() - begin

@@ -14,7 +14,6 @@ class LeaveOneOutSpec(DesignSpec):
     kind: Literal["leave_one_out"] = "leave_one_out"
 
     def build(self, context: DesignContext) -> Design:
-        """See `DesignSpec.build`."""
         baseline, *variants = named_points(context)
         points = [baseline]
         for switch, settings in context.switches.items():

@@ -27,7 +27,6 @@ class PopulationDesignSpec(DesignSpec, ExchangeSpec):
     """Seed of the values that members begin with."""
 
     def paths(self) -> tuple[str, ...]:
-        """See `DesignSpec.paths`."""
         return (*self.ranges, "training.population")
 
     def build(self, context: DesignContext) -> Design:

@@ -44,7 +44,6 @@ class AshaSpec(PrunerSpec):
     """One of so many goes on (η)."""
 
     def build(self) -> BasePruner:
-        """See `PrunerSpec.build`."""
         from optuna.pruners import SuccessiveHalvingPruner
 
         return SuccessiveHalvingPruner(min_resource=_thousandths(self.first), reduction_factor=self.keep)
@@ -60,7 +59,6 @@ class HyperbandSpec(PrunerSpec):
     """One of so many goes on at a rung (η)."""
 
     def build(self) -> BasePruner:
-        """See `PrunerSpec.build`."""
         from optuna.pruners import HyperbandPruner
 
         return HyperbandPruner(_thousandths(self.first), WHOLE, self.keep)
@@ -76,7 +74,6 @@ class MedianSpec(PrunerSpec):
     """Trials that must have finished before any is ended."""
 
     def build(self) -> BasePruner:
-        """See `PrunerSpec.build`."""
         from optuna.pruners import MedianPruner
 
         return MedianPruner(n_startup_trials=self.finished, n_warmup_steps=_thousandths(self.first))
@@ -93,7 +90,6 @@ class WilcoxonSpec(PrunerSpec):
     """Points of the curve before which no trial is ended."""
 
     def build(self) -> BasePruner:
-        """See `PrunerSpec.build`."""
         from optuna.pruners import WilcoxonPruner
 
         return WilcoxonPruner(p_threshold=self.p, n_startup_steps=self.points)

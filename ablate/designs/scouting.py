@@ -42,15 +42,12 @@ class ScoutingDesign(Design):
         return self._inner.points()
 
     def further(self) -> str:
-        """See `Design.further`."""
         return self._inner.further()
 
     def remarks(self) -> Sequence[str]:
-        """See `Design.remarks`."""
         return self._inner.remarks()
 
     def waiting(self) -> list[Proposal]:
-        """See `Design.waiting`."""
         return [*self._held, *self._inner.waiting()]
 
     def ask(self) -> list[Proposal]:
@@ -70,7 +67,6 @@ class ScoutingDesign(Design):
         return [Proposal(self._informed(proposal.point), proposal.seed) for proposal in held]
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:
-        """See `Design.tell`."""
         if point.name in self._asked:
             self._open.discard((point.name, seed))
             self._results.setdefault(point.name, {})[seed] = value
@@ -83,11 +79,9 @@ class ScoutingDesign(Design):
         return self._inner.prunes
 
     def watch(self, point: Point, seed: int, reached: float, loss: float) -> bool:
-        """See `Design.watch`."""
         return point.name not in self._asked and self._inner.watch(self._uninformed(point), seed, reached, loss)
 
     def timed(self, point: Point, seed: int, tokens_per_second: float) -> None:
-        """See `Design.timed`."""
         if point.name not in self._asked:
             self._inner.timed(self._uninformed(point), seed, tokens_per_second)
 

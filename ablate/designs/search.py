@@ -154,7 +154,6 @@ class SearchDesign(Design):
         return proposals
 
     def remarks(self) -> Sequence[str]:
-        """See `Design.remarks`."""
         said = []
         if self._pruning is not None:
             said.append("pruned trials are no results: the table compares only variants that were trained to the end")
@@ -166,20 +165,16 @@ class SearchDesign(Design):
 
     @property
     def prunes(self) -> bool:
-        """See `Design.prunes`."""
         return self._pruning is not None
 
     def watch(self, point: Point, seed: int, reached: float, loss: float) -> bool:
-        """See `Design.watch`."""
         ends = self._pruning is not None and self._pruning.watch(point.name, seed, reached, loss)
         return ends and point.name not in self._named_points  # others are compared with these
 
     def timed(self, point: Point, seed: int, tokens_per_second: float) -> None:
-        """See `Design.timed`."""
         self._speeds.setdefault(point.name, {})[seed] = tokens_per_second
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:
-        """See `Design.tell`."""
         if self._pruning is not None:
             self._pruning.end(point.name, seed, finished=value is not None)
         self._results.setdefault(point.name, {})[seed] = value
@@ -290,7 +285,6 @@ class SearchSpec(DesignSpec):
         return self
 
     def paths(self) -> tuple[str, ...]:
-        """See `DesignSpec.paths`."""
         return tuple(self.ranges)
 
     def build(self, context: DesignContext) -> SearchDesign:

@@ -54,7 +54,6 @@ class SequentialDesign(FixedDesign):
         return proposals
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:
-        """See `Design.tell`."""
         self._open.discard((point.name, seed))
         if value is None:
             self._diverged.setdefault(point.name, {})[seed] = None

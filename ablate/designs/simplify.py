@@ -124,7 +124,6 @@ class SimplifyDesign(Design):
         return [self._baseline, *(point for point, _, _ in self._turned([self._baseline]))]
 
     def further(self) -> str:
-        """See `Design.further`."""
         return "and those of later rounds"
 
     def ask(self) -> list[Proposal]:
@@ -135,7 +134,6 @@ class SimplifyDesign(Design):
         return [Proposal(point, seed) for seed in self._seeds for point in unasked]
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:
-        """See `Design.tell`."""
         self._results.setdefault(point.name, {})[seed] = value
 
     def _complete(self) -> bool:

@@ -35,7 +35,6 @@ class SweepSpec(DesignSpec):
         return self
 
     def paths(self) -> tuple[str, ...]:
-        """See `DesignSpec.paths`."""
         return (self.path,)
 
     def build(self, context: DesignContext) -> Design:

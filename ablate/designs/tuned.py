@@ -46,7 +46,6 @@ class TunedDesign(ScoutingDesign):
         self._direction = direction
 
     def remarks(self) -> Sequence[str]:
-        """See `Design.remarks`."""
         paths = " and ".join(f"{path} ({', '.join(map(str, values))})" for path, values in self._tune.grid.items())
         trials = len(self._grid) * len(self._seeds)
         return (

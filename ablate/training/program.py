@@ -54,7 +54,6 @@ class EagerProgram(Program):
         self._compute = compute
 
     def run(self, batch: Batch) -> Tensor:
-        """See `Program.run`."""
         return self._compute(batch)
 
 
@@ -75,7 +74,6 @@ class GraphProgram(Program):
         self._loss = torch.empty(0)
 
     def run(self, batch: Batch) -> Tensor:
-        """See `Program.run`."""
         self._steps += 1
         if self._steps <= _WARM_UP_STEPS:
             return self._warm_up(batch)

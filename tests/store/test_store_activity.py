@@ -11,7 +11,7 @@ from store_samples import HERE, begin, curve, digest, now, outcome, sql, start
 
 from ablate.store import Lease, Store, TrialState, WorkerRecord, open_store
 from ablate.store.activity import FailedTrial
-from ablate.store.leases import PATIENCE
+from ablate.store.leases import HEARTBEAT_TIMEOUT
 from ablate.store.tables import leases
 
 WORKER = WorkerRecord("node-7", "cuda: 1 x NVIDIA H200", 4711)
@@ -73,7 +73,7 @@ def test_a_trial_is_held_as_long_as_its_driver_lives(store: Store, location: str
         assert store.trials([key])[key].state is TrialState.RUNNING
         assert store.studies()[0].running == 1
         with sql(location) as connection:
-            dead = {"host": "elsewhere", "heartbeat": now() - 1.1 * PATIENCE}
+            dead = {"host": "elsewhere", "heartbeat": now() - 1.1 * HEARTBEAT_TIMEOUT}
             connection.execute(update(leases).where(leases.c.study == "one").values(**dead))
         assert begin_trial(other, two, "baseline", 0), "its driver is dead"
         assert not store.record_outcome(outcome("baseline", 0), HERE, one.token), "the first one wakes up too late"

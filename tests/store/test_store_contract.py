@@ -253,14 +253,14 @@ def test_a_trial_is_found_by_the_beginning_of_its_key(store: Store) -> None:
         unique = next(n for n in range(65) if sum(other.startswith(key[:n]) for other in keys) == 1)
         assert store.trial(key[:unique]).key == key
         if unique > 0:
-            with pytest.raises(NotFoundError, match="Write more of the key"):
+            with pytest.raises(NotFoundError, match="Give more characters of the key"):
                 store.trial(key[: unique - 1])
     for prefix in ("%", "_" * 64, "x"):
         with pytest.raises(NotFoundError, match="there is no trial"):
             store.trial(prefix)
     before, after = sorted(keys)[6:8]
     between = before[:-1] + chr(ord(before[-1]) + 1)
-    with pytest.raises(NotFoundError, match=f"nearest: {before} and {after}"):
+    with pytest.raises(NotFoundError, match=f"such as {before} and {after}"):
         store.trial(between)
 
 

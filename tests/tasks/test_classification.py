@@ -123,13 +123,13 @@ def test_what_is_unfit_is_refused(tmp_path: Path) -> None:
             table(folder, validation, "val.tsv")
         spec(folder, **more).prepare(tmp_path / "cache", lambda line: None)
 
-    with pytest.raises(DataError, match=r"val\.tsv:3: the label 'r' is only in validation.*1 that"):
+    with pytest.raises(DataError, match=r"val\.tsv:3: the label 'r' occurs only in validation.*1 labels that"):
         prepare([("a", "p"), ("b", "q")], [("c", "p"), ("d", "r")])
-    with pytest.raises(DataError, match="no rows in it"):
+    with pytest.raises(DataError, match="contains no rows"):
         prepare([])
-    with pytest.raises(DataError, match="one row cannot be divided"):
+    with pytest.raises(DataError, match="one row cannot be split"):
         prepare([("a", "p"), ("a", "q")])
-    with pytest.raises(DataError, match=r"no validation rows are left.*1 in training and validation"):
+    with pytest.raises(DataError, match=r"no validation rows are left.*1 in several splits"):
         prepare([("a", "p"), ("b", "q")], [("a", "p")])
     with pytest.raises(DataError, match="all training rows have one label"):
         prepare([("a", "p"), ("b", "p")], [("c", "p")])

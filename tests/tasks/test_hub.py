@@ -112,7 +112,7 @@ def test_the_parts_of_an_address() -> None:
         "validation": "dev",
         "test": "test",
     }
-    with pytest.raises(DataError, match="this is no address of a data set"):
+    with pytest.raises(DataError, match="this is not the address of a dataset"):
         _ = Hub(argument="a@b@c")._parts
 
 

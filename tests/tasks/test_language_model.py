@@ -86,7 +86,8 @@ def test_what_cannot_be_is_refused_with_its_path(spec: LanguageModelSpec, change
 
 
 def test_prepared_tokens_are_the_documents(folder: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
-    for name, documents in (("train", list(corpus.part("train"))), ("validation", list(corpus.part("validation")))):
+    for name in ("train", "validation"):
+        documents = list(corpus.documents_in(name))
         tokens = np.load(folder / f"{name}.npy")
         assert tokens.dtype == np.uint16
         assert tokens[-1] == tokenizer.end_of_document
@@ -127,7 +128,7 @@ def test_kill_in_the_middle_then_prepare(part: LanguageModelSpec, part_fingerpri
     command = [sys.executable, "-c", PREPARE, str(tmp_path), part.model_dump_json()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        while "Turning the text into tokens" not in process.stdout.readline():
+        while "Tokenizing the text" not in process.stdout.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGKILL)
     with pytest.raises(DataError, match="missing"):
@@ -145,7 +146,7 @@ def test_damaged_tokens_are_refused_then_prepared_again(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DataError, match=r"train\.npy: the checksum of the prepared data is off"):
+    with pytest.raises(DataError, match=r"train\.npy: the checksum of the prepared data does not match"):
         spec.open(tmp_path, fingerprint)
     assert spec.prepare(tmp_path, lambda line: None) == fingerprint
     spec.open(tmp_path, fingerprint)
@@ -281,7 +282,7 @@ def test_metrics_agree_with_a_slow_recomputation(
 ) -> None:
     # Bytes: over the whole validation text the lengths of the tokens add up to its size on disk.
     lengths = np.load(folder / "token_bytes.npy")
-    total = sum(len(document.text.encode()) for document in corpus.part("validation"))
+    total = sum(len(document.text.encode()) for document in corpus.documents_in("validation"))
     assert lengths[np.load(folder / "validation.npy")].sum() == total
 
     generator = torch.Generator().manual_seed(1)
@@ -372,7 +373,7 @@ def test_rows_of_a_table_are_documents(tmp_path: Path) -> None:
     plain = {"data": f"file:{tmp_path}/stories.jsonl", "tokenizer": "bytes", "context": 4, "text": "story"}
     task = ready(LanguageModelSpec.model_validate(plain), tmp_path / "cache")
     assert task.describe().rows == {"train": 1, "validation": 1}
-    assert task.describe().notes == ("left out: 1 empty or copies",)
+    assert task.describe().notes == ("left out: 1 empty or duplicates",)
 
 
 def growth(folder: Path, end: str) -> float:
@@ -422,5 +423,5 @@ def test_a_single_file_is_one_text_with_parts_that_share_nothing(kind: str, tmp_
 def test_a_single_file_too_short_for_the_context_is_refused(tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("only a few words\n")
     plain = {"data": f"file:{tmp_path}/short.txt", "tokenizer": "bytes", "context": 16}
-    with pytest.raises(DataError, match=r"text is shorter than one window.*Lower `context`, or give more text"):
+    with pytest.raises(DataError, match=r"text is shorter than one window.*Lower `context`, or provide more text"):
         ready(LanguageModelSpec.model_validate(plain), tmp_path / "cache")

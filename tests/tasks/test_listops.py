@@ -211,14 +211,14 @@ def test_a_file_of_the_original_form_is_read(tmp_path: Path, cache: Path) -> Non
     summary = task.describe()
     assert summary.rows == {"train": 2, "validation": 1}
     assert sum(summary.labels.values()) == 2
-    assert "left out: 1 copies" in summary.notes
+    assert "left out: 1 duplicates" in summary.notes
 
 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
         (LINES[1], "the value of this expression is 2, and its label is '1'"),
-        ("1\t( [FIRST 1 ] )", "`[FIRST` is none of the tokens"),
+        ("1\t( [FIRST 1 ] )", "`[FIRST` is not one of the tokens"),
         ("1\t[MAX 1", "the brackets of this expression do not match"),
         ("1\t[MAX ]", "the brackets of this expression do not match"),
         ("1\t1 2", "the brackets of this expression do not match"),

@@ -72,7 +72,7 @@ def test_no_pairs_is_refused(tmp_path: Path) -> None:
     folder.mkdir()
     for letter in "abcd":
         (folder / f"{letter}.txt").write_text(letter * 99)
-    with pytest.raises(DataError, match=r"no pairs can be drawn.*long_texts: window"):
+    with pytest.raises(DataError, match=r"no pairs can be sampled.*long_texts: window"):
         ready(tmp_path / "cache", folder, same="file")
 
 

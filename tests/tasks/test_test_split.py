@@ -126,7 +126,7 @@ def test_documents_to_validate_on_stay_when_a_test_is_added(folder: Path, cache:
 def test_too_little_for_a_test_is_told(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "two.txt").write_text("one text\n<|endoftext|>\nand another\n")
     plain = {"kind": "language_model", "data": f"file:{tmp_path}/two.txt", **BYTES, "test_share": 0.5}
-    with pytest.raises(DataError, match="2 documents cannot be divided into training and validation and test"):
+    with pytest.raises(DataError, match="2 documents cannot be split into training and validation and test"):
         opened(plain, cache)
 
 

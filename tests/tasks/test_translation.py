@@ -176,7 +176,7 @@ def test_no_text_is_in_both_parts(tmp_path: Path, cache: Path) -> None:
     summary = task.describe()
     assert summary.rows == {"train": len(rest), "validation": 60}
     left_out = len(rows) - len(rest) - 60
-    assert summary.notes == (f"left out: 1 copies, {left_out} pairs with a text of another part",)
+    assert summary.notes == (f"left out: 1 duplicates, {left_out} pairs with a text of another split",)
 
 
 def test_pairs_longer_than_the_context_are_left_out(tmp_path: Path, cache: Path) -> None:
