@@ -29,6 +29,10 @@ class TrialState(StrEnum):
     FAILED = "failed"
 
 
+SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)
+"""The states in which a trial is not trained again."""
+
+
 @dataclass(frozen=True, slots=True)
 class VariantRecord:
     """A variant of a study: the full spec that results from settings of the switches.
