@@ -1,6 +1,6 @@
-"""A design round another: before a point is trained, scouts are, which say how it shall be trained.
+"""Wraps a design: before a point is trained, auxiliary trials ("scouts") determine how to train it.
 
-Scouts have seeds that no design uses, so that nothing that is compared has been looked at before.
+Scouts use separate seeds, so that trials that are compared have not been used for tuning.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ablate.designs.base import Design, Point, Proposal
 
 
 class ScoutingDesign(Design):
-    """Holds the proposals of another design back until the scouts of their points have ended.
+    """Holds back the proposals of another design until the scouts of their points have ended.
 
-    All of a round go together: its scouts, and then what they were for, in the order of the design within. So the order
-    in which trials end changes nothing.
+    Each round first proposes all scouts, then the held proposals in the order of the inner design. So the order in
+    which trials end has no effect.
 
     Args:
-        inner: The design whose points are scouted for.
+        inner: The design whose points need scouts.
     """
 
     def __init__(self, inner: Design) -> None:
@@ -31,14 +31,14 @@ class ScoutingDesign(Design):
 
     @abstractmethod
     def _scouts(self, points: Iterable[Point]) -> Sequence[Proposal]:
-        """The scouts that these points need, whether they were asked for before or not."""
+        """The scouts that these points need, including those already proposed."""
 
     def _informed(self, point: Point) -> Point:
-        """A point as it shall be trained, now that its scouts have ended."""
+        """The point as it is trained, given the results of its scouts."""
         return point
 
     def points(self) -> list[Point]:
-        """See `Design.points`; scouts are not among them."""
+        """The points of the inner design, without scouts."""
         return self._inner.points()
 
     def further(self) -> str:
@@ -51,7 +51,7 @@ class ScoutingDesign(Design):
         return [*self._held, *self._inner.waiting()]
 
     def ask(self) -> list[Proposal]:
-        """See `Design.ask`: the scouts of a round, then the round."""
+        """Propose the scouts of a round, then its trials."""
         if self._open:
             return []
         if not self._held:
@@ -75,7 +75,7 @@ class ScoutingDesign(Design):
 
     @property
     def prunes(self) -> bool:
-        """See `Design.prunes`; scouts are trained to their end."""
+        """Whether the inner design prunes; scouts are never pruned."""
         return self._inner.prunes
 
     def watch(self, point: Point, seed: int, reached: float, loss: float) -> bool:
@@ -86,5 +86,5 @@ class ScoutingDesign(Design):
             self._inner.timed(self._uninformed(point), seed, tokens_per_second)
 
     def _uninformed(self, point: Point) -> Point:
-        """The point as the design within knows it."""
+        """The point as the inner design knows it."""
         return point if point.scouts else replace(point, tuned={})

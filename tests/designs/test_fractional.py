@@ -129,11 +129,11 @@ def test_a_subset_says_whether_interactions_shift_its_main_effects(runs: int | N
             if effect.term.settings[0][0] not in (left, right):
                 others = max(others, abs(effect.estimate))
     assert (others < 1e-9) == clear
-    assert ("main effects clear of interactions" in design.remarks()[0]) == clear
+    assert ("main effects not aliased with" in design.remarks()[0]) == clear
 
 
 def test_one_seed_shows_no_noise() -> None:
-    with pytest.raises(ValidationError, match="noise of effects is seen between seeds"):
+    with pytest.raises(ValidationError, match="noise of effects is estimated between seeds"):
         FractionalSpec(seeds=1)
 
 

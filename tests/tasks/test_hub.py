@@ -131,7 +131,7 @@ def read_without_a_hub(folder: Path, **environment: str) -> None:
     full = {**os.environ, "HF_HOME": str(folder), **environment}
     done = subprocess.run([sys.executable, "-c", READ], env=full, capture_output=True, text=True, check=True)
     assert done.stdout == (
-        "hub:stanfordnlp/imdb: the hub does not answer (is this machine offline?) and the data set is not in the cache"
+        "hub:stanfordnlp/imdb: the hub does not respond (is this machine offline?) and the dataset is not in the cache"
         " of `datasets`. Run once with a connection, or name a local copy: `hub:./FOLDER`.\n"
     )
     assert done.stderr == ""

@@ -121,7 +121,7 @@ def test_preparing_again_elsewhere_gives_the_same(
     outputs = [process.communicate(timeout=300)[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert [lines[-1] for lines in outputs] == [part_fingerprint, part_fingerprint]
-    assert sum(any(line.startswith("Learning") for line in lines) for lines in outputs) == 1
+    assert sum(any(line.startswith("Training the tokenizer") for line in lines) for lines in outputs) == 1
 
 
 def test_kill_in_the_middle_then_prepare(part: LanguageModelSpec, part_fingerprint: str, tmp_path: Path) -> None:
@@ -416,7 +416,7 @@ def test_a_single_file_is_one_text_with_parts_that_share_nothing(kind: str, tmp_
         "test": letters[901:],
     }
     (note,) = task.describe().notes
-    assert note.startswith("a single text of 1,001 characters, divided where lines end")
+    assert note.startswith("a single text of 1,001 characters, split at line ends")
     assert "about 200 for the validation and about 100 for the test" in note
 
 

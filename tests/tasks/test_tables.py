@@ -158,7 +158,7 @@ def test_files_named_train_and_val_are_the_parts_and_others_are_left_out(tmp_pat
     rows, _, lines = read(tmp_path)
     assert [(row.values[0], row.split) for row in rows] == [("train.csv", "train"), ("val.csv", "validation")]
     assert [line.partition(":")[0] for line in lines] == [
-        "Left out of the folder, as there are tables",
+        "Left out of the folder because there are tables",
         "Left out because other files are named `train`",
     ]
     assert "README.md" in lines[0]
