@@ -77,14 +77,14 @@ def test_spaces_without_claims_keep_their_canonical_form() -> None:
     ("changes", "path", "text"),
     [
         ({"left": "norm=non"}, ("left",), "no variant `norm=non`. Did you mean `norm=none`?"),
-        ({"left": "zzz"}, ("left",), "There are: baseline, norm=none"),
+        ({"left": "zzz"}, ("left",), "Known names: baseline, norm=none"),
         ({"right": "norm=none"}, ("right",), "the same variant"),
         ({"right": "heads=3"}, ("right",), "make no model"),
         ({"right": "heads=3"}, ("right",), "heads=3: `model.heads`: "),  # the setting, and the rule that it breaks
         ({"right": "heads=3"}, ("right",), "16"),
-        ({"margin": 0}, ("margin",), "a `margin` above 0. Write how large"),
+        ({"margin": 0}, ("margin",), "a `margin` above 0. Write the smallest difference"),
         ({"margin": -1.0}, ("margin",), "a `margin` above 0"),
-        ({"margin": "-0.1"}, ("margin",), "a `margin` above 0. Write how large"),
+        ({"margin": "-0.1"}, ("margin",), "a `margin` above 0. Write the smallest difference"),
         ({"margin": None}, ("margin",), "a `margin` above 0"),
         ({"expect": "beter"}, ("expect",), "no claim can expect `beter`. Did you mean `better`?"),
         ({"expect": True}, ("expect",), "Write one of better, not_worse, equal, worse, ordered, grows, shrinks, or"),
@@ -113,7 +113,7 @@ def test_what_is_missing_is_said_at_the_claim() -> None:
 def test_ids_are_unique() -> None:
     at, said = refused(COMPARISON, COMPARISON | {"expect": "worse"})
     assert at == ("claims", 1, "id")
-    assert "two claims are called `a`. Rename" in said
+    assert "two claims have the id `a`. Rename" in said
 
 
 def test_numbers_orders_and_trends_that_cannot_be_settled() -> None:
@@ -146,7 +146,7 @@ def test_a_trend_needs_numbers() -> None:
     assert len(trend.sides(points)) == 3
     trend.check_trained(points, makes_a_model)
     points |= {f"{norm},odd": {"norm": norm, "heads": "odd"} for norm in "ab"}
-    with pytest.raises(ValidationError, match="`odd` is no position on an axis"):
+    with pytest.raises(ValidationError, match="`odd` is not a position on an axis"):
         trend.check_trained(points, makes_a_model)
 
 

@@ -317,7 +317,7 @@ def test_a_mixer_refuses_a_context_that_it_cannot_work_on() -> None:
         ({"block.skips.mixer": True}, "block.skips.mixer", "a number is expected here; got true."),
         ({"block.mixer": "atention"}, "block.mixer", "there is no mixer kind `atention`. Did you mean `attention`?"),
         ({"block.mixer": {"kind": 3}}, "block.mixer.kind", "there is no mixer kind `3`."),
-        ({"block.mixer": {"softmax": True}}, "block.mixer", "this mixer does not say its `kind`."),
+        ({"block.mixer": {"softmax": True}}, "block.mixer", "this mixer has no `kind`."),
         (
             {"block.mixer": ["attention"]},
             "block.mixer",
