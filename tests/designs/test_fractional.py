@@ -80,12 +80,12 @@ def test_forbidden_combinations_are_left_out_and_effects_recovered(resolution: s
 
     observations = [Observation(point.settings, seed, truth(point) + seed) for point in points for seed in range(2)]
     effects = estimate_effects(observations, switches, interactions=resolution == "V")
-    found = {effect.term.name: effect.estimate for effect in effects.effects}
+    estimates = {effect.term.name: effect.estimate for effect in effects.effects}
     for (switch, setting), weight in weights.items():
         average = both / 2 if switch in "cd" else 0.0
-        assert found[f"{switch}={setting}"] == pytest.approx(weight + average)
+        assert estimates[f"{switch}={setting}"] == pytest.approx(weight + average)
     if resolution == "V":
-        assert found["c=off:d=off"] == pytest.approx(both)
+        assert estimates["c=off:d=off"] == pytest.approx(both)
         # What never goes together cannot be seen together: the design said so, and the estimates do.
         assert "a=off:c=off" in effects.aliased
         assert "no possible combinations show a=off:c=off" in design.remarks()[0]

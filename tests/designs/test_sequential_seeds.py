@@ -48,8 +48,8 @@ def test_it_stops_where_the_verdict_of_the_schedule_stops() -> None:
 
 def test_nothing_is_asked_while_a_trial_of_the_look_is_out() -> None:
     sequential = design()
-    *told, missing = sequential.ask()
-    for proposal in told:
+    *reported, missing = sequential.ask()
+    for proposal in reported:
         sequential.tell(proposal.point, proposal.seed, value(proposal.point, proposal.seed))
     assert sequential.ask() == []
     sequential.tell(missing.point, missing.seed, value(missing.point, missing.seed))

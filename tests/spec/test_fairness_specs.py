@@ -93,9 +93,9 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 def test_what_cannot_be_is_refused_with_its_path_and_a_way_out(changes: dict[str, Any], path: str, rule: str) -> None:
     with pytest.raises(ValidationError) as caught:
         space(**changes)
-    told = {".".join(map(str, loc)): sentence for loc, sentence in describe(caught.value)}
-    assert list(told) == [path]
-    assert rule in told[path]
+    messages = {".".join(map(str, loc)): sentence for loc, sentence in describe(caught.value)}
+    assert list(messages) == [path]
+    assert rule in messages[path]
 
 
 RATES = {"baseline": 1e-3, "mlp=small": 2e-3, "decay=some": 4e-3}

@@ -92,7 +92,7 @@ def test_a_file_that_may_not_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "where", "said"),
+    ("text", "where", "problem"),
     [
         ("", "1:1", "got an empty file. `ablate new NAME`"),
         ("# only a comment\n", "1:1", "got an empty file"),
@@ -117,10 +117,10 @@ def test_a_file_that_may_not_be_read() -> None:
         ("name: a\nquestion: caf\xe9\n".encode("latin-1"), "2:14", "this is not UTF-8 text. Save the file as UTF-8."),
     ],
 )
-def test_a_file_that_is_no_mapping_in_yaml(text: str | bytes, where: str, said: str) -> None:
+def test_a_file_that_is_no_mapping_in_yaml(text: str | bytes, where: str, problem: str) -> None:
     message = refused(write(text))
     assert message.startswith(f"s.yaml:{where}: ")
-    assert said in message
+    assert problem in message
     assert "\n" not in message
 
 
@@ -131,7 +131,7 @@ def _doubling(first: str, twice: str) -> str:
 
 @pytest.mark.usefixtures("no_hang")
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         (_doubling("{x: 1}", "p: {0}, p: {0}"), "this file is too large with all aliases expanded"),
         (_doubling("{x: 1}", "<<: {0}, <<: {0}"), "this file is too large with all aliases expanded"),
@@ -140,13 +140,13 @@ def _doubling(first: str, twice: str) -> str:
         ("a: " + "[" * 100_000, "s.yaml:1:53: this is nested too deeply; got more than 50 levels"),
     ],
 )
-def test_a_file_that_would_take_long_to_read_is_refused_at_once(text: str, said: str) -> None:
-    assert said in refused(write(text))
+def test_a_file_that_would_take_long_to_read_is_refused_at_once(text: str, problem: str) -> None:
+    assert problem in refused(write(text))
 
 
 @pytest.mark.usefixtures("no_hang")
 @pytest.mark.parametrize(
-    ("heads", "said"),
+    ("heads", "problem"),
     [
         ("2147483648", "`model.heads`: the value should be less than or equal to 2147483647; got 2147483648."),
         ("2147483647", "`model.heads`: the heads must divide the width, which is 32; got 2147483647. Set `heads: 32`"),
@@ -154,8 +154,8 @@ def test_a_file_that_would_take_long_to_read_is_refused_at_once(text: str, said:
         ("5", "Set `heads: 4`"),
     ],
 )
-def test_the_number_of_heads_is_never_counted_through(heads: str, said: str) -> None:
-    assert said in refused(write(changed("heads: 4", f"heads: {heads}")))
+def test_the_number_of_heads_is_never_counted_through(heads: str, problem: str) -> None:
+    assert problem in refused(write(changed("heads: 4", f"heads: {heads}")))
 
 
 @pytest.mark.usefixtures("no_hang")
@@ -166,7 +166,7 @@ def test_the_number_of_heads_of_keys_is_never_counted_through(kv_heads: str, nea
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "at", "said"),
+    ("old", "new", "at", "problem"),
     [
         ("width:", "widht:", "widht", "`model.widht`: there is no key `widht` here. Did you mean `width`?"),
         ("training:", "trainnig:", "trainnig", "Did you mean `training`?"),
@@ -249,11 +249,11 @@ def test_the_number_of_heads_of_keys_is_never_counted_through(kv_heads: str, nea
         ("name: t", "name: a b", "name", "a name is letters (a-z, A-Z), digits"),
     ],
 )
-def test_a_mistake_is_told_where_it_stands(old: str, new: str, at: str, said: str) -> None:
+def test_a_mistake_is_told_where_it_stands(old: str, new: str, at: str, problem: str) -> None:
     text = changed(old, new)
     message = refused(write(text))
     assert message.startswith(f"s.yaml:{place(text, at)}: ")
-    assert said in message
+    assert problem in message
     assert "\n" not in message
 
 

@@ -58,7 +58,7 @@ def test_settings_give_the_spec_that_they_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"nrom": "none"}, "there is no switch `nrom`. Did you mean `norm`?"),
         ({"norm": "nune"}, "`norm` has no setting `nune`. Did you mean `none`?"),
@@ -67,14 +67,14 @@ def test_settings_give_the_spec_that_they_say() -> None:
         ("norm=none", "settings must be a mapping of switch to setting; expected for example"),
     ],
 )
-def test_settings_that_are_not_in_the_space(settings: Any, told: str) -> None:
+def test_settings_that_are_not_in_the_space(settings: Any, message: str) -> None:
     space = space_of({"norm": {"rms": {}, "none": {"block.norm": "none"}}})
-    with pytest.raises(SpaceError, match=re.escape(f"space {space.name}: {told}")):
+    with pytest.raises(SpaceError, match=re.escape(f"space {space.name}: {message}")):
         space.resolve(settings)
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"model.depth": 0}, "`model.depth`: the value should be at least 1"),
         ({"model.depth": None}, "`model.depth`: a whole number is expected here"),
@@ -84,9 +84,9 @@ def test_settings_that_are_not_in_the_space(settings: Any, told: str) -> None:
         ([1], "values must be a mapping of spec path to value"),
     ],
 )
-def test_values_that_make_no_model(values: Any, told: str) -> None:
+def test_values_that_make_no_model(values: Any, message: str) -> None:
     space = space_of({"norm": {"rms": {}, "none": {"block.norm": "none"}}})
-    with pytest.raises(SpaceError, match=re.escape(told)) as caught:
+    with pytest.raises(SpaceError, match=re.escape(message)) as caught:
         space.resolve({}, values)
     assert caught.value.where == f"space {space.name}"
 

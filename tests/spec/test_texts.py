@@ -109,10 +109,10 @@ def put(plain: dict[str, Any], *path: Any) -> dict[str, Any]:
 def test_what_is_no_text_is_refused_where_it_stands(path: Any, place: str, rule: str, remedy: str) -> None:
     with pytest.raises(ValidationError) as caught:
         SpaceSpec.model_validate(put(told(), *path))
-    ((loc, said),) = describe(caught.value)
+    ((loc, message),) = describe(caught.value)
     assert ".".join(map(str, loc)) == place
-    assert rule in said
-    assert remedy in said
+    assert rule in message
+    assert remedy in message
 
 
 def test_a_space_that_extends_another_changes_and_takes_away_its_texts(tmp_path: Path) -> None:

@@ -33,13 +33,13 @@ def test_what_a_driver_runs_and_where(store: Store) -> None:
         store.record_points({key: curve(3)}, lease.token)
         ended = outcome("no_norm", 0)
         assert store.record_outcome(ended, HERE, lease.token)
-        found = store.activity()
-        (driver,) = found.drivers
+        activity = store.activity()
+        (driver,) = activity.drivers
         assert (driver.study, driver.planned, driver.settled, driver.running, driver.failed) == ("s", 6, 1, 2, 0)
         assert (driver.retries, driver.alive) == (1, True)
         assert (driver.ended, driver.flops) == (0, 0.0), "it ended long before this driver began, says its record"
-        assert abs(found.at - now()) < timedelta(minutes=1)
-        first, second = sorted(found.running, key=lambda trial: trial.seed)
+        assert abs(activity.at - now()) < timedelta(minutes=1)
+        first, second = sorted(activity.running, key=lambda trial: trial.seed)
         assert (first.key, first.study, first.variant, first.seed) == (key, "s", "baseline", 0)
         assert (first.worker, first.attempts) == (WORKER, 1)
         assert (first.step, first.val_loss) == (curve(3)[-1].step, curve(3)[-1].val_loss)

@@ -38,11 +38,11 @@ def change(path: Path, statement: str) -> None:
 
 def test_a_whole_store(store: Path, tmp_path: Path) -> None:
     before = store.read_bytes()
-    found = check_store(store, tmp_path / "saved.db")
-    assert found.findings == ()
-    counts = {table.name: table.whole for table in found.tables}
+    check = check_store(store, tmp_path / "saved.db")
+    assert check.findings == ()
+    counts = {table.name: table.whole for table in check.tables}
     assert (counts["trials"], counts["curves"], counts["studies"], counts["study_trials"]) == (4, 20, 1, 4)
-    assert all(table.complete and not table.damaged for table in found.tables)
+    assert all(table.complete and not table.damaged for table in check.tables)
     assert store.read_bytes() == before
     with open_store(store, create=False) as left, open_store(tmp_path / "saved.db", create=False) as right:
         assert left.study("s") == right.study("s")
@@ -66,8 +66,8 @@ def test_a_row_that_cannot_be_read_is_found_and_all_others_are_saved(
     store: Path, tmp_path: Path, statement: str, finding: str
 ) -> None:
     change(store, statement)
-    found = check_store(store, tmp_path / "saved.db")
-    assert any(line.startswith(finding) for line in found.findings)
+    check = check_store(store, tmp_path / "saved.db")
+    assert any(line.startswith(finding) for line in check.findings)
     assert check_store(tmp_path / "saved.db").findings == ()
     with open_store(tmp_path / "saved.db", create=False) as saved:
         keys = [digest((name, seed)) for name in ("baseline", "no_norm") for seed in range(2)]
@@ -82,8 +82,8 @@ def test_a_page_that_is_lost(store: Path, tmp_path: Path) -> None:
     data = bytearray(store.read_bytes())
     data[(page - 1) * size : page * size] = b"\xaa" * size
     store.write_bytes(data)
-    found = check_store(store, tmp_path / "saved.db")
-    assert "recordings: some rows cannot be reached" in found.findings
+    check = check_store(store, tmp_path / "saved.db")
+    assert "recordings: some rows cannot be reached" in check.findings
     with open_store(tmp_path / "saved.db", create=False) as saved:
         assert len(saved.trials([planned.key for planned in saved.study("s").planned])) == 4
 

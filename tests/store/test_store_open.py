@@ -50,11 +50,11 @@ def as_nobody(location: Path, body: str) -> str:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder whose parents everybody may enter."""
-    made = Path(tempfile.mkdtemp())
-    made.chmod(0o777)
-    yield made
-    made.chmod(0o777)
-    shutil.rmtree(made)
+    path = Path(tempfile.mkdtemp())
+    path.chmod(0o777)
+    yield path
+    path.chmod(0o777)
+    shutil.rmtree(path)
 
 
 def make(path: Path) -> None:
@@ -202,9 +202,9 @@ def test_a_folder_that_one_may_not_enter(folder: Path) -> None:
     make(folder / "a.db")
     folder.chmod(0o700)
     for create in (True, False):
-        said = as_nobody(folder / "a.db", f"open_store(location, create={create})")
-        assert said.startswith("StoreError")
-        assert "Permission denied" in said
+        output = as_nobody(folder / "a.db", f"open_store(location, create={create})")
+        assert output.startswith("StoreError")
+        assert "Permission denied" in output
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:

@@ -117,9 +117,9 @@ def test_the_fingerprint_of_a_single_text_is_of_its_characters(tmp_path: Path) -
     for name, text in texts.items():
         (tmp_path / name).mkdir()
         write(tmp_path / name, {f"{name}.txt": text})
-    found = {name: read(f"file:{tmp_path / name}/{name}.txt").fingerprint for name in texts}
-    assert found["first"] == found["again"] != found["other"]
-    assert read(f"file:{tmp_path / 'first'}").fingerprint == found["first"], "the folder of one file is the file"
+    fingerprints = {name: read(f"file:{tmp_path / name}/{name}.txt").fingerprint for name in texts}
+    assert fingerprints["first"] == fingerprints["again"] != fingerprints["other"]
+    assert read(f"file:{tmp_path / 'first'}").fingerprint == fingerprints["first"], "the folder of one file is the file"
 
 
 def test_one_row_of_a_table_is_a_single_text(tmp_path: Path) -> None:

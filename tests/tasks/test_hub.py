@@ -96,11 +96,11 @@ def test_the_resolved_revision_counts_in_the_fingerprint(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = ClassificationSpec.model_validate({"data": f"hub:{folder}", "tokenizer": "bytes", "context": 16})
-    found = set()
+    fingerprints = set()
     for revision in ("", "1f3a", "77c0"):
         monkeypatch.setattr(Hub, "revision", lambda self, revision=revision: revision)
-        found.add(spec.prepare(tmp_path / "cache", lambda line: None))
-    assert len(found) == 3
+        fingerprints.add(spec.prepare(tmp_path / "cache", lambda line: None))
+    assert len(fingerprints) == 3
 
 
 def test_the_parts_of_an_address() -> None:

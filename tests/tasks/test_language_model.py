@@ -204,10 +204,10 @@ def test_windows_are_slices_of_the_text_and_targets_are_shifted_by_one(task: Lan
             assert torch.equal(batch["inputs"][:, 1:], batch["targets"][:, :-1])
             windows = torch.cat([batch["inputs"], batch["targets"][:, -1:]], dim=1).numpy().astype(np.uint16)
             for window in windows:
-                found = corpus.find(window.tobytes())
-                while found % 2:  # matches at odd bytes lie across tokens
-                    found = corpus.find(window.tobytes(), found + 1)
-                assert found >= 0
+                position = corpus.find(window.tobytes())
+                while position % 2:  # matches at odd bytes lie across tokens
+                    position = corpus.find(window.tobytes(), position + 1)
+                assert position >= 0
 
 
 def test_every_window_of_the_text_can_be_drawn_equally_often(tmp_path: Path) -> None:
@@ -363,8 +363,8 @@ def test_baselines_are_counts_of_the_training_text(tmp_path: Path, monkeypatch: 
                 shares["trigram"].append(longest)
     baselines = task.baselines()
     assert baselines.keys() == shares.keys()
-    for name, found in shares.items():
-        assert baselines[name]["val_loss"] == pytest.approx(-sum(map(math.log, found)) / len(found))
+    for name, share in shares.items():
+        assert baselines[name]["val_loss"] == pytest.approx(-sum(map(math.log, share)) / len(share))
     assert baselines["trigram"]["val_loss"] < baselines["bigram"]["val_loss"] < baselines["unigram"]["val_loss"]
 
 
@@ -409,8 +409,8 @@ def test_a_single_file_is_one_text_with_parts_that_share_nothing(kind: str, tmp_
     plain = {"kind": kind, "data": f"file:{tmp_path}/letters.txt", "tokenizer": "bytes", "context": 16}
     spec = TASKS.members()[kind].parse(plain | {"validation_share": 0.2, "test_share": 0.1})
     task = spec.open(tmp_path / "cache", spec.prepare(tmp_path / "cache", lambda line: None))  # type: ignore[attr-defined]
-    found = {part: bytes(tokens[:-1].astype(np.uint8)).decode() for part, tokens in task.tokens.items()}
-    assert found == {
+    texts = {part: bytes(tokens[:-1].astype(np.uint8)).decode() for part, tokens in task.tokens.items()}
+    assert texts == {
         "train": "a" * 100 + "b" * 100 + letters[200:701],
         "validation": letters[701:901],
         "test": letters[901:],

@@ -85,8 +85,8 @@ def test_any_text_survives_csv(tmp_path_factory: pytest.TempPathFactory, rows: l
     path = tmp_path_factory.mktemp("csv") / "a.csv"
     path.write_bytes(as_csv(rows))
     # A reader of csv may take the line ends within a field for one another; nothing else may change.
-    found, *_ = read(path)
-    assert [row.values[0].replace("\r\n", "\n").replace("\r", "\n") for row in found] == [
+    read_rows, *_ = read(path)
+    assert [row.values[0].replace("\r\n", "\n").replace("\r", "\n") for row in read_rows] == [
         text.replace("\r\n", "\n").replace("\r", "\n") for text, _ in rows
     ]
 

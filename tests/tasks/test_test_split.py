@@ -87,8 +87,8 @@ def test_it_is_measured_once_at_the_end(kind: str, folder: Path, cache: Path) ->
     *before, last = (event.metrics for event in events if isinstance(event, Point))
     assert before
     assert not any(name.startswith("test_") for metrics in before for name in metrics)
-    wanted = {name.replace("val_", "test_", 1) for name in last if name.startswith("val_")}
-    assert {name for name in last if name.startswith("test_")} == wanted
+    expected = {name.replace("val_", "test_", 1) for name in last if name.startswith("val_")}
+    assert {name for name in last if name.startswith("test_")} == expected
 
     sums: dict[str, torch.Tensor] = {}
     for batch in task.test_batches(64):
