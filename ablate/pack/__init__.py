@@ -6,6 +6,7 @@ written from these. Shapes: K pack, B batch, T tokens, D width.
 
 from ablate.pack.activations import ACTIVATIONS
 from ablate.pack.attention_maps import AttentionMaps, build_positions, join_heads, maps_cost, split_heads
+from ablate.pack.auxiliary import add_loss, auxiliary_losses, collects_losses
 from ablate.pack.dropout import dropout, member_streams
 from ablate.pack.initial import constant, identity, initialise, normal, orthogonal, uniform, zeros
 from ablate.pack.layers import Embedding, Gain, HeadGain, LayerNorm, Linear, RMSNorm, linear
@@ -44,7 +45,10 @@ __all__ = [
     "Stepping",
     "Sublayer",
     "Unpacked",
+    "add_loss",
+    "auxiliary_losses",
     "build_positions",
+    "collects_losses",
     "constant",
     "dropout",
     "identity",
