@@ -18,10 +18,11 @@ from ablate.pack.projection import (
     ProjectionSpec,
     ReparametrisedSpec,
 )
-from ablate.pack.residual import Residual, Sublayer
+from ablate.pack.residual import Residual
 from ablate.pack.sharing import Shared, Sharing
 from ablate.pack.stepping import State, Stepping, step
 from ablate.pack.unpacked import Unpacked
+from ablate.spec.part import Sublayer
 
 __all__ = [
     "ACTIVATIONS",

@@ -255,6 +255,13 @@ class ModelSpec(Spec):
                 "and no gains",
                 "Use a block such as `post_ln` or `pre_ln`.",
             )
+        if any(norm.on_output for norm in block.norms):
+            raise refusal(
+                ("block", "norm", "place"),
+                block.norms[0].place,
+                "in the blocks of a decoder that reads an encoder norms stand before the sub-layers or after the sums",
+                "Set `norm.place` to pre or post.",
+            )
         if block.residual != ResidualSpec.default():
             raise refusal(
                 ("block", "residual"),
@@ -390,6 +397,7 @@ class ModelSpec(Spec):
             window=None if cross else block.window,
             cross=cross,
             layer=layer,
+            sublayers=block.sublayers,
         )
 
     def canonical(self) -> Any:

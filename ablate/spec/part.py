@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ablate.spec.base import Kinded
 
 if TYPE_CHECKING:
     from ablate.spec.layer import LayerContext
 
+Sublayer = Literal["mixer", "mlp"]
+"""A part of a block that joins the stream."""
 EMBEDDING = -1
 """Stands for the layer of what the token embedding gives to the first layer."""
 
