@@ -1,4 +1,4 @@
-"""The nonlinearities of hidden layers by their names; `ablate.pack.ACTIVATIONS` has the functions."""
+"""The nonlinearities of hidden layers by their names; `ablate.nn.pack.ACTIVATIONS` has the functions."""
 
 from __future__ import annotations
 

@@ -41,6 +41,11 @@ class PositionSpec(Kinded):
         """Whether a layer applies them, and not the embedding."""
         return self.applied in ("query_key", "logits")
 
+    @property
+    def factor_of_logits(self) -> float:
+        """What these positions multiply all logits of softmax attention by."""
+        return 1.0
+
     def check(self, context: LayerContext) -> None:
         """Refuse a context that these positions cannot work in.
 

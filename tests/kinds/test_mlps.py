@@ -23,8 +23,8 @@ from transformers.models.qwen3_next.configuration_qwen3_next import Qwen3NextCon
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextSparseMoeBlock
 
 from ablate.kinds.mlps.mixture import Mixture, MixtureSpec
-from ablate.pack import ACTIVATIONS, auxiliary_losses, initialise
-from ablate.pack.initial import stream
+from ablate.nn.pack import ACTIVATIONS, auxiliary_losses, initialise
+from ablate.nn.pack.initial import stream
 from ablate.spec.activation import Activation
 from ablate.spec.layer import LayerContext
 from ablate.spec.mlp import MLPSpec

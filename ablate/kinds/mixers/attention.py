@@ -16,10 +16,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from ablate.kernels import linear_attention
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.mixers.shaping import ShapingSpec
-from ablate.pack import DenseSpec, IdentitySpec, Projection
+from ablate.nn.kernels import linear_attention
+from ablate.nn.pack import DenseSpec, IdentitySpec, Projection
 from ablate.spec.annotations import ShortFor
 from ablate.spec.base import largest_divisor, refusal
 from ablate.spec.cost import Cost, linear_cost

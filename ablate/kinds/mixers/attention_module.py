@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.kernels import linear_attention
-from ablate.kernels.softmax_attention import attend
-from ablate.pack import (
+from ablate.nn.kernels import linear_attention
+from ablate.nn.kernels.softmax_attention import attend
+from ablate.nn.pack import (
     HeadGain,
     LayerNorm,
     Linear,
@@ -50,6 +50,7 @@ class Attention(nn.Module):
         self.cross = context.cross
         self.positions = build_positions(context, "query_key")
         self.bias = build_positions(context, "logits")
+        self.factor = 1.0 if context.positions is None else context.positions.factor_of_logits
         d_h = context.head_width
         d_kv = d_h * self.kv_heads
         zero = (spec.query_init or spec.shaping.query_start) == "zero"
@@ -95,6 +96,7 @@ class Attention(nn.Module):
         """See `Stepping.step`: keys and values are kept; with `kv_first`, the state Σ kᵀ·v of each head."""
         q, k, v = self._heads(x, x, place)
         scale = {"none": 1.0, "head_width": q.shape[-1] ** -0.5, "length": (place + 1) ** -0.5}[self.spec.scale]
+        scale *= self.factor
         if self.spec.matmul_order == "kv_first":
             values = v = self._for_each_query(v)
             y, kept = linear_attention.recur(q * scale, self._for_each_query(k), v, state[0] if state else None)
@@ -152,7 +154,7 @@ class Attention(nn.Module):
                 return (linear_attention.causal if self.causal else linear_attention.bidirectional)(q, k, v)
             return self._hidden(q @ k.mT) @ v
         scale = None
-        if self.spec.scale != "head_width":
+        if self.spec.scale != "head_width" or self.factor != 1.0:
             q, scale = q * self._scale(q, k, padding), 1.0
         mask = self._mask(q, k, padding)
         # K is folded into the batch: the fast kernels know four axes.
@@ -213,9 +215,13 @@ class Attention(nn.Module):
     def _scale(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor | float:
         """Factor of the logits, for each row where it depends on the length."""
         if self.spec.scale == "none":
-            return 1.0
+            return self.factor
         if self.spec.scale == "head_width":
-            return 1.0 / math.sqrt(q.shape[-1])
+            return self.factor / math.sqrt(q.shape[-1])
+        return self._length_scale(q, k, padding) * self.factor
+
+    def _length_scale(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor | float:
+        """1/√L, causal 1/√t."""
         if padding is not None:
             seen = padding.cumsum(-1) if self.causal else padding.sum(-1, keepdim=True)
             return seen.clamp(min=1).to(q.dtype).rsqrt()[:, :, None, :, None]

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.kinds.mlps.hidden_layer import HiddenLayerSpec
-from ablate.pack import ACTIVATIONS, linear
+from ablate.nn.pack import ACTIVATIONS, linear
 from ablate.spec.activation import Activation
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext

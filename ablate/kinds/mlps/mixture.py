@@ -21,11 +21,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from ablate.kernels.product import product
 from ablate.kinds.mlps.gated import GatedMLPSpec, gated_product, product_cost
 from ablate.kinds.mlps.hidden_layer import HiddenLayerSpec
 from ablate.kinds.mlps.plain import PlainMLPSpec
-from ablate.pack import ACTIVATIONS, Packed, add_loss, collects_losses, linear, zeros
+from ablate.nn.kernels.product import product
+from ablate.nn.pack import ACTIVATIONS, Packed, add_loss, collects_losses, linear, zeros
 from ablate.spec.activation import KEPT, LABELS, Activation
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost

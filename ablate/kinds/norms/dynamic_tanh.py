@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from ablate.pack import Packed, constant, zeros
+from ablate.nn.pack import Packed, constant, zeros
 from ablate.spec.cost import Cost
 from ablate.spec.norm import NormSpec
 

@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Generator, Tensor, nn
 
 from ablate.kinds.residuals.every_join import check_every_join
-from ablate.pack import Packed, Residual, Sublayer, constant, identity, zeros
+from ablate.nn.pack import Packed, Residual, Sublayer, constant, identity, zeros
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.kinds.residuals.every_join import check_every_join
-from ablate.pack import Packed, Residual, Sublayer, constant
+from ablate.nn.pack import Packed, Residual, Sublayer, constant
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext

@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.kinds.residuals.every_join import check_every_join
-from ablate.pack import Packed, Residual, Sublayer, constant, normal, zeros
+from ablate.nn.pack import Packed, Residual, Sublayer, constant, normal, zeros
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext

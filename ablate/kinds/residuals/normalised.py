@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ablate.kinds.residuals.every_join import check_every_join
 from ablate.kinds.residuals.layer_scale import VectorGain
-from ablate.pack import Residual, Sublayer
+from ablate.nn.pack import Residual, Sublayer
 from ablate.spec.base import refusal
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
