@@ -148,6 +148,11 @@ class BlockSpec(Spec):
         """Whether it reads tensors of other layers or publishes some, so that equal blocks may make unequal layers."""
         return any(part.shares for _, part in self.parts)
 
+    @property
+    def differs_by_layer(self) -> bool:
+        """Whether equal blocks may make layers of unequal cost."""
+        return any(part.shares or part.differs_by_layer for _, part in self.parts)
+
     @model_validator(mode="after")
     def _is_a_block(self) -> Self:
         self._check_norms()

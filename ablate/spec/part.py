@@ -48,6 +48,8 @@ class PartSpec(Kinded):
     """Whether its module keeps the pack axis K apart. False: written for [B, T, D], wrapped, never fused."""
     shares: ClassVar[bool] = False
     """Whether it reads or publishes tensors; follows from its methods."""
+    differs_by_layer: ClassVar[bool] = False
+    """Whether its cost depends on the index of its layer, as that of a part that shares may."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -21,7 +21,7 @@ class WeightAverage:
     """
 
     def __init__(self, model: nn.Module, spec: AverageSpec, steps: int) -> None:
-        self._parameters = list(model.parameters())
+        self._parameters: list[Tensor] = list(model.parameters())
         self._spec = spec
         self._steps = steps
         self._average = [parameter.detach().clone() for parameter in self._parameters]

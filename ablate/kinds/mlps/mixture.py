@@ -226,7 +226,7 @@ class Mixture(nn.Module):
         weights = scores.gather(-1, chosen)
         if self.spec.normalise:
             weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
-        y = self.experts(flat, chosen, (weights * self.spec.scale).to(x.dtype)).view_as(x)
+        y: Tensor = self.experts(flat, chosen, (weights * self.spec.scale).to(x.dtype)).view_as(x)
         if self.training and torch.is_grad_enabled():
             self.balance(logits, scores, chosen)
         if self.shared is not None:
@@ -240,7 +240,7 @@ class Mixture(nn.Module):
         if self.choice is not None:
             scores = scores + self.choice.value.unsqueeze(1)
         if spec.groups > 1:
-            grouped = scores.unflatten(-1, (spec.groups, -1))
+            grouped = scores.view(*scores.shape[:-1], spec.groups, -1)
             best = grouped.topk(_GROUP_BEST, -1).values.sum(-1).topk(spec.active_groups, -1).indices
             kept = torch.zeros_like(grouped[..., 0], dtype=torch.bool).scatter(-1, best, True)
             scores = grouped.masked_fill(~kept.unsqueeze(-1), -torch.inf).flatten(-2)

@@ -144,7 +144,7 @@ class Muon(torch.optim.Optimizer):
                 for shape, matrices in _by_shape(group["params"]).items():
                     self._move(group, shape, matrices)
 
-    def _move(self, group: dict[str, Any], shape: torch.Size, matrices: Sequence[Tensor]) -> None:
+    def _move(self, group: dict[str, Any], shape: torch.Size, matrices: list[Tensor]) -> None:
         """Move the matrices of one shape in one batch of products."""
         gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
         momenta = [self.state[matrix]["momentum_buffer"] for matrix in matrices]
@@ -154,7 +154,7 @@ class Muon(torch.optim.Optimizer):
         stacked = torch.cat([update.reshape(-1, *shape[-2:]) for update in updates])
         spec = self._spec
         made = orthogonalised(stacked.to(_TYPES[spec.ns_precision]), spec.ns_coefficients, spec.ns_steps)
-        moves = made.to(stacked.dtype).split([matrix[..., 0, 0].numel() for matrix in matrices])
+        moves = torch.split(made.to(stacked.dtype), [matrix[..., 0, 0].numel() for matrix in matrices])
         torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
         scale = rate * adjusted(spec.adjust, shape[-2], shape[-1])
         for matrix, move in zip(matrices, moves, strict=True):
@@ -187,8 +187,8 @@ def orthogonalised(matrices: Tensor, coefficients: Coefficients, steps: int, eps
         eps: Least norm by which a matrix is divided.
     """
     a, b, c = coefficients
-    wide = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices
-    x = wide / torch.linalg.matrix_norm(wide, keepdim=True).clamp(min=eps)
+    wide: Tensor = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices
+    x: Tensor = wide / torch.linalg.matrix_norm(wide, keepdim=True).clamp(min=eps)
     for _ in range(steps):
         gram = torch.bmm(x, x.mT)
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)

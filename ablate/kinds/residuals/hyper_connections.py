@@ -36,6 +36,7 @@ class HyperConnectionsSpec(ResidualSpec):
     """Several streams, with trained weights between them and each sub-layer."""
 
     source = "arXiv:2409.19606 eqs 1 to 14"
+    differs_by_layer = True
 
     kind: Literal["hyper_connections"] = "hyper_connections"
     streams: int = Field(default=4, ge=1, le=64)
@@ -119,6 +120,9 @@ class HyperConnections(Residual):
 class Connection(Packed):
     """The weights of one sub-layer: `enter` α [n, 1], `mix` α [n, n] and `leave` β [n, 1]."""
 
+    alpha_scale: Tensor
+    beta_scale: Tensor
+
     def __init__(self, spec: HyperConnectionsSpec, context: LayerContext, place: int) -> None:
         super().__init__(context.pack)
         n, width = spec.streams, context.width
@@ -140,6 +144,7 @@ class Connection(Packed):
         static: Tensor = getattr(self, name)[:, None, None]
         if not self.dynamic:
             return static
-        scale = self.beta_scale if name == "leave" else self.alpha_scale
+        scale: Tensor = self.beta_scale if name == "leave" else self.alpha_scale
         made = F.rms_norm(stream, stream.shape[-1:], eps=_EPS) @ getattr(self, f"{name}_map")[:, None, None]
-        return static + scale.view(-1, 1, 1, 1, 1) * made.tanh()
+        weights: Tensor = static + scale.view(-1, 1, 1, 1, 1) * made.tanh()
+        return weights

@@ -35,6 +35,7 @@ class ManifoldHyperConnectionsSpec(ResidualSpec):
     """Several streams, mixed by doubly stochastic matrices."""
 
     source = "arXiv:2512.24880 eqs 7 to 9"
+    differs_by_layer = True
 
     kind: Literal["manifold_hyper_connections"] = "manifold_hyper_connections"
     streams: int = Field(default=4, ge=2, le=64)
@@ -96,9 +97,8 @@ class ManifoldHyperConnections(Residual):
         super().__init__()
         self.spec = spec
         n = spec.streams
-        made = {
-            part: StreamWeights(spec, context, ("pre", n), ("post", n), ("comb", n * n)) for part in context.sublayers
-        }
+        sorts = ("pre", n), ("post", n), ("comb", n * n)
+        made: dict[str, nn.Module] = {part: StreamWeights(spec, context, *sorts) for part in context.sublayers}
         self.connections = nn.ModuleDict(made)
         last = context.layer == context.depth - 1
         self.end = StreamWeights(spec, context, ("pre", n)) if last else None
@@ -115,7 +115,8 @@ class ManifoldHyperConnections(Residual):
         """See `Residual.join`."""
         n, weights = self.spec.streams, self._of(part)
         post = 2 * weights.logits(stream, "post").sigmoid()
-        comb = balanced(weights.logits(stream, "comb").unflatten(-1, (n, n)), self.spec.iterations, self.spec.eps)
+        comb_logits = weights.logits(stream, "comb")
+        comb = balanced(comb_logits.view(*comb_logits.shape[:-1], n, n), self.spec.iterations, self.spec.eps)
         return post.unsqueeze(-1).to(stream.dtype) * branch.unsqueeze(-2) + comb.to(stream.dtype).mT @ stream
 
     def close(self, stream: Tensor) -> Tensor:
@@ -148,7 +149,8 @@ class StreamWeights(Packed):
             flat = stream.flatten(-2)
             flat = flat.float() if flat.itemsize < 4 else flat
             made = F.rms_norm(flat, flat.shape[-1:], eps=_NORM_EPS) @ weight[:, None]
-            return made * scale.view(-1, 1, 1, 1) + bias[:, None, None]
+            logits: Tensor = made * scale.view(-1, 1, 1, 1) + bias[:, None, None]
+            return logits
 
 
 def balanced(logits: Tensor, iterations: int, eps: float) -> Tensor:

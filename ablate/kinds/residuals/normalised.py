@@ -33,6 +33,7 @@ class NormalisedSpec(ResidualSpec):
     """Each sub-layer turns the stream on the unit sphere towards what it gives."""
 
     source = "arXiv:2410.01131 eqs 10, 11"
+    differs_by_layer = True
 
     kind: Literal["normalised"] = "normalised"
     init: float = Field(default=0.05, gt=0)

@@ -85,7 +85,7 @@ def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 
     blocks = Cost()
     for index, block in enumerate(spec.blocks):
         told = spec.layer_context(context, layer=index)
-        if not layers or layers[-1].block != block or block.shares:
+        if not layers or layers[-1].block != block or block.differs_by_layer:
             parts = _step(block, told) if steps else block_cost(block, told, told.context)
             run = Layers(index, 0, block, parts, block.mixer.cache(told, told.context) if steps else 0)
             if not layers or replace(layers[-1], first=index, count=0) != run:

@@ -110,7 +110,7 @@ def stack_cost(spec: ModelSpec, vocabulary: int, context: int, length: int, *, c
         block, *others = same
         count = 1 + len(others)
         # And one cost, unless what a layer reads of others depends on its index.
-        alike, times = (range(first, first + count), 1) if block.shares else (range(first, first + 1), count)
+        alike, times = (range(first, first + count), 1) if block.differs_by_layer else (range(first, first + 1), count)
         for layer in alike:
             told = spec.layer_context(context, layer=layer, causal=causal)
             total += sum(block_cost(block, told, length).values(), Cost()) * times

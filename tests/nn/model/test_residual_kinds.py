@@ -17,6 +17,7 @@ from ablate.kinds.residuals.layer_scale import LayerScaleSpec
 from ablate.kinds.residuals.manifold_hyper_connections import ManifoldHyperConnections
 from ablate.nn.model.build import build_model, model_cost
 from ablate.nn.model.decoder import Decoder
+from ablate.nn.model.pricing import price
 from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.block import BlockSpec
@@ -262,6 +263,14 @@ def test_manifold_hyper_connections_are_those_of_deepseek_v4() -> None:
     torch.testing.assert_close(inputs[0].grad, inputs[1].grad, rtol=1e-3, atol=1e-4)
     sums = comb.sum(-1)
     torch.testing.assert_close(sums, torch.ones_like(sums), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("kind", ["hyper_connections", "manifold_hyper_connections", "normalised", "layer_scale"])
+def test_a_model_counts_the_parameters_of_each_layer(kind: str) -> None:
+    spec = spec_of({"residual": kind, **({"norm": "none"} if kind == "normalised" else {})})
+    model = build_model(spec, vocabulary=V, context=T, seeds=[3])
+    priced = price(spec, context=T, vocabulary=V).total.parameters
+    assert priced == model_cost(spec, vocabulary=V, context=T).parameters == sum(p.numel() for p in model.parameters())
 
 
 def test_the_normalised_residual_is_equations_10_and_11() -> None:
