@@ -45,7 +45,7 @@ class RisingSpec(ScheduleSpec):
 
     warmup: float = Field(default=0.05, ge=0, le=1)
     """Share of the steps in which the rate rises linearly from 0 to its peak."""
-    warmup_steps: int | None = Field(default=None, ge=0)
+    warmup_steps: int | None = Field(default=None, ge=0, exclude_if=lambda steps: steps is None)
     """Steps in which it rises, where they are given in place of a share."""
 
     @model_validator(mode="after")

@@ -58,6 +58,8 @@ class TextSpec(TokenizedSpec):
     test_share: float = Field(default=0.0, ge=0, lt=1)
     """Share of the documents that is held out for a test, which is measured once, at the end of a trial, on as many
     windows; 0: no test."""
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the target's probability that is spread over all ids, in training alone (arXiv:1512.00567, §7)."""
 
     def prepare(self, cache: Path, say: Say) -> str:
         """Read, divide and tokenize the text, unless `cache` holds the result for the very same text.

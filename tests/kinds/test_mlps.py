@@ -22,7 +22,7 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBl
 from transformers.models.qwen3_next.configuration_qwen3_next import Qwen3NextConfig
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextSparseMoeBlock
 
-from ablate.kinds.mlps.mixture import Mixture, MixtureSpec
+from ablate.kinds.mlps.mixture import ExpertMixture, MixtureSpec
 from ablate.nn.pack import ACTIVATIONS, auxiliary_losses, initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.activation import Activation
@@ -78,26 +78,26 @@ def test_gated_forms(activation: str, theirs: Callable[[Tensor], Tensor]) -> Non
     torch.testing.assert_close(module(x), expected)
 
 
-def both(module: Mixture, theirs: nn.Module, copied: list[tuple[Tensor, Tensor]], tolerance: dict[str, float]) -> None:
+def both(module: ExpertMixture, theirs: nn.Module, copied: list[tuple[Tensor, Tensor]]) -> None:
     """Outputs, gradients of the input and of weights that were copied, (ours, theirs)."""
     x = noise("x", B, T, D)
     inputs = [x.clone().requires_grad_(), x.clone().requires_grad_()]
     ours = module(inputs[0].unsqueeze(0)).squeeze(0)
     made = theirs(inputs[1])
     other = made[0] if isinstance(made, tuple) else made
-    torch.testing.assert_close(ours, other, **tolerance)
+    torch.testing.assert_close(ours, other, **ROUTED)
     for y in (ours, other):
         (y * noise("direction", B, T, D)).sum().backward()
-    torch.testing.assert_close(inputs[0].grad, inputs[1].grad, **tolerance)
+    torch.testing.assert_close(inputs[0].grad, inputs[1].grad, **ROUTED)
     for one, two in copied:
         assert one.grad is not None
         assert two.grad is not None
         gradient = one.grad.squeeze(0)
-        torch.testing.assert_close(gradient if gradient.shape == two.shape else gradient.mT, two.grad, **tolerance)
+        torch.testing.assert_close(gradient if gradient.shape == two.shape else gradient.mT, two.grad, **ROUTED)
 
 
 @torch.no_grad()
-def put_experts(module: Mixture, theirs: Any) -> None:
+def put_experts(module: ExpertMixture, theirs: Any) -> None:
     """[E, 2W, D] and [E, D, W] of Qwen and DeepSeek."""
     experts = module.experts
     theirs.gate_up_proj.copy_(torch.cat([experts.gate[0], experts.up[0]], -1).mT)
@@ -105,7 +105,7 @@ def put_experts(module: Mixture, theirs: Any) -> None:
 
 
 @torch.no_grad()
-def put_shared(module: Mixture, theirs: Any) -> None:
+def put_shared(module: ExpertMixture, theirs: Any) -> None:
     shared: Any = module.shared
     for name, one in (("gate_proj", shared.gate), ("up_proj", shared.up), ("down_proj", shared.down)):
         getattr(theirs, name).weight.copy_(one.weight[0].T)
@@ -117,16 +117,11 @@ def test_a_mixture_is_that_of_qwen3(normalise: bool) -> None:
     config = Qwen3MoeConfig(hidden_size=D, moe_intermediate_size=W, num_experts=E, num_experts_per_tok=3,
                             norm_topk_prob=normalise)  # fmt: skip
     theirs = Qwen3MoeSparseMoeBlock(config).double()
-    assert isinstance(module, Mixture)
+    assert isinstance(module, ExpertMixture)
     put_experts(module, theirs.experts)
     with torch.no_grad():
         theirs.gate.weight.copy_(module.router.weight[0].T)
-    both(
-        module,
-        theirs,
-        [(module.router.weight, theirs.gate.weight), (module.experts.down, theirs.experts.down_proj)],
-        ROUTED,
-    )
+    both(module, theirs, [(module.router.weight, theirs.gate.weight), (module.experts.down, theirs.experts.down_proj)])
 
 
 def test_a_gated_shared_expert_is_that_of_qwen3_next() -> None:
@@ -134,14 +129,14 @@ def test_a_gated_shared_expert_is_that_of_qwen3_next() -> None:
     config = Qwen3NextConfig(hidden_size=D, moe_intermediate_size=W, shared_expert_intermediate_size=W,
                              num_experts=E, num_experts_per_tok=3, norm_topk_prob=True)  # fmt: skip
     theirs = Qwen3NextSparseMoeBlock(config).double()
-    assert isinstance(module, Mixture)
+    assert isinstance(module, ExpertMixture)
     put_experts(module, theirs.experts)
     put_shared(module, theirs.shared_expert)
     assert module.shared_gate is not None
     with torch.no_grad():
         theirs.gate.weight.copy_(module.router.weight[0].T)
         theirs.shared_expert_gate.weight.copy_(module.shared_gate.weight[0].T)
-    both(module, theirs, [(module.shared_gate.weight, theirs.shared_expert_gate.weight)], ROUTED)
+    both(module, theirs, [(module.shared_gate.weight, theirs.shared_expert_gate.weight)])
 
 
 def test_groups_and_the_bias_of_the_choice_are_those_of_deepseek_v3() -> None:
@@ -151,7 +146,7 @@ def test_groups_and_the_bias_of_the_choice_are_those_of_deepseek_v3() -> None:
                               n_shared_experts=2, n_group=4, topk_group=2, norm_topk_prob=True,
                               routed_scaling_factor=2.5, intermediate_size=W, num_hidden_layers=1)  # fmt: skip
     theirs = DeepseekV3MoE(config).double()
-    assert isinstance(module, Mixture)
+    assert isinstance(module, ExpertMixture)
     assert module.choice is not None
     put_experts(module, theirs.experts)
     put_shared(module, theirs.shared_experts)
@@ -160,7 +155,7 @@ def test_groups_and_the_bias_of_the_choice_are_those_of_deepseek_v3() -> None:
         module.choice.value.copy_(0.2 * noise("bias", 1, E))
         theirs.gate.e_score_correction_bias = module.choice.value[0].clone()
     module.eval()
-    both(module, theirs, [(module.router.weight, theirs.gate.weight)], ROUTED)
+    both(module, theirs, [(module.router.weight, theirs.gate.weight)])
 
 
 def test_biases_limit_and_shift_are_those_of_gpt_oss() -> None:
@@ -169,7 +164,7 @@ def test_biases_limit_and_shift_are_those_of_gpt_oss() -> None:
     config = GptOssConfig(hidden_size=D, intermediate_size=W, num_local_experts=E, num_experts_per_tok=3,
                           swiglu_limit=0.9)  # fmt: skip
     theirs = GptOssMLP(config).double()
-    assert isinstance(module, Mixture)
+    assert isinstance(module, ExpertMixture)
     experts, others = module.experts, theirs.experts
     with torch.no_grad():
         others.gate_up_proj.copy_(torch.stack([experts.gate[0], experts.up[0]], -1).flatten(-2))
@@ -178,12 +173,12 @@ def test_biases_limit_and_shift_are_those_of_gpt_oss() -> None:
         others.down_proj_bias.copy_(experts.down_bias[0])
         theirs.router.weight.copy_(module.router.weight[0].T)
         theirs.router.bias.copy_(module.router.bias[0])
-    both(module, theirs, [(experts.down_bias, others.down_proj_bias), (module.router.bias, theirs.router.bias)], ROUTED)
+    both(module, theirs, [(experts.down_bias, others.down_proj_bias), (module.router.bias, theirs.router.bias)])
 
 
 def test_the_balance_loss_is_that_of_transformers_member_by_member() -> None:
     module = module_of({"kind": "mixture", "experts": E, "active": 3, "balance_loss": 0.7}, pack=2).train()
-    assert isinstance(module, Mixture)
+    assert isinstance(module, ExpertMixture)
     x = noise("x", 2, B, T, D)
     with auxiliary_losses() as losses:
         module(x)
@@ -199,7 +194,7 @@ def test_the_balance_loss_is_that_of_transformers_member_by_member() -> None:
 
 def test_the_loss_of_the_routers_logits() -> None:
     module = module_of({"kind": "mixture", "experts": E, "active": 3, "z_loss": 0.1}).train()
-    assert isinstance(module, Mixture)
+    assert isinstance(module, ExpertMixture)
     x = noise("x", 1, B, T, D)
     with auxiliary_losses() as losses:
         module(x)
@@ -209,7 +204,7 @@ def test_the_loss_of_the_routers_logits() -> None:
 
 def test_the_bias_moves_against_the_load_in_training_alone() -> None:
     module = module_of({"kind": "mixture", "experts": E, "active": 2, "balance_rate": 0.01}, pack=2).train()
-    assert isinstance(module, Mixture)
+    assert isinstance(module, ExpertMixture)
     assert module.choice is not None
     x = noise("x", 2, B, T, D)
     scores = (x.flatten(1, 2) @ module.router.weight).softmax(-1)
@@ -223,7 +218,7 @@ def test_the_bias_moves_against_the_load_in_training_alone() -> None:
 
 def test_the_bias_balances_the_load() -> None:
     module = module_of({"kind": "mixture", "experts": E, "active": 2, "balance_rate": 0.005}).train()
-    assert isinstance(module, Mixture)
+    assert isinstance(module, ExpertMixture)
     x = noise("x", 1, 1, 400, D) + 1.0  # tokens that are alike, so that few experts have most of them
 
     def spread() -> float:

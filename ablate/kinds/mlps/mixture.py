@@ -142,9 +142,9 @@ class MixtureSpec(MLPSpec):
             return GatedMLPSpec.model_validate({**settings, "limit": self.limit, "shift": self.shift})
         return PlainMLPSpec.model_validate(settings)
 
-    def build(self, context: LayerContext) -> Mixture:
+    def build(self, context: LayerContext) -> ExpertMixture:
         """See `MLPSpec.build`."""
-        return Mixture(self, context)
+        return ExpertMixture(self, context)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
         """See `MLPSpec.cost`; all experts count as parameters, those of a token as arithmetic and as memory.
@@ -200,7 +200,7 @@ class MixtureSpec(MLPSpec):
         return (("router", f"router, {self.scores}"),), (("experts", of_all), *shared), (("activation", label),)
 
 
-class Mixture(nn.Module):
+class ExpertMixture(nn.Module):
     """The module of `MixtureSpec`.
 
     Attributes:
