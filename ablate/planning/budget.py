@@ -119,7 +119,7 @@ class Budget:
 
     def _step(self, spec: VariantSpec, point: Point, seconds: float | None) -> Step:
         cost, forward, tokens = self._measure(spec, point)
-        flops = spec.training.step_flops(forward, cost.parameters)
+        flops = spec.training.step_flops(forward, cost.parameters, spec.model.width)
         return Step(float(tokens), flops, flops if seconds is None else seconds)
 
     def _seconds(self, point: Point) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ablate.spec.initialiser import Initial, InitialiserSpec, Role
-from ablate.spec.part import SharedTensor
+from ablate.spec.part import SharedTensor, Sublayer
 from ablate.spec.position import PositionSpec
 
 
@@ -26,7 +26,8 @@ class LayerContext:
         window: Number of tokens that the mixer sees to each side, including the token itself; None for all.
         cross: Whether keys and values are read from another sequence.
         layer: Index of the layer, from 0.
-        initialiser: Initialiser of the weights.
+        sublayers: Those that join the stream; a parallel block joins as `mixer` alone.
+        initialiser: How the weights of maps start.
     """
 
     pack: int
@@ -41,6 +42,7 @@ class LayerContext:
     window: int | None = None
     cross: bool = False
     layer: int = 0
+    sublayers: tuple[Sublayer, ...] = ("mixer", "mlp")
     initialiser: InitialiserSpec = field(default_factory=InitialiserSpec.default)
 
     def __post_init__(self) -> None:

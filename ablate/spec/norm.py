@@ -30,8 +30,20 @@ class NormSpec(Kinded):
         """The source."""
         return {"source": cls.source}
 
-    place: Literal["pre", "post"] = "pre"
-    """`pre`: before each sub-layer; `post`: after each residual sum (arXiv:1706.03762)."""
+    place: Literal["pre", "post", "sandwich", "output"] = "pre"
+    """`pre`: before each sub-layer; `post`: after each residual sum (Transformer of 2017); `output`: on what each
+    sub-layer gives, before the sum (OLMo 2, arXiv:2501.00656); `sandwich`: before each sub-layer and on what it gives
+    (Peri-LN, arXiv:2502.02732; Gemma 2), by two norms."""
+
+    @property
+    def before(self) -> bool:
+        """Whether there is a norm before the sub-layer."""
+        return self.place in ("pre", "sandwich")
+
+    @property
+    def on_output(self) -> bool:
+        """Whether there is a norm on what the sub-layer gives."""
+        return self.place in ("output", "sandwich")
 
     @abstractmethod
     def build(self, pack: int, width: int) -> nn.Module:

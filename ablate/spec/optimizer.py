@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from ablate.spec.base import Family, Kinded
+from ablate.spec.base import Family, Kinded, Spec
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+    from ablate.spec.model import ModelSpec
 
 OPTIMIZERS = Family("optimizer", package="ablate.kinds.optimizers", entry_points="ablate.optimizers")
 
@@ -42,6 +44,28 @@ class ParameterInfo:
     layer: int | None = None
 
 
+class RatesSpec(Spec):
+    """Learning rates of groups of parameters, as shares of the rate that the optimizer gives them."""
+
+    embedding: float = Field(default=1.0, gt=0)
+    """Of the tables of tokens and of learned positions; a head tied to the embedding is the embedding."""
+    head: float = Field(default=1.0, gt=0)
+    """Of the matrices between the last block and the outputs."""
+    gain: float = Field(default=1.0, gt=0)
+    """Of gains, norms, biases and all else that is no matrix."""
+    layer_decay: float = Field(default=1.0, gt=0, le=1)
+    """Share that each block, and below the first one the embedding, has of the rate of what stands above it (the
+    discriminative rates of arXiv:1801.06146, section 3.2, with 1/2.6)."""
+
+    def factor(self, parameter: ParameterInfo, depth: int) -> float:
+        """The share of one parameter in a model of `depth` blocks; what stands above the last block has no decay."""
+        by_role = {"embedding": self.embedding, "head": self.head, "gain": self.gain, "matrix": 1.0}
+        below = depth + 1 if parameter.role == "embedding" else 0
+        if parameter.layer is not None:
+            below = depth - parameter.layer
+        return by_role[parameter.role] * self.layer_decay**below
+
+
 class OptimizerSpec(Kinded):
     """An optimizer. A final subclass adds `kind`, its fields, the methods below and `source`.
 
@@ -51,24 +75,32 @@ class OptimizerSpec(Kinded):
 
     family = OPTIMIZERS
     default_kind = "adamw"
-    value_fields: ClassVar[frozenset[str]] = frozenset({"lr", "clip"})
+    value_fields: ClassVar[frozenset[str]] = frozenset({"lr", "clip", "rates"})
     source: ClassVar[str]
     """Paper and equation."""
 
     lr: float = Field(gt=0)
     """Peak learning rate."""
     clip: float = Field(default=1.0, gt=0)
-    """Maximum 2-norm of the gradient of a member; larger gradients are scaled down."""
+    """Largest 2-norm of a member's whole gradient; longer ones are scaled down."""
+    rates: RatesSpec = RatesSpec()
+    """Rates of embeddings, heads and gains, and of blocks by their depth, where they are not the optimizer's own."""
 
     @classmethod
     def facts(cls) -> dict[str, str | bool]:
         """Paper and equation."""
         return {"source": cls.source}
 
+    def check_model(self, model: ModelSpec) -> None:
+        """Refuse a model that it cannot train.
+
+        Raises:
+            ValidationError: From `refusal`, with the path inside this spec.
+        """
+
     @abstractmethod
     def options(self, parameter: ParameterInfo) -> Mapping[str, Any]:
-        """The options of a parameter: its peak learning rate `lr`, and others that `build` reads from a parameter
-        group.
+        """The options of one parameter: its peak rate `lr`, `rates` apart, and what else `build` reads from its group.
 
         Parameters with equal options form one group. The values must be hashable.
         """
@@ -98,5 +130,5 @@ class OptimizerSpec(Kinded):
         """Maximum number of bytes in `state` per parameter."""
 
     @abstractmethod
-    def step_flops(self, parameters: int) -> float:
-        """Arithmetic of one step for a number of parameters."""
+    def step_flops(self, parameters: int, width: int) -> float:
+        """Arithmetic of one step over so many parameters, in a model of this width."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ablate.spec.base import Kinded
 
 if TYPE_CHECKING:
     from ablate.spec.layer import LayerContext
 
+Sublayer = Literal["mixer", "mlp"]
+"""A part of a block that joins the stream."""
 EMBEDDING = -1
 """The layer index of the input of the first layer."""
 
@@ -45,7 +47,9 @@ class PartSpec(Kinded):
     pack_aware: ClassVar[bool] = True
     """Whether its module handles the pack axis K. False: it is written for [B, T, D], wrapped, and never packed."""
     shares: ClassVar[bool] = False
-    """Whether it reads or publishes tensors; derived from its methods."""
+    """Whether it reads or publishes tensors; follows from its methods."""
+    differs_by_layer: ClassVar[bool] = False
+    """Whether its cost depends on the index of its layer, as that of a part that shares may."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

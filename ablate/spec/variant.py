@@ -48,6 +48,10 @@ class VariantSpec(Spec):
             self.model.check_context(self.task.length)
         except ValidationError as error:
             raise below(("model",), error) from None
+        try:
+            self.training.optimizer.check_model(self.model)
+        except ValidationError as error:
+            raise below(("training", "optimizer"), error) from None
         return self
 
     def trial_key(self, data_fingerprint: str, seed: int) -> str:

@@ -93,7 +93,7 @@ class LanguageModel(Text):
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Mean cross entropy of each member in nats per token: outputs [K, B, T, V], targets [K, B, T] -> [K]."""
-        return nats(outputs, batch["targets"]).mean(1)
+        return nats(outputs, batch["targets"], self.spec.label_smoothing).mean(1)
 
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
         """Totals of `nats`, `tokens` and `bytes`, float64 [K]."""
@@ -197,14 +197,18 @@ def _shifted(windows: NDArray[np.int64]) -> Batch:
     return {"inputs": tokens[:, :-1].contiguous(), "targets": tokens[:, 1:].contiguous()}
 
 
-def nats(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Cross entropy of every target: [K, B, T, V] and [K, B, T] -> [K, B·T], in float32 at least."""
+def nats(outputs: torch.Tensor, targets: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
+    """Cross entropy of every target: [K, B, T, V] and [K, B, T] -> [K, B·T], in float32 at least.
+
+    With `smoothing` the target has the probability 1 - smoothing, and each id smoothing/V.
+    """
     from torch.nn import functional
 
     pack, vocabulary = outputs.shape[0], outputs.shape[-1]
     flat = outputs.reshape(-1, vocabulary)
     flat = flat.float() if flat.itemsize < 4 else flat
-    return functional.cross_entropy(flat, targets.reshape(-1), reduction="none").view(pack, -1)
+    found = functional.cross_entropy(flat, targets.reshape(-1), reduction="none", label_smoothing=smoothing)
+    return found.view(pack, -1)
 
 
 def perplexity(loss: float) -> float:

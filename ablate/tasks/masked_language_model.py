@@ -104,8 +104,8 @@ class MaskedLanguageModel(Text):
             yield {name: values[first : first + batch_size] for name, values in whole.items()}
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Mean cross entropy of the masked tokens in nats: outputs [K, B, T, V], targets [K, B, M] -> [K]."""
-        return nats(_at(outputs, batch), batch["targets"]).mean(1)
+        """Mean cross entropy of the hidden tokens in nats: outputs [K, B, T, V], targets [K, B, M] -> [K]."""
+        return nats(_at(outputs, batch), batch["targets"], self.spec.label_smoothing).mean(1)
 
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
         """Totals of `nats`, `right` and `tokens`, float64 [K]."""

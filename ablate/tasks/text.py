@@ -56,8 +56,10 @@ class TextSpec(TokenizedSpec):
     validation_windows: int = Field(default=128, ge=1)
     """Number of evenly spaced validation windows that an evaluation reads; fewer if they would overlap."""
     test_share: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the documents that is held out for a test. It is measured once, at the end of a trial, on as many
-    windows as the validation. 0: no test."""
+    """Share of the documents that is held out for a test, which is measured once, at the end of a trial, on as many
+    windows; 0: no test."""
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the target's probability that is spread over all ids, in training alone (arXiv:1512.00567, §7)."""
 
     def prepare(self, cache: Path, say: Say) -> str:
         """Read, split and tokenize the text, unless `cache` holds the result for the same text.

@@ -80,5 +80,6 @@ def train(
                 if save_every and step % save_every == 0:
                     yield Checkpoint(step, save(pack))
         if keep is not None:
-            for member in sorted(pack.alive):
-                keep(pack.model, pack.positions.index(member), member)
+            with pack.evaluated_weights():
+                for member in sorted(pack.alive):
+                    keep(pack.model, pack.positions.index(member), member)

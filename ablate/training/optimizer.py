@@ -43,6 +43,7 @@ class PackOptimizer:
         self._clip: Tensor | float = clips[0] if len(set(clips)) == 1 else torch.tensor(clips, device=device)
         self.norms = torch.zeros((len(self._parameters), self._pack), device=device)
         infos = parameter_infos(model)
+        depth = 1 + max((info.layer for info in infos if info.layer is not None), default=-1)
         whole = [settings[0].optimizer.state(p, info) for p, info in zip(self._parameters, infos, strict=True)]
         self._state = [{name: tensor for name, tensor in state.items() if tensor.dim()} for state in whole]
         self._parts: list[_Part] = []
@@ -55,9 +56,11 @@ class PackOptimizer:
                 counts = {name: tensor.clone() for name, tensor in whole[index].items() if not tensor.dim()}
                 part = _Part(self._view(parameter, run), index, run, counts)
                 self._parts.append(part)
-                views.setdefault(tuple(spec.options(info).items()), []).append(part.view)
-            for options, members in views.items():
-                group = {"params": members, **dict(options)}
+                options = spec.options(info)
+                options = {**options, "lr": options["lr"] * spec.rates.factor(info, depth)}
+                views.setdefault(tuple(options.items()), []).append(part.view)
+            for items, members in views.items():
+                group = {"params": members, **dict(items)}
                 self._peaks.append((group["lr"], schedule))
                 groups.append({**group, "lr": torch.tensor(group["lr"], device=device)} if capturable else group)
         self.rule = settings[0].optimizer.build(groups, capturable=capturable)

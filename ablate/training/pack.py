@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from ablate.nn.model.build import mean_flops
-from ablate.nn.pack import member_streams
+from ablate.nn.pack import auxiliary_losses, member_streams
 from ablate.nn.pack.initial import stream
 from ablate.tasks.base import Task
 from ablate.training.assembly import assemble, compact
+from ablate.training.average import WeightAverage
 from ablate.training.batches import Batches
 from ablate.training.events import Diverged, Point, State
 from ablate.training.inside import look_inside
@@ -75,7 +76,7 @@ class Pack:
             classes=shape.classes,
         )
         trainable = sum(parameter.numel() for parameter in self.model.parameters()) // count
-        self.step_flops = self.training.step_flops(forward, trainable)
+        self.step_flops = self.training.step_flops(forward, trainable, members[0].variant.model.width)
         self.step_tokens = task.tokens_per_batch(self.training.batch_size)
         self.batches = Batches(task, self.training.batch_size, self.training.steps, device)
         self.steps = 0
@@ -106,6 +107,8 @@ class Pack:
         batch = self.batches.get([member.seed for member in self._placed()], step)
         self._optimizer.set_rates(step)
         self._loss = self._program.run(batch)
+        if self._average is not None:
+            self._average.update(step)
         self._note_divergence(self._loss, step)
         self._loss_sum += self._loss
         self._losses += 1
@@ -118,14 +121,15 @@ class Pack:
             begin = time.perf_counter()
             torch.cuda.synchronize(self.device)
             self._add_seconds(begin)
-        metrics = self._evaluate(self.task.validation_batches(self.training.batch_size))
-        if self.steps == self.training.steps:
-            tested = self._evaluate(self.task.test_batches(self.training.batch_size))
-            metrics |= {name.replace("val_", "test_", 1): values for name, values in tested.items()}
-            metrics |= self.task.final_metrics(self.model, self.device)
+        with self.evaluated_weights():
+            metrics = self._evaluate(self.task.validation_batches(self.training.batch_size))
+            if self.steps == self.training.steps:
+                tested = self._evaluate(self.task.test_batches(self.training.batch_size))
+                metrics |= {name.replace("val_", "test_", 1): values for name, values in tested.items()}
+                metrics |= self.task.final_metrics(self.model, self.device)
         self._note_divergence(torch.tensor(metrics["val_loss"], device=self.device), self.steps)
-        missing = [math.nan] * len(self.positions)
-        mean = (self._loss_sum / self._losses).tolist() if self._losses else missing
+        nothing = [math.nan] * len(self.positions)
+        mean = (self._loss_sum / self._losses).tolist() if self._losses else nothing
         self._loss_sum.zero_()
         self._losses = 0
         point = Point(
@@ -139,6 +143,10 @@ class Pack:
         )
         self.events.append(point)
         return point
+
+    def evaluated_weights(self) -> AbstractContextManager[object]:
+        """While it lasts the model has the weights that are evaluated: their average, where one is asked for."""
+        return nullcontext() if self._average is None else self._average.applied()
 
     def _inside(self) -> dict[str, dict[str, list[Any]]]:
         """Recordings from inside the blocks, if a member asks for them."""
@@ -201,9 +209,11 @@ class Pack:
         if self._streams is not None:
             self._streams = [self._streams[position] for position in kept]
         index = torch.tensor(kept, device=self.device)
-        previous = self._optimizer
+        before, averaged = self._optimizer, self._average
         self._prepare()
-        self._optimizer.take_over(previous, index)
+        self._optimizer.take_over(before, index)
+        if self._average is not None and averaged is not None:
+            self._average.restore(averaged.state(), index)
         for name in _BY_POSITION:
             setattr(self, name, getattr(self, name)[index])
 
@@ -216,6 +226,7 @@ class Pack:
             "optimizer": self._optimizer.state(),
             "counters": {name: getattr(self, name) for name in _COUNTERS},
             "by_position": {name: getattr(self, name) for name in _BY_POSITION},
+            "average": [] if self._average is None else self._average.state(),
             "random": [drawn.get_state() for drawn in self._random()],
         }
 
@@ -227,6 +238,8 @@ class Pack:
         self.alive = set(state["alive"])
         self.model.load_state_dict(state["model"])
         self._optimizer.restore(state["optimizer"])
+        if self._average is not None:
+            self._average.restore(state["average"])
         for name in _COUNTERS:
             setattr(self, name, state["counters"][name])
         for name in _BY_POSITION:
@@ -251,6 +264,8 @@ class Pack:
         """Build optimizer and program for the current model."""
         settings = [member.variant.training for member in self._placed()]
         self._optimizer = PackOptimizer(self.model, settings, capturable=self.device.type == "cuda")
+        average = self.training.average
+        self._average = None if average is None else WeightAverage(self.model, average, self.training.steps)
         self._program = self._build_program(self._compute, self.device)
 
     def _dropout_streams(self) -> list[torch.Generator] | None:
@@ -263,11 +278,11 @@ class Pack:
     def _compute(self, batch: Batch) -> Tensor:
         """Forward, backward and optimizer step; returns the loss of each position before the step, [K]."""
         self._optimizer.zero_grad()
-        with self._precision(), member_streams(self._streams):
+        with self._precision(), member_streams(self._streams), auxiliary_losses() as others:
             outputs = self.task.outputs(self.model, batch)
         loss = self.task.loss(outputs.float(), batch)
-        # Members share no parameters, so the gradient of the sum contains each member's own gradient.
-        loss.sum().backward()  # type: ignore[no-untyped-call]
+        # Members share no parameter, so the gradient of the sum is each member's own.
+        sum(others, loss).sum().backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         return loss.detach()
 
