@@ -25,7 +25,7 @@ class Decoder(TokenHead):
 
     def forward(self, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
         """Token ids [K, B, T] to logits of the next token [K, B, T, V]."""
-        return self.logits(self.mix(self.embed(tokens), padding))
+        return self.logits(self.mix(self.embed(tokens), padding, tokens))
 
     def step(self, tokens: Tensor, place: int, states: States) -> tuple[Tensor, States]:
         """What `forward` gives for one token more: ids [K, B, 1] to logits [K, B, 1, V].
@@ -46,7 +46,7 @@ class Decoder(TokenHead):
             kept.append(state)
             return stream
 
-        return self.logits(self.through(self.embed(tokens, place), run)), tuple(kept)
+        return self.logits(self.through(self.embed(tokens, place), run, tokens)), tuple(kept)
 
 
 def decoder_cost(spec: ModelSpec, vocabulary: int, context: int, classes: int, length: int) -> Cost:

@@ -84,7 +84,7 @@ def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 
     layers: list[Layers] = []
     blocks = Cost()
     for index, block in enumerate(spec.blocks):
-        told = spec.layer_context(context, layer=index)
+        told = replace(spec.layer_context(context, layer=index), vocabulary=vocabulary)
         if not layers or layers[-1].block != block or block.shares:
             parts = _step(block, told) if steps else block_cost(block, told, told.context)
             run = Layers(index, 0, block, parts, block.mixer.cache(told, told.context) if steps else 0)

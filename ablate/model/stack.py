@@ -36,16 +36,18 @@ class Stack(nn.Module):
     ) -> None:
         super().__init__()
         self.spec = spec
-        surroundings = spec.layer_context(context, pack, causal=causal)
+        surroundings = replace(spec.layer_context(context, pack, causal=causal), vocabulary=vocabulary)
         initial = surroundings.initial("embedding", vocabulary, spec.width)
         self.embedding = Embedding(pack, vocabulary, spec.width, initial=initial)
         added = spec.positions.applied == "embedding"
         self.positions = spec.positions.build(replace(surroundings, context=context)) if added else None
         self.blocks = nn.ModuleList(
-            build_block(block, spec.layer_context(context, pack, layer=layer, causal=causal))
+            build_block(
+                block, replace(spec.layer_context(context, pack, layer=layer, causal=causal), vocabulary=vocabulary)
+            )
             for layer, block in enumerate(spec.blocks)
         )
-        self.stream = surroundings.stream(EMBEDDING)
+        self.stream, self.tokens = surroundings.stream(EMBEDDING), surroundings.tokens
         self.read = {
             tensor
             for block in self.blocks
@@ -67,15 +69,19 @@ class Stack(nn.Module):
             x = x * math.sqrt(self.spec.width)
         return x if self.positions is None else self.positions(x, first)
 
-    def mix(self, x: Tensor, padding: Tensor | None) -> Tensor:
-        """[K, B, T, D] through dropout, blocks and norm."""
+    def mix(self, x: Tensor, padding: Tensor | None, tokens: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] through dropout, blocks and norm; `tokens` [K, B, T] are ids that layers may read."""
         x = dropout(x, self.spec.dropout, self.training)
-        return self.through(x, lambda block, stream, shared: block(stream, padding, shared))
+        return self.through(x, lambda block, stream, shared: block(stream, padding, shared), tokens)
 
-    def through(self, x: Tensor, run: Callable[[Block, Tensor, Shared], Tensor]) -> Tensor:
+    def through(
+        self, x: Tensor, run: Callable[[Block, Tensor, Shared], Tensor], tokens: Tensor | None = None
+    ) -> Tensor:
         """Embeddings [K, B, T, D] through all blocks, as `run` runs one, and the norm."""
         blocks = [cast(Block, block) for block in self.blocks]
         shared: Shared = {self.stream: x} if self.stream in self.read else {}
+        if tokens is not None and self.tokens in self.read:
+            shared[self.tokens] = tokens
         stream = blocks[0].residual.open(x)
         for block in blocks:
             stream = run(block, stream, shared)
@@ -112,7 +118,7 @@ def stack_cost(spec: ModelSpec, vocabulary: int, context: int, length: int, *, c
         # And one cost, unless what a layer reads of others depends on its index.
         alike, times = (range(first, first + count), 1) if block.shares else (range(first, first + 1), count)
         for layer in alike:
-            told = spec.layer_context(context, layer=layer, causal=causal)
+            told = replace(spec.layer_context(context, layer=layer, causal=causal), vocabulary=vocabulary)
             total += sum(block_cost(block, told, length).values(), Cost()) * times
         first += count
     return total + spec.final_norm.cost(spec.width, length)

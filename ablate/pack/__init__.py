@@ -5,7 +5,15 @@ written from these. Shapes: K pack, B batch, T tokens, D width.
 """
 
 from ablate.pack.activations import ACTIVATIONS
-from ablate.pack.attention_maps import AttentionMaps, build_positions, join_heads, maps_cost, split_heads
+from ablate.pack.attention_maps import (
+    AttentionMaps,
+    build_positions,
+    join_heads,
+    maps_cost,
+    split_heads,
+    visible_pairs,
+    visible_tokens,
+)
 from ablate.pack.dropout import dropout, member_streams
 from ablate.pack.initial import constant, identity, initialise, normal, orthogonal, uniform, zeros
 from ablate.pack.layers import Embedding, Gain, HeadGain, LayerNorm, Linear, RMSNorm, linear
@@ -58,5 +66,7 @@ __all__ = [
     "split_heads",
     "step",
     "uniform",
+    "visible_pairs",
+    "visible_tokens",
     "zeros",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ablate.spec.initialiser import Initial, InitialiserSpec, Role
-from ablate.spec.part import SharedTensor
+from ablate.spec.part import EMBEDDING, SharedTensor
 from ablate.spec.position import PositionSpec
 
 
@@ -27,6 +27,7 @@ class LayerContext:
         cross: Whether keys and values are read from another sequence.
         layer: Index of the layer, from 0.
         initialiser: How the weights of maps start.
+        vocabulary: Number of token ids V; 0 where it is not known, as when layers are priced by themselves.
     """
 
     pack: int
@@ -42,6 +43,7 @@ class LayerContext:
     cross: bool = False
     layer: int = 0
     initialiser: InitialiserSpec = field(default_factory=InitialiserSpec.default)
+    vocabulary: int = 0
 
     def __post_init__(self) -> None:
         if not self.head_width:
@@ -59,6 +61,11 @@ class LayerContext:
     def stream(self, layer: int) -> SharedTensor:
         """What a layer gives to the next one; `EMBEDDING` for what the first one is given."""
         return SharedTensor("stream", layer, (self.width,))
+
+    @property
+    def tokens(self) -> SharedTensor:
+        """The token ids that a decoder reads, [K, B, T]."""
+        return SharedTensor("tokens", EMBEDDING, ())
 
     def initial(self, role: Role, inputs: int, outputs: int) -> Initial:
         """How the weight [inputs, outputs] of a map starts.

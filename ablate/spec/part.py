@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ablate.spec.base import Kinded
 
@@ -18,7 +18,8 @@ EMBEDDING = -1
 class SharedTensor:
     """A tensor [K, B, T, *sizes] that one layer publishes and later layers read.
 
-    The model itself publishes `stream`: what each layer gives, and at `EMBEDDING` what the first layer is given.
+    The model itself publishes `stream`: what each layer gives, and at `EMBEDDING` what the first layer is given. A
+    decoder also publishes `tokens` at `EMBEDDING`: the token ids [K, B, T], whole numbers.
 
     Attributes:
         name: What it is.
@@ -44,13 +45,14 @@ class PartSpec(Kinded):
     """Paper and equation."""
     pack_aware: ClassVar[bool] = True
     """Whether its module keeps the pack axis K apart. False: written for [B, T, D], wrapped, never fused."""
-    shares: ClassVar[bool] = False
-    """Whether it reads or publishes tensors; follows from its methods."""
 
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        super().__pydantic_init_subclass__(**kwargs)
-        cls.shares = cls.reads is not PartSpec.reads or cls.publishes is not PartSpec.publishes
+    @property
+    def shares(self) -> bool:
+        """Whether it reads or publishes tensors in some layer; unless a kind says otherwise, if it has a method for it.
+
+        What a part costs may depend on its layer only if it shares.
+        """
+        return type(self).reads is not PartSpec.reads or type(self).publishes is not PartSpec.publishes
 
     @classmethod
     def facts(cls) -> dict[str, str | bool]:
