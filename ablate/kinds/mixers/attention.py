@@ -277,10 +277,8 @@ class AttentionSpec(MixerSpec):
                 "values get rows by token ids, which a decoder alone passes to its layers",
                 "Leave `value_embedding` out, or set `model.family: decoder`.",
             )
-        for name, source in (
-            ("value_residual", self.value_residual and self.value_residual.from_layer),
-            ("shared_kv", self.shared_kv),
-        ):
+        values_from = None if self.value_residual is None else self.value_residual.from_layer
+        for name, source in (("value_residual", values_from), ("shared_kv", self.shared_kv)):
             if source is not None and source >= context.depth - 1:
                 raise refusal(
                     (name,),

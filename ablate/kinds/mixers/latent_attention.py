@@ -186,11 +186,9 @@ class LatentAttention(nn.Module):
         q, (k, v) = self._queries(x, 0), self._expanded(*self._latent(x, 0))
         whole = padding is None and self.window is None
         mask = None if whole else visible_tokens(x, padding, causal=self.causal, window=self.window).flatten(0, 1)
-        y = attend(
-            *(one.flatten(0, 1) for one in (q, k, v)), mask, is_causal=self.causal and mask is None, scale=self.scale
-        )
-        mixed: Tensor = self.output(join_heads(y.unflatten(0, x.shape[:2])))
-        return mixed
+        q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
+        y = attend(q, k, v, mask, is_causal=self.causal and whole, scale=self.scale)
+        return self._joined(y, x)
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
         """See `Stepping.step`: c and k_R are kept, and keys and values are made of them again."""
@@ -199,24 +197,31 @@ class LatentAttention(nn.Module):
         if self.window is not None:
             state = tuple(kept[:, :, -self.window :] for kept in state)
         q, (k, v) = self._queries(x, place), self._expanded(state[0], state[1])
-        y = F.scaled_dot_product_attention(*(one.flatten(0, 1) for one in (q, k, v)), scale=self.scale)
-        return self.output(join_heads(y.unflatten(0, x.shape[:2]))), state
+        y = F.scaled_dot_product_attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), scale=self.scale)
+        return self._joined(y, x), state
+
+    def _joined(self, y: Tensor, x: Tensor) -> Tensor:
+        """The output map over all heads: [K·B, H, T, d_v] to [K, B, T, D]."""
+        mixed: Tensor = self.output(join_heads(y.view(*x.shape[:2], *y.shape[1:])))
+        return mixed
 
     def _queries(self, x: Tensor, first: int) -> Tensor:
         """[K, B, H, T, d_N + d_R] of the tokens from place `first` on."""
         if self.query_down is not None and self.query_norm is not None:
             x = self.query_norm(self.query_down(x))
-        plain, turned = split_heads(self.query(x), self.heads).split([self.widths.plain, self.widths.turned], -1)
+        q = split_heads(self.query(x), self.heads)
+        plain, turned = torch.split(q, [self.widths.plain, self.widths.turned], -1)
         return torch.cat([plain, self._placed(turned, first)], -1)
 
     def _latent(self, x: Tensor, first: int) -> tuple[Tensor, Tensor]:
         """c [K, B, T, d_c], normed, and k_R [K, B, T, d_R] with positions."""
-        latent, turned = self.down(x).split([self.widths.latent, self.widths.turned], -1)
+        latent, turned = torch.split(self.down(x), [self.widths.latent, self.widths.turned], -1)
         return self.norm(latent), self._placed(turned.unsqueeze(2), first).squeeze(2)
 
     def _expanded(self, latent: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]:
         """Keys [K, B, H, S, d_N + d_R] and values [K, B, H, S, d_v]."""
-        plain, v = split_heads(self.up(latent), self.heads).split([self.widths.plain, self.widths.value], -1)
+        made = split_heads(self.up(latent), self.heads)
+        plain, v = torch.split(made, [self.widths.plain, self.widths.value], -1)
         return torch.cat([plain, turned.unsqueeze(2).expand(-1, -1, self.heads, -1, -1)], -1), v
 
     def _placed(self, x: Tensor, first: int) -> Tensor:
