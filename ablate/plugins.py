@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ablate.errors import PluginError
 from ablate.locations import typed_path
-from ablate.report.formats import FORMATS
+from ablate.render.formats import FORMATS
 from ablate.spec.base import Family, Kinded, Spec
 from ablate.spec.design import DESIGNS
 from ablate.spec.initialiser import INITIALISERS

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 import benchmarks
-from ablate.kernels.allocator import keep_freed_memory
+from ablate.nn.kernels.allocator import keep_freed_memory
 from benchmarks.machine import machine
 
 

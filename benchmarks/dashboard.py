@@ -165,7 +165,7 @@ _ACTIONS: dict[str, tuple[Callable[[Any], None], ...]] = {
 @contextmanager
 def _serving(store: Path) -> Iterator[tuple[str, int]]:
     """Address and process of a dashboard over a store."""
-    command = [sys.executable, "-m", "ablate.cli", "dashboard", "--store", str(store), "--port", str(PORT)]
+    command = [sys.executable, "-m", "ablate", "dashboard", "--store", str(store), "--port", str(PORT)]
     with _served(command, PORT) as served:
         yield served
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ablate.model.build import build_model
-from ablate.model.decoder import Decoder, States
+from ablate.nn.model.build import build_model
+from ablate.nn.model.decoder import Decoder, States
 from ablate.spec.model import ModelSpec
 
 MIXERS = ("attention", "linear", "retention", "gated_linear_attention", "he", "hyena", "local")

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import psutil
 
-from ablate.engine.base import Engine
-from ablate.engine.observer import Observer
-from ablate.engine.plan import Plan, Planner, Trial
-from ablate.engine.study import run_study
-from ablate.engine.worker import Done, Happened, Job, Message
+from ablate.execution.base import Engine
+from ablate.execution.driver import run_study
+from ablate.execution.observer import Observer
+from ablate.execution.worker import Done, Happened, Job, Message
+from ablate.planning.plan import Plan, Planner, Trial
 from ablate.spec.space import SpaceSpec
 from ablate.store import Environment, TrialOutcome, open_store
 from ablate.training.events import Point

@@ -117,7 +117,7 @@ class Study:
         (folder / "tiny.yaml").write_text(_SPACE)
         self.folder = folder
         self.store = store
-        self._line = [sys.executable, "-m", "ablate.cli", "study", "tiny.yaml", "--store", store, *way.options]
+        self._line = [sys.executable, "-m", "ablate", "study", "tiny.yaml", "--store", store, *way.options]
         self._line += ["--cache", str(folder.parent / "cache")]
         self.errors = ""
 
@@ -201,7 +201,7 @@ def _trains(process: psutil.Process) -> bool:
     """Whether a process is a worker: of the local engine, or an actor of Ray."""
     with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
         line = " ".join(process.cmdline())
-        return "ablate.engine.worker" in line or line.startswith("ray::")
+        return "ablate.execution.worker" in line or line.startswith("ray::")
     return False
 
 

@@ -36,10 +36,10 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from ablate.cli import main as ablate_main
-from ablate.commands import PANEL_OF
-from ablate.engine.observer import Observer
-from ablate.engine.plan import Planner
-from ablate.engine.study import run_study
+from ablate.cli.app import PANEL_OF
+from ablate.execution.driver import run_study
+from ablate.execution.observer import Observer
+from ablate.planning.plan import Planner
 from ablate.spec.named import shipped_spaces
 from ablate.spec.reading import load_space
 from ablate.store import Environment, open_store

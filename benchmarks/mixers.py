@@ -16,9 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.kernels import convolution, linear_attention
-from ablate.kernels.random_features import fourier
-from ablate.kernels.softmax_attention import attend
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.mixers.bigbird import BigBirdSpec
@@ -32,7 +29,10 @@ from ablate.kinds.mixers.longformer import Longformer, LongformerSpec
 from ablate.kinds.mixers.performer import PerformerSpec
 from ablate.kinds.mixers.retention import RetentionSpec
 from ablate.kinds.mixers.sparse import SparseSpec
-from ablate.pack import initialise
+from ablate.nn.kernels import convolution, linear_attention
+from ablate.nn.kernels.random_features import fourier
+from ablate.nn.kernels.softmax_attention import attend
+from ablate.nn.pack import initialise
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
 from ablate.timing.clock import side_by_side

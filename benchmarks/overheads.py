@@ -29,7 +29,7 @@ SIZES = {"usual": "20 variants x 5 seeds", "wide": "1,000 variants x 10 seeds"}
 """What two studies of the big store hold."""
 STUDIES = tuple(SIZES)
 _TORCH = "(python -c 'import torch')"
-_ABLATE = [sys.executable, "-m", "ablate.cli"]
+_ABLATE = [sys.executable, "-m", "ablate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def _starting(folder: Path, times: int) -> Iterator[Row]:
 
 def _planning(folder: Path, *, times: int, sides: tuple[int, ...]) -> Iterator[Row]:
     from ablate.cli import GARBAGE
-    from ablate.engine.plan import Planner, make_plan
+    from ablate.planning.plan import Planner, make_plan
 
     gc.set_threshold(GARBAGE)  # as the command does
     space = grid_space(folder / "texts", sides=sides)
@@ -142,8 +142,8 @@ def _storing(folder: Path, trials: int) -> Iterator[Row]:
 
 def _training(folder: Path, seeds: int) -> Iterator[Row]:
     import ablate
-    from ablate.engine.observer import Observer
-    from ablate.engine.plan import Trial
+    from ablate.execution.observer import Observer
+    from ablate.planning.plan import Trial
     from ablate.store.records import TrialOutcome
 
     class Watch(Observer):

@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 
-from ablate.engine.cores import available_cores
-from ablate.engine.environment import describe_environment
-from ablate.engine.local import LocalEngine
-from ablate.engine.observer import Observer
-from ablate.engine.packing import Packing
-from ablate.engine.plan import Planner, Trial, make_plan
-from ablate.engine.study import run_study
+from ablate.cores import available_cores
+from ablate.execution.driver import run_study
+from ablate.execution.environment import describe_environment
+from ablate.execution.local import LocalEngine
+from ablate.execution.observer import Observer
+from ablate.planning.packing import Packing
+from ablate.planning.plan import Planner, Trial, make_plan
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from ablate.engine.base import Engine
-from ablate.engine.cores import available_cores
-from ablate.engine.local import LocalEngine
-from ablate.engine.plan import Plan, Planner, make_plan
-from ablate.engine.worker import Broken, Done, Happened, Job, JobMember
+from ablate.cores import available_cores
+from ablate.execution.base import Engine
+from ablate.execution.local import LocalEngine
+from ablate.execution.worker import Broken, Done, Happened, Job, JobMember
+from ablate.planning.plan import Plan, Planner, make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.space import SpaceSpec
 from ablate.training.events import Point
@@ -47,8 +47,8 @@ def main(smoke: bool = False) -> None:
     plan = make_plan(Planner(SpaceSpec.model_validate(SPACE), cache, lambda line: None))
     import ray
 
-    from ablate.engine.ray.connect import connect
-    from ablate.engine.ray.engine import RayEngine
+    from ablate.execution.ray.connect import connect
+    from ablate.execution.ray.engine import RayEngine
 
     size = available_cores()
     with LocalEngine(cache, workers=size) as local:

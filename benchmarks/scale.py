@@ -17,10 +17,10 @@ from pathlib import Path
 
 import psutil
 
-from ablate.engine.observer import Observer
-from ablate.engine.plan import Planner, Trial
-from ablate.engine.study import run_study
-from ablate.engine.worker import Done, Happened, Message
+from ablate.execution.driver import run_study
+from ablate.execution.observer import Observer
+from ablate.execution.worker import Done, Happened, Message
+from ablate.planning.plan import Planner, Trial
 from ablate.store import Environment, TrialOutcome, open_store
 from ablate.training.events import Point
 from benchmarks.driver import InstantEngine, grid_space, megabytes

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from ablate.engine.plan import Planner, Variant
+from ablate.planning.plan import Planner, Variant
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
 from ablate.tasks.base import Task

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import torch
 
-from ablate.engine.attempt import Attempt
-from ablate.engine.environment import describe_environment
-from ablate.engine.ledger import Ledger
-from ablate.engine.plan import Planner, make_plan
-from ablate.engine.weights import save_weights
+from ablate.execution.attempt import Attempt
+from ablate.execution.environment import describe_environment
+from ablate.execution.ledger import Ledger
+from ablate.planning.plan import Planner, make_plan
 from ablate.spec.reading import load_space
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
+from ablate.trained.weights import save_weights
 from ablate.training.checkpoint import save
 from ablate.training.members import Member
 from ablate.training.pack import Pack

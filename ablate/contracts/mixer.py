@@ -12,12 +12,12 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from ablate.analysis.text import plural
 from ablate.contracts.contract import Contract, Finding, by_name, comes_back_from_json
 from ablate.contracts.modules import VOCABULARY, given_shared
-from ablate.model.block import build_mixer
-from ablate.pack import State, initialise, step
-from ablate.pack.initial import stream
-from ablate.report.text import plural
+from ablate.nn.model.block import build_mixer
+from ablate.nn.pack import State, initialise, step
+from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MIXERS, MixerSpec
 from ablate.spec.position import POSITIONS, PositionSpec

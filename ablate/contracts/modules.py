@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ablate.pack import State, Stepping, initialise
-from ablate.pack.initial import stream
-from ablate.report.text import plural
+from ablate.analysis.text import plural
+from ablate.nn.pack import State, Stepping, initialise
+from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.part import PartSpec
 

@@ -101,6 +101,17 @@ class BlockSpec(Spec):
     window: int | None = Field(default=None, ge=1)
     """Tokens that the mixer sees to each side, its own counted: |i - j| < window. Unless set, all."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _has_one_norm_if_parallel(cls, block: Any) -> Any:
+        # The norm of the mixer is then that of both branches, so that a switch may set it in either arrangement.
+        if not isinstance(block, Mapping) or block.get("arrangement") != "parallel" or block.get("norm_mlp"):
+            return block
+        own = block.get("norm_mixer")
+        if own is None or (isinstance(own, Mapping) and "kind" not in own):
+            return block
+        return {name: value for name, value in block.items() if name != "norm_mixer"} | {"norm": own}
+
     @field_validator("norm_mixer", "norm_mlp", mode="before")
     @classmethod
     def _begins_as_norm(cls, norm: Any, info: ValidationInfo) -> Any:

@@ -41,7 +41,7 @@ class ResidualSpec(PartSpec):
 
     @abstractmethod
     def build(self, context: LayerContext) -> nn.Module:
-        """The module of one layer, an `ablate.pack.Residual`."""
+        """The module of one layer, an `ablate.nn.pack.Residual`."""
 
     @abstractmethod
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:

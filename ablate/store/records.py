@@ -29,6 +29,10 @@ class TrialState(StrEnum):
     FAILED = "failed"
 
 
+SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)
+"""The states in which a trial is not trained again."""
+
+
 @dataclass(frozen=True, slots=True)
 class VariantRecord:
     """One variant of a study: the full spec that some settings of the switches give.

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from ablate.model.build import build_model
-from ablate.pack import Packed
+from ablate.nn.model.build import build_model
+from ablate.nn.pack import Packed
 from ablate.spec.task import DataShape
 from ablate.training.members import Member
 

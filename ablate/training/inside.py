@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ablate.model.block import Block
-from ablate.model.encoder_decoder import DecoderBlock
+from ablate.nn.model.block import Block
+from ablate.nn.model.encoder_decoder import DecoderBlock
 
 SAMPLE_TOKENS = 32
 """The first tokens of the sample, which are mixed by themselves."""

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from ablate.model.build import mean_flops
-from ablate.pack import member_streams
-from ablate.pack.initial import stream
+from ablate.nn.model.build import mean_flops
+from ablate.nn.pack import member_streams
+from ablate.nn.pack.initial import stream
 from ablate.tasks.base import Task
 from ablate.training.assembly import assemble, compact
 from ablate.training.batches import Batches

@@ -6,7 +6,7 @@ import re
 
 from torch import nn
 
-from ablate.pack import Packed
+from ablate.nn.pack import Packed
 from ablate.spec.optimizer import ParameterInfo, Role
 
 _BLOCK = re.compile(r"(?:decoder_)?blocks\.(\d+)\.")

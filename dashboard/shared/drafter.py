@@ -42,8 +42,8 @@ def schema() -> Plain:
 
 def start(name: str) -> Plain:
     """A space to start from, with every default written out."""
+    from ablate.render.terminal.template import TEMPLATE as TEXT
     from ablate.spec.reading import load_space
-    from ablate.terminal.template import TEMPLATE as TEXT
 
     if name != TEMPLATE:
         return load_space(name).model_dump(mode="json")
@@ -83,8 +83,8 @@ def check(draft: Plain, text: str, versus: Plain | None) -> Plain:
 
 def plan(draft: Plain, text: str, store: str) -> Plain:
     """How many trials a draft comes to, and how long they take; prepares its data, as `ablate plan` does."""
-    from ablate.engine.forecast import forecast
-    from ablate.engine.plan import Planner, make_plan
+    from ablate.planning.forecast import forecast
+    from ablate.planning.plan import Planner, make_plan
     from ablate.tasks.cache import default_cache
 
     space, refusal = _space(draft, text)
@@ -129,7 +129,7 @@ def _beside(draft: Plain) -> list[tuple[str, str]]:
 
 def _space(draft: Plain, text: str) -> tuple[SpaceSpec | None, str | None]:
     """The space, read from its file as `ablate validate` reads it; or what is wrong."""
-    from ablate.engine.plan import Planner
+    from ablate.planning.plan import Planner
     from ablate.spec.reading import load_space
 
     if "extends" in draft:  # an address may hold a draft, and is not to have a file read
@@ -147,7 +147,7 @@ def _space(draft: Plain, text: str) -> tuple[SpaceSpec | None, str | None]:
 
 
 def _svg(draft: Plain, versus: Plain | None) -> str:
-    from ablate.drawing.stored import stored_svg
+    from ablate.render.drawing.stored import stored_svg
 
     name = str(draft.get("name") or "block")
     beside = None if versus is None or versus == draft["model"].get("block") else ("the start", {"block": versus})
@@ -159,8 +159,8 @@ def _svg(draft: Plain, versus: Plain | None) -> str:
 
 def _cost(model: Any, space: SpaceSpec | None) -> Plain:
     """Counts of one layer, part by part, and of all layers; over the longest input of the task."""
-    from ablate.model.pricing import price
-    from ablate.terminal.cost import Priced, cost_json
+    from ablate.nn.model.pricing import price
+    from ablate.render.terminal.cost import Priced, cost_json
 
     context = 128 if space is None else space.task.length
     priced = Priced("", {"context": context, "depth": model.depth}, price(model, context=context), inference=False)
@@ -169,8 +169,8 @@ def _cost(model: Any, space: SpaceSpec | None) -> Plain:
 
 def _variants(space: SpaceSpec) -> Plain:
     """How many different models the design makes, what makes none, and what changes nothing; as `ablate validate`."""
-    from ablate.engine.plan import Planner
-    from ablate.terminal.validate import look_at
+    from ablate.planning.plan import Planner
+    from ablate.render.terminal.validate import look_at
 
     planner = Planner(space, Path(), lambda line: None)
     seen = look_at(space, planner.design(), planner.resolver)

@@ -9,8 +9,8 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from ablate.report.curves import Line, band
-from ablate.report.inside import QUANTITIES, WHOLE, Inside, MixingMap, Quantity, read_inside
+from ablate.analysis.curves import Line, band
+from ablate.analysis.inside import QUANTITIES, WHOLE, Inside, MixingMap, Quantity, read_inside
 from shared.charts import chart, figure, scale
 from shared.colours import dark
 from shared.exports import export, figure_files, table_files
@@ -143,6 +143,6 @@ def _map(one: MixingMap) -> go.Figure:
 
 
 def _printed_maps(maps: tuple[MixingMap, ...]) -> Figure:
-    from ablate.report.figures.maps import draw_maps
+    from ablate.render.figures.maps import draw_maps
 
     return draw_maps(maps)

@@ -15,7 +15,7 @@ def draw(name: str, model: dict[str, Any], versus: tuple[str, dict[str, Any]] | 
     """The picture of a block as SVG; empty if its kind of mixer is not known here."""
     from pydantic import ValidationError
 
-    from ablate.drawing.stored import stored_svg
+    from ablate.render.drawing.stored import stored_svg
 
     try:
         return stored_svg(name, model, versus)

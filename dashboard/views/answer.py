@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from ablate.report.findings import Findings
-from ablate.report.formats import find_format, format_names
-from ablate.report.numbers import count
-from ablate.report.study import StudyReport, VariantRow
-from ablate.report.table import groups, legend, shared_decimals, steps_to_baseline
+from ablate.analysis.findings import Findings
+from ablate.analysis.numbers import count
+from ablate.analysis.study import StudyReport, VariantRow
+from ablate.render.formats import find_format, format_names
+from ablate.render.table import groups, legend, shared_decimals, steps_to_baseline
 from ablate.store import TrialState
 from shared.charts import chart
 from shared.exports import Maker, export, table_files
@@ -143,7 +143,7 @@ def _show_table(found: StudyReport, table: pd.DataFrame) -> None:
 def _claims(found: StudyReport) -> None:
     if not found.claims:
         return
-    from ablate.report.document import evidence_lines
+    from ablate.render.document import evidence_lines
 
     st.subheader("Claims", anchor=False)
     for claim in found.claims:
@@ -169,7 +169,7 @@ def _files(study: str, found: StudyReport, table: pd.DataFrame) -> dict[str, Mak
 
 
 def _render(name: str, found: Findings) -> str | bytes:
-    from ablate.report.writing import render_report
+    from ablate.render.writing import render_report
 
     return render_report(found, name)
 

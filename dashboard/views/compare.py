@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.comparison import Comparison, Field, read_comparison
+from ablate.analysis.curves import band, heights, line
+from ablate.analysis.numbers import count
 from ablate.errors import NotFoundError
-from ablate.report.comparison import Comparison, Field, read_comparison
-from ablate.report.curves import band, heights, line
-from ablate.report.numbers import count
 from ablate.store import StudyRecord, TrialState
 from shared.bands import draw_band
 from shared.charts import chart, figure

@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from ablate.report.curves import Axis, Band, Line, Loss, Spread, band, heights, line, share, versus
+from ablate.analysis.curves import Axis, Band, Line, Loss, Spread, band, heights, line, share, versus
 from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState
 from shared.bands import draw_band
 from shared.charts import chart, figure

@@ -8,9 +8,9 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from ablate.report.numbers import count
-from ablate.report.path import Removal, RemovalPath, VariantSummary
-from ablate.report.sections.path import outcome
+from ablate.analysis.numbers import count
+from ablate.analysis.path import Removal, RemovalPath, VariantSummary
+from ablate.render.sections.path import outcome
 from ablate.store import StudyRecord
 from shared import results
 from shared.charts import chart, figure, ink

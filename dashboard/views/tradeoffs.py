@@ -8,10 +8,10 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from ablate.report.numbers import count
-from ablate.report.pareto import Front, FrontPoint
-from ablate.report.quantities import UNITS, words_for
-from ablate.report.sections.front import what_it_says
+from ablate.analysis.numbers import count
+from ablate.analysis.pareto import Front, FrontPoint
+from ablate.analysis.quantities import UNITS, words_for
+from ablate.render.sections.front import what_it_says
 from ablate.spec.quantities import COSTS
 from ablate.stats import Interval
 from ablate.store import StudyRecord

@@ -14,7 +14,7 @@ from cli_runs import ABLATE, Workplace, eventually, wait_for
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    return [child for child in psutil.Process(process.pid).children() if "ablate.engine.worker" in child.cmdline()]
+    return [child for child in psutil.Process(process.pid).children() if "ablate.execution.worker" in child.cmdline()]
 
 
 def is_over(process: psutil.Process) -> bool:

@@ -116,7 +116,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path, cache: Path) -> None:
 def test_without_the_extra_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from ablate import extras
     from ablate.errors import AblateError
-    from ablate.terminal import dashboard
+    from ablate.render.terminal import dashboard
 
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "streamlit" else object())
     with pytest.raises(AblateError, match=r"needs streamlit.*ablate-blocks\[dashboard\]"):

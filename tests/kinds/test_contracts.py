@@ -19,14 +19,14 @@ from ablate.errors import AblateError
 from ablate.kinds.optimizers.lion import Lion, LionSpec
 from ablate.kinds.schedules.constant import ConstantScheduleSpec
 from ablate.plugins import FAMILIES
-from ablate.report.formats.csv import CsvFormat
+from ablate.render.formats.csv import CsvFormat
+from ablate.render.terminal.check import check_kind, parsed_values
 from ablate.spec.base import Kinded
 from ablate.spec.design import Point
 from ablate.tasks.copy import CopySpec
 from ablate.tasks.probe import Probe
 from ablate.tasks.sources.number_words import NumberWords
 from ablate.tasks.tokenizers.bytes import BytesSpec, ByteTokenizer
-from ablate.terminal.check import check_kind, parsed_values
 
 Patch = tuple[type, str, Any]
 

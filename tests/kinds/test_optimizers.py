@@ -10,9 +10,9 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from ablate.model.build import build_model
-from ablate.pack import Linear, normal
-from ablate.pack.initial import stream
+from ablate.nn.model.build import build_model
+from ablate.nn.pack import Linear, normal
+from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
 from ablate.spec.optimizer import OPTIMIZERS, OptimizerSpec, ParameterInfo
 from ablate.spec.training import TrainingSpec

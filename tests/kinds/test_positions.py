@@ -11,14 +11,14 @@ from double_precision import compute_in_double
 from pydantic import ValidationError
 from torch import Tensor
 
-from ablate.kernels.relative_positions import alibi_slopes, distance_buckets
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.positions.alibi import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.kinds.positions.t5_buckets import T5BucketsSpec
-from ablate.model.build import build_model
-from ablate.pack import initialise
-from ablate.pack.initial import stream
+from ablate.nn.kernels.relative_positions import alibi_slopes, distance_buckets
+from ablate.nn.model.build import build_model
+from ablate.nn.pack import initialise
+from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
 from ablate.spec.sentences import describe
@@ -195,8 +195,8 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ),
     (
         {"kind": "rotary", "scaling": {"kind": "yarn", "original_context": 9}},
-        "positions.scaling.factor",
-        "required",
+        "positions.scaling",
+        "the key `factor` is missing",
         "",
     ),
     ({"kind": "t5_buckets", "longest_distance": 16}, "positions.longest_distance", "hold one distance", "17` at least"),

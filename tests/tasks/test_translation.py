@@ -12,7 +12,7 @@ from sacrebleu import corpus_bleu, corpus_chrf
 from torch import nn
 
 from ablate.errors import DataError
-from ablate.model.build import build_model
+from ablate.nn.model.build import build_model
 from ablate.spec.model import ModelSpec
 from ablate.tasks.translation import UNSCORED, Translation, TranslationSpec
 

@@ -21,14 +21,14 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from ablate.kernels import linear_attention
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.mixers.logits import LogitsSpec
 from ablate.kinds.mixers.output_gate import OutputGateSpec
 from ablate.kinds.mixers.query_key_norm import QueryKeyNormSpec
 from ablate.kinds.mixers.shaping import ShapingSpec
 from ablate.kinds.mixers.value_paths import ValueEmbeddingSpec, ValueResidualSpec
-from ablate.pack import DenseSpec, IdentitySpec, Projection, visible_pairs
+from ablate.nn.kernels import linear_attention
+from ablate.nn.pack import DenseSpec, IdentitySpec, Projection, visible_pairs
 from ablate.spec.annotations import ShortFor
 from ablate.spec.base import below, largest_divisor, refusal
 from ablate.spec.cost import Cost, linear_cost

@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.kernels import linear_attention
-from ablate.kernels.softmax_attention import attend
 from ablate.kinds.mixers.output_gate import OutputGate
 from ablate.kinds.mixers.query_key_norm import QueryKeyNorm
 from ablate.kinds.mixers.value_paths import ValueEmbedding, ValueResidual
-from ablate.pack import (
+from ablate.nn.kernels import linear_attention
+from ablate.nn.kernels.softmax_attention import attend
+from ablate.nn.pack import (
     HeadGain,
     Linear,
     Packed,

@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
-from ablate.kernels.softmax_attention import attend
-from ablate.pack import (
+from ablate.nn.kernels.softmax_attention import attend
+from ablate.nn.pack import (
     Packed,
     RMSNorm,
     State,

@@ -25,8 +25,17 @@ import torch.nn.functional as F
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
-from ablate.kernels.softmax_attention import attend
-from ablate.pack import RMSNorm, State, build_positions, join_heads, linear, split_heads, visible_pairs, visible_tokens
+from ablate.nn.kernels.softmax_attention import attend
+from ablate.nn.pack import (
+    RMSNorm,
+    State,
+    build_positions,
+    join_heads,
+    linear,
+    split_heads,
+    visible_pairs,
+    visible_tokens,
+)
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext

@@ -14,7 +14,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from ablate.pack import Linear, split_heads, zeros
+from ablate.nn.pack import Linear, split_heads, zeros
 from ablate.spec.base import Spec, refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from ablate.pack import Packed, constant, split_heads, zeros
+from ablate.nn.pack import Packed, constant, split_heads, zeros
 from ablate.spec.base import Spec, refusal
 from ablate.spec.cost import Cost
 

@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from ablate.pack import Embedding, Gain, zeros
+from ablate.nn.pack import Embedding, Gain, zeros
 from ablate.spec.base import Spec
 from ablate.spec.block import Gain as GainField
 from ablate.spec.block import GainSpec

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ablate.pack import LayerNorm
+from ablate.nn.pack import LayerNorm
 from ablate.spec.cost import Cost
 from ablate.spec.norm import NormSpec
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from ablate.kernels.relative_positions import alibi_bias
+from ablate.nn.kernels.relative_positions import alibi_bias
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.position import PositionSpec

@@ -26,7 +26,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from ablate.kernels.relative_positions import rotate
+from ablate.nn.kernels.relative_positions import rotate
 from ablate.spec.annotations import OneOf
 from ablate.spec.base import Family, Kinded, refusal
 from ablate.spec.cost import Cost

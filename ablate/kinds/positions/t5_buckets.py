@@ -17,8 +17,8 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from ablate.kernels.relative_positions import distance_buckets
-from ablate.pack import Packed
+from ablate.nn.kernels.relative_positions import distance_buckets
+from ablate.nn.pack import Packed
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext

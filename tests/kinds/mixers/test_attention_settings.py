@@ -15,15 +15,15 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from ablate.contracts.mixer import check_mixer
-from ablate.kernels.relative_positions import rotate
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.positions.alibi import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
-from ablate.model.build import build_model, model_cost
-from ablate.model.decoder import Decoder
-from ablate.pack import initialise
-from ablate.pack.initial import stream
+from ablate.nn.kernels.relative_positions import rotate
+from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.model.decoder import Decoder
+from ablate.nn.pack import initialise
+from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
 from ablate.spec.sentences import describe

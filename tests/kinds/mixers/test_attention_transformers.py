@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.positions.rotary import RotarySpec
-from ablate.pack import initialise
-from ablate.pack.initial import stream
+from ablate.nn.pack import initialise
+from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 
 transformers = pytest.importorskip("transformers")

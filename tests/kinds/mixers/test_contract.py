@@ -18,7 +18,7 @@ from ablate.kinds.mixers.linear import LinearSpec
 from ablate.kinds.positions.alibi import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.kinds.positions.t5_buckets import T5BucketsSpec
-from ablate.pack import HeadGain, Linear, normal
+from ablate.nn.pack import HeadGain, Linear, normal
 from ablate.spec.base import Family, refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext

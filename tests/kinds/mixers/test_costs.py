@@ -27,8 +27,8 @@ from ablate.kinds.mixers.hyena import HyenaSpec
 from ablate.kinds.mixers.latent_attention import LatentAttentionSpec
 from ablate.kinds.mixers.mlp_mixer import MLPMixerSpec
 from ablate.kinds.positions.alibi import AlibiSpec
-from ablate.model.block import block_cost, build_block
-from ablate.pack import initialise
+from ablate.nn.model.block import block_cost, build_block
+from ablate.nn.pack import initialise
 from ablate.spec.block import BlockSpec
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec

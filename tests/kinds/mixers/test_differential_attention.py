@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from ablate.contracts.mixer import check_mixer
-from ablate.kernels.relative_positions import rotate
 from ablate.kinds.mixers.differential_attention import DifferentialAttentionSpec
 from ablate.kinds.positions.rotary import RotarySpec
-from ablate.pack import initialise
-from ablate.pack.initial import stream
+from ablate.nn.kernels.relative_positions import rotate
+from ablate.nn.pack import initialise
+from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.sentences import describe
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from ablate.contracts.mixer import check_mixer
 from ablate.kinds.mixers.latent_attention import LatentAttentionSpec
 from ablate.kinds.positions.rotary import RotarySpec
-from ablate.pack import initialise
-from ablate.pack.initial import stream
+from ablate.nn.pack import initialise
+from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.sentences import describe
 

@@ -1,0 +1,130 @@
+"""A study in one line: its best and its simplest variant, what it has cost and how long it will still take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ablate.analysis.runs import seed_schedule
+from ablate.stats import judge
+from ablate.store.records import SETTLED, StudyRecord, TrialRecord, TrialState
+
+PACE = 20
+"""How many of the last trials to end tell the pace."""
+
+
+class OverviewReader(Protocol):
+    """What an overview asks of a store: no curves."""
+
+    def study(self, name: str) -> StudyRecord:
+        """The study of this name.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+
+    def trials(self, keys: list[str]) -> dict[str, TrialRecord]:
+        """The trials that exist, by key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What matters of a study at first sight.
+
+    Attributes:
+        metric: Of its objective.
+        best: The variant with the best mean of the metric over its finished seeds, of those that diverged at none;
+            None before any has finished.
+        best_value: That mean.
+        simplest: The variant with fewest parameters among the baseline and those judged `not needed`.
+        simplest_parameters: How many it has.
+        baseline_parameters: How many the baseline has.
+        seconds: Of training so far, evaluation left out.
+        flops: Arithmetic of training so far, forward and backward.
+        seconds_left: An estimate of the time until the last trial ends, from the pace of those that have; None when
+            nothing is left or nothing tells.
+    """
+
+    metric: str
+    best: str | None
+    best_value: float | None
+    simplest: str
+    simplest_parameters: int
+    baseline_parameters: int
+    seconds: float
+    flops: float
+    seconds_left: float | None
+
+
+def read_overview(store: OverviewReader, name: str) -> Overview:
+    """Read a study at first sight; the curves of its trials are not read.
+
+    Raises:
+        NotFoundError: There is no such study.
+    """
+    record = store.study(name)
+    found = store.trials([planned.key for planned in record.planned])
+    metric, minimize = record.objective["metric"], record.objective["direction"] == "minimize"
+    values: dict[str, dict[int, float]] = {variant.name: {} for variant in record.variants}
+    diverged: dict[str, dict[int, int | None]] = {variant.name: {} for variant in record.variants}
+    for planned in record.planned:
+        trial = found.get(planned.key)
+        if trial is None or trial.state not in SETTLED:
+            continue
+        value = trial.metrics.get(metric, math.nan)
+        if trial.state is TrialState.FINISHED and math.isfinite(value):
+            values[planned.variant][planned.seed] = value
+        else:
+            diverged[planned.variant][planned.seed] = trial.stopped_at
+    means = {
+        variant: math.fsum(seeds.values()) / len(seeds)
+        for variant, seeds in values.items()
+        if seeds and not diverged[variant]
+    }
+    best = (min if minimize else max)(means, key=lambda variant: means[variant]) if means else None
+    parameters = {variant.name: variant.parameters for variant in record.variants}
+    simplest = min(_sufficient(record, values, diverged), key=lambda variant: parameters[variant])
+    return Overview(
+        metric=metric,
+        best=best,
+        best_value=means[best] if best is not None else None,
+        simplest=simplest,
+        simplest_parameters=parameters[simplest],
+        baseline_parameters=parameters[record.baseline],
+        seconds=math.fsum(trial.seconds for trial in found.values()),
+        flops=math.fsum(trial.flops for trial in found.values()),
+        seconds_left=_seconds_left(found.values(), len(record.planned)),
+    )
+
+
+def _sufficient(
+    record: StudyRecord, values: Mapping[str, dict[int, float]], diverged: Mapping[str, dict[int, int | None]]
+) -> Iterable[str]:
+    """The baseline, and the variants without which nothing that matters is lost."""
+    yield record.baseline
+    for variant in values:
+        if variant != record.baseline and values[variant]:
+            verdict = judge(
+                values[variant],
+                values[record.baseline],
+                margin=float(record.objective["margin"]),
+                direction=record.objective["direction"],
+                schedule=seed_schedule(record),
+                diverged=diverged[variant],
+                baseline_diverged=diverged[record.baseline],
+            )
+            if verdict.word == "not needed":
+                yield variant
+
+
+def _seconds_left(trials: Iterable[TrialRecord], planned: int) -> float | None:
+    """What is left, at the pace at which the last trials ended."""
+    ended = [trial for trial in trials if trial.finished_at is not None and trial.started_at is not None]
+    left = planned - len(ended)
+    if not left or len(ended) < 2:
+        return None
+    ends = sorted(trial.finished_at for trial in ended if trial.finished_at is not None)
+    recent = ends[-PACE:]
+    return left * (recent[-1] - recent[0]).total_seconds() / (len(recent) - 1)

@@ -1,0 +1,362 @@
+"""A study as a person wants to read it: a row for each variant, compared with the baseline seed by seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ablate.analysis import caveats as doubts
+from ablate.analysis.answer import Judged, answer_sentences, best_sentence
+from ablate.analysis.changes import Change, changes_of
+from ablate.analysis.declared import declared_otherwise
+from ablate.analysis.failures import Failure, failures_of
+from ablate.analysis.fairness import Matching, Tuning, read_matching, read_tuning, scouts_of
+from ablate.analysis.reaching import Goal, StepsToBaseline, read_goals, to_baseline
+from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.analysis.trivial import (
+    Standing,
+    TrivialBaseline,
+    standing_of,
+    trivial_baselines,
+    trivial_caveats,
+    trivial_sentences,
+)
+from ablate.stats import (
+    Direction,
+    Interval,
+    PairedDifference,
+    SeedSchedule,
+    Verdict,
+    hold_together,
+    judge,
+    mean_interval,
+    paired_difference,
+)
+from ablate.store.records import StudyRecord, TrialRecord, TrialState, VariantRecord
+
+if TYPE_CHECKING:
+    from ablate.analysis.claims import ClaimVerdict
+
+
+LEAST_SECONDS = 10.0
+"""Of training, all paired seeds together: a speed measured in less says more about the load of the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """A trial whose loss stopped being finite: its seed, the step (None if unknown) and what was recorded about it."""
+
+    seed: int
+    step: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class VariantRow:
+    """One variant of a study with all that its trials say.
+
+    Attributes:
+        name: Unique in the study.
+        hash: Content hash of the full spec (hex).
+        settings: Switch name to setting name.
+        change: What it changes in the baseline, in words.
+        parameters: Trainable parameters.
+        parameter_change: (parameters - those of the baseline) / those of the baseline; None if the baseline has none.
+        planned: Seeds that the study planned.
+        finished: Seeds whose trial finished with a finite objective.
+        states: Planned seed to the state of its trial.
+        metrics: Final metric to its mean over the finished seeds, with a 95 % interval.
+        diverged: The trials that diverged.
+        failed: The trials that failed.
+        difference: Objective of the variant minus that of the baseline, paired by seed; None for the baseline, or if a
+            trial was pruned.
+        verdict: None for the baseline, or if a trial was pruned.
+        steps_to_baseline: How soon the validation loss got where the baseline ended.
+        spent_to_baseline: The same on the axis of what the study matches (`Matching.axis`), rather than in steps.
+        relative_speed: Tokens a second over those of the baseline, mean over the paired seeds; None if these trained
+            for less than `LEAST_SECONDS` on either side.
+    """
+
+    name: str
+    hash: str
+    settings: dict[str, str]
+    change: Change
+    parameters: int
+    parameter_change: float | None
+    planned: tuple[int, ...]
+    finished: tuple[int, ...]
+    states: dict[int, TrialState]
+    metrics: dict[str, Interval]
+    diverged: tuple[Divergence, ...]
+    failed: tuple[Failure, ...]
+    difference: PairedDifference | None
+    verdict: Verdict | None
+    steps_to_baseline: StepsToBaseline
+    spent_to_baseline: StepsToBaseline
+    relative_speed: float | None
+
+    @property
+    def pruned(self) -> bool:
+        """Whether a trial of it was ended early; then it has no mean, no difference and no verdict.
+
+        Its other seeds survived because they did better, so that their mean would flatter it.
+        """
+        return TrialState.PRUNED in self.states.values()
+
+    @property
+    def verdict_sentence(self) -> str | None:
+        """The verdict with its reason; None if there is none.
+
+        What does not only remove a part is `worse` or `not worse` than the baseline: no part of it is needed or not.
+        """
+        if self.verdict is None:
+            return None
+        _, _, reason = self.verdict.sentence.partition(": ")
+        if not self.change.otherwise or self.verdict.word not in ("needed", "not needed"):
+            return self.verdict.sentence
+        return reason if self.verdict.word == "needed" else f"not worse: {reason}"
+
+    @property
+    def verdict_word(self) -> str:
+        """The first word or two of that sentence; empty if there is none."""
+        if self.verdict is None:
+            return ""
+        words = {"needed": "worse", "not needed": "not worse"} if self.change.otherwise else {}
+        return words.get(self.verdict.word, self.verdict.word)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyReport:
+    """A study, its variants in the order of the design, and its answer.
+
+    Attributes:
+        record: The study as the store holds it.
+        metric: Name of the objective's metric.
+        direction: Whether a smaller or a larger metric is better.
+        margin: How much worse matters, in the unit of the metric.
+        variants: A row for each variant.
+        progress: How many planned trials are in each state.
+        answer: The answer to the study's question, as sentences; its caveats first.
+        caveats: Those among them that make the comparison worth little.
+        schedule: How the study adds seeds; None if their number is fixed.
+        together: Names of the variants whose verdicts hold together (`ablate.stats.family`).
+        claims: What became of the claims of its space, in their order.
+        matching: What all variants have as much of.
+        tuning: What was tuned for each variant; None if nothing was.
+        trivial: The best trivial baseline of its task; None if there is none.
+        failures: All trials that failed, those among them that only tune or time others.
+    """
+
+    record: StudyRecord
+    metric: str
+    direction: Direction
+    margin: float
+    variants: tuple[VariantRow, ...]
+    progress: dict[TrialState, int]
+    answer: tuple[str, ...]
+    caveats: tuple[str, ...]
+    schedule: SeedSchedule | None
+    together: frozenset[str]
+    claims: tuple[ClaimVerdict, ...]
+    matching: Matching
+    tuning: Tuning | None
+    trivial: TrivialBaseline | None
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def test_metric(self) -> str | None:
+        """The objective's metric on the test, which no verdict reads; None if nothing was tested."""
+        name = self.metric.replace("val_", "test_", 1)
+        tested = name != self.metric and any(name in row.metrics for row in self.variants)
+        return name if tested else None
+
+    @property
+    def baseline(self) -> VariantRow:
+        """The row that all others are compared with."""
+        return next(row for row in self.variants if row.name == self.record.baseline)
+
+    @property
+    def planned(self) -> int:
+        """How many trials the study planned."""
+        return len(self.record.planned)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """By what a variant is judged."""
+
+    metric: str
+    direction: Direction
+    margin: float
+    schedule: SeedSchedule | None
+    axis: str
+    goals: Mapping[int, Goal]
+
+
+def read_study(store: StudyReader, name: str) -> StudyReport:
+    """Read a study out of the store and compare its variants with its baseline.
+
+    Raises:
+        NotFoundError: The store holds no such study.
+    """
+    record = store.study(name)
+    metric, direction = record.objective["metric"], record.objective["direction"]
+    margin = float(record.objective["margin"])
+    runs = read_runs(store, record, metric)
+    baseline = next(variant for variant in record.variants if variant.name == record.baseline)
+    matching = read_matching(record, runs)
+    goals = read_goals(store, runs[baseline.name], runs)
+    question = _Question(metric, direction, margin, seed_schedule(record), matching.axis, goals)
+    changes = changes_of(record)
+    rows = tuple(_row(variant, baseline, runs, changes[variant.name], question) for variant in record.variants)
+    verdicts = {row.name: row.verdict for row in rows if row.verdict is not None}
+    together = hold_together(verdicts)
+    states = [state for found in runs.values() for state in found.states.values()]
+    progress = {state: states.count(state) for state in TrialState}
+    first = next(row for row in rows if row.name == baseline.name)
+    tuning = read_tuning(store, record)
+    failures = failures_of(runs) + failures_of(_scouting(store, record, metric))
+    trivial = trivial_baselines(record.trivial, metric, direction)
+    standings = _standings(rows, runs, trivial, question)
+    caveats = (
+        *doubts.missing(progress[TrialState.WAITING] + progress[TrialState.RUNNING], tuning),
+        *doubts.failed(failures),
+        *doubts.diverged(rows, first),
+        *(trivial_caveats(standings, trivial) if trivial else ()),
+        *doubts.edges(tuning),
+        *declared_otherwise(record),
+    )
+    judged = Judged(metric, direction, margin, question.schedule)
+    return StudyReport(
+        record=record,
+        metric=metric,
+        direction=direction,
+        margin=margin,
+        variants=rows,
+        progress=progress,
+        answer=(
+            *caveats,
+            *answer_sentences(rows, first, together, judged),
+            *(trivial_sentences(standings, trivial) if trivial else ()),
+            *(best_sentence(rows, metric, direction, margin) if _searches(record) else ()),
+        ),
+        caveats=caveats,
+        schedule=question.schedule,
+        together=together,
+        claims=_claims(record, runs),
+        matching=matching,
+        tuning=tuning,
+        trivial=trivial[0] if trivial else None,
+        failures=failures,
+    )
+
+
+def _standings(
+    rows: Sequence[VariantRow],
+    runs: Mapping[str, VariantRuns],
+    trivial: Sequence[TrivialBaseline],
+    question: _Question,
+) -> list[Standing]:
+    """How the variants compare with the trivial baselines; those that diverged or were pruned have no mean."""
+    found = [
+        standing_of(
+            row.name,
+            list(runs[row.name].values(question.metric).values()),
+            trivial,
+            question.direction,
+            question.schedule,
+        )
+        for row in rows
+        if not row.diverged and not row.pruned
+    ]
+    return [standing for standing in found if standing is not None]
+
+
+def _searches(record: StudyRecord) -> bool:
+    """Whether its design looks for the best point by one objective; by several there is a front instead."""
+    design = record.space.get("design", {})
+    return "sampler" in design and len(design.get("objectives", ())) < 2
+
+
+def _scouting(store: StudyReader, record: StudyRecord, metric: str) -> Mapping[str, VariantRuns]:
+    return read_runs(store, scouts_of(record), metric) if record.scout_trials else {}
+
+
+def _row(
+    variant: VariantRecord,
+    baseline: VariantRecord,
+    all_runs: Mapping[str, VariantRuns],
+    change: Change,
+    question: _Question,
+) -> VariantRow:
+    difference, verdict = None, None
+    runs, baseline_runs = all_runs[variant.name], all_runs[baseline.name]
+    if variant.name != baseline.name and not runs.pruned:
+        values, baseline_values = runs.values(question.metric), baseline_runs.values(question.metric)
+        difference = paired_difference(values, baseline_values)
+        verdict = judge(
+            values,
+            baseline_values,
+            margin=question.margin,
+            direction=question.direction,
+            schedule=question.schedule,
+            diverged={seed: trial.stopped_at for seed, trial in runs.diverged.items()},
+            baseline_diverged={seed: trial.stopped_at for seed, trial in baseline_runs.diverged.items()},
+        )
+    more = variant.parameters - baseline.parameters
+    steps = to_baseline(runs, question.goals, "step")
+    return VariantRow(
+        name=variant.name,
+        hash=variant.hash,
+        settings=variant.settings,
+        change=change,
+        parameters=variant.parameters,
+        parameter_change=more / baseline.parameters if baseline.parameters else None,
+        planned=tuple(runs.states),
+        finished=tuple(sorted(runs.finished)),
+        states=runs.states,
+        metrics={} if runs.pruned else _metrics(runs),
+        diverged=tuple(
+            Divergence(seed, runs.diverged[seed].stopped_at, runs.diverged[seed].reason)
+            for seed in sorted(runs.diverged)
+        ),
+        failed=failures_of({variant.name: runs}),
+        difference=difference,
+        verdict=verdict,
+        steps_to_baseline=steps,
+        spent_to_baseline=steps if question.axis == "steps" else to_baseline(runs, question.goals, question.axis),
+        relative_speed=_relative_speed(runs.finished, baseline_runs.finished),
+    )
+
+
+def _claims(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[ClaimVerdict, ...]:
+    if not record.space.get("claims"):
+        return ()
+    from ablate.analysis.claims import judge_claims  # brings pydantic, which other studies are read without
+
+    return judge_claims(record, runs)
+
+
+def _metrics(runs: VariantRuns) -> dict[str, Interval]:
+    names = sorted({name for trial in runs.finished.values() for name in trial.metrics})
+    return {name: _interval(list(runs.values(name).values())) for name in names}
+
+
+def _interval(values: list[float]) -> Interval:
+    if all(math.isfinite(value) for value in values):
+        return mean_interval(values)
+    return Interval(None, None, None, len(values))  # a side metric may overflow; the objective's is never here then
+
+
+def _relative_speed(finished: Mapping[int, TrialRecord], baseline: Mapping[int, TrialRecord]) -> float | None:
+    pairs = [(finished[seed], baseline[seed]) for seed in sorted(finished.keys() & baseline.keys())]
+    if min(math.fsum(pair[side].seconds for pair in pairs) for side in (0, 1)) < LEAST_SECONDS:
+        return None
+    ratios = [
+        (trial.tokens / trial.seconds) / (base.tokens / base.seconds)
+        for trial, base in pairs
+        if trial.seconds > 0 and base.seconds > 0 and base.tokens > 0
+    ]
+    return math.fsum(ratios) / len(ratios) if ratios else None
