@@ -21,7 +21,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 def dashboard_folder() -> Path:
     """The folder of the app: inside an installed package, else beside it in a checkout."""
-    package = Path(__file__).resolve().parent.parent
+    package = Path(__file__).resolve().parents[2]
     inside = package / "dashboard"
     return inside if inside.is_dir() else package.parent / "dashboard"
 
