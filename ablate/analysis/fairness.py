@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
+from ablate.spec.paths import value_at
 from ablate.spec.seeds import TIMING_SEEDS
 from ablate.store.records import StudyRecord, TrialState, VariantRecord
 
@@ -244,8 +245,6 @@ def _tried(variant: VariantRecord, runs: VariantRuns, grid: Mapping[str, object]
 
 
 def _values(variant: VariantRecord, grid: Mapping[str, object]) -> dict[str, Any]:
-    from ablate.spec.paths import value_at  # brings pydantic, which studies that tune nothing are read without
-
     full = {path: f"model.{path}" if path.partition(".")[0] == "block" else path for path in grid}
     return {path: value_at(variant.spec, full[path]) for path in grid}
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ablate.designs.base import Design, DesignContext, Point, Proposal
 from ablate.designs.fixed import FixedDesign
 from ablate.spec.design import SeedsSpec
-
-if TYPE_CHECKING:
-    from ablate.stats import SeedSchedule
+from ablate.stats import SeedSchedule, need_more_seeds
 
 
 def over_seeds(points: Sequence[Point], seeds: int | SeedsSpec, context: DesignContext) -> Design:
@@ -21,8 +18,6 @@ def over_seeds(points: Sequence[Point], seeds: int | SeedsSpec, context: DesignC
     """
     points = [replace(point, tuned=context.tuned.get(point.name, {})) for point in points]
     if isinstance(seeds, SeedsSpec):
-        from ablate.stats import SeedSchedule  # brings scipy, which takes long to import
-
         return SequentialDesign(points, SeedSchedule(seeds.start, seeds.max), context)
     return FixedDesign(points, range(seeds), context.refusal)
 
@@ -65,8 +60,6 @@ class SequentialDesign(FixedDesign):
         if self._open or self._next >= self._schedule.max:
             return []
         baseline, *others = (point for point in self._points if self._refusal(point) is None)
-        from ablate.stats import need_more_seeds
-
         wanted = need_more_seeds(
             {point.name: self._values[point.name] for point in others},
             self._values[baseline.name],

@@ -20,7 +20,17 @@ from ablate.execution.dialogue import Dialogue
 from ablate.execution.interrupt import StopRequest, stop_on_signal
 from ablate.execution.ledger import Ledger
 from ablate.execution.observer import Observer
-from ablate.execution.worker import Began, Broken, Done, Happened, Job, JobMember, JobRestarted, Message, StateReplaced
+from ablate.execution.protocol import (
+    Began,
+    Broken,
+    Done,
+    Happened,
+    Job,
+    JobMember,
+    JobRestarted,
+    Message,
+    StateReplaced,
+)
 from ablate.planning.memory import largest_blocks
 from ablate.planning.packing import NextPack, Packing, Queue, WaitingTrial
 from ablate.planning.plan import Plan, Planner, Trial, make_plan

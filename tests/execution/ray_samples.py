@@ -13,7 +13,7 @@ from engine_samples import SPACE, planner
 from ray.cluster_utils import Cluster
 
 from ablate.execution.base import Engine
-from ablate.execution.worker import Broken, Done, Happened, Job, JobMember, Message
+from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember, Message
 from ablate.planning.plan import Trial, make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store

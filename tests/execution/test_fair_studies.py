@@ -19,7 +19,7 @@ from ablate.analysis.reaching import StepsToBaseline
 from ablate.cli.validate import validate
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.observer import Observer
-from ablate.execution.worker import Broken, Done, Happened, Job, Message
+from ablate.execution.protocol import Broken, Done, Happened, Job, Message
 from ablate.planning.forecast import forecast
 from ablate.planning.plan import make_plan
 from ablate.render.as_json import study_json, to_text
