@@ -12,7 +12,7 @@ from ablate.planning.plan import Trial, Variant
 from ablate.spec.seeds import TIMING_SEEDS
 from ablate.training.members import pack_key
 
-_CPU_FLOPS = 1.5e9
+_CPU_FLOPS = 2.4e9
 """The arithmetic of a step of a pack up to which a larger pack is faster on a CPU core. Below it, Python and dispatch
 take much of the time; above it, arithmetic does, and a larger pack only causes cache misses (benchmarks/packs.py)."""
 MOST = {"cpu": 16, "cuda": 64}

@@ -22,12 +22,12 @@ task:
   context: 64
 
 # The baseline. `block` names a block of `ablate kinds`, or is a block spec of your own.
-model: {{family: decoder, depth: 4, width: 48, heads: 4, block: pre_ln}}
+model: {{family: decoder, depth: 4, width: 48, heads: 3, block: pre_ln, positions: rotary}}
 
 training:
-  steps: 600
-  batch_size: 16
-  optimizer: {{kind: adamw, lr: 4.0e-3, weight_decay: 0.1}}
+  steps: 700
+  batch_size: 8
+  optimizer: {{kind: adamw, lr: 4.0e-3, betas: [0.9, 0.99], weight_decay: 0.1}}
   schedule: {{kind: linear, warmup: 0.05}}
 
 # What is turned. The first setting of each switch is the baseline's; a setting names the paths that it sets. `removes`
