@@ -18,6 +18,8 @@ FILES = sorted([*ROOT.rglob("*.py"), *DASHBOARD.rglob("*.py")])
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "roles": set(),
+    "metrics": set(),
     "late": set(),
     "cores": set(),
     "command_line": set(),
@@ -25,28 +27,40 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stats": set(),
     "extras": {"errors"},
     "locations": {"errors"},
-    "spec": {"errors", "locations"},
-    "store": {"errors", "late", "locations"},
+    "spec": {"roles", "metrics", "errors", "locations"},
+    "store": {"roles", "errors", "late", "locations"},
     "nn": set(),
     "nn.kernels": {"spec"},
     "nn.pack": {"spec", "nn.kernels"},
     "nn.model": {"spec", "nn.pack"},
     "kinds": {"errors", "spec", "nn.pack", "nn.kernels"},
     "tasks": {"errors", "extras", "locations", "spec", "decoding"},
-    "designs": {"errors", "extras", "spec", "stats"},
+    "designs": {"roles", "errors", "extras", "spec", "stats"},
     "timing": {"errors", "spec", "nn.kernels", "nn.pack", "nn.model"},
-    "training": {"spec", "nn.pack", "nn.model", "tasks"},
-    "analysis": {"errors", "extras", "late", "spec", "designs", "stats", "store"},
+    "training": {"metrics", "spec", "nn.pack", "nn.model", "tasks"},
+    "analysis": {"roles", "metrics", "errors", "extras", "late", "spec", "designs", "stats", "store"},
     "render": {"errors", "extras", "spec", "stats", "store", "analysis"},
     "render.drawing": {"errors", "spec"},
     "render.terminal.console": {"errors"},
     "serving": {"errors", "extras", "store", "render.terminal.console"},
     "dashboard": {"errors", "command_line", "spec", "stats", "store", "analysis", "render", "serving"},
     "plugins": {"errors", "locations", "spec", "tasks", "render"},
-    "planning": {"errors", "cores", "spec", "nn.model", "tasks", "designs", "training", "store"},
+    "planning": {"roles", "errors", "cores", "spec", "nn.model", "tasks", "designs", "training", "store"},
     "trained": {"errors", "spec", "nn.pack", "nn.model", "tasks", "decoding", "plugins"},
     "execution": {
-        *("errors", "cores", "command_line", "spec", "nn.kernels", "tasks", "designs", "training", "store", "plugins"),
+        *(
+            "errors",
+            "roles",
+            "cores",
+            "command_line",
+            "spec",
+            "nn.kernels",
+            "tasks",
+            "designs",
+            "training",
+            "store",
+            "plugins",
+        ),
         *("planning", "trained"),
     },
 }
@@ -54,7 +68,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 ANYTHING = {
     *("__init__", "__main__", "api", "cli", "contracts", "notebook", "render.terminal"),
-    "dashboard.shared.drafter",
+    "dashboard.drafter",
 }
 """What people hold in their hands: it may import everything. The drafter is a process of its own, with torch."""
 
@@ -118,7 +132,7 @@ def imports(file: Path, *, inside: bool | None = None) -> Iterator[tuple[int, st
             assert node.level == 0, f"{file}:{node.lineno}: imports are absolute"
             assert node.module is not None
             # In the dashboard `shared` and `views` are imported from its own folder.
-            own = "dashboard." if node.module.split(".")[0] in ("shared", "views") else ""
+            own = "dashboard." if node.module.split(".")[0] in ("drafter", "shared", "views") else ""
             yield from ((node.lineno, f"{own}{node.module}.{alias.name}") for alias in node.names)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
+from ablate.roles import TrialRole
 from ablate.spec.paths import value_at
-from ablate.spec.seeds import TIMING_SEEDS
 from ablate.store.records import StudyRecord, TrialState, VariantRecord
 
 COUNTED = ("tokens", "seconds", "flops")
@@ -136,7 +136,7 @@ def read_tuning(store: StudyReader, record: StudyRecord) -> Tuning | None:
     if not tune and not before:
         return None
     metric = record.objective["metric"]
-    planned = tuple(one for one in record.scout_trials if one.seed not in TIMING_SEEDS)
+    planned = tuple(one for one in record.scout_trials if one.role is TrialRole.TUNING)
     runs = read_runs(store, replace(scouts_of(record), planned=planned), metric)
     tried = [variant for variant in record.scout_variants if runs[variant.name].states]
     ready = {one.variant for one in record.planned}

@@ -24,6 +24,7 @@ from ablate.analysis.trivial import (
     trivial_caveats,
     trivial_sentences,
 )
+from ablate.metrics import Metric
 from ablate.stats import (
     Direction,
     Interval,
@@ -80,9 +81,9 @@ class StudyReport:
     @property
     def test_metric(self) -> str | None:
         """The objective's metric on the test, which no verdict reads; None if nothing was tested."""
-        name = self.metric.replace("val_", "test_", 1)
-        tested = name != self.metric and any(name in row.metrics for row in self.variants)
-        return name if tested else None
+        metric = Metric.of(self.metric)
+        name = str(metric.on("test"))
+        return name if metric.split == "val" and any(name in row.metrics for row in self.variants) else None
 
     @property
     def baseline(self) -> VariantRow:

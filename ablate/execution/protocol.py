@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ablate.spec.population import PopulationSpec
 from ablate.store.records import WorkerRecord
 from ablate.training.events import Event
 
@@ -17,12 +18,14 @@ class JobMember:
         seed: The seed of its initial values and batches.
         weights: The file for the final weights; empty if they are not kept.
         key: The key of the trial in the store; empty if it is in none.
+        population: The population that it belongs to, as its variant says; None if it belongs to none.
     """
 
     variant: str
     seed: int
     weights: str = ""
     key: str = ""
+    population: PopulationSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from ablate.roles import TrialRole
 from ablate.spec.annotations import ByForm, OneOf
 from ablate.spec.base import Family, Kinded, Spec, refusal
 
@@ -30,14 +31,14 @@ class Point:
         settings: A setting for every switch.
         values: Spec paths and the values that they get after the switches have applied; most designs set none.
         tuned: The same, of what was tuned for this point, in this study or before it.
-        scouts: Whether it is trained only to tune or to time a point of the design, with seeds of its own.
+        role: What its trials are for; those that tune, time or confirm have seeds of their own.
     """
 
     name: str
     settings: Mapping[str, str]
     values: Mapping[str, JsonValue] = field(default_factory=dict)
     tuned: Mapping[str, JsonValue] = field(default_factory=dict)
-    scouts: bool = False
+    role: TrialRole = TrialRole.COMPARISON
 
 
 @dataclass(frozen=True, slots=True)

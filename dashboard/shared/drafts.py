@@ -38,7 +38,7 @@ def _ask(what: str, request: str) -> Any:
 
 
 def ask(name: str, *arguments: Any) -> Any:
-    """The answer of a function of `shared.drafter`; None if its process failed."""
+    """The answer of a function of `drafter`; None if its process failed."""
     return _ask("plan" if name == "plan" else "check", json.dumps([name, *arguments]))
 
 

@@ -28,7 +28,7 @@ class Painter:
     """The process that runs `drafter.py`; started when needed, again if it has died."""
 
     def __init__(self, plugins: list[str], patience: float | None = PATIENCE) -> None:
-        self._command = [sys.executable, "-P", str(Path(__file__).with_name("drafter.py")), *plugins]
+        self._command = [sys.executable, "-P", str(Path(__file__).parents[1] / "drafter.py"), *plugins]
         self._patience = patience
         self._lock = Lock()
         self._process: subprocess.Popen[str] | None = None

@@ -112,7 +112,9 @@ def trial(folder: Path, **training: object) -> Trial:
 def job(number: int, wanted: Trial) -> Job:
     """A job of one trial."""
     variant = wanted.variant
-    return Job(number, (JobMember(variant.spec.model_dump_json(), wanted.seed),), variant.fingerprint)
+    population = variant.spec.training.population
+    member = JobMember(variant.spec.model_dump_json(), wanted.seed, population=population)
+    return Job(number, (member,), variant.fingerprint)
 
 
 def listen(engine: Engine, until: Callable[[list[Message]], bool], timeout: float = 240.0) -> list[Message]:

@@ -26,7 +26,7 @@ from ablate.render.as_json import study_json, to_text
 from ablate.render.document import document
 from ablate.render.table import print_study
 from ablate.render.terminal.plan import plan_json, print_plan
-from ablate.spec.seeds import TUNING_SEEDS
+from ablate.roles import TUNING_SEEDS
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.store.records import FIRST_SCOUT_SEED, VariantRecord

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 # The revision of the newest file in `versions`. Revisions are four digits that count up.
-SCHEMA_VERSION = "0008"
+SCHEMA_VERSION = "0009"
 
 
 def upgrade(connection: Connection) -> None:
