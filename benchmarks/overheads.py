@@ -101,7 +101,7 @@ def _starting(folder: Path, times: int) -> Iterator[Row]:
 
 
 def _planning(folder: Path, *, times: int, sides: tuple[int, ...]) -> Iterator[Row]:
-    from ablate.cli import GARBAGE
+    from ablate.cli.app import GARBAGE
     from ablate.planning.plan import Planner, make_plan
 
     gc.set_threshold(GARBAGE)  # as the command does
