@@ -172,7 +172,7 @@ class Planner:
             spec=spec,
             hash=digest,
             cost=cost,
-            flops=spec.training.step_flops(forward, cost.parameters) * spec.training.steps,
+            flops=spec.training.step_flops(forward, cost.parameters, spec.model.width) * spec.training.steps,
             fingerprint=self.prepare(spec).fingerprint,
         )
 
