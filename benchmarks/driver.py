@@ -16,7 +16,7 @@ import psutil
 from ablate.execution.base import Engine
 from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer
-from ablate.execution.worker import Done, Happened, Job, Message
+from ablate.execution.protocol import Done, Happened, Job, Message
 from ablate.planning.plan import Plan, Planner, Trial
 from ablate.spec.space import SpaceSpec
 from ablate.store import Environment, TrialOutcome, open_store

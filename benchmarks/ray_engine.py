@@ -17,7 +17,7 @@ from pathlib import Path
 from ablate.cores import available_cores
 from ablate.execution.base import Engine
 from ablate.execution.local import LocalEngine
-from ablate.execution.worker import Broken, Done, Happened, Job, JobMember
+from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember
 from ablate.planning.plan import Plan, Planner, make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.space import SpaceSpec

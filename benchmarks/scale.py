@@ -19,7 +19,7 @@ import psutil
 
 from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer
-from ablate.execution.worker import Done, Happened, Message
+from ablate.execution.protocol import Done, Happened, Message
 from ablate.planning.plan import Planner, Trial
 from ablate.store import Environment, TrialOutcome, open_store
 from ablate.training.events import Point

@@ -23,6 +23,7 @@ from ablate.designs.grid import combinations
 from ablate.designs.optimal import d_optimal
 from ablate.errors import SpaceError
 from ablate.spec.base import refusal
+from ablate.stats.effects import independent_columns, model_matrix, terms_of
 
 _RESOLUTIONS = {"III": 3, "IV": 4, "V": 5}
 _MOST_CANDIDATES = 20_000
@@ -170,8 +171,6 @@ class _Model:
 
     @classmethod
     def of(cls, context: DesignContext, points: Sequence[Point]) -> Self:
-        from ablate.stats.effects import independent_columns, model_matrix, terms_of  # importing scipy is slow
-
         terms = terms_of(context.switches, interactions=True)
         effects = model_matrix(context.switches, terms, [point.settings for point in points])
         rows = np.hstack([np.ones((len(points), 1)), effects])
@@ -211,8 +210,6 @@ class _Model:
 
     def aliases(self, chosen: Sequence[int]) -> list[tuple[str, ...]]:
         """Each effect that is aliased in the chosen rows, followed by the effects it is aliased with."""
-        from ablate.stats.effects import independent_columns
-
         _, explained = independent_columns(self.rows[chosen])
         return [
             (self.names[index - 1], *(self.names[other - 1] for other in others if other))

@@ -87,4 +87,4 @@ class ScoutingDesign(Design):
 
     def _uninformed(self, point: Point) -> Point:
         """The point as the inner design knows it."""
-        return point if point.scouts else replace(point, tuned={})
+        return point if point.role.scouts else replace(point, tuned={})

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ablate.designs.base import Design, DesignContext, Point, Proposal
 from ablate.designs.fixed import FixedDesign
 from ablate.spec.design import DesignSpec, SeedsSpec
-
-if TYPE_CHECKING:
-    from ablate.stats import SeedSchedule
+from ablate.stats import SeedSchedule, need_more_seeds
 
 
 def over_seeds(points: Sequence[Point], spec: DesignSpec, context: DesignContext) -> Design:
@@ -22,8 +19,6 @@ def over_seeds(points: Sequence[Point], spec: DesignSpec, context: DesignContext
     seeds, first = spec.seeds, spec.first_seed
     points = [replace(point, tuned=context.tuned.get(point.name, {})) for point in points]
     if isinstance(seeds, SeedsSpec):
-        from ablate.stats import SeedSchedule  # imports scipy, which is slow
-
         return SequentialDesign(points, SeedSchedule(seeds.start, seeds.max), context, first)
     return FixedDesign(points, range(first, first + seeds), context.refusal)
 
@@ -67,8 +62,6 @@ class SequentialDesign(FixedDesign):
         if self._open or self._next >= self._end:
             return []
         baseline, *others = (point for point in self._points if self._refusal(point) is None)
-        from ablate.stats import need_more_seeds
-
         undecided = need_more_seeds(
             {point.name: self._values[point.name] for point in others},
             self._values[baseline.name],

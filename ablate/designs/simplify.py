@@ -12,7 +12,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -28,9 +28,7 @@ from ablate.designs.base import (
 )
 from ablate.errors import SpaceError
 from ablate.spec.base import refusal
-
-if TYPE_CHECKING:
-    from ablate.stats import Verdict
+from ablate.stats import Verdict, judge
 
 CostName = Literal["parameters", "flops"]
 
@@ -158,8 +156,6 @@ class SimplifyDesign(Design):
         return getattr(candidate.cost, self._cost), worse
 
     def _judge(self, point: Point, parent: str, switch: str) -> Candidate:
-        from ablate.stats import judge  # imports scipy, which is slow
-
         finished = _finished(self._results[point.name])
         verdict = judge(
             finished,

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from ablate.designs.base import Design, Point, Proposal
 from ablate.designs.scouting import ScoutingDesign
-from ablate.spec.seeds import TIMING_SEEDS
+from ablate.roles import TIMING_SEEDS, TrialRole
 
 TIMING_STEPS = 40
 """Number of steps of a timing trial; the first half is a warm-up and is not measured."""
@@ -31,7 +31,7 @@ def timing_point(point: Point, written: Mapping[str, JsonValue]) -> Point:
     name = point.name.partition(" (")[0]
     kept = ", ".join(f"{path}={value}" for path, value in tuned.items() if path not in written)
     name = f"{name} ({f'{kept}, ' if kept else ''}timing)"
-    return replace(point, name=name, tuned=tuned | _TRAINED, scouts=True)
+    return replace(point, name=name, tuned=tuned | _TRAINED, role=TrialRole.TIMING)
 
 
 def keeps_step_time(path: str) -> bool:

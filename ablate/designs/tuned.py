@@ -12,8 +12,8 @@ from pydantic import JsonValue
 
 from ablate.designs.base import Design, Point, Proposal
 from ablate.designs.scouting import ScoutingDesign
+from ablate.roles import TUNING_SEEDS, TrialRole
 from ablate.spec.fairness import TuneSpec
-from ablate.spec.seeds import TUNING_SEEDS
 
 
 def tuning_rank(results: Iterable[float | None], direction: Literal["minimize", "maximize"]) -> tuple[int, float]:
@@ -68,4 +68,4 @@ class TunedDesign(ScoutingDesign):
     @staticmethod
     def _tried(point: Point, values: Mapping[str, JsonValue]) -> Point:
         written = ", ".join(f"{path}={value}" for path, value in values.items())
-        return replace(point, name=f"{point.name} ({written})", tuned={**point.tuned, **values}, scouts=True)
+        return replace(point, name=f"{point.name} ({written})", tuned={**point.tuned, **values}, role=TrialRole.TUNING)

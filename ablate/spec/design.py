@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from ablate.roles import TrialRole
 from ablate.spec.annotations import ByForm, OneOf
 from ablate.spec.base import Family, Kinded, Spec, refusal
 
@@ -33,14 +34,14 @@ class Point:
         settings: The setting of every switch.
         values: Values of spec paths that are set after the switches; most designs set none.
         tuned: Values of spec paths that were tuned for this point, in this study or before it.
-        scouts: Whether it is trained only to tune or time a point of the design, with separate seeds.
+        role: What its trials are for; those that tune, time or confirm have separate seeds.
     """
 
     name: str
     settings: Mapping[str, str]
     values: Mapping[str, JsonValue] = field(default_factory=dict)
     tuned: Mapping[str, JsonValue] = field(default_factory=dict)
-    scouts: bool = False
+    role: TrialRole = TrialRole.COMPARISON
 
 
 @dataclass(frozen=True, slots=True)

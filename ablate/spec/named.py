@@ -8,14 +8,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, JsonValue, ValidationError
 
 from ablate.spec.base import Spec, below, refusal
-
-if TYPE_CHECKING:
-    from ablate.spec.document import Document
+from ablate.spec.document import Document, read_document
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -55,8 +53,6 @@ def block_document(name: str, folders: Iterable[Path] = ()) -> Document:
         ValidationError: There is no such block.
         SpaceError: Its file is invalid.
     """
-    from ablate.spec.document import read_document  # not needed for specs without named blocks
-
     known = block_names(folders)
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)

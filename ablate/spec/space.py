@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from ablate.errors import SpaceError
+from ablate.metrics import Metric
 from ablate.spec.annotations import STUDY_NAME, ShortFor, Spelling
 from ablate.spec.base import Spec, below, refusal
 from ablate.spec.claims import ClaimField, check_claims
@@ -183,12 +184,12 @@ class SpaceSpec(Spec):
         for name, settings in self.variants.items():
             self._check_variant(name, settings)
         self._check_baseline()
-        if self.objective.metric.startswith("test_"):
+        if (metric := Metric.of(self.objective.metric)).split == "test":
             raise refusal(
                 ("objective", "metric"),
                 self.objective.metric,
                 "a test metric cannot be an objective, because variants chosen by it would no longer be tested",
-                f"Name `val_{self.objective.metric.removeprefix('test_')}`; the test is shown next to it.",
+                f"Name `{metric.on('val')}`; the test is shown next to it.",
             )
         if self.objective.metric not in self.task.metric_names:
             known = dict.fromkeys(sorted(self.task.metric_names))

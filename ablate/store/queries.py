@@ -75,22 +75,22 @@ def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
         .order_by(study_variants.c.position)
     )
     planned_rows = connection.execute(
-        select(study_trials.c.trial_key, study_trials.c.variant, study_trials.c.seed)
+        select(study_trials.c.trial_key, study_trials.c.variant, study_trials.c.seed, study_trials.c.role)
         .where(study_trials.c.study_id == row.id)
         .order_by(study_trials.c.position)
     )
     variant_records = [VariantRecord(**variant) for variant in variant_rows.mappings()]
     trials = [PlannedTrial(*planned) for planned in planned_rows]
-    compared = {planned.variant for planned in trials if not planned.scouts}
-    scouts = {planned.variant for planned in trials if planned.scouts} - compared
+    compared = {planned.variant for planned in trials if not planned.role.scouts}
+    scouts = {planned.variant for planned in trials if planned.role.scouts} - compared
     values = {**row._mapping, "trivial": row.trivial or {}}  # older versions stored none
     values["declared_before"] = tuple(map(declaration, row.declared_before or ()))
     return StudyRecord(
         **values,
         variants=tuple(variant for variant in variant_records if variant.name not in scouts),
-        planned=tuple(planned for planned in trials if not planned.scouts),
+        planned=tuple(planned for planned in trials if not planned.role.scouts),
         scout_variants=tuple(variant for variant in variant_records if variant.name in scouts),
-        scout_trials=tuple(planned for planned in trials if planned.scouts),
+        scout_trials=tuple(planned for planned in trials if planned.role.scouts),
     )
 
 

@@ -10,8 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-FIRST_SCOUT_SEED = 1000
-"""Trials of this seed and above only say how others shall be trained; as in `ablate.spec.seeds`."""
+from ablate.roles import TrialRole
 
 
 class TrialState(StrEnum):
@@ -63,16 +62,13 @@ class PlannedTrial:
         key: Content hash (hex).
         variant: Name of the variant in the study.
         seed: Seed of its initial values and its batches.
+        role: What the study trains it for.
     """
 
     key: str
     variant: str
     seed: int
-
-    @property
-    def scouts(self) -> bool:
-        """Whether it only says how others shall be trained (`ablate.spec.seeds`), and is never compared."""
-        return self.seed >= FIRST_SCOUT_SEED
+    role: TrialRole = TrialRole.COMPARISON
 
 
 @dataclass(frozen=True, slots=True)

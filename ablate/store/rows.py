@@ -66,6 +66,7 @@ def study_trial_row(study: int, position: int, planned: PlannedTrial) -> dict[st
         "trial_key": planned.key,
         "variant": planned.variant,
         "seed": planned.seed,
+        "role": planned.role,
     }
 
 

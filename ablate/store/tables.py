@@ -27,6 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
+from ablate.roles import TrialRole
 from ablate.store.records import TrialState
 
 
@@ -78,6 +79,21 @@ class State(TypeDecorator[TrialState]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> TrialState | None:
         """Convert to a `TrialState`."""
         return None if value is None else TrialState(value)
+
+
+class Role(TypeDecorator[TrialRole]):
+    """What a study trains a trial for, stored as its word."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: TrialRole | None, dialect: Dialect) -> str | None:
+        """Role to word."""
+        return None if value is None else value.value
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> TrialRole | None:
+        """Word to role."""
+        return None if value is None else TrialRole(value)
 
 
 metadata = MetaData(
@@ -168,6 +184,7 @@ study_trials = Table(
     Column("variant", String, nullable=False),
     Column("seed", BigInteger, nullable=False),
     Column("state", State, nullable=False, server_default=TrialState.WAITING.value),
+    Column("role", Role, nullable=False, server_default=TrialRole.COMPARISON.value),
     ForeignKeyConstraint(["study_id", "variant"], ["study_variants.study_id", "study_variants.name"]),
     Index("ix_study_trials_trial_key", "trial_key"),
     Index("ix_study_trials_study_id_state", "study_id", "state"),

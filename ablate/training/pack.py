@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
+from ablate.metrics import Metric
 from ablate.nn.model.build import mean_flops
 from ablate.nn.pack import auxiliary_losses, member_streams
 from ablate.nn.pack.initial import stream
@@ -125,7 +126,7 @@ class Pack:
             metrics = self._evaluate(self.task.validation_batches(self.training.batch_size))
             if self.steps == self.training.steps:
                 tested = self._evaluate(self.task.test_batches(self.training.batch_size))
-                metrics |= {name.replace("val_", "test_", 1): values for name, values in tested.items()}
+                metrics |= {str(Metric.of(name).on("test")): values for name, values in tested.items()}
                 metrics |= self.task.final_metrics(self.model, self.device)
         self._note_divergence(torch.tensor(metrics["val_loss"], device=self.device), self.steps)
         nothing = [math.nan] * len(self.positions)
