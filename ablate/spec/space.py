@@ -445,8 +445,8 @@ class SpaceSpec(Spec):
 
 def _check_texts(plain: Mapping[str, Any], texts: Mapping[Place, Mapping[str, Any]]) -> None:
     """Refuse invalid texts, two texts in one place, texts of baseline settings, and reserved names."""
-    for place, at in texts.items():
-        (word, text), *others = at.items()
+    for place, held in texts.items():
+        (word, text), *others = held.items()
         if others:
             rule = "there can be one text, either `removes` or `replaces`"
             remedy = f"Leave one of them out; `{word}: null` removes the text of an extended space."
