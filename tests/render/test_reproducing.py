@@ -50,7 +50,13 @@ def space_of(folder: Path) -> SpaceSpec:
 
 def store_of(space: SpaceSpec, command: str) -> FakeStore:
     made = fake_store({"baseline": ({}, 100), "other": ({}, 90)}, seeds=1, name=space.name)
-    made.record = replace(made.record, space=space.model_dump(mode="json"), text="extends: what_is_not_there.yaml")
+    spec = space.resolve({}).model_dump(mode="json")
+    made.record = replace(
+        made.record,
+        space=space.model_dump(mode="json"),
+        text="extends: what_is_not_there.yaml",
+        variants=[replace(variant, spec=spec) for variant in made.record.variants],
+    )
     where = Environment({"python": "3.12"}, "cpu: lab", "host", None, None, command)
     for variant in ("baseline", "other"):
         made.add(variant, 0, {"val_loss": 3.0})

@@ -73,7 +73,7 @@ def test_a_trial_is_held_as_long_as_its_driver_lives(store: Store, location: str
         assert store.trials([key])[key].state is TrialState.RUNNING
         assert store.studies()[0].running == 1
         with sql(location) as connection:
-            dead = {"host": "elsewhere", "heartbeat": now() - 1.1 * HEARTBEAT_TIMEOUT}
+            dead = {"host": "elsewhere", "processes": "others", "heartbeat": now() - 1.1 * HEARTBEAT_TIMEOUT}
             connection.execute(update(leases).where(leases.c.study == "one").values(**dead))
         assert begin_trial(other, two, "baseline", 0), "its driver is dead"
         assert not store.record_outcome(outcome("baseline", 0), HERE, one.token), "the first one wakes up too late"

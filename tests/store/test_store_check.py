@@ -94,7 +94,7 @@ def test_what_cannot_be_checked(tmp_path: Path, store: Path) -> None:
     (tmp_path / "text").write_text("no database\n" * 100)
     with pytest.raises(StoreError, match="this file cannot be read"):
         check_store(tmp_path / "text")
-    with pytest.raises(StoreError, match="this file exists"):
+    with pytest.raises(StoreError, match="this file already exists"):
         check_store(store, store)
     with pytest.raises(StoreError, match="pg_dump"):
         check_store("postgresql://user:word@host/name")

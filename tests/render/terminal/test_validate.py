@@ -50,7 +50,7 @@ def test_points_that_make_no_model_and_points_that_are_the_same_variant(tmp_path
 @pytest.mark.parametrize(
     ("design", "said"),
     [
-        ("{kind: search, points: 6, seeds: 2}", "1 point and up to 5 more that the search draws, each with 2 seeds."),
+        ("{kind: search, points: 6, seeds: 2}", "1 point and up to 5 more from the search, each with 2 seeds."),
         ("{kind: search, points: 1, seeds: 2}", "1 point, each with 2 seeds."),
         ("{kind: simplify, seeds: 2}", "3 points and those of later rounds, each with 2 seeds."),
         ("{kind: grid, seeds: {start: 2, max: 5}}", "4 points, each with 2 to 5 seeds."),
