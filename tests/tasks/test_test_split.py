@@ -113,7 +113,7 @@ def test_a_file_named_test_is_the_test_and_shares_no_text(tmp_path: Path, cache:
     assert without.describe().rows == {"train": 40, "validation": 2}
     assert task.describe().rows == {"train": 40, "validation": 2, "test": 3}
     assert rows(without.validation_batches(9)) == rows(task.validation_batches(9))
-    assert "3 in more than one part" in task.describe().notes[0]
+    assert "3 in more than one split" in task.describe().notes[0]
 
 
 def test_documents_to_validate_on_stay_when_a_test_is_added(folder: Path, cache: Path) -> None:
