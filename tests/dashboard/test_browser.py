@@ -287,7 +287,7 @@ def test_a_study_that_runs_is_seen_to_move(browser: Any, cache: Path, tmp_path: 
     try:
         eventually(lambda: place.trials("running"))
         with serving(place) as base, tab(browser, base) as page:
-            page.tab.goto(base + "/answer?study=slow")
+            page.tab.goto(base + "/answer?study=slow", wait_until="commit")  # the text is waited for
             page.main.get_by_text("of 120 trials finished").wait_for()
             page.tab.evaluate("window.same = true")
             before = progress(page)

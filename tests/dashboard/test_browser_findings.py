@@ -132,7 +132,7 @@ def test_the_cluster_says_what_failed_and_what_runs(browser: Any, base: str, cac
     try:
         eventually(lambda: place.trials("running"))
         with serving(place) as other, tab(browser, other) as page:
-            page.tab.goto(other + "/cluster?study=slow")
+            page.tab.goto(other + "/cluster?study=slow", wait_until="commit")
             page.main.get_by_text("of 6 trials done").wait_for()
             assert f"driven by process {process.pid}" in page.text
             page.tab.locator('[role="region"][aria-label*="trials that run"]').wait_for()
