@@ -283,7 +283,7 @@ def test_an_empty_folder_says_how_to_begin_and_then_fills(browser: Any, place: W
 
 def test_a_study_that_runs_is_seen_to_move(browser: Any, cache: Path, tmp_path: Path) -> None:
     place = Workplace(tmp_path, cache)
-    process = place.start("study", place.space("slow", steps=150, seeds=40), "--pack", "1")  # more than anybody awaits
+    process = place.start("study", place.space("slow", steps=1500, seeds=40), "--pack", "1")  # more than anybody awaits
     try:
         eventually(lambda: place.trials("running"))
         with serving(place) as base, tab(browser, base) as page:
