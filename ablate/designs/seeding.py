@@ -1,17 +1,14 @@
-"""Seeds of a design whose points are known: the same number for each, or more where a comparison is still undecided."""
+"""Seeds of designs with known points: the same number for each, or more while a comparison is undecided."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ablate.designs.base import Design, DesignContext, Point, Proposal
 from ablate.designs.fixed import FixedDesign
 from ablate.spec.design import DesignSpec, SeedsSpec
-
-if TYPE_CHECKING:
-    from ablate.stats import SeedSchedule
+from ablate.stats import SeedSchedule, need_more_seeds
 
 
 def over_seeds(points: Sequence[Point], spec: DesignSpec, context: DesignContext) -> Design:
@@ -22,21 +19,19 @@ def over_seeds(points: Sequence[Point], spec: DesignSpec, context: DesignContext
     seeds, first = spec.seeds, spec.first_seed
     points = [replace(point, tuned=context.tuned.get(point.name, {})) for point in points]
     if isinstance(seeds, SeedsSpec):
-        from ablate.stats import SeedSchedule  # brings scipy, which takes long to import
-
         return SequentialDesign(points, SeedSchedule(seeds.start, seeds.max), context, first)
     return FixedDesign(points, range(first, first + seeds), context.refusal)
 
 
 class SequentialDesign(FixedDesign):
-    """A group-sequential design: every point with the first seeds, then one seed more for what is still undecided.
+    """A group-sequential design: all points with the first seeds, then one more seed for undecided comparisons.
 
-    A look is taken when every trial so far has ended. The baseline gets each seed that any other point gets.
+    A look is taken when all trials so far have ended. The baseline gets every seed that any other point gets.
 
     Args:
-        points: In the order of the design, the baseline first.
-        schedule: The looks.
-        context: What the space says of margin and direction.
+        points: The points in the order of the design, the baseline first.
+        schedule: The schedule of looks.
+        context: Gives margin and direction.
         first: The first seed.
     """
 
@@ -51,13 +46,12 @@ class SequentialDesign(FixedDesign):
         self._diverged: dict[str, dict[int, int | None]] = {}
 
     def ask(self) -> list[Proposal]:
-        """See `Design.ask`; the next seed for the points that are undecided, when all trials before it have ended."""
+        """Propose the next seed for undecided points when all previous trials have ended."""
         proposals = super().ask() if not self._asked else self._look()
         self._open |= {(proposal.point.name, proposal.seed) for proposal in proposals}
         return proposals
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:
-        """See `Design.tell`."""
         self._open.discard((point.name, seed))
         if value is None:
             self._diverged.setdefault(point.name, {})[seed] = None
@@ -68,9 +62,7 @@ class SequentialDesign(FixedDesign):
         if self._open or self._next >= self._end:
             return []
         baseline, *others = (point for point in self._points if self._refusal(point) is None)
-        from ablate.stats import need_more_seeds
-
-        wanted = need_more_seeds(
+        undecided = need_more_seeds(
             {point.name: self._values[point.name] for point in others},
             self._values[baseline.name],
             margin=self._context.margin,
@@ -78,7 +70,7 @@ class SequentialDesign(FixedDesign):
             schedule=self._schedule,
             diverged=self._diverged,
         )
-        if not wanted:
+        if not undecided:
             return []
         seed, self._next = self._next, self._next + 1
-        return [Proposal(point, seed) for point in (baseline, *others) if point is baseline or point.name in wanted]
+        return [Proposal(point, seed) for point in (baseline, *others) if point is baseline or point.name in undecided]

@@ -18,7 +18,8 @@ from typing import IO
 from ablate.cores import available_cores, places_for
 from ablate.errors import EngineError
 from ablate.execution.base import Engine
-from ablate.execution.worker import Broken, Done, Job, Message, Ready, Stop, worker_environment
+from ablate.execution.protocol import Broken, Done, Job, Message, Ready, Stop
+from ablate.execution.worker import worker_environment
 from ablate.planning.memory import check_fits, check_memory
 from ablate.planning.plan import Plan
 

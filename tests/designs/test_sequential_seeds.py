@@ -71,8 +71,8 @@ def test_seeds_that_are_not_free_are_refused(spec: dict[str, object], said: str)
 
 def test_nothing_is_asked_while_a_trial_of_the_look_is_out() -> None:
     sequential = design()
-    *told, missing = sequential.ask()
-    for proposal in told:
+    *reported, missing = sequential.ask()
+    for proposal in reported:
         sequential.tell(proposal.point, proposal.seed, value(proposal.point, proposal.seed))
     assert sequential.ask() == []
     sequential.tell(missing.point, missing.seed, value(missing.point, missing.seed))

@@ -17,8 +17,8 @@ from ray_samples import (
 
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.local import LocalEngine
+from ablate.execution.protocol import Began, Message
 from ablate.execution.ray.engine import RayEngine
-from ablate.execution.worker import Began, Message
 from ablate.planning.plan import make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store

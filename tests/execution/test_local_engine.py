@@ -17,7 +17,7 @@ from ablate.cores import available_cores
 from ablate.errors import EngineError
 from ablate.execution.environment import this_worker
 from ablate.execution.local import LocalEngine
-from ablate.execution.worker import Began, Broken, Done, Happened, Job, JobMember, Message
+from ablate.execution.protocol import Began, Broken, Done, Happened, Job, JobMember, Message
 from ablate.planning.plan import Trial, make_plan
 from ablate.training.events import Point
 

@@ -23,8 +23,8 @@ from ray_samples import (
 
 from ablate.errors import EngineError
 from ablate.execution.local import LocalEngine
+from ablate.execution.protocol import Began, Broken, Done, Happened, Job, JobMember
 from ablate.execution.ray.engine import RayEngine
-from ablate.execution.worker import Began, Broken, Done, Happened, Job, JobMember
 from ablate.planning.plan import make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store, open_store

@@ -56,9 +56,9 @@ def test_kill_again_and_again(location: str) -> None:
             done += [int(line) for line in writer.stdout.read().split()]
         keys = [digest(("baseline", seed)) for seed in done]
         with open_store(location) as store:
-            found = store.trials(keys)
-            assert list(found) == keys
-            assert {trial.state for trial in found.values()} == {TrialState.FINISHED}
+            records = store.trials(keys)
+            assert list(records) == keys
+            assert {trial.state for trial in records.values()} == {TrialState.FINISHED}
             assert store.curves(keys) == dict.fromkeys(keys, curve(20))
             cut_off = [digest(("baseline", done[-1] + 1))]
             if all(trial.state is TrialState.RUNNING for trial in store.trials(cut_off).values()):

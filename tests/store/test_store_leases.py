@@ -20,7 +20,7 @@ from store_samples import begin, now, sql
 
 from ablate.errors import StudyBusyError
 from ablate.store import Store, open_store
-from ablate.store.leases import PATIENCE, process_began, processes
+from ablate.store.leases import HEARTBEAT_TIMEOUT, process_began, processes
 from ablate.store.tables import leases, studies
 
 HOLD = """
@@ -87,10 +87,10 @@ def test_a_process_that_got_the_number_of_a_dead_driver_does_not_count(store: St
 
 def test_a_driver_on_another_machine_is_believed_for_a_minute(store: Store, location: str) -> None:
     with store.lease("s"):
-        change(location, host="elsewhere", processes="others", pid=2**22 + 1, heartbeat=now() - 0.9 * PATIENCE)
+        change(location, host="elsewhere", processes="others", pid=2**22 + 1, heartbeat=now() - 0.9 * HEARTBEAT_TIMEOUT)
         with pytest.raises(StudyBusyError, match="on elsewhere"), store.lease("s"):
             pass
-        change(location, heartbeat=now() - 1.1 * PATIENCE)
+        change(location, heartbeat=now() - 1.1 * HEARTBEAT_TIMEOUT)
         with store.lease("s") as lease:
             lease.renew()
 
@@ -101,14 +101,14 @@ def test_a_driver_in_a_container_with_the_name_of_this_host_lives(store: Store, 
         change(location, processes=f"{processes()} of a container", pid=2**22 + 1)
         with pytest.raises(StudyBusyError), store.lease("s"):
             pass
-        change(location, heartbeat=now() - 1.1 * PATIENCE)
+        change(location, heartbeat=now() - 1.1 * HEARTBEAT_TIMEOUT)
         with store.lease("s") as lease:
             lease.renew()
 
 
 def test_renewing_keeps_a_lease_alive(store: Store, location: str) -> None:
     with store.lease("s") as lease:
-        change(location, host="elsewhere", processes="others", heartbeat=now() - 2 * PATIENCE)
+        change(location, host="elsewhere", processes="others", heartbeat=now() - 2 * HEARTBEAT_TIMEOUT)
         lease.renew()
         with pytest.raises(StudyBusyError), store.lease("s"):
             pass
@@ -151,16 +151,16 @@ def test_a_clock_that_is_set_back_holds_no_study_of_a_dead_driver(store: Store, 
                 ask()
             with sql(location) as connection:
                 (heartbeat,) = connection.execute(select(leases.c.heartbeat)).scalars()
-            assert abs(heartbeat - now()) < PATIENCE / 2
+            assert abs(heartbeat - now()) < HEARTBEAT_TIMEOUT / 2
             change(location, heartbeat=now() + timedelta(hours=1))
 
 
 def test_who_asks_lives_however_long_it_was_silent(store: Store, location: str) -> None:
     with store.lease("s") as lease:
-        change(location, processes="others", heartbeat=now() - 2 * PATIENCE)
+        change(location, processes="others", heartbeat=now() - 2 * HEARTBEAT_TIMEOUT)
         store.forget_unfinished([], lease.token)
         lease.renew()
-        change(location, heartbeat=now() - 2 * PATIENCE)
+        change(location, heartbeat=now() - 2 * HEARTBEAT_TIMEOUT)
         store.forget_unfinished([], "of another")
         with pytest.raises(StudyBusyError):
             lease.renew()
@@ -169,7 +169,7 @@ def test_who_asks_lives_however_long_it_was_silent(store: Store, location: str) 
 def test_a_late_exit_does_not_end_the_lease_of_the_next_driver(store: Store, location: str) -> None:
     first = store.lease("s")
     first.__enter__()
-    change(location, processes="others", heartbeat=now() - 2 * PATIENCE)
+    change(location, processes="others", heartbeat=now() - 2 * HEARTBEAT_TIMEOUT)
     with store.lease("s") as second:
         first.__exit__(None, None, None)
         second.renew()
@@ -181,7 +181,7 @@ def race_for_lease(location: str, rounds: int, number: int, barrier: Barrier, wo
         for turn in range(rounds):
             if turn % 2 and number == 0:
                 store.lease("s").__enter__()
-                change(location, host="elsewhere", processes="others", heartbeat=now() - 2 * PATIENCE)
+                change(location, host="elsewhere", processes="others", heartbeat=now() - 2 * HEARTBEAT_TIMEOUT)
             barrier.wait()
             lease = store.lease("s")
             try:
