@@ -263,6 +263,13 @@ class AttentionSpec(MixerSpec):
                 "a token has no value of its own in the sequence that another one reads",
                 "Leave `exclusive` out.",
             )
+        if self.exclusive and context.head_width == 1:
+            raise refusal(
+                ("exclusive",),
+                True,
+                "a head of width 1 has no direction besides its own value, so that its output would always be 0",
+                "Leave `exclusive` out, or set fewer heads.",
+            )
         if self.matmul_order == "kv_first" and self.dropout > 0 and context.causal:
             raise refusal(
                 ("dropout",),
