@@ -1,0 +1,54 @@
+"""The cluster and the engine that the tests of the Ray engine share, each file for itself.
+
+To start a worker costs seconds of a processor, so most tests of a file share an engine and its two warm workers. Ray is
+imported where it is used: files without it are collected and run without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ablate.store import Store, open_store
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+    from ray_engines import Listening
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A head that trains nothing, and a node of one core."""
+    from ray_samples import node, small_cluster
+
+    with small_cluster() as made:
+        made.add_node(**node(1, resources={"slice": 1}))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def ray_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The working folder of the tests of a file."""
+    made = tmp_path_factory.mktemp("ray")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def trainer(cluster: Cluster, ray_folder: Path) -> Iterator[Listening]:
+    """Two halves of a core, with checkpoints."""
+    from ray_engines import two_seats
+
+    with two_seats(cluster, ray_folder) as made:
+        yield made
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store."""
+    with open_store(tmp_path / "store.db") as opened:
+        yield opened

@@ -1,0 +1,241 @@
+"""Workers, nodes and drivers of a real Ray cluster that die, and machines that join and leave."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cli_runs import eventually
+from engine_samples import SPACE, Log, planner
+from ray._private.state import actors
+from ray.cluster_utils import Cluster
+from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
+from ray_engines import HOLDING, RAY_MARKS, Listening, begun, drive, plugin
+from ray_samples import (
+    ANYWHERE,
+    DRIVE,
+    HOLD,
+    LONG,
+    ended,
+    job,
+    joined,
+    listen,
+    losses,
+    points,
+    trial,
+)
+
+from ablate.execution.protocol import Done, JobRestarted
+from ablate.execution.ray import engine as ray_engine
+from ablate.execution.ray.engine import RayEngine
+from ablate.execution.ray.gpus import Gpus
+from ablate.execution.ray.storage import job_key
+from ablate.planning.packing import ResumablePack
+from ablate.planning.plan import Trial, make_plan
+from ablate.spec.resources import ResourcesSpec
+from ablate.store import Store
+from ablate.store.records import CurvePoint, TrialState
+from ablate.training.events import Point
+
+pytestmark = RAY_MARKS
+
+
+def saved(state: dict[str, torch.Tensor]) -> bytes:
+    """What a checkpoint of it is on disk."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_curve_is_that_of_an_uninterrupted_run(
+    trainer: Listening, ray_folder: Path
+) -> None:
+    wanted = trial(ray_folder)
+    (ray_folder / HOLDING).touch()
+    trainer.submit(job(301, wanted))
+    before = listen(trainer, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 300)
+    (first,) = begun(before)
+    os.kill(first.worker.pid, signal.SIGKILL)
+    (ray_folder / HOLDING).unlink()
+    after = listen(trainer, ended(301))
+    assert after[-1] == Done(301)
+    # Nobody needs the checkpoints any more; Ray Tune ends a trial a moment after its last result.
+    eventually(lambda: not list((ray_folder / "storage").glob(f"*/{job_key(job(301, wanted))}_*")))
+    again = [isinstance(message, JobRestarted) for message in after].index(True)
+    assert after[again] == JobRestarted(301, "its worker died")
+    (second,) = begun(after)
+    assert second.worker.pid != first.worker.pid
+    curve = points(after[again:])
+    assert [point.step for point in curve] == [0, *wanted.variant.spec.training.evaluation_steps()]
+    # What was told before the checkpoint is told again, not trained again: its seconds are the same.
+    told = [point.seconds for point in points(before) if point.step <= 100]
+    assert [point.seconds for point in curve[: len(told)]] == told
+    trainer.submit(job(302, wanted))
+    assert losses(points(listen(trainer, ended(302)))) == losses(curve)
+
+
+class KillsNode(Log):
+    """Kills a node at the first point of a trial, when others have ended."""
+
+    def __init__(self, kill: Callable[[], None]) -> None:
+        super().__init__()
+        self.kill: Callable[[], None] | None = kill
+
+    def measured(self, trial: Trial, point: Point, member: int) -> None:
+        if len(self.outcomes) >= 2 and self.kill is not None and point.step:
+            self.kill()
+            self.kill = None
+
+
+def test_a_node_killed_in_the_middle_loses_no_finished_trial_and_trains_none_twice(
+    cluster: Cluster, trainer: Listening, ray_folder: Path, store: Store
+) -> None:
+    with joined(cluster, 1, resources={"slice": 1}) as machine:  # it joins, and it is the one that will die
+        log = KillsNode(lambda: cluster.remove_node(machine, allow_graceful=False))
+        training = {**SPACE["training"], "steps": 200, "evaluations": 5}
+        result = drive(trainer, store, ray_folder, log, training=training)
+    assert log.kill is None
+    # The driver is not asked for anything now; what it had reserved there must not keep Ray busy for all that.
+    eventually(lambda: all(place["state"] != "RESCHEDULING" for place in placement_group_table().values()))
+    assert (result.trained, result.trials) == (6, 6), [outcome.reason for outcome in log.outcomes]
+    finished = [(name, seed) for what, name, seed in log.told if what == "finished"]
+    assert len(finished) == len(set(finished)) == 6
+    for what, name, seed in log.told:
+        if what == "finished":
+            last = max(i for i, told in enumerate(log.told) if told == ("started", name, seed))
+            assert last < log.told.index(("finished", name, seed)), "nothing finished was begun again"
+    records = store.trials([planned.key for planned in store.study("sample").planned]).values()
+    assert sum(record.attempts - 1 for record in records) == sum(what == "lost" for what, _, _ in log.told)
+
+
+def test_a_killed_driver_goes_on_where_it_was_from_checkpoints_and_brings_plugins_to_a_cluster_it_was_connected_to(
+    cluster: Cluster, trainer: Listening, ray_folder: Path, store: Store, tmp_path: Path
+) -> None:
+    # The first job goes on and ends; the others wait at step 300 for a kill that may come late.
+    (tmp_path / HOLDING).touch()
+    held = plugin(ray_folder, "holds", HOLD.format(file=str(tmp_path / HOLDING), but=1))
+    arguments = (str(Path(__file__).parent), str(tmp_path / "store.db"), cluster.address, held)
+    command = [sys.executable, "-c", DRIVE, *arguments]
+
+    def states() -> dict[str, tuple[TrialState, list[CurvePoint]]]:
+        keys = [planned.key for planned in store.study("sample").planned] if store.studies() else []
+        records, curves = store.trials(keys), store.curves(keys)
+        return {key: (record.state, list(curves[key])) for key, record in records.items()}
+
+    def middle(known: dict[str, tuple[TrialState, list[CurvePoint]]]) -> list[str]:
+        """The trials that are well beyond a checkpoint, when another has finished."""
+        if all(state is not TrialState.FINISHED for state, _ in known.values()):
+            return []
+        return [key for key, (state, curve) in known.items() if state is TrialState.RUNNING and len(curve) > 6]
+
+    with joined(cluster, 1, resources={"late": 1}):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
+            while not middle(before := states()):
+                assert driver.poll() is None
+                time.sleep(0.02)
+            driver.kill()
+        key = middle(before)[0]
+        (planned,) = (planned for planned in make_plan(planner(ray_folder, **LONG)).trials if planned.key == key)
+        left_by_anyone = f"*/{job_key(job(1, planned))}_*"
+        (left,) = (ray_folder / "checkpoints").glob(left_by_anyone)
+        broken = left / "checkpoint_999999"  # as if the driver had died while a node wrote
+        broken.mkdir()
+        (broken / "state.pt").write_bytes(saved({"step": torch.zeros(1000)})[:1000])
+        files = (plugin(ray_folder, "follows"),)
+        with RayEngine(ray_folder / "cache", "cpu", ANYWHERE, cluster.address, plugins=files, name="sample") as again:
+            Path(files[0]).unlink()
+            result = drive(again, store, ray_folder, **LONG)
+    finished = [key for key, (state, _) in before.items() if state is TrialState.FINISHED]
+    assert (result.trained, result.reused) == (3 - len(finished), len(finished))
+    after = states()
+    assert {state for state, _ in after.values()} == {TrialState.FINISHED}
+    assert all(after[key] == before[key] for key in finished)
+    # Up to its last checkpoint the trial was not trained again: its seconds are those of the dead driver's worker.
+    told = [point.seconds for point in before[key][1] if point.step <= 200]
+    assert [point.seconds for point in after[key][1]][: len(told)] == told
+    assert [point.step for point in after[key][1]] == list(range(0, 701, 50))
+    assert Path((ray_folder / "follows").read_text()).name == "follows.py"
+    assert not list((ray_folder / "checkpoints").glob(left_by_anyone)), "nobody will go on from it"
+
+
+def test_a_pack_of_a_driver_that_is_gone_goes_on_and_who_is_over_leaves_it(
+    cluster: Cluster, trainer: Listening, ray_folder: Path
+) -> None:
+    wanted = trial(ray_folder)
+    members = tuple(replace(job(0, wanted).members[0], seed=seed, key=f"k{seed}") for seed in range(3))
+    pack = replace(job(1, wanted), members=members)
+    storage = str(ray_folder / "packs")
+    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"packs": 1}, checkpoint_every=100, storage=storage)
+    with joined(cluster, 1, resources={"packs": 1}):
+        with RayEngine(ray_folder / "cache", "cpu", resources, cluster.address, name="packed") as first:
+            assert first.resumable_packs() == []
+            first.submit(pack)
+            before = points(listen(first, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 300))
+        with RayEngine(ray_folder / "cache", "cpu", resources, cluster.address, name="packed") as second:
+            assert second.resumable_packs() == [ResumablePack(("k0", "k1", "k2"), frozenset({"k0", "k1", "k2"}))]
+            second.submit(pack)
+            second.stop(1, 1)
+            curve = points(listen(second, ended(1)))
+        assert RayEngine.resumable_packs(second) == [], "nobody will go on from it"
+    told = [point.seconds for point in before if point.step <= 200]
+    assert [point.seconds for point in curve][: len(told)] == told
+    assert curve[-1].step == 600
+    assert [math.isfinite(loss) for loss in curve[-1].train_loss] == [True, False, True]
+
+
+def test_gpus_are_asked_how_large_they_are_when_they_join_and_though_they_are_taken(
+    cluster: Cluster, trainer: Listening
+) -> None:
+    gpus = Gpus(lambda: 2**34)
+    assert gpus.smallest(60.0) == 0
+    with joined(cluster, 1, num_gpus=1):
+        others = placement_group([{"GPU": 1}])
+        assert others.wait(60)
+        assert gpus.smallest(60.0) == 2**34
+        assert Gpus().smallest(120.0) == 0, "this one is none"
+        remove_placement_group(others)
+    eventually(lambda: gpus.smallest() == 0)
+
+
+def test_packs_go_to_the_machine_with_a_gpu_and_others_train_too(
+    cluster: Cluster, trainer: Listening, ray_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray places by what machines say they have; here what is placed on a GPU trains on a processor."""
+    found = ray_engine.seats
+
+    def on_processors(*arguments: Any, **more: Any) -> dict[Any, int]:
+        return {replace(seat, device="cpu"): count for seat, count in found(*arguments, **more).items()}
+
+    monkeypatch.setattr(ray_engine, "seats", on_processors)
+    monkeypatch.setattr(Gpus, "smallest", lambda *_: 2**34)
+    resources = ResourcesSpec(cpus=0.5, gpus=0.5, memory=0.1, custom={"mixed": 1})
+    with (
+        joined(cluster, 2, num_gpus=1, resources={"mixed": 3}) as gpu,
+        joined(cluster, 1, resources={"mixed": 1}) as plain,
+        RayEngine(ray_folder / "cache", "auto", resources, address=cluster.address) as mixed,
+    ):
+        assert mixed.size == 3, "two halves of the GPU, whatever cores are beside it, and one on the other machine"
+        for_gpu = set()
+        for number in range(1, 7):
+            if mixed.next_place().memory > 2**32:
+                for_gpu.add(number)
+            mixed.submit(job(number, trial(ray_folder, steps=10**6)))
+        assert for_gpu == {1, 3, 4, 6}
+        # Three fit; and a job for a processor that waits begins on the cores that are left beside the GPU.
+        heard = listen(mixed, lambda heard: len(begun(heard)) == 4)
+        heard += mixed.poll(0.0) + mixed.poll(1.0)
+        where = {entry["Pid"]: entry["Address"]["NodeID"] for entry in actors().values()}
+        placed = {message.number: where[message.worker.pid] for message in begun(heard)}
+        assert [node for number, node in placed.items() if number in for_gpu] == [gpu.node_id] * 2
+        assert plain.node_id in placed.values()
