@@ -467,10 +467,10 @@ def _check_texts(plain: Mapping[str, Any], texts: Mapping[Place, Mapping[str, An
             if not isinstance(holder, Mapping) or not holder:
                 continue
             first = name_of(next(iter(holder)))
-            if kind == "switches" and (at := (kind, name_of(name), first)) in texts:
-                (word, text), *_ = texts[at].items()
+            if kind == "switches" and (written := (kind, name_of(name), first)) in texts:
+                (word, text), *_ = texts[written].items()
                 rule = f"`{first}` is the baseline's setting, to which the texts of the others refer"
-                raise refusal((*at, word), text, rule, "Leave the text out, or move it to another setting.")
+                raise refusal((*written, word), text, rule, "Leave the text out, or move it to another setting.")
             _check_words(plain, kind, name, holder)
 
 
