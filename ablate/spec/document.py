@@ -109,7 +109,7 @@ def read_document(path: Path, noun: str) -> Document:
     except ReaderError as error:
         place = _position(path, text[: error.position])
         problem = f"this is not YAML: it contains the character U+{error.character:04X}"
-        raise SpaceError(problem, where=str(place), remedy="Remove it.") from None
+        raise SpaceError(problem, where=str(place), remedy="Leave it out.") from None
     except (YAMLError, ValueError) as error:  # ValueError: a tag such as `!!int` on another value
         raise SpaceError(f"this is not YAML: {error}", where=str(path)) from None
     if not isinstance(tree, dict):
@@ -180,7 +180,7 @@ def _check_text(node: Node, file: Path) -> None:
     """Refuse text with a lone surrogate (an escape such as `\\ud800`), which cannot be encoded."""
     if isinstance(node, ScalarNode) and any("\ud800" <= character <= "\udfff" for character in node.value):
         raise SpaceError(
-            "this text contains a lone surrogate", where=str(_at(node, file)), remedy="Replace or remove it."
+            "this text contains a lone surrogate", where=str(_at(node, file)), remedy="Write another character."
         )
 
 

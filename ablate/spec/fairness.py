@@ -87,7 +87,7 @@ class TuneSpec(Spec):
         combinations = list(self.combinations())
         if len(combinations) > MOST_COMBINATIONS:
             rule = f"the grid has {len(combinations):,} combinations, and each is trained for every variant"
-            raise refusal((), {}, rule, f"Remove values until there are at most {MOST_COMBINATIONS}.")
+            raise refusal((), {}, rule, f"Leave values out until there are at most {MOST_COMBINATIONS}.")
         errors = [error_of(combination) for combination in combinations]
         for path, values in self.grid.items():
             for index, value in enumerate(values):
@@ -221,7 +221,7 @@ def _check_free(path: str, taken: Mapping[str, str], what: str) -> None:
     for other, who in taken.items():
         if overlaps(full_path(path), other):
             rule = f"`{path}` is {what}, but {who} also sets it"
-            raise refusal((path,), {}, rule, "Remove it from one of the two.")
+            raise refusal((path,), {}, rule, "Leave it out of one of the two.")
 
 
 def full_path(path: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ablate.spec.initialiser import Initial, InitialiserSpec, Role
-from ablate.spec.part import SharedTensor, Sublayer
+from ablate.spec.part import EMBEDDING, SharedTensor, Sublayer
 from ablate.spec.position import PositionSpec
 
 
@@ -28,6 +28,7 @@ class LayerContext:
         layer: Index of the layer, from 0.
         sublayers: Those that join the stream; a parallel block joins as `mixer` alone.
         initialiser: How the weights of maps start.
+        vocabulary: Number of token ids V; 0 where it is not known, as when layers are priced by themselves.
     """
 
     pack: int
@@ -44,6 +45,7 @@ class LayerContext:
     layer: int = 0
     sublayers: tuple[Sublayer, ...] = ("mixer", "mlp")
     initialiser: InitialiserSpec = field(default_factory=InitialiserSpec.default)
+    vocabulary: int = 0
 
     def __post_init__(self) -> None:
         if not self.head_width:
@@ -61,6 +63,11 @@ class LayerContext:
     def stream(self, layer: int) -> SharedTensor:
         """The output of a layer; of `EMBEDDING`, the input of the first layer."""
         return SharedTensor("stream", layer, (self.width,))
+
+    @property
+    def tokens(self) -> SharedTensor:
+        """The token ids that a decoder reads, [K, B, T]."""
+        return SharedTensor("tokens", EMBEDDING, ())
 
     def initial(self, role: Role, inputs: int, outputs: int) -> Initial:
         """The function that initialises a weight [inputs, outputs].

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ablate.spec.base import Kinded
 
@@ -20,7 +20,8 @@ EMBEDDING = -1
 class SharedTensor:
     """A tensor [K, B, T, *sizes] that one layer publishes and later layers read.
 
-    The model itself publishes `stream`: the output of each layer, and at `EMBEDDING` the input of the first layer.
+    The model itself publishes `stream`: the output of each layer, and at `EMBEDDING` the input of the first layer. A
+    decoder also publishes `tokens` at `EMBEDDING`: the token ids [K, B, T], whole numbers.
 
     Attributes:
         name: Name of the tensor.
@@ -46,15 +47,16 @@ class PartSpec(Kinded):
     """Paper and equation."""
     pack_aware: ClassVar[bool] = True
     """Whether its module handles the pack axis K. False: it is written for [B, T, D], wrapped, and never packed."""
-    shares: ClassVar[bool] = False
-    """Whether it reads or publishes tensors; follows from its methods."""
     differs_by_layer: ClassVar[bool] = False
     """Whether its cost depends on the index of its layer, as that of a part that shares may."""
 
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        super().__pydantic_init_subclass__(**kwargs)
-        cls.shares = cls.reads is not PartSpec.reads or cls.publishes is not PartSpec.publishes
+    @property
+    def shares(self) -> bool:
+        """Whether it reads or publishes tensors in some layer; unless a kind says otherwise, if it has a method for it.
+
+        What a part costs may depend on its layer only if it shares.
+        """
+        return type(self).reads is not PartSpec.reads or type(self).publishes is not PartSpec.publishes
 
     @classmethod
     def facts(cls) -> dict[str, str | bool]:

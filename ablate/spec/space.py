@@ -445,8 +445,8 @@ class SpaceSpec(Spec):
 
 def _check_texts(plain: Mapping[str, Any], texts: Mapping[Place, Mapping[str, Any]]) -> None:
     """Refuse invalid texts, two texts in one place, texts of baseline settings, and reserved names."""
-    for place, at in texts.items():
-        (word, text), *others = at.items()
+    for place, held in texts.items():
+        (word, text), *others = held.items()
         if others:
             rule = "there can be one text, either `removes` or `replaces`"
             remedy = f"Leave one of them out; `{word}: null` removes the text of an extended space."
@@ -467,10 +467,10 @@ def _check_texts(plain: Mapping[str, Any], texts: Mapping[Place, Mapping[str, An
             if not isinstance(holder, Mapping) or not holder:
                 continue
             first = name_of(next(iter(holder)))
-            if kind == "switches" and (written := (kind, name_of(name), first)) in texts:
-                (word, text), *_ = texts[written].items()
+            if kind == "switches" and (baseline := (kind, name_of(name), first)) in texts:
+                (word, text), *_ = texts[baseline].items()
                 rule = f"`{first}` is the baseline's setting, to which the texts of the others refer"
-                raise refusal((*written, word), text, rule, "Leave the text out, or move it to another setting.")
+                raise refusal((*baseline, word), text, rule, "Leave the text out, or move it to another setting.")
             _check_words(plain, kind, name, holder)
 
 

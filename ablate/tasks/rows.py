@@ -201,7 +201,7 @@ def _labels(spec: TableSpec, keys: dict[bytes, _Key], splits: dict[bytes, str]) 
             where=first.where,
             expected="labels that also occur in training",
             got=f"{len(unseen):,} labels that do not",
-            remedy="Provide more rows with these labels, or remove them.",
+            remedy="Provide more rows with these labels, or leave them out.",
         )
     if len(labels["train"]) < 2:
         raise DataError(

@@ -65,7 +65,7 @@ def assert_mistake(finished: Finished, *words: str) -> None:
         (["study", LONG], [LONG[:100], "cannot be looked up (File name too long)"]),
         (["plan", "simplify_block", "--data", f"file:{LONG}"], [LONG[:100], "(File name too long)"]),
         (["plan", "simplify_block", "--data", "file:~nobody_here/x"], ["~nobody_here/x: there is no home folder"]),
-        (["plan", "simplify_block", "--data", "file:/"], ["/: this is the whole file system"]),
+        (["plan", "simplify_block", "--data", "file:/"], ["/: this is the root of the file system"]),
         (["list", "--store", "~nobody_here/x"], ["~nobody_here/x: there is no home folder `~nobody_here`"]),
         (["study", "simplify_block", "--store", "~nobody_here/x"], ["there is no home folder `~nobody_here`"]),
         (["study", "simplify_block", "--store", "sqlite://"], ["--store sqlite://: a store in memory is gone when"]),

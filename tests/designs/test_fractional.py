@@ -88,7 +88,7 @@ def test_forbidden_combinations_are_left_out_and_effects_recovered(resolution: s
         assert estimates["c=off:d=off"] == pytest.approx(both)
         # What never goes together cannot be seen together: the design said so, and the estimates do.
         assert "a=off:c=off" in effects.aliased
-        assert "no possible combinations show a=off:c=off" in design.remarks()[0]
+        assert "no valid combinations estimate a=off:c=off" in design.remarks()[0]
 
 
 def test_resolution_iv_keeps_main_effects_clear_of_interactions() -> None:
@@ -139,7 +139,7 @@ def test_one_seed_shows_no_noise() -> None:
 
 def test_refuses_when_too_little_is_possible() -> None:
     only_baseline = a_context(SEVEN, refusal=lambda point: None if "off" not in point.settings.values() else "no")
-    with pytest.raises(SpaceError, match=r"cannot show a=off, b=off.*and 2 more"):
+    with pytest.raises(SpaceError, match=r"cannot estimate a=off, b=off.*and 2 more"):
         FractionalSpec(resolution="III").build(only_baseline)
     many = a_context({f"s{index}": ("x", "y", "z") for index in range(12)})
     with pytest.raises(SpaceError, match="531,441 combinations are too many"):

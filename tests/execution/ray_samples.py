@@ -24,7 +24,7 @@ _SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO
 DRIVE = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]
 from engine_samples import ENVIRONMENT, Log, planner
 from ray_samples import ANYWHERE, LONG
 from ablate.execution.ray.engine import RayEngine

@@ -62,7 +62,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"tune": {LR: [1e-3]}}, f"tune.{LR}", "at least two values"),
     ({"tune": {LR: []}}, f"tune.{LR}", "at least two values"),
     ({"tune": {LR: 1e-3}}, f"tune.{LR}", "a list of values"),
-    ({"tune": {LR: [1e-3, 2e-3, 1e-3]}}, f"tune.{LR}.2", "there twice"),
+    ({"tune": {LR: [1e-3, 2e-3, 1e-3]}}, f"tune.{LR}.2", "listed twice"),
     ({"tune": {LR: [1e-3, -1e-3]}}, f"tune.{LR}.1", "greater than 0"),
     ({"tune": {"training.optimizer.rate": [1, 2]}}, "tune.training.optimizer.rate.0", "no key `rate`"),
     ({"tune": {"optimizer.lr": [1, 2]}}, "tune.optimizer.lr.0", "no key `optimizer`"),

@@ -74,10 +74,10 @@ def test_a_shipped_space_is_found_by_name_and_by_the_path_it_has_in_a_checkout()
 def test_a_link_to_nothing_and_a_pipe() -> None:
     os.symlink("gone.yaml", "link.yaml")
     assert refused("link.yaml").startswith(
-        "link.yaml: this is a link to `gone.yaml`, which is not there. Mend the link"
+        "link.yaml: this is a link to `gone.yaml`, which does not exist. Correct the link"
     )
     os.mkfifo("pipe.yaml")
-    assert refused("pipe.yaml").startswith("pipe.yaml: this is no ordinary file; expected a space file.")
+    assert refused("pipe.yaml").startswith("pipe.yaml: this is not a regular file; expected a space file.")
 
 
 def test_a_folder() -> None:
@@ -107,7 +107,7 @@ def test_a_file_that_may_not_be_read() -> None:
         (
             "a0: &a0 [1]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
             "6:1",
-            "at most 100,000 keys and items; got more, with every alias written out",
+            "at most 100,000 keys and items; got more, with all aliases expanded",
         ),
         ("a: 1\n---\nb: 1\n", "2:1", "expected a single document in the stream, but found another document"),
         ("? [a, b]\n: 1\n", "1:3", "a key must be a single word"),
@@ -224,8 +224,8 @@ def test_the_number_of_heads_of_keys_is_never_counted_through(kv_heads: str, nea
             "gpus",
             "`resources.gpus`: a number is expected here; got true",
         ),
-        ("pre_ln", "{mixer: he}", "mixer", "`he` is a named block, with its mixer in it: set `block: he`."),
-        ("block.norm: none", "block.mixer: he", "block.mixer", "`he` is a named block, with its mixer in it: set `blo"),
+        ("pre_ln", "{mixer: he}", "mixer", "`he` is a named block, which has a mixer: set `block: he`."),
+        ("block.norm: none", "block.mixer: he", "block.mixer", "`he` is a named block, which has a mixer: set `blo"),
         ("block: pre_ln", "block: fnet", "block: fnet", "`model.block.mixer.kind`: a decoder must hide the future"),
         ("lr: 1e-3", "lr: 1e-3, betas: [0.9]", "betas", "`training.optimizer.betas`: entry 2 of this list is missing."),
         (
@@ -244,7 +244,7 @@ def test_the_number_of_heads_of_keys_is_never_counted_through(kv_heads: str, nea
             "design:",
             "claims: [{id: a, expect: ordered, margin: 1, order: [baseline]}]\ndesign:",
             "order: [",
-            "`claims.0.order`: at least 2 entries are expected here, and there is 1.",
+            "`claims.0.order`: at least 2 entries are expected here, but there is 1.",
         ),
         ("name: t", "name: a b", "name", "a name is letters (a-z, A-Z), digits"),
     ],
@@ -346,9 +346,9 @@ def test_a_space_may_extend_a_shipped_one_and_one_that_extends() -> None:
             "extends: bse.yaml\n",
             "s.yaml:1:1: `extends`: there is no such file; got `bse.yaml`. Did you mean `base.yaml`?",
         ),
-        ("name: a\nextends: [a]\n", "s.yaml:2:1: `extends` names one space; expected a file or a name; got ['a']."),
-        ("extends: s.yaml\n", "s.yaml:1:1: `extends`: a space cannot extend itself. Break the circle."),
-        ("extends: round.yaml\n", "round.yaml:2:1: `extends`: a space cannot extend itself. Break the circle."),
+        ("name: a\nextends: [a]\n", "s.yaml:2:1: `extends` must name one space; expected a file or a name; got ['a']."),
+        ("extends: s.yaml\n", "s.yaml:1:1: `extends`: a space cannot extend itself. Remove the cycle."),
+        ("extends: round.yaml\n", "round.yaml:2:1: `extends`: a space cannot extend itself. Remove the cycle."),
         ("extends: broken.yaml\n", "broken.yaml:2:1: this is not YAML: "),
         ("extends: wrong.yaml\n", f"wrong.yaml:{place(SPACE, 'depth')}: `model.depth`: a whole number is expected"),
         (CHILD + "model: {depth: x}\n", "s.yaml:3:9: `model.depth`: a whole number is expected"),

@@ -38,13 +38,6 @@ ATTENTION: list[Case] = [
         {"mixer.shaping": "value_skipinit"},
     ),
     (
-        {"mixer.softmax": False, "mixer.matmul_order": "kv_first", "mixer.dropout": 0.1},
-        "mixer.dropout",
-        "never makes",
-        "`dropout: 0`",
-        {"mixer.dropout": 0},
-    ),
-    (
         {"mixer.shaping": {"kind": "value_skipinit", "gamma": 1}},
         "mixer.shaping.gamma",
         "has no gamma",

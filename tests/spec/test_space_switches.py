@@ -191,7 +191,12 @@ NORM = {"rms": {}, "none": {"block.norm": "none"}}
             "a selector of layers",
             "one of these forms",
         ),
-        ({"switches": {"a": {"b": {}, "c": {"task.data": "nowhere"}}}}, "a.c.task.data", "no such source", "`file:`"),
+        (
+            {"switches": {"a": {"b": {}, "c": {"task.data": "nowhere"}}}},
+            "a.c.task.data",
+            "no such data source",
+            "`file:`",
+        ),
         ({"switches": {"a b": NORM}}, "a b", "one word", ""),
         ({"switches": {"a": {"b=c": {}, "d": {}}}}, "a.b=c", "without commas and equals signs", ""),
     ],
@@ -209,7 +214,7 @@ def test_a_switch_that_cannot_be(plain: dict[str, Any], path: str, rule: str, re
         ({"v": {"nrom": "none"}}, "v.nrom", "there is no switch `nrom`", "Did you mean `norm`?"),
         ({"v": {"norm": "non"}}, "v.norm", "`norm` has no setting `non`", "Did you mean `none`?"),
         ({"v": {"norm": "zzz"}}, "v.norm", "`norm` has no setting `zzz`", "Known names: rms, none."),
-        ({"baseline": {"norm": "none"}}, "baseline", "every switch at its first setting", "another name"),
+        ({"baseline": {"norm": "none"}}, "baseline", "the variant with all first settings", "another name"),
         ({"v": "none"}, "v", "a mapping of keys", ""),
     ],
 )

@@ -102,7 +102,12 @@ def put(plain: dict[str, Any], *path: Any) -> dict[str, Any]:
         (("switches", "norm", "replaces", "x"), "switches.norm.removes", "there can be one text", "`removes: null`"),
         (("switches", "skip", "kept", "removes", "x"), "switches.skip.kept.removes", "baseline's setting", "another"),
         (("switches", "replaces", {"a": {}, "b": {}}), "switches.replaces", "cannot be the name of a switch", "Rename"),
-        (("variants", "removes", {"norm": "none"}), "variants.removes", "no name of a named variant", "Rename"),
+        (
+            ("variants", "removes", {"norm": "none"}),
+            "variants.removes",
+            "cannot be the name of a named variant",
+            "Rename",
+        ),
         (("switches", "norm", "rms", "a text"), "switches.norm.rms", "a setting is a mapping", "`removes:`"),
     ],
 )
