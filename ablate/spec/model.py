@@ -159,6 +159,7 @@ class ModelSpec(Spec):
                 self._check_settings(place)
         if self.decoder is not None:
             self._check_decoder_block(self.block)
+            self._check_alone_in_layer(("decoder", "mixer"), self.decoder.mixer)
         self._check_streams()
         self._check_shared()
         self._check_ends()
@@ -179,7 +180,7 @@ class ModelSpec(Spec):
                 rule = f"it belongs to the logits of tokens, and {self._a_family} with `head` has none"
                 raise refusal((name,), getattr(self, name), rule, f"Leave `{name}` out.")
         if self.initialiser.scales_rates and (self.head is not None or self.decoder is not None):
-            rule = f"{self.initialiser.kind_name()} scales branches and logits of models with one stack and a head of tokens"
+            rule = f"{self.initialiser.kind_name()} scales models of one stack with a head of tokens"
             remedy = "Choose another initialiser, or a decoder or encoder of tokens."
             raise refusal(("initialiser",), self.initialiser.kind_name(), rule, remedy)
         if self.multi_token is None:
@@ -323,7 +324,17 @@ class ModelSpec(Spec):
         return self.positions, ("positions",)
 
     @staticmethod
-    def _check_decoder_block(block: BlockSpec) -> None:
+    def _check_alone_in_layer(home: tuple[str, ...], part: PartSpec) -> None:
+        """Refuse a part that shares tensors where layers cannot."""
+        if part.shares:
+            raise refusal(
+                home,
+                part.kind_name(),
+                "the decoder of an encoder-decoder shares no tensors between its layers",
+                "Choose another kind or other settings, or set `family: decoder`.",
+            )
+
+    def _check_decoder_block(self, block: BlockSpec) -> None:
         plain = block.arrangement == "sequential" and block.skips == SkipsSpec() and block.mlp.present
         if not plain or block.gains != GainsSpec():
             raise refusal(
@@ -348,13 +359,7 @@ class ModelSpec(Spec):
                 "Leave `residual` out.",
             )
         for name, part in (("mixer", block.mixer), ("mlp", block.mlp)):
-            if part.shares:
-                raise refusal(
-                    ("block", name),
-                    part.kind_name(),
-                    "the decoder of an encoder-decoder shares no tensors between its layers",
-                    "Choose another kind, or set `family: decoder`.",
-                )
+            self._check_alone_in_layer(("block", name), part)
 
     def _check_streams(self) -> None:
         """Refuse a layer whose stream has other sizes than that of the layer before it."""
@@ -378,6 +383,8 @@ class ModelSpec(Spec):
         if not any(block.shares for block in blocks.values()):
             return
         published = {self.layer_context(1).stream(EMBEDDING)}
+        if self.causal:
+            published.add(self.layer_context(1).tokens)
         for layer, (home, block) in enumerate(self._layers):
             told, gives = self.layer_context(1, layer=layer), set[SharedTensor]()
             for name, part in block.parts:

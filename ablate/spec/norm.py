@@ -1,4 +1,4 @@
-"""`NormSpec`: the normalisation of a sub-layer. The kinds stand in `ablate/kinds/norms/`, one file each."""
+"""`NormSpec`: the normalisation of a sub-layer. The kinds are in `ablate/kinds/norms/`, one file each."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class NormSpec(Kinded):
     source: ClassVar[str]
     """Paper and equation."""
     present: ClassVar[bool] = True
-    """Whether there is anything to compute; False for `none`."""
+    """Whether the part exists; False for `none`."""
 
     @classmethod
     def facts(cls) -> dict[str, str | bool]:
-        """Its source."""
+        """The source."""
         return {"source": cls.source}
 
     place: Literal["pre", "post", "sandwich", "output"] = "pre"
@@ -47,7 +47,7 @@ class NormSpec(Kinded):
 
     @abstractmethod
     def build(self, pack: int, width: int) -> nn.Module:
-        """The module; `forward(x)` maps x [K, ..., width] to the same shape, each vector on its own."""
+        """Build the module; `forward(x)` maps x [K, ..., width] to the same shape, each vector separately."""
 
     @abstractmethod
     def cost(self, width: int, length: int) -> Cost:
@@ -55,7 +55,7 @@ class NormSpec(Kinded):
 
     @abstractmethod
     def label(self) -> str:
-        """What a picture writes on it."""
+        """Label in drawings."""
 
 
 Norm = Annotated[NormSpec, OneOf]

@@ -1,4 +1,4 @@
-"""`OptimizerSpec`: what every kind of optimizer says of itself. The kinds stand in `ablate/kinds/optimizers/`."""
+"""`OptimizerSpec`: the base class of optimizers. The kinds are in `ablate/kinds/optimizers/`."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 OPTIMIZERS = Family("optimizer", package="ablate.kinds.optimizers", entry_points="ablate.optimizers")
 
 Role = Literal["matrix", "embedding", "head", "gain"]
-"""What a parameter is in its model. `matrix`: a weight matrix of a hidden layer, or a stack of them. `embedding`: the
-table of tokens or of learned positions. `head`: a matrix between the last block and the outputs; a head tied to the
-embedding is the embedding. `gain`: everything else, such as gains, norms and biases."""
+"""The role of a parameter. `matrix`: a weight matrix of a hidden layer, or a stack of them. `embedding`: the table of
+tokens or learned positions. `head`: a matrix between the last block and the outputs; a head tied to the embedding is
+`embedding`. `gain`: everything else, such as gains, norms and biases."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterInfo:
-    """What an optimizer may know of a parameter.
+    """Facts about a parameter for optimizers.
 
     Attributes:
-        name: Qualified, as in `model.named_parameters()`.
-        shape: Of one member, without the pack axis.
-        role: What it is in its model.
-        decays: Whether weight decay applies to it: to matrices and embeddings, but not to gains, norms and biases.
-        layer: Number of its block, counted from 0; None outside the blocks.
+        name: Qualified name, as in `model.named_parameters()`.
+        shape: Shape for one member, without the pack axis.
+        role: Role in the model.
+        decays: Whether weight decay applies: to matrices and embeddings, but not to gains, norms and biases.
+        layer: Index of its block, from 0; None outside the blocks.
     """
 
     name: str
@@ -69,8 +69,8 @@ class RatesSpec(Spec):
 class OptimizerSpec(Kinded):
     """An optimizer. A final subclass adds `kind`, its fields, the methods below and `source`.
 
-    A member of a pack may have its own value of each field in `value_fields`. All other fields are structure: trials
-    that differ in them are never trained together.
+    The members of a pack may differ in the fields in `value_fields`. All other fields are structure: trials that differ
+    in them never share a pack.
     """
 
     family = OPTIMIZERS
@@ -104,22 +104,22 @@ class OptimizerSpec(Kinded):
     def options(self, parameter: ParameterInfo) -> Mapping[str, Any]:
         """The options of one parameter: its peak rate `lr`, `rates` apart, and what else `build` reads from its group.
 
-        Parameters of equal options become one group. The values are hashable.
+        Parameters with equal options form one group. The values must be hashable.
         """
 
     @abstractmethod
     def state(self, tensor: Tensor, parameter: ParameterInfo) -> dict[str, Tensor]:
-        """What the optimizer keeps of a parameter [K, ...], by name, before the first step.
+        """The initial optimizer state of a parameter [K, ...], by name.
 
-        A tensor with the leading axis K holds a value for each member. A scalar tensor is the same for all of them.
+        A tensor with leading axis K has values for each member. A scalar tensor is shared by all members.
         """
 
     @abstractmethod
     def build(self, groups: list[dict[str, Any]], *, capturable: bool) -> torch.optim.Optimizer:
-        """The optimizer of parameter groups, each with `params` and its options.
+        """Build the optimizer for parameter groups, each with `params` and its options.
 
-        The tensors in `params` are [k, ...], of the k members that share these options; the optimizer must treat each
-        of them as if it were alone. `optimizer.state` is filled with `state` before the first step.
+        The tensors in `params` are [k, ...] for the k members that share these options; the optimizer must treat
+        members independently. `optimizer.state` is filled with `state` before the first step.
 
         Args:
             groups: The parameter groups.
@@ -129,7 +129,7 @@ class OptimizerSpec(Kinded):
 
     @abstractmethod
     def state_bytes(self) -> int:
-        """Bytes that `state` needs for each parameter, at most."""
+        """Maximum number of bytes in `state` per parameter."""
 
     @abstractmethod
     def step_flops(self, parameters: int, width: int) -> float:

@@ -1,4 +1,4 @@
-"""`ScheduleSpec`: what every kind of schedule says of itself. The kinds stand in `ablate/kinds/schedules/`."""
+"""`ScheduleSpec`: the base class of learning rate schedules. The kinds are in `ablate/kinds/schedules/`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SCHEDULES = Family("schedule", package="ablate.kinds.schedules", entry_points="a
 
 
 class ScheduleSpec(Kinded):
-    """How the learning rate changes over the steps. A final subclass adds `kind`, its fields, `factor` and `source`.
+    """A learning rate schedule. A final subclass adds `kind`, its fields, `factor` and `source`.
 
-    A schedule gives one number for each step, so trials of different schedules can be trained in one pack.
+    A schedule is one number for each step, so trials with different schedules can share a pack.
     """
 
     family = SCHEDULES

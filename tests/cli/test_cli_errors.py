@@ -164,7 +164,7 @@ def test_a_store_of_a_newer_schema(
     shutil.copy(done[0].store, copy)
     with closing(sqlite3.connect(copy)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    assert_mistake(call(*command, "--store", str(copy)), "a newer ablate wrote this store", "9999")
+    assert_mistake(call(*command, "--store", str(copy)), "a newer version of ablate wrote this store", "9999")
 
 
 @pytest.mark.parametrize("location", ["/proc/x/ablate.db", "/dev/null/ablate.db"])

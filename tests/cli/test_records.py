@@ -234,6 +234,6 @@ def test_a_key_that_is_unknown_or_of_several_trials(call: Call, trained: Workpla
     for old, new in zip(keys, ("abcdef01", "abcdef02"), strict=False):
         change(trained, f"UPDATE trials SET key = '{new}' WHERE key = '{old}'")
     several = call(*command, "abcdef0")
-    assert (several.code, "Write more of the key." in several.err) == (2, True)
+    assert (several.code, "Give more characters of the key." in several.err) == (2, True)
     unknown = call(*command, "abcdef0123")
-    assert (unknown.code, "nearest: abcdef01 and abcdef02" in unknown.err) == (2, True)
+    assert (unknown.code, "such as abcdef01 and abcdef02" in unknown.err) == (2, True)

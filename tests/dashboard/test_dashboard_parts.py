@@ -92,7 +92,7 @@ def test_the_shared_modules_do_not_load_torch() -> None:
     [
         (("--host", "nowhere.invalid"), "there is no such address"),
         (("--port", "70000"), "--port"),
-        (("--store", "text"), "a store is a file, and this is a folder"),
+        (("--store", "text"), "a store is a file, but this is a folder"),
         (("--store", "mysql://x/y"), "cannot be a store"),
         (("--plugin", "missing.py"), "missing.py"),
     ],

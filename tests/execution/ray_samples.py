@@ -45,7 +45,7 @@ from pathlib import Path
 from ablate.execution.ray.trainable import JobTrainable
 save = JobTrainable.save_checkpoint
 def wait_and_save(self, folder):
-    reached = self._state["told"][-1][1]["step"]
+    reached = self._state["events"][-1][1]["step"]
     while Path({file!r}).exists() and self._job.number != {but} and reached >= 300:
         time.sleep(0.01)
     save(self, folder)

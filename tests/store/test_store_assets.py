@@ -28,17 +28,17 @@ def test_an_older_store(tmp_path: Path, name: str, create: bool) -> None:
         assert study.trivial == ({} if name < "store_v6.db" else draft().trivial)
         finished, diverged = outcome("baseline", 0), outcome("no_norm", 0, TrialState.DIVERGED, points=2)
         keys = [trial.key for trial in study.planned]
-        found = store.trials(keys)
-        assert list(found) == keys[:3]
-        assert found[finished.key] == as_record(finished)
-        assert found[diverged.key] == as_record(diverged)
-        assert found[keys[2]].state is TrialState.RUNNING
+        records = store.trials(keys)
+        assert list(records) == keys[:3]
+        assert records[finished.key] == as_record(finished)
+        assert records[diverged.key] == as_record(diverged)
+        assert records[keys[2]].state is TrialState.RUNNING
         assert store.curves(keys) == dict.fromkeys(keys, ()) | {
             finished.key: finished.curve,
             diverged.key: diverged.curve,
         }
-        told = name >= "store_v7.db"
-        assert store.recordings(finished.key) == (finished.recordings if told else ())
+        has_recordings = name >= "store_v7.db"
+        assert store.recordings(finished.key) == (finished.recordings if has_recordings else ())
         (summary,) = store.studies()
         assert (summary.variants, summary.planned) == (2, 4)
         assert (summary.finished, summary.diverged, summary.failed, summary.running) == (1, 1, 0, 1)

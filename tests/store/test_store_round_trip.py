@@ -156,8 +156,8 @@ def test_a_study(
 def test_recordings_are_kept_to_four_digits_and_what_is_not_finite_as_none(store: Store) -> None:
     begin(store)
     rows = [[1.23456789, math.nan], [math.inf, 1e-30]]
-    told = Recording(3, {"gradients": {"block 1 mlp": -math.inf}, "map": {"block 1 mixer": rows}})
-    written = replace(outcome("baseline", 0), recordings=(told,))
+    recording = Recording(3, {"gradients": {"block 1 mlp": -math.inf}, "map": {"block 1 mixer": rows}})
+    written = replace(outcome("baseline", 0), recordings=(recording,))
     assert store.record_outcome(written, HERE)
     kept = {"gradients": {"block 1 mlp": None}, "map": {"block 1 mixer": [[1.235, None], [None, 1e-30]]}}
     assert store.recordings(written.key) == (Recording(3, kept),)

@@ -1,4 +1,4 @@
-"""μP and CompleteP: the best rate stays where it is as models grow; initial values, rates and logits are those printed."""
+"""μP and CompleteP: the best rate stays as models grow; initial values, rates and logits are those of the tables."""
 
 from __future__ import annotations
 

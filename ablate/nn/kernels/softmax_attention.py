@@ -15,7 +15,15 @@ _LEAST = 1024
 def attend(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, is_causal: bool = False, scale: float | None = None
 ) -> Tensor:
-    """`F.scaled_dot_product_attention`: q [B, H, T, d], k and v [B, H, S, d] to [B, H, T, d]."""
+    """`F.scaled_dot_product_attention`: q [B, H, T, d], k [B, H, S, d] and v [B, H, S, e] to [B, H, T, e].
+
+    The fused kernels know one width: where d and e differ, zeros fill up the narrower ones.
+    """
+    if q.shape[3] != v.shape[3]:
+        width, scale = v.shape[3], q.shape[3] ** -0.5 if scale is None else scale
+        widest = max(q.shape[3], width)
+        q, k, v = (F.pad(x, (0, widest - x.shape[3])) if x.shape[3] < widest else x for x in (q, k, v))
+        return attend(q, k, v, mask, is_causal=is_causal, scale=scale)[..., :width]
     long = (
         mask is None
         and min(q.shape[2], k.shape[2]) >= _LEAST

@@ -30,7 +30,7 @@ class Decoder(TokenHead):
     def forward(self, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
         """Token ids [K, B, T] to logits of the next token [K, B, T, V]; in training further losses are added."""
         embedded = self.embed(tokens)
-        hidden = self.hidden(embedded, padding)
+        hidden = self.hidden(embedded, padding, tokens)
         logits = self.logits(self.norm(hidden))
         if self.spec.multi_token is not None and self.training and collects_losses():
             self.look_further(tokens, embedded, hidden, logits)
@@ -70,7 +70,7 @@ class Decoder(TokenHead):
             kept.append(state)
             return stream
 
-        hidden = self.through(self.embed(tokens, place, looked_back), run)
+        hidden = self.through(self.embed(tokens, place, looked_back), run, tokens)
         return self.logits(self.norm(hidden)), tuple(kept)
 
 

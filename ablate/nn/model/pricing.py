@@ -87,7 +87,7 @@ def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 
     blocks = Cost()
     passes = Counter(spec.order)
     for index, block in enumerate(spec.blocks):
-        told = spec.layer_context(context, layer=index)
+        told = replace(spec.layer_context(context, layer=index), vocabulary=vocabulary)
         if not layers or layers[-1].block != block or block.differs_by_layer or spec.loops:
             parts = _step(block, told) if steps else block_cost(block, told, told.context)
             parts = {name: repeated(part, passes[index]) for name, part in parts.items()}

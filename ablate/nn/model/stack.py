@@ -38,7 +38,7 @@ class Stack(nn.Module):
     ) -> None:
         super().__init__()
         self.spec = spec
-        surroundings = spec.layer_context(context, pack, causal=causal)
+        surroundings = replace(spec.layer_context(context, pack, causal=causal), vocabulary=vocabulary)
         initial = surroundings.initial("embedding", vocabulary, spec.width)
         self.embedding = Embedding(pack, vocabulary, spec.width, initial=initial)
         self.bigrams = None if spec.bigram is None else Bigrams(spec.bigram, surroundings, vocabulary)
@@ -46,10 +46,12 @@ class Stack(nn.Module):
         added = spec.positions.applied == "embedding"
         self.positions = spec.positions.build(replace(surroundings, context=context)) if added else None
         self.blocks = nn.ModuleList(
-            build_block(block, spec.layer_context(context, pack, layer=layer, causal=causal))
+            build_block(
+                block, replace(spec.layer_context(context, pack, layer=layer, causal=causal), vocabulary=vocabulary)
+            )
             for layer, block in enumerate(spec.blocks)
         )
-        self.stream = surroundings.stream(EMBEDDING)
+        self.stream, self.tokens = surroundings.stream(EMBEDDING), surroundings.tokens
         self.read = {
             tensor
             for block in self.blocks
@@ -90,20 +92,24 @@ class Stack(nn.Module):
         x: Tensor = self.embedding(tokens)
         return x if self.bigrams is None else x + self.bigrams(tokens, before)
 
-    def mix(self, x: Tensor, padding: Tensor | None) -> Tensor:
-        """[K, B, T, D] through dropout, blocks and norm."""
-        y: Tensor = self.norm(self.hidden(x, padding))
+    def mix(self, x: Tensor, padding: Tensor | None, tokens: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] through dropout, blocks and norm; `tokens` [K, B, T] are ids that layers may read."""
+        y: Tensor = self.norm(self.hidden(x, padding, tokens))
         return y
 
-    def hidden(self, x: Tensor, padding: Tensor | None) -> Tensor:
-        """[K, B, T, D] through dropout and blocks."""
+    def hidden(self, x: Tensor, padding: Tensor | None, tokens: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] through dropout and blocks; `tokens` [K, B, T] are ids that layers may read."""
         x = dropout(x, self.spec.dropout, self.training)
-        return self.through(x, lambda block, stream, shared: block(stream, padding, shared))
+        return self.through(x, lambda block, stream, shared: block(stream, padding, shared), tokens)
 
-    def through(self, x: Tensor, run: Callable[[Block, Tensor, Shared], Tensor]) -> Tensor:
+    def through(
+        self, x: Tensor, run: Callable[[Block, Tensor, Shared], Tensor], tokens: Tensor | None = None
+    ) -> Tensor:
         """Embeddings [K, B, T, D] through all blocks, in their order, as `run` runs one."""
         blocks = [cast(Block, block) for block in self.blocks]
         shared: Shared = {self.stream: x} if self.stream in self.read else {}
+        if tokens is not None and self.tokens in self.read:
+            shared[self.tokens] = tokens
         stream = blocks[0].residual.open(x)
         for block in (blocks[layer] for layer in self.spec.order):
             stream = run(block, stream, shared)
@@ -157,7 +163,7 @@ def stack_cost(spec: ModelSpec, vocabulary: int, context: int, length: int, *, c
         apart = block.differs_by_layer or bool(spec.loops)
         alike, times = (range(first, first + count), 1) if apart else (range(first, first + 1), count)
         for layer in alike:
-            told = spec.layer_context(context, layer=layer, causal=causal)
+            told = replace(spec.layer_context(context, layer=layer, causal=causal), vocabulary=vocabulary)
             total += repeated(sum(block_cost(block, told, length).values(), Cost()), passes[layer]) * times
         first += count
     return total + spec.final_norm.cost(spec.width, length)

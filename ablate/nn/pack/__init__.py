@@ -5,7 +5,15 @@ written from these. Shapes: K pack, B batch, T tokens, D width.
 """
 
 from ablate.nn.pack.activations import ACTIVATIONS
-from ablate.nn.pack.attention_maps import AttentionMaps, build_positions, join_heads, maps_cost, split_heads
+from ablate.nn.pack.attention_maps import (
+    AttentionMaps,
+    build_positions,
+    join_heads,
+    maps_cost,
+    split_heads,
+    visible_pairs,
+    visible_tokens,
+)
 from ablate.nn.pack.auxiliary import add_loss, auxiliary_losses, collects_losses
 from ablate.nn.pack.dropout import dropout, member_streams
 from ablate.nn.pack.initial import constant, identity, initialise, normal, orthogonal, uniform, zeros
@@ -57,5 +65,7 @@ __all__ = [
     "split_heads",
     "step",
     "uniform",
+    "visible_pairs",
+    "visible_tokens",
     "zeros",
 ]

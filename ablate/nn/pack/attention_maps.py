@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 
 from ablate.nn.pack.layers import linear
@@ -73,3 +74,30 @@ def maps_cost(context: LayerContext, length: int, maps: int = 4) -> Cost:
     return (
         cost if context.positions is None else cost + context.positions.cost(context, length, key_heads=context.heads)
     )
+
+
+def visible_tokens(x: Tensor, padding: Tensor | None, *, causal: bool, window: int | None) -> Tensor:
+    """Which tokens a row may look at, [K, B, 1, T, T]; a token always sees itself, so that no row is empty.
+
+    Args:
+        x: [K, B, T, D].
+        padding: [K, B, T], True where a token is real.
+        causal: Whether the future is hidden.
+        window: Tokens seen to each side, the own one counted; None for all.
+    """
+    length = x.shape[2]
+    near = torch.ones(length, length, dtype=torch.bool, device=x.device)
+    if window is not None:
+        near = near.triu(1 - window).tril(window - 1)
+    if causal:
+        near = near.tril()
+    if padding is None:
+        return near.expand(*x.shape[:2], 1, length, length)
+    return (padding[:, :, None, None, :] | torch.eye(length, dtype=torch.bool, device=x.device)) & near
+
+
+def visible_pairs(context: LayerContext, length: int) -> int:
+    """Entries of the attention matrix of one head that are not hidden, in a sequence of `length` tokens."""
+    reach = length if context.window is None else min(context.window, length)
+    before = reach * (reach + 1) // 2 + (length - reach) * reach  # the token itself and those before it
+    return before if context.causal else 2 * before - length

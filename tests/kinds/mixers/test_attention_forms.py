@@ -78,7 +78,7 @@ def slow(mixer: Attention, k: int, x: Tensor, memory: Tensor, real: list[bool]) 
 
     def placed(rows: Tensor, norm: Any) -> list[Tensor]:
         """Queries or keys [d_h] of one head, normed and turned."""
-        each = [normed(row, norm, spec.query_key_norm, k) for row in rows]
+        each = [normed(row, norm, spec.query_key_norm.kind, k) for row in rows]
         return [turned(row, i, base) for i, row in enumerate(each)] if base else each
 
     heads = []
