@@ -13,6 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ablate.spec.annotations import ShortFor, default_kind
 from ablate.spec.base import Spec, refusal
+from ablate.spec.initialiser import Initialiser
 from ablate.spec.mixer import Mixer
 from ablate.spec.mlp import MLP, MLPSpec
 from ablate.spec.norm import Norm, NormSpec
@@ -99,6 +100,10 @@ class BlockSpec(Spec):
     """Positions that the mixer applies (`rotary`, `alibi`) or `none`, where they are others than the model's."""
     head_width: int | None = Field(default=None, ge=1)
     """Width of a head, where it is another than the model's."""
+    initialiser_mixer: Initialiser | None = None
+    """How the weights of the mixer's maps start, where it is not as the model's initialiser says."""
+    initialiser_mlp: Initialiser | None = None
+    """How the weights of the MLP's maps start, where it is not as the model's initialiser says."""
     window: int | None = Field(default=None, ge=1)
     """Tokens that the mixer sees to each side, its own counted: |i - j| < window. Unless set, all."""
 
@@ -188,6 +193,13 @@ class BlockSpec(Spec):
                 self.gains.mlp_skip.model_dump(),
                 "a gain needs the skip that it multiplies, and `skips.mlp` is 0",
                 "Leave the gain out, or set `skips.mlp: 1`.",
+            )
+        if self.initialiser_mlp is not None and not self.mlp.present:
+            raise refusal(
+                ("initialiser_mlp",),
+                self.initialiser_mlp.kind_name(),
+                "the block has no MLP whose maps could start",
+                "Leave `initialiser_mlp` out.",
             )
         if not self.mlp.present:
             self._check_no_mlp()

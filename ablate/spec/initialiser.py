@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from ablate.spec.annotations import OneOf
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from ablate.spec.layer import LayerContext
+    from ablate.spec.optimizer import ParameterInfo
 
 Initial = Callable[["Tensor", "Generator"], "Tensor"]
 """Fills the values [...] of one member in place and returns them."""
@@ -23,6 +25,21 @@ Role = Literal["embedding", "hidden", "output", "head"]
 layer of a branch, whose result is added to the residual stream), `head` (from the stream to the logits)."""
 
 
+@dataclass(frozen=True, slots=True)
+class RateScaling:
+    """What the options of an optimizer are multiplied by for one parameter.
+
+    Attributes:
+        lr: The rate.
+        weight_decay: The decay.
+        eps: What is added to the root of the second moment.
+    """
+
+    lr: float = 1.0
+    weight_decay: float = 1.0
+    eps: float = 1.0
+
+
 class InitialiserSpec(Kinded):
     """A rule for initial weights. A final subclass adds `kind`, its fields and `initial`."""
 
@@ -30,6 +47,8 @@ class InitialiserSpec(Kinded):
     default_kind = "normal"
     source: ClassVar[str]
     """Paper and equation."""
+    scales_rates: ClassVar[bool] = False
+    """Whether it is a parametrisation that scales the rates of an optimizer whose steps are as long as Adam's."""
 
     @classmethod
     def facts(cls) -> dict[str, str | bool]:
@@ -46,6 +65,23 @@ class InitialiserSpec(Kinded):
             outputs: Its fan-out.
             context: Its layer; `context.init_std` is the standard deviation of the model.
         """
+
+    def scaling(self, parameter: ParameterInfo, context: LayerContext) -> RateScaling:
+        """What the optimizer's options are multiplied by for a parameter; nothing unless a kind says otherwise.
+
+        Args:
+            parameter: The parameter.
+            context: The model around it; its layer is of no account.
+        """
+        return RateScaling()
+
+    def branch_scale(self, context: LayerContext) -> float:
+        """What each sub-layer gives is multiplied by before it joins the stream."""
+        return 1.0
+
+    def logit_scale(self, context: LayerContext) -> float:
+        """What the logits of tokens are multiplied by."""
+        return 1.0
 
 
 Initialiser = Annotated[InitialiserSpec, OneOf]

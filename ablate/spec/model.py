@@ -16,12 +16,13 @@ from ablate.spec.annotations import default_kind
 from ablate.spec.base import Spec, below, largest_divisor, refusal
 from ablate.spec.block import BlockSpec, GainsSpec, SkipsSpec
 from ablate.spec.embedding import BigramSpec, MultiTokenSpec, SmearSpec
-from ablate.spec.initialiser import Initialiser, InitialiserSpec
+from ablate.spec.initialiser import Initialiser, InitialiserSpec, RateScaling
 from ablate.spec.layer import LayerContext
 from ablate.spec.loop import LoopSpec
 from ablate.spec.mixer import Mixer, MixerSpec
 from ablate.spec.named import expand_block
 from ablate.spec.norm import Norm, NormSpec
+from ablate.spec.optimizer import ParameterInfo
 from ablate.spec.part import EMBEDDING, PartSpec, SharedTensor
 from ablate.spec.paths import lay_over, leaves, overlaps
 from ablate.spec.position import Position, PositionSpec
@@ -178,6 +179,10 @@ class ModelSpec(Spec):
             if getattr(self, name) and self.head is not None:
                 rule = f"it belongs to the logits of tokens, and {self._a_family} with `head` has none"
                 raise refusal((name,), getattr(self, name), rule, f"Leave `{name}` out.")
+        if self.initialiser.scales_rates and (self.head is not None or self.decoder is not None):
+            rule = f"{self.initialiser.kind_name()} scales models of one stack with a head of tokens"
+            remedy = "Choose another initialiser, or a decoder or encoder of tokens."
+            raise refusal(("initialiser",), self.initialiser.kind_name(), rule, remedy)
         if self.multi_token is None:
             return
         if self.family != "decoder":
@@ -479,6 +484,10 @@ class ModelSpec(Spec):
             layer=layer,
             sublayers=block.sublayers,
         )
+
+    def rate_scaling(self, parameter: ParameterInfo) -> RateScaling:
+        """What the optimizer's options are multiplied by for a parameter."""
+        return self.initialiser.scaling(parameter, self.layer_context(1))
 
     def canonical(self) -> Any:
         """As any spec, but `depth`, `exceptions` and `pattern` are written as runs of equal layers.

@@ -78,6 +78,8 @@ class OptimizerSpec(Kinded):
     value_fields: ClassVar[frozenset[str]] = frozenset({"lr", "clip", "rates"})
     source: ClassVar[str]
     """Paper and equation."""
+    adaptive: ClassVar[bool] = False
+    """Whether the length of its steps does not depend on that of the gradient, entry by entry, as with Adam."""
 
     lr: float = Field(gt=0)
     """Peak learning rate."""

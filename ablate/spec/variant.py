@@ -48,6 +48,14 @@ class VariantSpec(Spec):
             self.model.check_context(self.task.length)
         except ValidationError as error:
             raise below(("model",), error) from None
+        initialiser, optimizer = self.model.initialiser, self.training.optimizer
+        if initialiser.scales_rates and not optimizer.adaptive:
+            raise refusal(
+                ("training", "optimizer", "kind"),
+                optimizer.kind_name(),
+                f"the rules of {initialiser.kind_name()} hold for steps as long as Adam's",
+                "Set `training.optimizer.kind: adamw`, or another `model.initialiser`.",
+            )
         try:
             self.training.optimizer.check_model(self.model)
         except ValidationError as error:

@@ -8,13 +8,15 @@ form one parameter group. Shapes: K pack.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ablate.spec.initialiser import RateScaling
+from ablate.spec.optimizer import ParameterInfo
 from ablate.spec.schedule import ScheduleSpec
 from ablate.spec.training import TrainingSpec
 from ablate.training.events import State
@@ -28,13 +30,21 @@ class PackOptimizer:
         model: Model of K members.
         settings: Training spec of each member; equal optimizers and schedules are adjacent.
         capturable: Whether steps are captured in a CUDA graph. Then learning rates and counters are device tensors.
+        scaling: What the options of each parameter are multiplied by.
 
     Attributes:
         rule: The torch optimizer, on views of the parameters.
         norms: 2-norms of the gradients at the last step before clipping, [parameters, K], in the order of the model.
     """
 
-    def __init__(self, model: nn.Module, settings: Sequence[TrainingSpec], *, capturable: bool = False) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        settings: Sequence[TrainingSpec],
+        *,
+        capturable: bool = False,
+        scaling: Callable[[ParameterInfo], RateScaling] = lambda parameter: RateScaling(),
+    ) -> None:
         self._parameters = list(model.parameters())
         self._steps = settings[0].steps
         self._pack = len(settings)
@@ -56,8 +66,8 @@ class PackOptimizer:
                 counts = {name: tensor.clone() for name, tensor in whole[index].items() if not tensor.dim()}
                 part = _Part(self._view(parameter, run), index, run, counts)
                 self._parts.append(part)
-                options = spec.options(info)
-                options = {**options, "lr": options["lr"] * spec.rates.factor(info, depth)}
+                options = _scaled(spec.options(info), scaling(info))
+                options["lr"] *= spec.rates.factor(info, depth)
                 views.setdefault(tuple(options.items()), []).append(part.view)
             for items, members in views.items():
                 group = {"params": members, **dict(items)}
@@ -124,6 +134,12 @@ class PackOptimizer:
 
     def _cut(self, tensor: Tensor, run: slice) -> Tensor:
         return tensor if run == slice(0, self._pack) else tensor[run]
+
+
+def _scaled(options: Mapping[str, Any], by: RateScaling) -> dict[str, Any]:
+    """The options of a parameter, multiplied by what its parametrisation says, as far as the optimizer has them."""
+    factors = {"lr": by.lr, "weight_decay": by.weight_decay, "eps": by.eps}
+    return {name: value * factors[name] if name in factors else value for name, value in options.items()}
 
 
 @dataclass(frozen=True, slots=True)

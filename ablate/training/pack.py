@@ -264,7 +264,12 @@ class Pack:
     def _prepare(self) -> None:
         """Build optimizer and program for the current model."""
         settings = [member.variant.training for member in self._placed()]
-        self._optimizer = PackOptimizer(self.model, settings, capturable=self.device.type == "cuda")
+        self._optimizer = PackOptimizer(
+            self.model,
+            settings,
+            capturable=self.device.type == "cuda",
+            scaling=self.members[0].variant.model.rate_scaling,
+        )
         average = self.training.average
         self._average = None if average is None else WeightAverage(self.model, average, self.training.steps)
         self._program = self._build_program(self._compute, self.device)

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from ablate.nn.pack import normal
 from ablate.spec.initialiser import Initial, InitialiserSpec, Role
 from ablate.spec.layer import LayerContext
 
 
 class NormalSpec(InitialiserSpec):
-    """N(0, σ²) for every weight, σ being `init_std` of the model."""
+    """N(0, σ²) for every weight, σ being `init_std` of the model or a value of its own."""
 
     source = "GPT-2, σ = 0.02"
 
     kind: Literal["normal"] = "normal"
 
+    std: float | None = Field(default=None, gt=0)
+    """σ, where it is another than `init_std` of the model."""
+
     def initial(self, role: Role, inputs: int, outputs: int, context: LayerContext) -> Initial:
         """See `InitialiserSpec.initial`."""
-        return normal(context.init_std)
+        return normal(self.std or context.init_std)

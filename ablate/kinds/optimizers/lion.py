@@ -22,6 +22,7 @@ class LionSpec(OptimizerSpec):
     kind: Literal["lion"] = "lion"
     value_fields = frozenset({"lr", "clip", "rates", "weight_decay", "betas"})
     source = "arXiv:2302.06675, Algorithm 2"
+    adaptive = True
     weight_decay: float = Field(default=0.0, ge=0)
     """λ, decoupled weight decay of matrices and embeddings."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.99)

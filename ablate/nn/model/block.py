@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from ablate.nn.pack import Gain, Residual, Shared, Sharing, State, Unpacked, dropout, step
 from ablate.spec.block import BlockSpec, GainSpec
 from ablate.spec.cost import Cost
+from ablate.spec.initialiser import InitialiserSpec
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
 from ablate.spec.mlp import MLPSpec
@@ -39,8 +41,8 @@ class Block(nn.Module, ABC):
     def __init__(self, spec: BlockSpec, context: LayerContext) -> None:
         super().__init__()
         self.spec = spec
-        self.mixer = build_mixer(spec.mixer, context)
-        self.mlp = build_mlp(spec.mlp, context) if spec.mlp.present else None
+        self.mixer = build_mixer(spec.mixer, _starting(context, spec.initialiser_mixer))
+        self.mlp = build_mlp(spec.mlp, _starting(context, spec.initialiser_mlp)) if spec.mlp.present else None
         self.norm_mixer = spec.norms[0].build(context.pack, context.width)
         self.norm_mixer_output = _second_norm(spec.norms[0], context)
         self.mixer_branch = _gain(spec.gains.mixer_branch, context)
@@ -48,6 +50,7 @@ class Block(nn.Module, ABC):
         self.mlp_branch = _gain(spec.gains.mlp_branch, context)
         self.mlp_skip = _gain(spec.gains.mlp_skip, context)
         self.residual = cast(Residual, spec.residual.build(context))
+        self.branch_scale = context.initialiser.branch_scale(context)
         self.sharing = {name: Sharing(part, context) for name, part in spec.parts}
         self.stream = SharedTensor("stream", context.layer, spec.residual.stream_sizes(context))
 
@@ -98,6 +101,10 @@ class Block(nn.Module, ABC):
         """Dropout of a branch, in training."""
         return dropout(x, self.spec.dropout, self.training)
 
+    def scaled(self, branch: Tensor) -> Tensor:
+        """A branch, as the model's parametrisation scales it."""
+        return branch if self.branch_scale == 1.0 else branch * self.branch_scale
+
 
 class SequentialBlock(Block):
     """The MLP reads what the mixer gave."""
@@ -122,7 +129,7 @@ class SequentialBlock(Block):
         norm = self.spec.norms[0]
         entered = self.residual.enter(x, "mixer")
         y = self.drop(mix(self.norm_mixer(entered) if norm.before else entered))
-        y = self.mixer_branch(self.on_output(y, norm, self.norm_mixer, self.norm_mixer_output))
+        y = self.scaled(self.mixer_branch(self.on_output(y, norm, self.norm_mixer, self.norm_mixer_output)))
         if self.spec.skips.mixer > 0:
             y = self.residual.join(x, y, self.mixer_skip, "mixer")
         normed: Tensor = self.norm_mixer(y) if norm.place == "post" else y
@@ -133,7 +140,7 @@ class SequentialBlock(Block):
         norm = self.spec.norms[1]
         entered = self.residual.enter(x, "mlp")
         y = self.fed_branch(self.norm_mlp(entered) if norm.before else entered, shared)
-        y = self.mlp_branch(self.on_output(y, norm, self.norm_mlp, self.norm_mlp_output))
+        y = self.scaled(self.mlp_branch(self.on_output(y, norm, self.norm_mlp, self.norm_mlp_output)))
         if self.spec.skips.mlp > 0:
             y = self.residual.join(x, y, self.mlp_skip, "mlp")
         if again is not None:
@@ -158,7 +165,7 @@ class ParallelBlock(Block):
         x = self.start(x, shared)
         normed = self.norm_mixer(self.residual.enter(x, "mixer"))
         y: Tensor = self.mixer_branch(self.drop(mix(normed)))
-        y = y + self.mlp_branch(self.fed_branch(normed, shared))
+        y = self.scaled(y + self.mlp_branch(self.fed_branch(normed, shared)))
         return self.residual.join(x, y, self.mixer_skip, "mixer") if self.spec.skips.mixer > 0 else y
 
 
@@ -203,6 +210,11 @@ def block_cost(spec: BlockSpec, context: LayerContext, length: int) -> dict[str,
     if spec.arrangement == "parallel":
         mlp += Cost(activations=-elements)  # its input is the mixer's
     return {"mixer": spec.mixer.cost(context, length), "mlp": mlp, "rest": rest}
+
+
+def _starting(context: LayerContext, initialiser: InitialiserSpec | None) -> LayerContext:
+    """The context of a part whose maps start as this initialiser says, or as the model's does."""
+    return context if initialiser is None else replace(context, initialiser=initialiser)
 
 
 def _second_norm(spec: NormSpec, context: LayerContext) -> nn.Module | None:

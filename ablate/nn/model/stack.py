@@ -126,6 +126,7 @@ class TokenHead(Stack):
     ) -> None:
         super().__init__(spec, vocabulary, context, pack, causal=causal)
         surroundings = spec.layer_context(context, pack)
+        self.logit_scale = spec.initialiser.logit_scale(surroundings)
         self.head = None if spec.tied_head else linear(surroundings, spec.width, vocabulary, role="head")
 
     def logits(self, x: Tensor) -> Tensor:
@@ -139,6 +140,8 @@ class TokenHead(Stack):
     def capped_logits(self, x: Tensor) -> Tensor:
         """[K, B, T, D] to [K, B, T, V]."""
         logits: Tensor = self.embedding.logits(x) if self.head is None else self.head(x)
+        if self.logit_scale != 1.0:
+            logits = logits * self.logit_scale
         cap = self.spec.logit_cap
         return logits if cap is None else cap * (logits / cap).tanh()
 

@@ -1,0 +1,155 @@
+"""μP and CompleteP: the best rate stays as models grow; initial values, rates and logits are those of the tables."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from random_tokens import CPU, RandomTokens, T, V, points, variant
+
+from ablate.nn.model.build import build_model
+from ablate.spec.initialiser import RateScaling
+from ablate.spec.model import ModelSpec
+from ablate.spec.optimizer import ParameterInfo
+from ablate.spec.variant import VariantSpec
+from ablate.training.loop import train
+from ablate.training.members import Member
+from ablate.training.optimizer import PackOptimizer
+from ablate.training.parameters import parameter_infos
+
+EXPONENTS = range(-10, -3)
+SEEDS = (3, 4)
+COMPLETE: dict[str, Any] = {"kind": "complete_p", "base_width": 16, "base_depth": 2}
+
+
+def best_exponent(width: int, depth: int, initialiser: Any) -> int:
+    """Of the learning rates 2^k, that with the lowest validation loss, as a mean over seeds; heads are 8 wide."""
+    model = {"width": width, "depth": depth, "heads": width // 8, "initialiser": initialiser, "init_std": 0.2}
+    model |= {"tied_head": False, "positions": "none"}
+    settings = {"steps": 40, "evaluations": 1, "batch_size": 16, "schedule": {"kind": "constant", "warmup": 0}}
+    members = [
+        Member(variant(model, **settings, optimizer={"lr": 2.0**k, "weight_decay": 0.0, "clip": 1e9}), seed)
+        for k in EXPONENTS
+        for seed in SEEDS
+    ]
+    losses = torch.tensor(points(list(train(members, RandomTokens(), CPU)))[-1].metrics["val_loss"])
+    return EXPONENTS[int(losses.view(-1, len(SEEDS)).mean(1).argmin())]
+
+
+def test_the_best_rate_stays_as_a_model_grows_wider() -> None:
+    """At four times the width it stays within a factor of 2, the grid's; initial values of 1/√inputs alone do not."""
+    mup = {"kind": "mup", "base_width": 16}
+    assert abs(best_exponent(64, 2, mup) - best_exponent(16, 2, mup)) <= 1
+    standard = {"kind": "fan_in", "distribution": "normal", "gain": 0.8}
+    assert best_exponent(64, 2, standard) <= best_exponent(16, 2, standard) - 2
+
+
+def test_the_best_rate_stays_as_a_model_grows_deeper() -> None:
+    assert abs(best_exponent(16, 8, COMPLETE) - best_exponent(16, 2, COMPLETE)) <= 1
+
+
+def model_of(**parts: Any) -> ModelSpec:
+    plain = {"family": "decoder", "width": 64, "depth": 8, "heads": 8, "block": "pre_ln", "init_std": 0.1, **parts}
+    return ModelSpec.model_validate(plain)
+
+
+def test_initial_values_are_those_of_the_table() -> None:
+    """Four times as wide: hidden matrices have a quarter of the variance; tables and heads have all of it."""
+    model = build_model(model_of(initialiser=COMPLETE, tied_head=False), vocabulary=301, context=64, seeds=[0])
+    spread = {name: tensor.std().item() for name, tensor in model.named_parameters() if tensor.dim() == 3}
+    for name in ("mixer.query", "mixer.output", "mlp.up", "mlp.down"):
+        assert spread[f"blocks.3.{name}.weight"] == pytest.approx(0.1 / math.sqrt(4), rel=0.05)
+    for name in ("embedding", "positions", "head"):
+        assert spread[f"{name}.weight"] == pytest.approx(0.1, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("initialiser", "matrix", "gain", "around"),
+    [
+        ({"kind": "mup", "base_width": 16}, RateScaling(lr=1 / 4), RateScaling(), RateScaling()),
+        (
+            {**COMPLETE, "alpha": 0.5},
+            RateScaling(lr=4**-0.5 / 4, weight_decay=4, eps=4**-0.5 / 4),
+            RateScaling(lr=4**-0.5, eps=4**-0.5 / 4),
+            RateScaling(eps=4**-0.5 / 4),
+        ),
+        (COMPLETE, RateScaling(lr=1 / 4, weight_decay=4, eps=1 / 16), RateScaling(eps=1 / 16), RateScaling(eps=1 / 16)),
+    ],
+)
+def test_rates_are_those_of_the_table(
+    initialiser: Any, matrix: RateScaling, gain: RateScaling, around: RateScaling
+) -> None:
+    spec = model_of(initialiser=initialiser)
+    model = build_model(spec, vocabulary=V, context=T, seeds=[0])
+    training = variant(optimizer={"lr": 0.1, "weight_decay": 0.2, "eps": 1e-4}).training
+    optimizer = PackOptimizer(model, [training], scaling=spec.rate_scaling)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    infos = {info.name: info for info in parameter_infos(model)}
+    for group in optimizer.rule.param_groups:
+        for parameter in group["params"]:
+            info: ParameterInfo = infos[names[id(parameter)]]
+            by = matrix if info.role == "matrix" else gain if info.layer is not None else around
+            assert group["lr"] == pytest.approx(0.1 * by.lr), info.name
+            assert group["weight_decay"] == pytest.approx(0.2 * by.weight_decay * info.decays), info.name
+            assert group["eps"] == pytest.approx(1e-4 * by.eps), info.name
+
+
+def test_branches_and_logits_are_scaled() -> None:
+    ids = torch.arange(T).view(1, 1, T)
+    scaled, plain = (
+        build_model(model_of(depth=4, initialiser=initialiser), vocabulary=V, context=T, seeds=[0]).double()
+        for initialiser in (COMPLETE, "normal")
+    )
+    plain.load_state_dict(scaled.state_dict())
+    for block in plain.blocks:
+        with torch.no_grad():
+            block.mixer.output.weight /= 2  # twice as deep as the base
+            block.mlp.down.weight /= 2
+    torch.testing.assert_close(scaled(ids), plain(ids) / 4)
+
+
+def test_parts_of_a_block_may_start_in_their_own_way() -> None:
+    block = {
+        "mixer": "attention",
+        "initialiser_mixer": {"kind": "normal", "std": 0.4},
+        "initialiser_mlp": "zero_output",
+    }
+    spec = model_of(block=block, exceptions={"last": {"initialiser_mixer": None}})
+    model = build_model(spec, vocabulary=301, context=64, seeds=[0])
+    spread = {name: tensor.std().item() for name, tensor in model.named_parameters()}
+    assert spread["blocks.0.mixer.query.weight"] == pytest.approx(0.4, rel=0.05)
+    assert spread["blocks.7.mixer.query.weight"] == pytest.approx(0.1, rel=0.05)
+    assert spread["blocks.0.mlp.up.weight"] == pytest.approx(0.1, rel=0.05)
+    assert spread["blocks.0.mlp.down.weight"] == 0
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "muon"])
+def test_an_optimizer_whose_steps_are_of_another_length_is_refused(optimizer: str) -> None:
+    plain = variant().model_dump(mode="json")
+    plain["model"] = {**plain["model"], "initialiser": "mup"}
+    VariantSpec.model_validate(plain)
+    plain["training"] = {**plain["training"], "optimizer": {"kind": optimizer, "lr": 0.1}}
+    with pytest.raises(ValidationError, match="hold for steps as long as Adam's") as refused:
+        VariantSpec.model_validate(plain)
+    assert refused.value.errors()[0]["loc"] == ("training", "optimizer", "kind")
+
+
+@pytest.mark.parametrize(
+    ("parts", "path"),
+    [
+        ({"family": "encoder", "head": {"pooling": "mean"}, "initialiser": "mup"}, ("initialiser",)),
+        (
+            {"block": {"mixer": "attention", "mlp": "none", "skips": {"mlp": 0}, "initialiser_mlp": "normal"}},
+            ("block", "initialiser_mlp"),
+        ),
+    ],
+)
+def test_what_cannot_start_is_refused(parts: dict[str, Any], path: tuple[str, ...]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        model_of(**parts)
+    (error,) = refused.value.errors()
+    assert error["loc"] == path
+    assert error["ctx"]["remedy"]
