@@ -38,11 +38,11 @@ ATTENTION: list[Case] = [
         {"mixer.shaping": "value_skipinit"},
     ),
     (
-        {"mixer.softmax": False, "mixer.matmul_order": "kv_first", "mixer.dropout": 0.1},
-        "mixer.dropout",
-        "never makes",
-        "`dropout: 0`",
-        {"mixer.dropout": 0},
+        {"mixer.softmax": False, "mixer.logits": {"sinks": True}},
+        "mixer.logits",
+        "without softmax there are none",
+        "`softmax: true`",
+        {"mixer.softmax": True},
     ),
     (
         {"mixer.shaping": {"kind": "value_skipinit", "gamma": 1}},
