@@ -118,6 +118,8 @@ def run(
         nullcontext(store) if isinstance(store, Store) else open_store(store) as opened,
     ):
         observer.say(f"store: {opened.where}")
+        if opened.caution:
+            observer.say(opened.caution)
         planner = Planner(space, folder, observer.say)
         environment, packing = describe_environment(trainer.device), Packing(pack, trainer.device)
         result = run_study(planner, opened, trainer, environment, observer, packing)

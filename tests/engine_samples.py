@@ -9,7 +9,7 @@ from pathlib import Path
 from ablate.designs.base import Design, Point, Proposal
 from ablate.execution.base import Engine
 from ablate.execution.observer import Observer
-from ablate.execution.worker import Broken, Done, Happened, Job, Message
+from ablate.execution.protocol import Broken, Done, Happened, Job, Message
 from ablate.planning.plan import Plan, Planner, Trial
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from ablate.analysis.importances import read_importances
     from ablate.analysis.pareto import read_front
     from ablate.analysis.path import read_path
+    from ablate.analysis.rows import VariantRow
     from ablate.analysis.runs import StudyReader
     from ablate.analysis.slices import read_slices
-    from ablate.analysis.study import StudyReport, VariantRow, read_study
+    from ablate.analysis.study import StudyReport, read_study
 
 __all__ = [
     "StudyReader",
@@ -33,7 +34,7 @@ __getattr__, __dir__ = late(
     {
         "StudyReader": "ablate.analysis.runs",
         "StudyReport": "ablate.analysis.study",
-        "VariantRow": "ablate.analysis.study",
+        "VariantRow": "ablate.analysis.rows",
         "read_effects": "ablate.analysis.effects",
         "read_front": "ablate.analysis.pareto",
         "read_importances": "ablate.analysis.importances",

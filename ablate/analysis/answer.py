@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ablate.analysis.changes import Change
 from ablate.analysis.deciding import deciding_bounds, worst_margin
 from ablate.analysis.failures import first_line
 from ablate.analysis.numbers import decimals_for, fixed
+from ablate.analysis.rows import VariantRow
 from ablate.analysis.text import listed, plural, shortened
 from ablate.stats import Direction, SeedSchedule
 from ablate.stats.bounds import LEAST_PAIRS
 from ablate.stats.verdict import MOST_FURTHER_SEEDS, at_least, at_most
-
-if TYPE_CHECKING:
-    from ablate.analysis.study import VariantRow
 
 MOST_COMBINED = 3
 """Variants that change several things, and are described in one sentence; of more only the names are given."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ablate.analysis.failures import Failure
 from ablate.analysis.fairness import Tuning
+from ablate.analysis.rows import VariantRow
 from ablate.analysis.text import listed, plural
-
-if TYPE_CHECKING:
-    from ablate.analysis.study import VariantRow
 
 
 def missing(trials: int, tuning: Tuning | None) -> Iterator[str]:

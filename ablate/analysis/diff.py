@@ -12,6 +12,7 @@ from typing import Any
 
 from ablate.analysis.differences import Difference, differences, environment_differences
 from ablate.errors import NotFoundError
+from ablate.spec.reading import load_space
 from ablate.stats import Interval, PairedDifference, mean_interval, paired_difference
 from ablate.store import Store, TrialRecord, TrialState, open_store
 
@@ -206,8 +207,6 @@ def _side(name: str, store: Store) -> Side:
 
 
 def _space(name: str) -> Side:
-    from ablate.spec.reading import load_space  # knows the kinds, and so needs torch
-
     space = load_space(name)
     spec = space.resolve({}).model_dump(mode="json")
     return Side(name, "space", spec, space=space.model_dump(mode="json"))

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
-from ablate.spec.seeds import TIMING_SEEDS
+from ablate.roles import TrialRole
+from ablate.spec.paths import value_at
 from ablate.store.records import StudyRecord, TrialState, VariantRecord
 
 COUNTED = ("tokens", "seconds", "flops")
@@ -135,7 +136,7 @@ def read_tuning(store: StudyReader, record: StudyRecord) -> Tuning | None:
     if not tune and not before:
         return None
     metric = record.objective["metric"]
-    planned = tuple(one for one in record.scout_trials if one.seed not in TIMING_SEEDS)
+    planned = tuple(one for one in record.scout_trials if one.role is TrialRole.TUNING)
     runs = read_runs(store, replace(scouts_of(record), planned=planned), metric)
     tried = [variant for variant in record.scout_variants if runs[variant.name].states]
     ready = {one.variant for one in record.planned}
@@ -244,8 +245,6 @@ def _tried(variant: VariantRecord, runs: VariantRuns, grid: Mapping[str, object]
 
 
 def _values(variant: VariantRecord, grid: Mapping[str, object]) -> dict[str, Any]:
-    from ablate.spec.paths import value_at  # brings pydantic, which studies that tune nothing are read without
-
     full = {path: f"model.{path}" if path.partition(".")[0] == "block" else path for path in grid}
     return {path: value_at(variant.spec, full[path]) for path in grid}
 

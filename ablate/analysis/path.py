@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ablate.analysis.quantities import values_of
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
+from ablate.designs.base import DesignContext, Point, PointCost
+from ablate.designs.simplify import Candidate, SimplifyDesign, SimplifySpec
 from ablate.stats import Direction, Interval, PairedDifference, Verdict, mean_interval, paired_difference
 from ablate.store.records import StudyRecord, VariantRecord
-
-if TYPE_CHECKING:
-    from ablate.designs.base import DesignContext, Point, PointCost
-    from ablate.designs.simplify import Candidate, SimplifyDesign
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +111,6 @@ def path_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> RemovalPath
     plain = record.space.get("design", {})
     if plain.get("kind") != "simplify" or not any(run.finished for run in runs.values()):
         return None
-    from ablate.designs.simplify import SimplifySpec  # brings pydantic, which other studies are read without
-
     replay = _Replay(record, runs)
     spec = SimplifySpec.model_validate(plain)
     trying = replay.drive(spec.build(replay.context()))
@@ -174,8 +169,6 @@ class _Replay:
 
     def context(self) -> DesignContext:
         """What the design is told of its space."""
-        from ablate.designs.base import DesignContext
-
         return DesignContext(
             switches={switch: tuple(settings) for switch, settings in self._record.space["switches"].items()},
             variants={},
@@ -203,8 +196,6 @@ class _Replay:
         return ()
 
     def _cost(self, point: Point) -> PointCost:
-        from ablate.designs.base import PointCost
-
         variant = self._variants[_key(point)]
         return PointCost(variant.parameters, _flops(variant, self._runs[variant.name]) or math.inf)
 

@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from ablate.cli.options import INTERRUPTED
 from ablate.errors import AblateError
-from ablate.execution.interrupt import heed_early_interrupts
+from ablate.execution.interrupt import heed_early_interrupts, leave_terminal
 from ablate.render.terminal.console import discard_output, make_console, stdout_for_json_alone
 
 GARBAGE = 50_000
@@ -110,7 +110,10 @@ def main() -> None:
         if debug:
             raise
         mistake = _mistake(error)
-        make_console(stderr=True).print(_paragraph(mistake), soft_wrap=True)
+        try:
+            make_console(stderr=True).print(_paragraph(mistake), soft_wrap=True)
+        except OSError:
+            leave_terminal()
         code = mistake.exit_code
     sys.exit(code)
 

@@ -33,6 +33,6 @@ def dashboard(
 
     With --host it asks for a token, and only reads the store.
     """
-    from ablate.render.terminal.dashboard import serve
+    from ablate.serving import serve
 
     serve(store, port, host, tuple(plugin or ()), token)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from ablate.execution.worker import Job, Message
+from ablate.execution.protocol import Job, Message
 from ablate.planning.packing import JobPlace, ResumablePack
 from ablate.planning.plan import Plan, Trial
 

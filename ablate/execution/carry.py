@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ablate.execution.worker import Broken, Done, Happened, Job, Message
+from ablate.execution.protocol import Broken, Done, Happened, Job, Message
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
 from ablate.trained.weights import save_weights

@@ -1,4 +1,4 @@
-"""The engines by name, each imported only when it is chosen."""
+"""The engines by name; that of Ray is imported only when it is chosen."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from ablate.errors import EngineError
 from ablate.execution.base import Engine
 from ablate.execution.environment import choose_device
+from ablate.execution.local import LocalEngine
+from ablate.execution.ray.connect import check_installed
 from ablate.planning.packing import MOST
 from ablate.spec.resources import ResourcesSpec
 
@@ -41,17 +43,13 @@ class EngineOptions:
 
 
 def _local(options: EngineOptions) -> Engine:
-    from ablate.execution.local import LocalEngine
-
     device = choose_device(options.device)
     return LocalEngine(options.cache, device, options.workers, options.threads, options.plugins)
 
 
 def _ray(options: EngineOptions) -> Engine:
-    from ablate.execution.ray.connect import check_installed
-
     check_installed()
-    from ablate.execution.ray.engine import RayEngine
+    from ablate.execution.ray.engine import RayEngine  # Ray is an extra
 
     return RayEngine(
         options.cache,

@@ -20,11 +20,21 @@ from ablate.execution.dialogue import Dialogue
 from ablate.execution.interrupt import StopRequest, stop_on_signal
 from ablate.execution.ledger import Ledger
 from ablate.execution.observer import Observer
-from ablate.execution.worker import Began, Broken, Done, Happened, Job, JobMember, JobRestarted, Message, StateReplaced
+from ablate.execution.protocol import (
+    Began,
+    Broken,
+    Done,
+    Happened,
+    Job,
+    JobMember,
+    JobRestarted,
+    Message,
+    StateReplaced,
+)
 from ablate.planning.memory import largest_blocks
 from ablate.planning.packing import NextPack, Packing, Queue, WaitingTrial
 from ablate.planning.plan import Plan, Planner, Trial, make_plan
-from ablate.spec.seeds import TIMING_SEEDS
+from ablate.roles import TrialRole
 from ablate.store import Store
 from ablate.store.leases import Lease
 from ablate.store.records import Environment, TrialOutcome, TrialRecord, TrialState
@@ -226,7 +236,7 @@ class _Driver:
                 self.observer.started(trial)
             elif trial.key not in self.diverged:  # who diverged leaves where it did before
                 unwanted.append(i)
-            members.append(JobMember(spec.model_dump_json(), trial.seed, weights, trial.key))
+            members.append(JobMember(spec.model_dump_json(), trial.seed, weights, trial.key, spec.training.population))
         self.attempts[self.jobs], self.members[self.jobs] = attempts, tuple(trials)
         self.engine.submit(Job(self.jobs, tuple(members), trials[0].variant.fingerprint))
         for i in unwanted:
@@ -368,7 +378,7 @@ class _Driver:
 
     def time(self, trial: Trial) -> None:
         """Pass the measured time of a step of a timing trial to the planner."""
-        if trial.seed in TIMING_SEEDS and (seconds := self.ledger.seconds_of_step(trial)) is not None:
+        if trial.role is TrialRole.TIMING and (seconds := self.ledger.seconds_of_step(trial)) is not None:
             self.planner.budget.time(trial.variant.hash, trial.seed, seconds)
 
     def look_elsewhere(self) -> None:

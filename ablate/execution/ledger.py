@@ -192,4 +192,4 @@ def _variant(variant: Variant) -> VariantRecord:
 
 
 def _planned(trial: Trial) -> PlannedTrial:
-    return PlannedTrial(trial.key, trial.variant.name, trial.seed)
+    return PlannedTrial(trial.key, trial.variant.name, trial.seed, trial.role)

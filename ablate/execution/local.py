@@ -18,11 +18,13 @@ from typing import IO
 from ablate.cores import available_cores, places_for
 from ablate.errors import EngineError
 from ablate.execution.base import Engine
-from ablate.execution.worker import Broken, Done, Job, Message, Ready, Stop, worker_environment
+from ablate.execution.protocol import Broken, Done, Job, Message, Ready, Stop
+from ablate.execution.worker import worker_environment
 from ablate.planning.memory import check_fits, check_memory
 from ablate.planning.plan import Plan
 
 _CLOSE_SECONDS = 2.0
+_KERNEL_COUNTS = Path("/proc/vmstat")
 _LOG_BYTES = 4000
 """The number of bytes that are kept of the output of a worker that died."""
 
@@ -72,6 +74,7 @@ class LocalEngine(Engine):
         count = workers or (len(devices) if device == "cuda" else max(1, available_cores() // threads))
         self._devices = [devices[i % len(devices)] for i in range(count)]
         self._workers: list[_Worker] = []
+        self._killed_for_memory = _killed_for_memory()
 
     @property
     def size(self) -> int:
@@ -171,6 +174,8 @@ class LocalEngine(Engine):
         worker.pipe.close()
         code = worker.process.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        if code == -signal.SIGKILL and _killed_for_memory() > self._killed_for_memory:
+            how += ", as the system was out of memory"
         log = _tail(worker.log)
         if code > 0 and not worker.ready:
             error = EngineError(
@@ -190,3 +195,11 @@ def _tail(log: IO[bytes]) -> str:
         size = log.seek(0, os.SEEK_END)
         log.seek(max(0, size - _LOG_BYTES))
         return log.read().decode(errors="replace").strip()
+
+
+def _killed_for_memory() -> int:
+    """How many processes the kernel has killed since the machine started because memory was short; 0 if unknown."""
+    with suppress(OSError, StopIteration, ValueError):
+        lines = _KERNEL_COUNTS.read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("oom_kill ")).split()[1])
+    return 0

@@ -10,7 +10,7 @@ from typing import Literal
 from ablate.errors import DataError, EngineError, SpaceError
 from ablate.execution.attempt import curve_point
 from ablate.execution.base import Engine
-from ablate.execution.worker import Broken, Done, Happened, Job, JobMember
+from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember
 from ablate.spec.task import TaskSpec
 from ablate.store import Store
 from ablate.store.records import SETTLED, CurvePoint, Environment, TrialRecord

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pydantic import JsonValue, ValidationError
 
 from ablate.designs.base import BASELINE, Point
-from ablate.designs.timed import no_matter, timing_point
+from ablate.designs.timed import keeps_step_time, timing_point
 from ablate.planning.match import Step, equal_parameters, equal_steps
 from ablate.spec.cost import Cost
 from ablate.spec.fairness import full_path
@@ -65,7 +65,7 @@ class Budget:
     def written(self) -> dict[str, JsonValue]:
         """The tuned paths that do not change how long a step takes, as the space writes them."""
         spec = self._baseline_spec
-        paths = [path for path in self._tuned_paths if no_matter(full_path(path))]
+        paths = [path for path in self._tuned_paths if keeps_step_time(full_path(path))]
         return {path: value_at(spec.model_dump(mode="json"), full_path(path)) for path in paths}
 
     def time(self, digest: str, seed: int, seconds: float) -> None:
@@ -119,7 +119,7 @@ class Budget:
 
     def _step(self, spec: VariantSpec, point: Point, seconds: float | None) -> Step:
         cost, forward, tokens = self._measure(spec, point)
-        flops = spec.training.step_flops(forward, cost.parameters)
+        flops = spec.training.step_flops(forward, cost.parameters, spec.model.width)
         return Step(float(tokens), flops, flops if seconds is None else seconds)
 
     def _seconds(self, point: Point) -> float | None:

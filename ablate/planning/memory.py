@@ -39,7 +39,8 @@ def largest_blocks(planner: Planner) -> tuple[str, int]:
 
 
 def _training_bytes(cost: Cost, spec: VariantSpec) -> int:
-    each = _COPIES * _BYTES + spec.training.optimizer.state_bytes()
+    averages = 0 if spec.training.average is None else 2 * _BYTES  # the average, and the weights while it is evaluated
+    each = _COPIES * _BYTES + spec.training.optimizer.state_bytes() + averages
     return each * cost.parameters + spec.training.batch_size * cost.activation_bytes
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ablate.planning.memory import free_bytes, trial_bytes
 from ablate.planning.plan import Trial, Variant
-from ablate.spec.seeds import TIMING_SEEDS
+from ablate.roles import TrialRole
 from ablate.training.members import pack_key
 
 _CPU_FLOPS = 2.4e9
@@ -204,7 +204,7 @@ class Queue:
 
     def _key(self, trial: Trial) -> str | None:
         variant = trial.variant
-        if trial.seed in TIMING_SEEDS:
+        if trial.role is TrialRole.TIMING:
             return None  # train it alone: in a pack its time would depend on the other members
         if variant.hash not in self._keys:
             self._keys[variant.hash] = pack_key(variant.spec, variant.fingerprint)

@@ -17,6 +17,7 @@ from ablate.errors import PluginError, SpaceError
 from ablate.nn.model.build import model_cost
 from ablate.planning.budget import Budget
 from ablate.planning.match import UnmatchedError
+from ablate.roles import TrialRole
 from ablate.spec.cost import Cost
 from ablate.spec.resolver import Resolver
 from ablate.spec.space import SpaceSpec
@@ -57,11 +58,12 @@ class InvalidPoint:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial of the plan: a variant and a seed."""
+    """A trial of the plan: a variant, a seed and what it is trained for."""
 
     key: str
     variant: Variant
     seed: int
+    role: TrialRole = TrialRole.COMPARISON
 
 
 @dataclass(slots=True)
@@ -127,9 +129,9 @@ class Planner:
             self.invalid[point.name] = spec
             return None
         digest = self.resolver.content_hash(spec)
-        if not point.scouts:
+        if not point.role.scouts:
             self.names[point.name] = digest
-        known = self.scouts if point.scouts else self.variants
+        known = self.scouts if point.role.scouts else self.variants
         if digest not in known:
             known[digest] = self._variant(point, spec, digest)
         return known[digest]
@@ -170,7 +172,7 @@ class Planner:
             spec=spec,
             hash=digest,
             cost=cost,
-            flops=spec.training.step_flops(forward, cost.parameters) * spec.training.steps,
+            flops=spec.training.step_flops(forward, cost.parameters, spec.model.width) * spec.training.steps,
             fingerprint=self.prepare(spec).fingerprint,
         )
 
@@ -193,7 +195,8 @@ class Planner:
         variant = self.resolve(proposal.point)
         if variant is None:
             return None
-        return Trial(trial_key(variant.hash, variant.fingerprint, proposal.seed), variant, proposal.seed)
+        key = trial_key(variant.hash, variant.fingerprint, proposal.seed)
+        return Trial(key, variant, proposal.seed, proposal.point.role)
 
     def prepare(self, spec: VariantSpec) -> Task:
         """The task of a variant, its data made ready.

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ablate.analysis.study import StudyReport, VariantRow
+from ablate.analysis.rows import VariantRow
+from ablate.analysis.study import StudyReport
 from ablate.stats import Interval, PairedDifference, sign_flip
 from ablate.stats.bounds import LEAST_PAIRS
 

@@ -10,7 +10,8 @@ from ablate.analysis.failures import MOST_SHOWN
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, fixed, percent, times, with_interval
-from ablate.analysis.study import StudyReport, VariantRow
+from ablate.analysis.rows import VariantRow
+from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
 from ablate.render import sections
 from ablate.render.blocks import Block, Document, Grid, Items, Paragraph, Picture, Section

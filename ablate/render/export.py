@@ -22,9 +22,9 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
     """Write the trials of a study that have ended into Optuna's storage.
 
     Every trial has the settings of its switches and the values of its paths as parameters, the validation losses along
-    its curve as intermediate values, and variant, seed and key as user attributes; `scouts` says of a trial that it
-    was trained only to tune or time others. A trial that had failed or was pruned, and has ended otherwise since, is
-    written again: Optuna changes none that is over.
+    its curve as intermediate values, and variant, seed and key as user attributes; `role` says what it was
+    trained for (comparison, tuning, timing or confirmation). A trial that had failed or was pruned, and has ended
+    otherwise since, is written again: Optuna changes none that is over.
 
     Args:
         store: Where the study is.
@@ -129,7 +129,7 @@ def _trial(
             "variant": variant.name,
             "seed": record.seed,
             STATE: record.state.value,
-            "scouts": planned.scouts,
+            "role": planned.role.value,
             "reason": record.reason[:500],
             **record.metrics,
         },

@@ -16,7 +16,8 @@ from ablate.analysis.answer import Judged
 from ablate.analysis.failures import MOST_SHOWN, Failure
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, times, with_interval
-from ablate.analysis.study import LEAST_SECONDS, StudyReport, VariantRow
+from ablate.analysis.rows import VariantRow
+from ablate.analysis.study import LEAST_SECONDS, StudyReport
 from ablate.analysis.text import counted, plural
 from ablate.render.cells import NARROW, joined, plain, plain_table
 from ablate.render.claim_lines import print_claims

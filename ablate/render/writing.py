@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ablate.analysis.findings import Findings
 from ablate.errors import AblateError, printable
+from ablate.render.figures import draw, pictures, save
 from ablate.render.formats import Format, Place, find_format
 from ablate.spec.annotations import STUDY_NAME
 
@@ -20,8 +21,6 @@ def render_report(findings: Findings, format_name: str) -> str | bytes:
     format_ = find_format(format_name)
     if not format_.inlined:
         return _rendered(format_, findings, Place())
-    from ablate.render.figures import pictures
-
     return _rendered(format_, findings, Place(pictures(findings)))
 
 
@@ -49,8 +48,6 @@ def write_report(findings: Findings, format_name: str, folder: Path) -> list[Pat
     written: dict[Path, bytes] = {}
     place = Place(folder=folder)
     if format_.figures:
-        from ablate.render.figures import draw, pictures, save
-
         place = Place(pictures(findings), folder)
         for picture in place.pictures:
             figure = draw(picture.name, findings)

@@ -5,9 +5,11 @@ A file says in its metadata what is needed to build the model again: variant, se
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +26,8 @@ from ablate.trained.stored import stored_variant
 
 SUFFIX = ".safetensors"
 _SHORTEST = 4
+_CHECKSUM = "sha256"
+"""In the metadata: the checksum of all other metadata and of the tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ def save_weights(path: Path, model: nn.Module, member: int, variant: VariantSpec
         "plugins": json.dumps(plugin_kinds(variant)),
         "ablate": importlib.metadata.version("ablate-blocks"),
     }
+    metadata[_CHECKSUM] = _checksum(metadata, tensors)
     try:
         writing.touch(mode=0o644)
         readable = writing.stat().st_mode  # as the umask has it; safetensors makes a file that only its owner may read
@@ -115,6 +120,8 @@ def load_weights(folder: Path, trial: str) -> Weights:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         plain, seed, fingerprint = json.loads(metadata["variant"]), int(metadata["seed"]), metadata["fingerprint"]
         homes = json.loads(metadata.get("plugins", "{}"))  # an older ablate wrote none
+        if _CHECKSUM in metadata and metadata[_CHECKSUM] != _checksum(metadata, tensors):  # an older ablate wrote none
+            raise ValueError("their checksum is not the one that was written with them")
     except OSError as error:
         raise DataError(
             f"the weights cannot be read ({error.strerror or error})",
@@ -130,3 +137,12 @@ def load_weights(folder: Path, trial: str) -> Weights:
     trained_with = metadata.get("ablate", "not recorded")
     variant = stored_variant(plain, f"trial {path.stem[:12]}", homes=homes, trained_with=trained_with)
     return Weights(path.stem, variant, seed, fingerprint, tensors)
+
+
+def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> str:
+    told = {name: text for name, text in metadata.items() if name != _CHECKSUM}
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -11,7 +11,7 @@ import streamlit as st
 
 from ablate.analysis import StudyReport, read_study
 from ablate.analysis.findings import Findings, read_findings
-from ablate.render.terminal.dashboard import OPTIONS
+from ablate.serving import OPTIONS
 from ablate.store import CurvePoint, Store, StudyRecord, StudySummary, TrialRecord, TrialState, open_store
 
 _FRESH = 1.0

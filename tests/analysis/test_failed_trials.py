@@ -13,6 +13,7 @@ from ablate.analysis.findings import read_findings
 from ablate.analysis.study import read_study
 from ablate.render.table import print_study
 from ablate.render.writing import render_report
+from ablate.roles import TrialRole
 from ablate.store.records import PlannedTrial, TrialState, VariantRecord
 
 WHY = "ValueError: the width 3 is odd\nTraceback (most recent call last):\n  File mixer.py"
@@ -98,7 +99,7 @@ def test_trials_that_only_tune_are_listed_too() -> None:
     made.record = dataclasses.replace(
         made.record,
         scout_variants=(VariantRecord("baseline@lr=9", "hash", {}, {}, 10),),
-        scout_trials=(PlannedTrial("baseline@lr=9/1000", "baseline@lr=9", 1000),),
+        scout_trials=(PlannedTrial("baseline@lr=9/1000", "baseline@lr=9", 1000, TrialRole.TUNING),),
     )
     assert "baseline@lr=9, seed 1000: ValueError: the width 3 is odd" in shown(made)
 

@@ -14,7 +14,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 from written_stores import simple_store
 
-from ablate.render.terminal.dashboard import OPTIONS, serve
+from ablate.serving import OPTIONS, serve
 from ablate.store import Mark, open_store
 from shared.samples import _write
 from shared.store import store as opened_store

@@ -11,7 +11,7 @@ from ablate.planning.plan import Planner, make_plan
 from ablate.render.terminal.plan import plan_json
 from ablate.render.terminal.validate import look_at, validate_json
 from ablate.spec.reading import load_space
-from shared.drafter import check
+from drafter import check
 
 SPACE = """\
 name: t

@@ -80,12 +80,12 @@ def test_forbidden_combinations_are_left_out_and_effects_recovered(resolution: s
 
     observations = [Observation(point.settings, seed, truth(point) + seed) for point in points for seed in range(2)]
     effects = estimate_effects(observations, switches, interactions=resolution == "V")
-    found = {effect.term.name: effect.estimate for effect in effects.effects}
+    estimates = {effect.term.name: effect.estimate for effect in effects.effects}
     for (switch, setting), weight in weights.items():
         average = both / 2 if switch in "cd" else 0.0
-        assert found[f"{switch}={setting}"] == pytest.approx(weight + average)
+        assert estimates[f"{switch}={setting}"] == pytest.approx(weight + average)
     if resolution == "V":
-        assert found["c=off:d=off"] == pytest.approx(both)
+        assert estimates["c=off:d=off"] == pytest.approx(both)
         # What never goes together cannot be seen together: the design said so, and the estimates do.
         assert "a=off:c=off" in effects.aliased
         assert "no possible combinations show a=off:c=off" in design.remarks()[0]
@@ -129,11 +129,11 @@ def test_a_subset_says_whether_interactions_shift_its_main_effects(runs: int | N
             if effect.term.settings[0][0] not in (left, right):
                 others = max(others, abs(effect.estimate))
     assert (others < 1e-9) == clear
-    assert ("main effects clear of interactions" in design.remarks()[0]) == clear
+    assert ("main effects not aliased with" in design.remarks()[0]) == clear
 
 
 def test_one_seed_shows_no_noise() -> None:
-    with pytest.raises(ValidationError, match="noise of effects is seen between seeds"):
+    with pytest.raises(ValidationError, match="noise of effects is estimated between seeds"):
         FractionalSpec(seeds=1)
 
 

@@ -13,7 +13,7 @@ from engine_samples import SPACE, planner
 from ray.cluster_utils import Cluster
 
 from ablate.execution.base import Engine
-from ablate.execution.worker import Broken, Done, Happened, Job, JobMember, Message
+from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember, Message
 from ablate.planning.plan import Trial, make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store
@@ -45,7 +45,7 @@ from pathlib import Path
 from ablate.execution.ray.trainable import JobTrainable
 save = JobTrainable.save_checkpoint
 def wait_and_save(self, folder):
-    reached = self._state["told"][-1][1]["step"]
+    reached = self._state["events"][-1][1]["step"]
     while Path({file!r}).exists() and self._job.number != {but} and reached >= 300:
         time.sleep(0.01)
     save(self, folder)
@@ -112,7 +112,9 @@ def trial(folder: Path, **training: object) -> Trial:
 def job(number: int, wanted: Trial) -> Job:
     """A job of one trial."""
     variant = wanted.variant
-    return Job(number, (JobMember(variant.spec.model_dump_json(), wanted.seed),), variant.fingerprint)
+    population = variant.spec.training.population
+    member = JobMember(variant.spec.model_dump_json(), wanted.seed, population=population)
+    return Job(number, (member,), variant.fingerprint)
 
 
 def listen(engine: Engine, until: Callable[[list[Message]], bool], timeout: float = 240.0) -> list[Message]:

@@ -12,7 +12,7 @@ from engine_samples import ENVIRONMENT, ScriptedEngine, measured, planner
 from ablate.errors import SpaceError
 from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer
-from ablate.execution.worker import Done, Happened, Job, Message
+from ablate.execution.protocol import Done, Happened, Job, Message
 from ablate.planning.plan import make_plan
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store

@@ -34,7 +34,7 @@ from ablate.execution.attempt import Attempt
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.ledger import Ledger
 from ablate.execution.observer import Observer
-from ablate.execution.worker import Began, Happened, Job, JobRestarted, Message
+from ablate.execution.protocol import Began, Happened, Job, JobRestarted, Message
 from ablate.planning.plan import Planner, Trial, make_plan
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store

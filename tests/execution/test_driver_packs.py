@@ -12,10 +12,10 @@ from engine_samples import ENVIRONMENT, Log, ScriptedEngine, finish, measured, p
 
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.observer import Observer
-from ablate.execution.worker import Broken, Done, Happened, Job, JobMember, JobRestarted, Message
+from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember, JobRestarted, Message
 from ablate.planning.packing import Packing, Queue, ResumablePack, WaitingTrial
 from ablate.planning.plan import Planner, Trial, make_plan
-from ablate.spec.seeds import TIMING_SEEDS
+from ablate.roles import TIMING_SEEDS
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.store.records import TrialState

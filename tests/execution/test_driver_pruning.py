@@ -11,7 +11,7 @@ from engine_samples import ENVIRONMENT, Log, ScriptedEngine, measured, planner
 
 from ablate.analysis.study import read_study
 from ablate.execution.driver import StudyResult, run_study
-from ablate.execution.worker import Done, Happened, Job, Message
+from ablate.execution.protocol import Done, Happened, Job, Message
 from ablate.planning.packing import Packing
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store

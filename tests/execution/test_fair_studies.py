@@ -19,17 +19,17 @@ from ablate.analysis.reaching import StepsToBaseline
 from ablate.cli.validate import validate
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.observer import Observer
-from ablate.execution.worker import Broken, Done, Happened, Job, Message
+from ablate.execution.protocol import Broken, Done, Happened, Job, Message
 from ablate.planning.forecast import forecast
 from ablate.planning.plan import make_plan
 from ablate.render.as_json import study_json, to_text
 from ablate.render.document import document
 from ablate.render.table import print_study
 from ablate.render.terminal.plan import plan_json, print_plan
-from ablate.spec.seeds import TUNING_SEEDS
+from ablate.roles import TrialRole
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
-from ablate.store.records import FIRST_SCOUT_SEED, VariantRecord
+from ablate.store.records import VariantRecord
 from ablate.training.events import Point
 
 LR = "training.optimizer.lr"
@@ -128,7 +128,8 @@ def test_what_is_compared_has_other_seeds_than_what_chose(store: Store, folder: 
     record = store.study("sample")
     assert {planned.seed for planned in record.scout_trials} == {1000, 1001}
     assert len(record.scout_variants) == 9
-    assert FIRST_SCOUT_SEED == TUNING_SEEDS
+    assert {planned.role for planned in record.scout_trials} == {TrialRole.TUNING}
+    assert {planned.role for planned in record.planned} == {TrialRole.COMPARISON}
 
 
 @pytest.mark.parametrize("match", ["steps", "seconds"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from ablate.cores import available_cores
 from ablate.errors import EngineError
 from ablate.execution.environment import this_worker
 from ablate.execution.local import LocalEngine
-from ablate.execution.worker import Began, Broken, Done, Happened, Job, JobMember, Message
+from ablate.execution.protocol import Began, Broken, Done, Happened, Job, JobMember, Message
 from ablate.planning.plan import Trial, make_plan
 from ablate.training.events import Point
 
@@ -89,6 +90,42 @@ def test_a_worker_stays_warm_survives_what_a_trial_raises_and_is_replaced_when_i
         assert second.pid != first.pid
         engine.submit(job(6, trial))
     assert not second.is_running()
+
+
+@pytest.fixture
+def little_memory() -> Iterator[Path]:
+    """A control group of 16 MB of memory; its file `cgroup.procs` takes the numbers of processes."""
+    root = Path("/sys/fs/cgroup")
+    old = root / "memory"  # where version 1 has it, or version 2 if systemd has mounted both
+    made, limit = (
+        (old / f"ablate-{os.getpid()}", "memory.limit_in_bytes")
+        if old.is_dir()
+        else (root / f"ablate-{os.getpid()}", "memory.max")
+    )
+    try:
+        made.mkdir()
+        (made / limit).write_text(str(16 << 20))
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    yield made
+    made.rmdir()
+
+
+def test_a_worker_that_the_kernel_kills_for_its_memory_is_told(folder: Path, little_memory: Path) -> None:
+    trial = make_plan(planner(folder)).trials[0]
+    model = {"family": "decoder", "depth": 4, "width": 1024, "heads": 2, "block": {"mixer": "attention"}}
+    large = make_plan(planner(folder, model=model)).trials[0]
+    with LocalEngine(folder / "cache", workers=1) as engine:
+        engine.submit(job(1, trial))
+        listen(engine, ended(1))
+        (worker,) = workers()
+        (little_memory / "cgroup.procs").write_text(str(worker.pid))
+        engine.submit(job(2, large))
+        broken = listen(engine, ended(2))[-1]
+        assert isinstance(broken, Broken)
+        assert broken.reason == "its worker was killed by SIGKILL, as the system was out of memory"
+        engine.submit(job(3, trial))
+        assert listen(engine, ended(3))[-1] == Done(3)
 
 
 def test_a_worker_that_cannot_start_stops_everything(folder: Path) -> None:

@@ -50,8 +50,8 @@ def test_members_begin_with_drawn_values_and_are_trials_of_their_own(plan: Plan,
 @pytest.mark.parametrize(
     ("design", "said"),
     [
-        ({"ranges": {"model.width": [8, 16]}}, "stands below `training.optimizer`"),
-        ({"ranges": {RATE: [0.1, 0.01]}}, "a range goes up"),
+        ({"ranges": {"model.width": [8, 16]}}, "only paths below `training.optimizer`"),
+        ({"ranges": {RATE: [0.1, 0.01]}}, "a range must be ascending"),
         ({"ranges": {RATE: [0, 0.01]}}, "greater than 0"),
         ({"size": 1}, "greater than or equal to 2"),
     ],

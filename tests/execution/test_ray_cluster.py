@@ -46,11 +46,11 @@ from ray_samples import (
 from ablate.errors import EngineError
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.local import LocalEngine
+from ablate.execution.protocol import Began, Broken, Done, Happened, Job, JobMember, JobRestarted, Message
 from ablate.execution.ray import engine as ray_engine
 from ablate.execution.ray.engine import RayEngine
 from ablate.execution.ray.gpus import Gpus
 from ablate.execution.ray.storage import job_key
-from ablate.execution.worker import Began, Broken, Done, Happened, Job, JobMember, JobRestarted, Message
 from ablate.planning.packing import ResumablePack
 from ablate.planning.plan import Trial, make_plan
 from ablate.spec.resources import ResourcesSpec

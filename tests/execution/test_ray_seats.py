@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.execution.ray.seats import GIB, Node, Seat, seats
+from ablate.execution.ray.connect import Node
+from ablate.execution.ray.seats import GIB, Seat, seats
 from ablate.spec.resources import ResourcesSpec
 
 CPU_NODE = Node({"CPU": 16.0, "memory": 64.0 * GIB})

@@ -11,8 +11,8 @@ from fsspec.implementations.local import LocalFileSystem
 from pyarrow.fs import FileType
 
 from ablate.errors import EngineError
+from ablate.execution.protocol import Job, JobMember
 from ablate.execution.ray.storage import Storage, job_key, open_storage
-from ablate.execution.worker import Job, JobMember
 
 
 class Shelf(LocalFileSystem):  # type: ignore[misc]

@@ -27,7 +27,7 @@ def main(folder: Path, space: str) -> None:
     for file in sorted(folder.glob("my_*.py")):
         load_plugin(str(file))
     sys.path.insert(0, str(Path(__file__).parent.parent.parent / "dashboard"))
-    from shared.drafter import schema as designer_schema
+    from drafter import schema as designer_schema
 
     read = load_space(space)
     planner = Planner(read, folder / "cache", lambda line: None)
@@ -38,6 +38,7 @@ def main(folder: Path, space: str) -> None:
     kinds = {
         "optimizers": "sign_sgd",
         "schedules": "stable_decay",
+        "averages": "polyak",
         "tokenizers": "letters",
         "sources": "squares",
         "tasks": "reverse",

@@ -11,6 +11,7 @@ from fake_store import NOON, FakeStore, fake_store
 
 from ablate.errors import StoreError
 from ablate.render.export import export_optuna
+from ablate.roles import TrialRole
 from ablate.store import open_store
 from ablate.store.records import PlannedTrial, TrialState
 
@@ -108,11 +109,11 @@ def test_the_members_of_a_population(store: FakeStore, url: str) -> None:
 def test_trials_that_tuned_others_are_there_and_say_so(store: FakeStore, url: str) -> None:
     settings = {"skip": "kept", "norm": "rms", "training.optimizer.lr": "0.01"}
     scout = replace(store.record.variants[0], name="baseline, lr 0.01", settings=settings)
-    planned = PlannedTrial("scout/0", scout.name, 1000)
+    planned = PlannedTrial("scout/0", scout.name, 1000, TrialRole.TUNING)
     store.record = replace(store.record, scout_variants=(scout,), scout_trials=(planned,))
     store.add("scout", 0, {"val_loss": 2.0})
     assert export_optuna(store, "a_study", url) == (5, 0)
-    assert {key for key, trial in read(url).items() if trial.user_attrs["scouts"]} == {"scout/0"}
+    assert {key for key, trial in read(url).items() if trial.user_attrs["role"] == "tuning"} == {"scout/0"}
 
 
 def test_another_study_of_this_name_is_left_alone(store: FakeStore, url: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from ablate.api import run
@@ -174,6 +175,27 @@ def test_what_cannot_be_written_is_told(trained: Trained, keys: list[str], folde
     (broken / f"{keys[0]}.safetensors").write_bytes((folder / "weights" / f"{keys[0]}.safetensors").read_bytes()[:-9])
     with pytest.raises(DataError, match=r"no weights that can be read.*Restore the file from a copy"):
         load_trained(broken, keys[0], cache, print)
+
+
+def test_weights_that_have_changed_are_told_and_not_used(
+    keys: list[str], folder: Path, tmp_path: Path, cache: Path
+) -> None:
+    """One bit of a number: the file has its length and its form, and safetensors reads it."""
+    content = bytearray((folder / "weights" / f"{keys[0]}.safetensors").read_bytes())
+    content[-3] ^= 1
+    (tmp_path / f"{keys[0]}.safetensors").write_bytes(content)
+    with pytest.raises(DataError, match=r"no weights that can be read \(their checksum is not the one") as caught:
+        load_trained(tmp_path, keys[0], cache, print)
+    assert "delete" not in str(caught.value)
+    whole = safe_open(folder / "weights" / f"{keys[0]}.safetensors", framework="pt")
+    tensors = {name: whole.get_tensor(name) for name in whole.keys()}  # noqa: SIM118 - no mapping
+    other = {**whole.metadata(), "seed": "7"}
+    save_file(tensors, tmp_path / f"{keys[0]}.safetensors", other)
+    with pytest.raises(DataError, match="their checksum is not the one"):
+        load_trained(tmp_path, keys[0], cache, print)
+    del other["sha256"]  # as an older ablate wrote it
+    save_file(tensors, tmp_path / f"{keys[0]}.safetensors", other)
+    assert load_trained(tmp_path, keys[0], cache, print).key == keys[0]
 
 
 def test_the_command_prints_the_text(

@@ -5,15 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ablate.cores import available_cores
 from ablate.errors import EngineError
 from ablate.execution.worker import worker_environment
-
-if TYPE_CHECKING:
-    from ablate.execution.ray.seats import Node
 
 LOCAL = "local"
 _KNOCK_SECONDS = 5.0
@@ -22,6 +21,19 @@ _QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the cluster, with its total resources and its labels."""
+
+    resources: Mapping[str, float]
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> float:
+        """The number of its GPUs."""
+        return self.resources.get("GPU", 0.0)
 
 
 def connect(address: str | None, threads: int) -> bool:
@@ -103,8 +115,6 @@ def check_installed() -> None:
 
 def nodes() -> list[Node]:
     """The nodes of the cluster that are alive."""
-    from ablate.execution.ray.seats import Node
-
     return [Node(resources=node["Resources"], labels=node.get("Labels") or {}) for node in alive()]
 
 

@@ -16,15 +16,15 @@ from ray import tune
 
 from ablate.errors import EngineError
 from ablate.execution.base import Engine
-from ablate.execution.ray.connect import connect, nodes, on_node
+from ablate.execution.protocol import Broken, Done, Job, Message
+from ablate.execution.ray.connect import Node, connect, nodes, on_node
 from ablate.execution.ray.courier import Courier, read_plugin
 from ablate.execution.ray.gpus import Gpus
 from ablate.execution.ray.population import population_key, population_of
-from ablate.execution.ray.seats import GIB, Node, Seat, describe, seats
+from ablate.execution.ray.seats import GIB, Seat, describe, seats
 from ablate.execution.ray.storage import open_storage
 from ablate.execution.ray.trainable import JobTrainable
 from ablate.execution.ray.tuning import TuneRun
-from ablate.execution.worker import Broken, Done, Job, Message
 from ablate.planning.memory import trial_bytes
 from ablate.planning.packing import JobPlace, ResumablePack
 from ablate.planning.plan import Plan, Trial

@@ -14,8 +14,8 @@ from ray.tune import loguniform
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import PopulationBasedTraining
 
+from ablate.execution.protocol import Job
 from ablate.execution.ray.words import JOB, LEFT, LOSS, SEAT, STEPS
-from ablate.execution.worker import Job
 from ablate.spec.paths import assign, value_at
 from ablate.spec.population import PopulationSpec
 from ablate.spec.variant import VariantSpec
@@ -30,9 +30,7 @@ VALUES = "values"
 
 def population_of(job: Job) -> PopulationSpec | None:
     """The population of a job, which then has one trial; None if it belongs to none."""
-    if '"population":{' not in job.members[0].variant:  # fast path: most jobs belong to no population
-        return None
-    return VariantSpec.model_validate_json(job.members[0].variant).training.population
+    return job.members[0].population
 
 
 def population_key(job: Job, population: PopulationSpec) -> str:

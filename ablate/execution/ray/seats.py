@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ray.tune import PlacementGroupFactory
 
+from ablate.execution.ray.connect import Node
 from ablate.spec.resources import ResourcesSpec
 
 GIB = 2**30
@@ -16,19 +17,6 @@ _WORKER_BYTES = GIB // 2
 """The memory of a worker before it trains: Python, torch and the data of the task."""
 _CUDA_BYTES = 3 * GIB // 4
 """The GPU memory of a process besides its tensors: the CUDA context and unused blocks of the allocator."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A node of the cluster, with its total resources and its labels."""
-
-    resources: Mapping[str, float]
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def gpus(self) -> float:
-        """The number of its GPUs."""
-        return self.resources.get("GPU", 0.0)
 
 
 @dataclass(frozen=True, slots=True)

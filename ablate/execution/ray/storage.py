@@ -20,7 +20,7 @@ from pyarrow import ArrowInvalid
 from pyarrow.fs import FileSelector, FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem
 
 from ablate.errors import EngineError
-from ablate.execution.worker import Job
+from ablate.execution.protocol import Job
 from ablate.planning.packing import ResumablePack
 from ablate.spec.base import content_hash
 

@@ -6,12 +6,10 @@ one result and a long one causes little overhead. A checkpoint ends a result, be
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import ray
@@ -21,19 +19,18 @@ from ray.tune.result import DONE, SHOULD_CHECKPOINT
 
 from ablate.execution.carry import Carrier
 from ablate.execution.environment import this_worker
+from ablate.execution.protocol import Began, Broken, Done, Happened, Job, Message, StateReplaced
+from ablate.execution.ray.checkpoint import UnreadableCheckpointError, read_checkpoint, write_checkpoint
 from ablate.execution.ray.courier import bring, place_plugin
 from ablate.execution.ray.population import VALUES, history, population_of, values_in, with_values
 from ablate.execution.ray.seats import Seat
-from ablate.execution.ray.storage import MEMBERS
 from ablate.execution.ray.words import JOB, LEFT, LOSS, MESSAGES, SEAT, STEPS
-from ablate.execution.worker import Began, Broken, Done, Happened, Job, Message, StateReplaced
 from ablate.nn.kernels.allocator import keep_freed_memory
 from ablate.plugins import load_plugin
 from ablate.spec.population import PopulationSpec
 from ablate.training import events
 from ablate.training.events import Point, State, Tick
 
-_FILE = "state.pt"
 _REPORT_SECONDS = 1.0
 
 
@@ -75,6 +72,7 @@ class JobTrainable(Trainable):
         self._every: int = brought["every"]
         self._device = torch.device(seat.device)
         self._carriers: dict[Path, Carrier] = {}
+        self._remarks: list[str] = []
         self._take(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -111,14 +109,20 @@ class JobTrainable(Trainable):
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Write the state that the last result asked to be saved, and what it is of."""
-        torch.save(self._state, Path(checkpoint_dir, _FILE))
-        keys = [member.key for member in self._job.members]
-        told = {"members": keys, "alive": [keys[member] for member in self._state["alive"]]}
-        Path(checkpoint_dir, MEMBERS).write_text(json.dumps(told))
+        write_checkpoint(Path(checkpoint_dir), self._state, [member.key for member in self._job.members])
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Go on from the state in this folder, in the place of a beginning."""
-        self._begin(_read(checkpoint))
+        """Go on from the state in this folder, in the place of a beginning.
+
+        If the state cannot be read, the job begins again; a member of a population is to take over just this state.
+        """
+        try:
+            self._begin(read_checkpoint(Path(checkpoint)))
+        except UnreadableCheckpointError as error:
+            if self._population:
+                raise
+            self._unreadable(error)
+            self._begin(None)
 
     def cleanup(self) -> None:
         """End the job, whether it has ended or not."""
@@ -139,10 +143,15 @@ class JobTrainable(Trainable):
         for path in left:
             try:
                 with Checkpoint(path, self._storage.storage_filesystem).as_directory() as folder:
-                    return _read(folder)
-            except (OSError, EOFError, RuntimeError, UnpicklingError):
+                    return read_checkpoint(Path(folder))
+            except OSError:
                 continue
+            except UnreadableCheckpointError as error:
+                self._unreadable(error)
         return None
+
+    def _unreadable(self, error: UnreadableCheckpointError) -> None:
+        self._remarks.append(f"a checkpoint cannot be used ({error}): an older one is, or training begins again")
 
     def _begin(self, start: State | None) -> None:
         self._fresh = True
@@ -153,6 +162,9 @@ class JobTrainable(Trainable):
 
     def _carry_out(self, start: State | None) -> Iterator[Message]:
         yield Began(self._job.number, this_worker(self._device.type))
+        remarks, self._remarks = self._remarks, []
+        for text in remarks:
+            yield Happened(self._job.number, events.Remark(text))
         every = self._every
         if self._population:
             every = self._population.every
@@ -165,8 +177,3 @@ class JobTrainable(Trainable):
     def _stopped(self) -> list[int]:
         asked, self._asked_to_stop = self._asked_to_stop, []
         return asked
-
-
-def _read(folder: str) -> State:
-    state: State = torch.load(Path(folder, _FILE), weights_only=True)
-    return state

@@ -2,7 +2,9 @@
 
 Sequential: X̂ = α_SA·X + β_SA·Mixer(Norm(X)); X_out = α_FF·X̂ + β_FF·MLP(Norm(X̂)).
 Parallel: X_out = α_comb·X + β_FF·MLP(Norm(X)) + β_SA·Mixer(Norm(X)), one norm shared by both branches.
-With post-norm the norm stands after each sum. A second skip of the mixer adds X to the second sum too (SimpleTRON).
+With `arrangement: mlp_first` the two sub-layers of a sequential block change places.
+With post-norm the norm stands after each sum; it may also stand on what a sub-layer gives (OLMo 2), or there and before
+the sub-layer (sandwich). A second skip of the mixer adds X to the second sum too (SimpleTRON).
 
 Shapes: K pack, B batch, T tokens, D width.
 """
@@ -22,6 +24,7 @@ from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
 from ablate.spec.mlp import MLPSpec
+from ablate.spec.norm import NormSpec
 from ablate.spec.part import SharedTensor
 
 
@@ -39,6 +42,7 @@ class Block(nn.Module, ABC):
         self.mixer = build_mixer(spec.mixer, context)
         self.mlp = build_mlp(spec.mlp, context) if spec.mlp.present else None
         self.norm_mixer = spec.norms[0].build(context.pack, context.width)
+        self.norm_mixer_output = _second_norm(spec.norms[0], context)
         self.mixer_branch = _gain(spec.gains.mixer_branch, context)
         self.mixer_skip = _gain(spec.gains.mixer_skip, context)
         self.mlp_branch = _gain(spec.gains.mlp_branch, context)
@@ -85,11 +89,10 @@ class Block(nn.Module, ABC):
         started: Tensor = self.sharing["residual"].call(self.residual.start, shared, x)
         return started
 
-    def feed_forward(self, x: Tensor, shared: Shared) -> Tensor:
-        """The branch of the MLP."""
+    def fed_branch(self, x: Tensor, shared: Shared) -> Tensor:
+        """What the MLP gives, with dropout and without its gain."""
         assert self.mlp is not None
-        y: Tensor = self.mlp_branch(self.drop(self.sharing["mlp"].call(self.mlp, shared, x)))
-        return y
+        return self.drop(self.sharing["mlp"].call(self.mlp, shared, x))
 
     def drop(self, x: Tensor) -> Tensor:
         """Dropout of a branch, in training."""
@@ -103,27 +106,48 @@ class SequentialBlock(Block):
         super().__init__(spec, context)
         if self.mlp is not None:
             self.norm_mlp = spec.norms[1].build(context.pack, context.width)
+            self.norm_mlp_output = _second_norm(spec.norms[1], context)
 
     def around(self, x: Tensor, mix: Callable[[Tensor], Tensor], shared: Shared) -> Tensor:
         """See `Block.around`."""
-        skips, residual = self.spec.skips, self.residual
-        pre_mixer, pre_mlp = (norm.place == "pre" for norm in self.spec.norms)
         x = self.start(x, shared)
-        entered = residual.enter(x, "mixer")
-        y: Tensor = self.mixer_branch(self.drop(mix(self.norm_mixer(entered) if pre_mixer else entered)))
-        if skips.mixer > 0:
-            y = residual.join(x, y, self.mixer_skip, "mixer")
-        if not pre_mixer:
-            y = self.norm_mixer(y)
         if self.mlp is None:
+            return self.mixed(x, mix)
+        if self.spec.arrangement == "mlp_first":
+            return self.mixed(self.fed(x, shared), mix)
+        return self.fed(self.mixed(x, mix), shared, again=x if self.spec.skips.mixer == 2 else None)
+
+    def mixed(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
+        """The stream through the mixer and its skip."""
+        norm = self.spec.norms[0]
+        entered = self.residual.enter(x, "mixer")
+        y = self.drop(mix(self.norm_mixer(entered) if norm.before else entered))
+        y = self.mixer_branch(self.on_output(y, norm, self.norm_mixer, self.norm_mixer_output))
+        if self.spec.skips.mixer > 0:
+            y = self.residual.join(x, y, self.mixer_skip, "mixer")
+        normed: Tensor = self.norm_mixer(y) if norm.place == "post" else y
+        return normed
+
+    def fed(self, x: Tensor, shared: Shared, again: Tensor | None = None) -> Tensor:
+        """The stream through the MLP and its skip, and a second skip from `again`."""
+        norm = self.spec.norms[1]
+        entered = self.residual.enter(x, "mlp")
+        y = self.fed_branch(self.norm_mlp(entered) if norm.before else entered, shared)
+        y = self.mlp_branch(self.on_output(y, norm, self.norm_mlp, self.norm_mlp_output))
+        if self.spec.skips.mlp > 0:
+            y = self.residual.join(x, y, self.mlp_skip, "mlp")
+        if again is not None:
+            y = y + again
+        normed: Tensor = self.norm_mlp(y) if norm.place == "post" else y
+        return normed
+
+    @staticmethod
+    def on_output(y: Tensor, spec: NormSpec, norm: nn.Module, second: nn.Module | None) -> Tensor:
+        """What a sub-layer gives, normed if its norm stands there."""
+        if not spec.on_output:
             return y
-        entered = residual.enter(y, "mlp")
-        z = self.feed_forward(self.norm_mlp(entered) if pre_mlp else entered, shared)
-        if skips.mlp > 0:
-            z = residual.join(y, z, self.mlp_skip, "mlp")
-        if skips.mixer == 2:
-            z = z + x
-        return z if pre_mlp else self.norm_mlp(z)
+        normed: Tensor = (norm if second is None else second)(y)
+        return normed
 
 
 class ParallelBlock(Block):
@@ -134,7 +158,7 @@ class ParallelBlock(Block):
         x = self.start(x, shared)
         normed = self.norm_mixer(self.residual.enter(x, "mixer"))
         y: Tensor = self.mixer_branch(self.drop(mix(normed)))
-        y = y + self.feed_forward(normed, shared)
+        y = y + self.mlp_branch(self.fed_branch(normed, shared))
         return self.residual.join(x, y, self.mixer_skip, "mixer") if self.spec.skips.mixer > 0 else y
 
 
@@ -167,7 +191,8 @@ def block_cost(spec: BlockSpec, context: LayerContext, length: int) -> dict[str,
     # A gain keeps what it multiplies, dropout its noise; the input of a skip is kept already.
     kept = gains.mixer_branch.trainable + (branches == 2 and gains.mlp_branch.trainable) + branches * (spec.dropout > 0)
     norms = spec.norms[:1] if one_norm else spec.norms
-    rest = sum((norm.cost(context.width, length) for norm in norms), spec.residual.cost(context, length, joins))
+    normed = (norm.cost(context.width, length) * (1 + (norm.place == "sandwich")) for norm in norms)
+    rest = sum(normed, spec.residual.cost(context, length, joins))
     rest += Cost(
         parameters=sum(gain.trainable for gain in used),
         multiplications=scaled * elements,
@@ -178,6 +203,11 @@ def block_cost(spec: BlockSpec, context: LayerContext, length: int) -> dict[str,
     if spec.arrangement == "parallel":
         mlp += Cost(activations=-elements)  # its input is the mixer's
     return {"mixer": spec.mixer.cost(context, length), "mlp": mlp, "rest": rest}
+
+
+def _second_norm(spec: NormSpec, context: LayerContext) -> nn.Module | None:
+    """The norm on what a sub-layer gives, where there is one before the sub-layer too."""
+    return spec.build(context.pack, context.width) if spec.place == "sandwich" else None
 
 
 def _gain(spec: GainSpec, context: LayerContext) -> Gain:

@@ -5,10 +5,12 @@ Shapes: L tokens, D width.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from ablate.nn.model.block import block_cost
 from ablate.nn.model.build import model_cost
+from ablate.nn.model.stack import repeated
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
@@ -83,15 +85,18 @@ def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 
     steps = inference and spec.causal
     layers: list[Layers] = []
     blocks = Cost()
+    passes = Counter(spec.order)
     for index, block in enumerate(spec.blocks):
         told = replace(spec.layer_context(context, layer=index), vocabulary=vocabulary)
-        if not layers or layers[-1].block != block or block.shares:
+        if not layers or layers[-1].block != block or block.differs_by_layer or spec.loops:
             parts = _step(block, told) if steps else block_cost(block, told, told.context)
-            run = Layers(index, 0, block, parts, block.mixer.cache(told, told.context) if steps else 0)
+            parts = {name: repeated(part, passes[index]) for name, part in parts.items()}
+            cache = block.mixer.cache(told, told.context) * passes[index] if steps else 0
+            run = Layers(index, 0, block, parts, cache)
             if not layers or replace(layers[-1], first=index, count=0) != run:
                 layers.append(run)
         layers[-1] = replace(layers[-1], count=layers[-1].count + 1)
-        blocks += sum(block_cost(block, told, 1 if steps else told.context).values(), Cost())
+        blocks += repeated(sum(block_cost(block, told, 1 if steps else told.context).values(), Cost()), passes[index])
     around = Cost()
     if vocabulary:
         length = 1 if steps else context

@@ -14,6 +14,7 @@ from ablate.nn.pack.attention_maps import (
     visible_pairs,
     visible_tokens,
 )
+from ablate.nn.pack.auxiliary import add_loss, auxiliary_losses, collects_losses
 from ablate.nn.pack.dropout import dropout, member_streams
 from ablate.nn.pack.initial import (
     constant,
@@ -29,11 +30,12 @@ from ablate.nn.pack.initial import (
 from ablate.nn.pack.layers import Embedding, Gain, HeadGain, LayerNorm, Linear, RMSNorm, linear
 from ablate.nn.pack.packed import Packed
 from ablate.nn.pack.projection import DenseSpec, IdentitySpec, Projection, ProjectionSpec, ReparametrisedSpec
-from ablate.nn.pack.residual import Residual, Sublayer
+from ablate.nn.pack.residual import Residual
 from ablate.nn.pack.sharing import Shared, Sharing
 from ablate.nn.pack.short_convolution import ShortConvolution, short_convolution_cost
 from ablate.nn.pack.stepping import State, Stepping, step
 from ablate.nn.pack.unpacked import Unpacked
+from ablate.spec.part import Sublayer
 
 __all__ = [
     "ACTIVATIONS",
@@ -58,7 +60,10 @@ __all__ = [
     "Stepping",
     "Sublayer",
     "Unpacked",
+    "add_loss",
+    "auxiliary_losses",
     "build_positions",
+    "collects_losses",
     "constant",
     "dropout",
     "identity",

@@ -71,35 +71,47 @@ class Embedding(Packed):
 
 
 class RMSNorm(Packed):
-    """x·g / √(mean x² + ε) over the last axis (arXiv:1910.07467)."""
+    """x·g / √(mean x² + ε) over the last axis (arXiv:1910.07467); `gain` says whether there is a g."""
 
-    weight: Tensor
+    weight: Tensor | None
 
-    def __init__(self, pack: int, width: int, eps: float) -> None:
+    def __init__(self, pack: int, width: int, eps: float, *, gain: bool = True) -> None:
         super().__init__(pack)
         self.eps = eps
-        self.declare("weight", (width,), constant(1.0))
+        if gain:
+            self.declare("weight", (width,), constant(1.0))
+        else:
+            self.weight = None
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, ..., D] to the same."""
-        return F.rms_norm(x, x.shape[-1:], eps=self.eps) * _along(self.weight, x)
+        y = F.rms_norm(x, x.shape[-1:], eps=self.eps)
+        return y if self.weight is None else y * _along(self.weight, x)
 
 
 class LayerNorm(Packed):
-    """(x - mean x)·g / √(var x + ε) + b over the last axis (arXiv:1607.06450)."""
+    """(x - mean x)·g / √(var x + ε) + b over the last axis (arXiv:1607.06450); g and b may be left out."""
 
-    weight: Tensor
-    bias: Tensor
+    weight: Tensor | None
+    bias: Tensor | None
 
-    def __init__(self, pack: int, width: int, eps: float) -> None:
+    def __init__(self, pack: int, width: int, eps: float, *, gain: bool = True, bias: bool = True) -> None:
         super().__init__(pack)
         self.eps = eps
-        self.declare("weight", (width,), constant(1.0))
-        self.declare("bias", (width,), zeros)
+        if gain:
+            self.declare("weight", (width,), constant(1.0))
+        else:
+            self.weight = None
+        if bias:
+            self.declare("bias", (width,), zeros)
+        else:
+            self.bias = None
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, ..., D] to the same."""
-        return F.layer_norm(x, x.shape[-1:], eps=self.eps) * _along(self.weight, x) + _along(self.bias, x)
+        y = F.layer_norm(x, x.shape[-1:], eps=self.eps)
+        y = y if self.weight is None else y * _along(self.weight, x)
+        return y if self.bias is None else y + _along(self.bias, x)
 
 
 class Gain(Packed):

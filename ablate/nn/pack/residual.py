@@ -6,11 +6,10 @@ Shapes: K pack, B batch, T tokens, D width; the stream is [K, B, T, D] unless a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 from torch import Tensor, nn
 
-Sublayer = Literal["mixer", "mlp"]
+from ablate.spec.part import Sublayer
 
 
 class Residual(nn.Module):

@@ -21,21 +21,27 @@ _ROUND = 4
 def layout(name: str, block: BlockSpec, exceptions: bool = False) -> Drawing:
     """Lay one block out; `exceptions` says that some layers of its model differ."""
     picture = Drawing(name, comparison=False)
-    return _lay_out(picture, Slots(block, block), block.arrangement == "parallel", "some layers differ" * exceptions)
+    return _lay_out(picture, Slots(block, block), block.arrangement, "some layers differ" * exceptions)
 
 
 def compare(old_name: str, old: BlockSpec, new_name: str, new: BlockSpec) -> Drawing:
     """Lay a block out beside another: what only the other has is removed, what only it has is added."""
     picture = Drawing(f"{new_name}, compared with {old_name}", comparison=True)
-    return _lay_out(picture, Slots(old, new), new.arrangement == "parallel", "")
+    return _lay_out(picture, Slots(old, new), new.arrangement, "")
 
 
-def _lay_out(picture: Drawing, slots: Slots, parallel: bool, remark: str) -> Drawing:
+def _lay_out(picture: Drawing, slots: Slots, arrangement: str, remark: str) -> Drawing:
     builder = _Builder(picture, slots)
-    (builder.parallel if parallel else builder.sequential)()
+    draw = {"parallel": builder.parallel, "mlp_first": builder.mlp_first}.get(arrangement, builder.sequential)
+    draw()
     if remark:
         picture.notes.append(Note(0, 2, remark, "kept", "middle"))
     return _shifted(picture)
+
+
+def _column_of(part: str) -> list[str]:
+    """The slots of a branch, from its input up."""
+    return [f"norm_{part}_pre", part, f"dropout_{part}", f"norm_{part}_output", f"gain_{part}"]
 
 
 class _Builder:
@@ -51,19 +57,31 @@ class _Builder:
         y, _ = self.column(0, -1, ["gain_residual"])
         fork = y - 1
         y = self.line_up(0, y, fork)
-        y, half = self.column(0, y, ["norm_mixer_pre", "mixer", "dropout_mixer", "gain_mixer"])
+        y, half = self.column(0, y, _column_of("mixer"))
         y = self.join(0, fork, y, half + _ROUND, "skip_mixer")
         y, _ = self.column(0, y, ["norm_mixer_post"])
         second = self.slots.get("mlp")
         if second is not None:
             low = y - 1
             y = self.line_up(0, y, low)
-            y, wide = self.column(0, y, ["norm_mlp_pre", "mlp", "dropout_mlp", "gain_mlp"])
+            y, wide = self.column(0, y, _column_of("mlp"))
             self.feed_from_below(fork, half)
             again = self.slots.get("skip_second")
             left = -(max(half, wide) + _ROUND)
             y = self.join(0, low, y, wide + _ROUND, "skip_mlp", and_from=(again, left, fork))
             y, _ = self.column(0, y, ["norm_mlp_post"])
+        self.finish(0, y)
+
+    def mlp_first(self) -> None:
+        """As a sequential block, the two sub-layers in the other order."""
+        self.note("x", 0, 0)
+        y, _ = self.column(0, -1, ["gain_residual"])
+        for part in ("mlp", "mixer"):
+            fork = y - 1
+            y = self.line_up(0, y, fork)
+            y, half = self.column(0, y, _column_of(part))
+            y = self.join(0, fork, y, half + _ROUND, f"skip_{part}")
+            y, _ = self.column(0, y, [f"norm_{part}_post"])
         self.finish(0, y)
 
     def parallel(self) -> None:

@@ -79,7 +79,10 @@ def _labels(block: BlockSpec) -> dict[str, str]:
         labels["gain_residual"] = label
     subs = ("mixer",) if parallel or not block.mlp.present else ("mixer", "mlp")
     labels |= {
-        f"norm_{part}_{norm.place}": norm.label() for part, norm in zip(subs, block.norms, strict=False) if norm.present
+        f"norm_{part}_{place}": norm.label()
+        for part, norm in zip(subs, block.norms, strict=False)
+        if norm.present
+        for place in (("pre", "output") if norm.place == "sandwich" else (norm.place,))
     }
     labels |= _branch("mixer", gains.mixer_branch, "β_SA", block.dropout)
     if skips.mixer and not gains.mixer_skip.fixed_at_zero:

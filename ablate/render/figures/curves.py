@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.analysis.curves import Axis, Band, band, heights, line
 from ablate.analysis.findings import Findings
-from ablate.analysis.study import VariantRow
+from ablate.analysis.rows import VariantRow
 from ablate.analysis.text import plural
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import BLUE, GREY, WIDTH, wrapped

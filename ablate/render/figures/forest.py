@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ablate.analysis.deciding import deciding_bounds, worst_margin
 from ablate.analysis.findings import Findings
-from ablate.analysis.study import StudyReport, VariantRow
+from ablate.analysis.rows import VariantRow
+from ablate.analysis.study import StudyReport
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import BLACK, GREY, LOOKS, WIDTH, verbatim, wrapped
 from ablate.render.table import groups

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -17,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.analysis.text import plural
+from ablate.execution.interrupt import leave_terminal
 from ablate.execution.observer import Observer
 from ablate.planning.plan import Plan, Trial
 from ablate.render.names import in_lines
@@ -24,9 +27,20 @@ from ablate.render.terminal.units import duration, scaled
 from ablate.store.records import TrialOutcome, TrialState
 from ablate.training.events import Point
 
-_REFRESH_PER_SECOND = 4
+_REFRESH_SECONDS = 0.25
 _SETTLING_SECONDS = 3.0
 """So long after training began nothing is said about the time that is left."""
+
+
+@contextmanager
+def _or_nowhere() -> Iterator[None]:
+    """Within it something is printed; if the terminal has closed, that and all that follows goes to nowhere."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        leave_terminal()
 
 
 @dataclass(slots=True)
@@ -56,6 +70,7 @@ class Display(Observer):
         self._done_flops = 0.0
         self._left_flops = 0.0
         self._begin = time.monotonic()
+        self._refreshed = 0.0
         self._training_since: float | None = None
         self._running: dict[str, _Row] = {}
 
@@ -66,8 +81,9 @@ class Display(Observer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
-            self._live.update(Text())
-            self._live.stop()
+            with _or_nowhere():
+                self._live.update(Text())
+                self._live.stop()
             self._live = None
 
     def say(self, line: str) -> None:
@@ -94,10 +110,10 @@ class Display(Observer):
             others = f", {elsewhere} of them from other studies" if elsewhere else ""
             self.say(f"{plural(len(settled), 'trial')} reused from the store{others}")
         if left and self._console.is_terminal and not self._console.is_dumb_terminal:
-            self._live = Live(
-                self._view(), console=self._console, refresh_per_second=_REFRESH_PER_SECOND, transient=True
-            )
-            self._live.start()
+            # Refreshed by `beat`: a thread that does it would end with a traceback when the terminal closes.
+            self._live = Live(self._view(), console=self._console, auto_refresh=False, transient=True)
+            with _or_nowhere():
+                self._live.start(refresh=True)
 
     def started(self, trial: Trial) -> None:
         """See `Observer.started`."""
@@ -149,12 +165,15 @@ class Display(Observer):
 
     def beat(self) -> None:
         """See `Observer.beat`."""
-        if self._live is not None:
-            self._live.update(self._view())
+        if self._live is not None and time.monotonic() - self._refreshed > _REFRESH_SECONDS:
+            self._refreshed = time.monotonic()
+            with _or_nowhere():
+                self._live.update(self._view(), refresh=True)
 
     def _print(self, line: Text) -> None:
         """One line, however long: on a terminal above the live display."""
-        self._console.print(line, soft_wrap=True)
+        with _or_nowhere():
+            self._console.print(line, soft_wrap=True)
 
     def _line(self, trial: Trial) -> Text:
         count = f"{self._done:>{len(str(self._total))}}/{self._total}"

@@ -16,7 +16,6 @@ from ablate.render.terminal.units import duration, scaled
 from ablate.render.terminal.validate import left_out, without_effect
 from ablate.spec.doubts import doubts
 from ablate.spec.paths import value_at
-from ablate.spec.seeds import is_scout
 
 _MOST_ROWS = 200
 """Variants that are listed one by one: nobody reads ten thousand rows."""
@@ -91,7 +90,7 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
         table.add_column(title, justify="right", no_wrap=True)
     room = console.width - sum(len(title) + 2 for title in titles)  # numbers are hardly longer than their titles
     by_variant: dict[str, list[Trial]] = {}
-    for trial in (trial for trial in (*plan.trials, *plan.later) if not is_scout(trial.seed)):
+    for trial in (trial for trial in (*plan.trials, *plan.later) if not trial.role.scouts):
         by_variant.setdefault(trial.variant.hash, []).append(trial)
     for variant in plan.variants[:_MOST_ROWS]:
         trials = by_variant.get(variant.hash, [])
@@ -118,7 +117,7 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
         _print(console, line)
     left = sum(trial.key not in forecast.done for trial in plan.trials) + len(plan.later)
     if plan.scouts:
-        before = [trial for trial in (*plan.trials, *plan.later) if is_scout(trial.seed)]
+        before = [trial for trial in (*plan.trials, *plan.later) if trial.role.scouts]
         _print(
             console,
             f"{plural(len(before), 'trial')} of {plural(len(plan.scouts), 'variant')} tune or time these first "

@@ -82,7 +82,7 @@ def test_missing_data_is_one_paragraph(ablate: Ablate) -> None:
 
 def test_data_named_in_place_of_the_space_is_checked() -> None:
     assert load_space("packages", data="file:x").task.data == "file:x"  # type: ignore[attr-defined]
-    with pytest.raises(SpaceError, match="no such source of data"):
+    with pytest.raises(SpaceError, match="no such data source"):
         load_space("packages", data="fille:x")
 
 
@@ -115,6 +115,6 @@ def test_one_plain_text_is_valid_shown_and_planned(named: str, tmp_path: Path, a
     assert (code, "missing" in out) == (0, False), err
     code, out, err = ablate("data", *arguments)
     assert code == 0, err
-    assert f"a single text of {len(text):,} characters, divided where lines end" in out
+    assert f"a single text of {len(text):,} characters, split at line ends" in out
     code, out, err = ablate("plan", *arguments)
     assert code == 0, err

@@ -12,6 +12,7 @@ from pathlib import Path
 from ablate.errors import AblateError, NotFoundError, PluginError
 from ablate.extras import require
 from ablate.render.terminal.console import make_console, say
+from ablate.store import open_store
 
 FIRST_PORT, PORTS = 8501, 100
 OPTIONS = "ABLATE_DASHBOARD"
@@ -21,7 +22,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 def dashboard_folder() -> Path:
     """The folder of the app: inside an installed package, else beside it in a checkout."""
-    package = Path(__file__).resolve().parent.parent
+    package = Path(__file__).resolve().parent
     inside = package / "dashboard"
     return inside if inside.is_dir() else package.parent / "dashboard"
 
@@ -70,8 +71,6 @@ def serve(store: str, port: int | None, host: str, plugins: tuple[str, ...], tok
 
 def _check_store(store: str) -> None:
     """Refuse what cannot be a store; one that is not there yet may come."""
-    from ablate.store import open_store
-
     try:
         open_store(store, create=False).close()
     except NotFoundError:

@@ -1,4 +1,4 @@
-"""A process that knows spaces: their schema, where to start, what a draft makes. It has torch; the dashboard has not.
+"""A process that knows kinds: it draws blocks and says what drafts make. It has torch; the dashboard has not.
 
 It reads a line of JSON for each request, `[name of a function below, arguments ...]`, and writes one with the answer as
 a JSON text. Its arguments are files of plugins. It ends when its input does.
@@ -16,8 +16,22 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablate.errors import AblateError
+from ablate.nn.model.pricing import price
+from ablate.planning.forecast import forecast
+from ablate.planning.plan import Planner, make_plan
+from ablate.plugins import load_plugin
+from ablate.render.drawing.stored import stored_svg
+from ablate.render.terminal.cost import Priced, cost_json
+from ablate.render.terminal.template import TEMPLATE as SPACE
+from ablate.render.terminal.validate import look_at
+from ablate.spec.model import ModelSpec
+from ablate.spec.named import block_names, named_block, shipped_spaces
+from ablate.spec.reading import load_space
+from ablate.spec.schema import space_schema
+from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 from ablate.spec.texts import WORDS
+from ablate.tasks.cache import default_cache
 
 Plain = dict[str, Any]
 TEMPLATE = "the template"
@@ -25,9 +39,6 @@ TEMPLATE = "the template"
 
 def schema() -> Plain:
     """The schema of spaces with its defaults, that of each path that a switch may set, and the names to start from."""
-    from ablate.spec.named import block_names, shipped_spaces
-    from ablate.spec.schema import space_schema
-
     paths = space_schema()["$defs"]["Setting"]["properties"]
     spaces = sorted(file.stem for file in shipped_spaces().glob("*.yaml"))
     return {
@@ -42,21 +53,16 @@ def schema() -> Plain:
 
 def start(name: str) -> Plain:
     """A space to start from, with every default written out."""
-    from ablate.render.terminal.template import TEMPLATE as TEXT
-    from ablate.spec.reading import load_space
-
     if name != TEMPLATE:
         return load_space(name).model_dump(mode="json")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "my_question.yaml")
-        file.write_text(TEXT.format(name=file.stem), encoding="utf-8")
+        file.write_text(SPACE.format(name=file.stem), encoding="utf-8")
         return load_space(file).model_dump(mode="json")
 
 
 def block(name: str) -> Plain:
     """What the name of a block stands for: `block`, and the layers that differ."""
-    from ablate.spec.named import named_block
-
     found = named_block(name)
     return {"block": found.block, "exceptions": found.exceptions}
 
@@ -81,12 +87,16 @@ def check(draft: Plain, text: str, versus: Plain | None) -> Plain:
     }
 
 
+def picture(name: str, model: Plain, versus: tuple[str, Plain] | None) -> Plain:
+    """The picture of a block as SVG; empty if one of its kinds is not known here."""
+    try:
+        return {"svg": stored_svg(name, model, versus)}
+    except ValidationError:
+        return {"svg": ""}
+
+
 def plan(draft: Plain, text: str, store: str) -> Plain:
     """How many trials a draft comes to, and how long they take; prepares its data, as `ablate plan` does."""
-    from ablate.planning.forecast import forecast
-    from ablate.planning.plan import Planner, make_plan
-    from ablate.tasks.cache import default_cache
-
     space, refusal = _space(draft, text)
     if space is None:
         return {"problem": refusal}
@@ -107,9 +117,6 @@ def plan(draft: Plain, text: str, store: str) -> Plain:
 
 
 def _model(draft: Plain) -> tuple[Any, list[str]]:
-    from ablate.spec.model import ModelSpec
-    from ablate.spec.sentences import describe
-
     try:
         return ModelSpec.model_validate(draft.get("model")), []
     except ValidationError as error:
@@ -118,8 +125,6 @@ def _model(draft: Plain) -> tuple[Any, list[str]]:
 
 def _beside(draft: Plain) -> list[tuple[str, str]]:
     """What is wrong with a draft, by the path that it is wrong at."""
-    from ablate.spec.sentences import describe
-
     try:
         SpaceSpec.model_validate(draft)
     except ValidationError as error:
@@ -129,9 +134,6 @@ def _beside(draft: Plain) -> list[tuple[str, str]]:
 
 def _space(draft: Plain, text: str) -> tuple[SpaceSpec | None, str | None]:
     """The space, read from its file as `ablate validate` reads it; or what is wrong."""
-    from ablate.planning.plan import Planner
-    from ablate.spec.reading import load_space
-
     if "extends" in draft:  # an address may hold a draft, and is not to have a file read
         return None, "A draft extends no other space: start from that space, and change it."
     name = f"{draft.get('name') or 'space'}.yaml"
@@ -147,8 +149,6 @@ def _space(draft: Plain, text: str) -> tuple[SpaceSpec | None, str | None]:
 
 
 def _svg(draft: Plain, versus: Plain | None) -> str:
-    from ablate.render.drawing.stored import stored_svg
-
     name = str(draft.get("name") or "block")
     beside = None if versus is None or versus == draft["model"].get("block") else ("the start", {"block": versus})
     try:
@@ -159,9 +159,6 @@ def _svg(draft: Plain, versus: Plain | None) -> str:
 
 def _cost(model: Any, space: SpaceSpec | None) -> Plain:
     """Counts of one layer, part by part, and of all layers; over the longest input of the task."""
-    from ablate.nn.model.pricing import price
-    from ablate.render.terminal.cost import Priced, cost_json
-
     context = 128 if space is None else space.task.length
     priced = Priced("", {"context": context, "depth": model.depth}, price(model, context=context), inference=False)
     return cost_json(priced)
@@ -169,9 +166,6 @@ def _cost(model: Any, space: SpaceSpec | None) -> Plain:
 
 def _variants(space: SpaceSpec) -> Plain:
     """How many different models the design makes, what makes none, and what changes nothing; as `ablate validate`."""
-    from ablate.planning.plan import Planner
-    from ablate.render.terminal.validate import look_at
-
     planner = Planner(space, Path(), lambda line: None)
     seen = look_at(space, planner.design(), planner.resolver)
     return {
@@ -183,7 +177,7 @@ def _variants(space: SpaceSpec) -> Plain:
     }
 
 
-ANSWERS = {answer.__name__: answer for answer in (schema, start, block, check, plan)}
+ANSWERS = {answer.__name__: answer for answer in (schema, start, block, check, picture, plan)}
 
 
 def answer(request: list[Any]) -> str:
@@ -195,8 +189,6 @@ def answer(request: list[Any]) -> str:
 
 def main() -> None:
     """Load the plugins, then answer what is asked."""
-    from ablate.plugins import load_plugin
-
     for plugin in sys.argv[1:]:
         load_plugin(plugin)
     for line in sys.stdin:
