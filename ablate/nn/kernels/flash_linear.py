@@ -1,8 +1,9 @@
 """Recurrent states on a GPU by the kernels of flash-linear-attention, where it is installed; by torch elsewhere.
 
-https://github.com/fla-org/flash-linear-attention (package `flash-linear-attention`, module `fla`). A kernel is used
-after it gave, once in this process and on this device, what the chunked form in torch gives. Its adapters were written
-from its documentation and source; the tests of this project run on CPUs and hold the torch forms alone.
+https://github.com/fla-org/flash-linear-attention (package `flash-linear-attention`, module `fla`). Its kernels multiply
+in half precision, so they are used in mixed precision alone, under autocast; and only after they gave, once in this
+process and on this device, what the chunked form in torch gives. The adapters were written from the library's source;
+the tests of this project run on CPUs and hold the torch forms alone.
 
 Shapes: K pack, B batch, H heads, T tokens, d width of the keys, e width of the values.
 """
@@ -24,7 +25,7 @@ from ablate.nn.kernels.delta_rule import Written, chunked
 Kernel = Callable[..., Tensor]
 
 _AGREES = 2e-2
-"""Largest difference to the torch form, as a share of its largest number; the kernels multiply in TF32."""
+"""Largest difference to the torch form, as a share of its largest number; bfloat16 has 8 bits."""
 
 
 def delta_rule(q: Tensor, k: Tensor, v: Tensor, strength: Tensor, log_decay: Tensor) -> Tensor:
@@ -104,7 +105,7 @@ def _rwkv7(r: Tensor, k: Tensor, v: Tensor, read: Tensor, strength: Tensor, log_
 
 def _fading(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
     kernel = importlib.import_module("fla.ops.simple_gla").chunk_simple_gla
-    qs, ks, vs, gs = _by_time(q, k, v, log_decay.float())
+    qs, ks, vs, gs = _by_time(q, k, v, log_decay)
     return _by_head(kernel(qs, ks, vs, g=gs.squeeze(-1), scale=1.0)[0], v)
 
 
@@ -119,9 +120,15 @@ _FORMS: dict[str, tuple[Kernel, Kernel]] = {
 
 def _fastest(name: str, device: torch.device, inputs: tuple[Tensor, ...]) -> Tensor:
     plain, fast = _FORMS[name]
-    if device.type != "cuda" or not installed() or not _trusted(name, device):
+    if device.type != "cuda" or not torch.is_autocast_enabled("cuda") or not installed() or not _trusted(name, device):
         return plain(*inputs)
-    return fast(*inputs).to(inputs[0].dtype)
+    return fast(*_halved(inputs, torch.get_autocast_dtype("cuda")))
+
+
+def _halved(inputs: tuple[Tensor, ...], dtype: torch.dtype) -> list[Tensor]:
+    """All inputs in half precision, but for the decays, which are the last."""
+    *others, log_decay = inputs
+    return [*(x.to(dtype) for x in others), log_decay.float()]
 
 
 def installed() -> bool:
@@ -149,7 +156,7 @@ def _trusted(name: str, device: torch.device) -> bool:
     plain, fast = _FORMS[name]
     try:
         with torch.no_grad():
-            wanted, made = plain(*inputs), fast(*inputs)
+            wanted, made = plain(*inputs), fast(*_halved(inputs, torch.bfloat16))
             off = ((made - wanted).abs().max() / wanted.abs().max()).item()
     except Exception as error:  # whatever a kernel of another version, or on another device, raises
         warnings.warn(f"flash-linear-attention is not used: {type(error).__name__}: {error}", stacklevel=3)
