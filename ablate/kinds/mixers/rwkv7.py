@@ -210,7 +210,7 @@ class TokenShift(Packed):
         super().__init__(context.pack)
         for name in _NAMES:
             power = _POWERS[name] * (1 - context.layer / context.depth)
-            self.declare(f"share_{name}", (context.width,), _ramp(lambda n, power=power: 1 - n**power))
+            self.declare(f"share_{name}", (context.width,), _shares(power))
 
     def forward(self, x: Tensor, before: Tensor) -> dict[str, Tensor]:
         """Tokens and those before them, [K, B, T, D], to the mixtures by name."""
@@ -278,9 +278,9 @@ def _tenth(values: Tensor, generator: torch.Generator) -> Tensor:
     return orthogonal(values, generator).mul_(0.1)
 
 
-def _ramp(rule: Callable[[Tensor], Tensor]) -> Initial:
-    """Channel n of D starts as the rule says of n/D."""
-    return lambda values, generator: values.copy_(rule(torch.arange(len(values)) / len(values)))
+def _shares(power: float) -> Initial:
+    """Channel n of D starts as 1 - (n/D)^power."""
+    return lambda values, generator: values.copy_(1 - (torch.arange(len(values)) / len(values)) ** power)
 
 
 def _centred(rule: Callable[[Tensor, Tensor], Tensor], context: LayerContext) -> Initial:
