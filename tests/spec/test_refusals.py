@@ -38,6 +38,13 @@ ATTENTION: list[Case] = [
         {"mixer.shaping": "value_skipinit"},
     ),
     (
+        {"mixer.softmax": False, "mixer.logits": {"sinks": True}},
+        "mixer.logits",
+        "without softmax there are none",
+        "`softmax: true`",
+        {"mixer.softmax": True},
+    ),
+    (
         {"mixer.shaping": {"kind": "value_skipinit", "gamma": 1}},
         "mixer.shaping.gamma",
         "has no gamma",

@@ -65,17 +65,19 @@ def chunk_rule(d: int, e: int) -> str:
     return "64" if max(d, e) >= 64 else "32"
 
 
-def kept(length: int, d: int, e: int, decay: Literal["none", "head", "channel"] = "none") -> int:
+def kept(length: int, d: int, e: int, decay: Literal["none", "head", "trained_head", "channel"] = "none") -> int:
     """Scalars that `causal` keeps for the backward pass over one sequence and head, q, k and v among them.
 
-    With decay `head` the decay is taken to have no gradient; with `channel`, to have one.
+    With decay `head` the decay is taken to have no gradient; with `trained_head` and `channel`, to have one.
     """
     chunk = _no_longer(CHUNKS[chunk_rule(d, e)], length)
-    if decay != "channel":
+    if decay in ("none", "head"):
         return length * (2 * d + e) + (segments(length, d, chunk) - 1) * d * e
     tokens = length + -length % chunk
     inputs, states = tokens * (2 * d + e), tokens // chunk * d * e
     scales = chunk.bit_length() - 1  # at each, half of q and k is faded, and its factors are kept too
+    if decay == "trained_head":  # whose factors are one number a token
+        return inputs + 2 * states + tokens * (d * (2 + scales) + chunk // 2 + scales + 3)
     return inputs + 2 * states + tokens * (d * (2 + 2 * scales) + e + chunk // 2)
 
 

@@ -16,12 +16,23 @@ from ablate.nn.pack.attention_maps import (
 )
 from ablate.nn.pack.auxiliary import add_loss, auxiliary_losses, collects_losses
 from ablate.nn.pack.dropout import dropout, member_streams
-from ablate.nn.pack.initial import constant, identity, initialise, normal, orthogonal, uniform, zeros
+from ablate.nn.pack.initial import (
+    constant,
+    identity,
+    initialise,
+    log_uniform,
+    normal,
+    orthogonal,
+    step_bias,
+    uniform,
+    zeros,
+)
 from ablate.nn.pack.layers import Embedding, Gain, HeadGain, LayerNorm, Linear, RMSNorm, linear
 from ablate.nn.pack.packed import Packed
 from ablate.nn.pack.projection import DenseSpec, IdentitySpec, Projection, ProjectionSpec, ReparametrisedSpec
 from ablate.nn.pack.residual import Residual
 from ablate.nn.pack.sharing import Shared, Sharing
+from ablate.nn.pack.short_convolution import ShortConvolution, short_convolution_cost
 from ablate.nn.pack.stepping import State, Stepping, step
 from ablate.nn.pack.unpacked import Unpacked
 from ablate.spec.part import Sublayer
@@ -44,6 +55,7 @@ __all__ = [
     "Residual",
     "Shared",
     "Sharing",
+    "ShortConvolution",
     "State",
     "Stepping",
     "Sublayer",
@@ -58,12 +70,15 @@ __all__ = [
     "initialise",
     "join_heads",
     "linear",
+    "log_uniform",
     "maps_cost",
     "member_streams",
     "normal",
     "orthogonal",
+    "short_convolution_cost",
     "split_heads",
     "step",
+    "step_bias",
     "uniform",
     "visible_pairs",
     "visible_tokens",

@@ -7,6 +7,7 @@ wherever they have a parameter of the same name and shape (common random numbers
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 
 import torch
@@ -35,6 +36,21 @@ def normal(std: float) -> Initial:
 def uniform(bound: float) -> Initial:
     """Independent uniform values between -bound and bound."""
     return lambda values, generator: values.uniform_(-bound, bound, generator=generator)
+
+
+def log_uniform(low: float, high: float) -> Initial:
+    """Logarithms of independent uniform values between `low` and `high`."""
+    return lambda values, generator: values.uniform_(low, high, generator=generator).log_()
+
+
+def step_bias(low: float, high: float, floor: float = 1e-4) -> Initial:
+    """Biases b for which softplus(b) is log-uniform between `low` and `high`, and `floor` at least (Mamba)."""
+
+    def fill(values: Tensor, generator: torch.Generator) -> Tensor:
+        step = values.uniform_(math.log(low), math.log(high), generator=generator).exp_().clamp_(min=floor)
+        return step.add_((-torch.expm1(-step)).log_())  # the inverse of softplus
+
+    return fill
 
 
 def orthogonal(values: Tensor, generator: torch.Generator) -> Tensor:

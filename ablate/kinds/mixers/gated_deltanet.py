@@ -1,0 +1,252 @@
+"""Gated DeltaNet: a state that fades by a gate for each head, and is corrected by the delta rule.
+
+For each head: S ← e^(g_t)·S; S ← S + k_t·(β_t·(v_t - Sᵀ·k_t))ᵀ; o_t = Sᵀ·q_t/√d_k, where β_t = σ(x_t·W_b) and
+g_t = -e^A·softplus(x_t·W_a + b_a). q, k and v come through a short causal convolution with SiLU; q and k have unit
+length. y = W_O·(RMSNorm(o) ∘ SiLU(x·W_z)), the norm over one head.
+
+- Gated Delta Networks (arXiv:2412.06464), eq. 10 and section 3.3; https://arxiv.org/abs/2412.06464
+- Qwen3-Next (`transformers`, `models/qwen3_next`): more heads of values than of queries and keys
+
+A starts as ln U(0.01, 16) and b_a as 1, as in Qwen3-Next. Inputs of padded tokens are taken as 0, as there: they write
+nothing, and the state fades over them. The state is computed in single precision at least. On a GPU where
+flash-linear-attention is installed its kernel is used (`ablate.nn.kernels.flash_linear`).
+
+Shapes: K pack, B batch, T tokens, D width, H heads of values, G heads of queries and keys, d_k and d_v their widths.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from ablate.nn.kernels import delta_rule, flash_linear
+from ablate.nn.pack import (
+    Packed,
+    RMSNorm,
+    ShortConvolution,
+    State,
+    constant,
+    join_heads,
+    linear,
+    log_uniform,
+    short_convolution_cost,
+    split_heads,
+)
+from ablate.spec.base import largest_divisor, refusal
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+
+_UNIT_EPS = 1e-6
+"""ε of unit length, inside the root."""
+
+
+class GatedDeltaNetSpec(MixerSpec):
+    """Gated DeltaNet: the delta rule on a state that each token fades, head by head."""
+
+    source = "arXiv:2412.06464 eq. 10"
+    complexity = "Ld²/H"
+    bidirectional_form = False
+
+    kind: Literal["gated_deltanet"] = "gated_deltanet"
+    heads: int | None = Field(default=None, ge=1)
+    """H, heads of values; unless set, the model's."""
+    key_heads: int | None = Field(default=None, ge=1)
+    """G, heads of queries and keys, each for a group of heads of values; unless set, H."""
+    key_width: int | None = Field(default=None, ge=1)
+    """d_k; unless set, the model's width of a head."""
+    value_width: int | None = Field(default=None, ge=1)
+    """d_v; unless set, d_k."""
+    taps: int = Field(default=4, ge=1, le=64)
+    """Tokens that the short convolution sees."""
+    negative_eigenvalues: bool = False
+    """Whether β is 2σ, so that what is written may turn what was read round (arXiv:2411.12537)."""
+    eps: float = Field(default=1e-6, gt=0)
+    """ε of the norm of each head."""
+
+    def sizes(self, context: LayerContext) -> tuple[int, int, int, int]:
+        """H, G, d_k and d_v."""
+        heads = self.heads or context.heads
+        key_width = self.key_width or max(1, context.head_width)
+        return heads, self.key_heads or heads, key_width, self.value_width or key_width
+
+    def check(self, context: LayerContext) -> None:
+        """See `MixerSpec.check`."""
+        heads, groups, _, _ = self.sizes(context)
+        if heads % groups:
+            raise refusal(
+                ("key_heads",),
+                groups,
+                f"the heads of queries and keys must divide the {heads} heads of values",
+                f"Set `key_heads: {largest_divisor(heads, groups)}`.",
+            )
+
+    def build(self, context: LayerContext) -> GatedDeltaNet:
+        """See `MixerSpec.build`."""
+        return GatedDeltaNet(self, context)
+
+    def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
+        """See `MixerSpec.parts`."""
+        return (
+            (("query", "W_Q"), ("key", "W_K"), ("value", "W_V")),
+            (("convolution", f"SiLU(conv {self.taps})"),),
+            (("state", "S ← e^g S + k β(v - Sᵀk)ᵀ"),),
+            (("norm", "RMSNorm by head × SiLU(W_z x)"),),
+            (("output", "W_O"),),
+        )
+
+    def cache(self, context: LayerContext, length: int) -> int:
+        """See `MixerSpec.cache`: the state, and the inputs that the convolutions still see."""
+        heads, groups, key, value = self.sizes(context)
+        return heads * key * value + (self.taps - 1) * (2 * groups * key + heads * value)
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MixerSpec.cost`; in recurrent form: the state fades, is read twice and written once a token."""
+        d = context.width
+        heads, groups, key, value = self.sizes(context)
+        keys, values = groups * key, heads * value
+        maps = linear_cost(length, d, keys) * 2 + linear_cost(length, d, values) * 2 + linear_cost(length, d, heads) * 2
+        maps = replace(maps, activations=length * d) + linear_cost(length, values, d)
+        convolved = short_convolution_cost(length, 2 * keys + values, self.taps)
+        rows, units = length * heads, length * 2 * keys
+        return (
+            maps
+            + convolved
+            + Cost(multiplications=2 * units, additions=units, divisions=units, activations=2 * units)  # unit length
+            + gates_cost(length, heads, heads)
+            + delta_cost(length, heads, key, value)
+            + gated_norm_cost(rows, value)
+        )
+
+
+def gates_cost(length: int, decays: int, strengths: int) -> Cost:
+    """Cost of log decays -e^A·softplus(·) and of strengths σ(·) of one sequence; A and a bias are parameters."""
+    made = length * (decays + strengths)
+    return Cost(
+        multiplications=length * decays,
+        additions=made + length * decays,
+        divisions=length * strengths,
+        exponentiations=made + length * decays,
+        parameters=2 * decays,
+        activations=2 * length * decays + length * strengths,
+    )
+
+
+def delta_cost(
+    length: int, heads: int, key: int, value: int, *, by_channel: bool = False, with_values: bool = False
+) -> Cost:
+    """Cost of the delta rule in recurrent form, for one sequence; see `ablate.nn.kernels.delta_rule.kept`."""
+    rows = length * heads
+    return Cost(
+        multiplications=rows * (4 * key * value + key + value),
+        additions=rows * (key * value + 2 * (key - 1) * value + value),
+        exponentiations=rows * (key if by_channel else 1),
+        activations=heads * delta_rule.kept(length, key, value, by_channel=by_channel, with_values=with_values),
+    )
+
+
+def gated_norm_cost(rows: int, width: int) -> Cost:
+    """Cost of the norm of `rows` vectors with one gain, and of its product with a gate."""
+    elements = rows * width
+    return Cost(
+        parameters=width,
+        multiplications=4 * elements + rows,
+        additions=2 * elements,
+        divisions=2 * elements,
+        exponentiations=elements,
+        activations=5 * elements + rows,
+    )
+
+
+class GatedDeltaNet(nn.Module):
+    """The module of `GatedDeltaNetSpec`."""
+
+    def __init__(self, spec: GatedDeltaNetSpec, context: LayerContext) -> None:
+        super().__init__()
+        d, pack = context.width, context.pack
+        self.spec = spec
+        self.heads, self.groups, key, value = spec.sizes(context)
+        keys, values = self.groups * key, self.heads * value
+        self.query = linear(context, d, keys)
+        self.key = linear(context, d, keys)
+        self.value = linear(context, d, values)
+        self.gate = linear(context, d, values)
+        self.strength = linear(context, d, self.heads)
+        self.fade = linear(context, d, self.heads)
+        self.query_convolution = ShortConvolution(pack, keys, spec.taps)
+        self.key_convolution = ShortConvolution(pack, keys, spec.taps)
+        self.value_convolution = ShortConvolution(pack, values, spec.taps)
+        self.decay = Decay(pack, self.heads)
+        self.norm = RMSNorm(pack, value, spec.eps)
+        self.output = linear(context, values, d, role="output")
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        if padding is not None:
+            x = x * padding.unsqueeze(-1)
+        q, k, v = (one(x) for one in (self.query, self.key, self.value))
+        convolved = (self.query_convolution(q), self.key_convolution(k), self.value_convolution(v))
+        q, k, v, strength, fade = self._heads(x, *convolved)
+        return self._joined(x, flash_linear.delta_rule(q, k, v, strength, fade))
+
+    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+        """See `Stepping.step`: the state is kept, and the inputs that the convolutions still see."""
+        maps = (self.query, self.key, self.value)
+        convolutions = (self.query_convolution, self.key_convolution, self.value_convolution)
+        before = state[1:] if state else (None,) * 3
+        made = [c.step(one(x), kept) for c, one, kept in zip(convolutions, maps, before, strict=True)]
+        q, k, v, strength, fade = self._heads(x, *(y for y, _ in made))
+        matrix = state[0] if state else q.new_zeros(*q.shape[:3], q.shape[-1], v.shape[-1])
+        written = delta_rule.Written(k, strength * k, v)
+        o, matrix = delta_rule.recur(q, written, fade, matrix)
+        return self._joined(x, o), (matrix, *(kept for _, kept in made))
+
+    def _heads(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values [K, B, H, T, ...], β and g [K, B, H, T, 1]."""
+        many = self.heads // self.groups
+        q, k = (unit(split_heads(one, self.groups)).repeat_interleave(many, 2) for one in (q, k))
+        strength = torch.sigmoid(self.strength(x)) * (2 if self.spec.negative_eigenvalues else 1)
+        fade = self.decay(self.fade(x))
+        gates = (one.transpose(2, 3).unsqueeze(-1) for one in (strength, fade))
+        return q / math.sqrt(q.shape[-1]), k, split_heads(v, self.heads), *gates
+
+    def _joined(self, x: Tensor, o: Tensor) -> Tensor:
+        """Norm, gate and output map: [K, B, H, T, d_v] to [K, B, T, D]."""
+        mixed: Tensor = self.output(join_heads(self.norm(o)) * F.silu(self.gate(x)))
+        return mixed
+
+
+def unit(x: Tensor) -> Tensor:
+    """Vectors of unit length, x/√(Σ x² + ε)."""
+    return x * (x.square().sum(-1, keepdim=True) + _UNIT_EPS).rsqrt()
+
+
+class Decay(Packed):
+    """g = -e^A·softplus(z + b) for each head or channel, in single precision at least.
+
+    Args:
+        pack: K.
+        heads: Number of A.
+        channels: Channels of b for each A.
+    """
+
+    rate: Tensor
+    bias: Tensor
+
+    def __init__(self, pack: int, heads: int, channels: int = 1) -> None:
+        super().__init__(pack)
+        self.channels = channels
+        self.declare("rate", (heads,), log_uniform(0.01, 16.0))
+        self.declare("bias", (heads * channels,), constant(1.0))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """[K, B, T, heads·channels] to log decays of the same shape."""
+        exact = torch.promote_types(z.dtype, torch.float32)
+        rate = self.rate.to(exact).exp().repeat_interleave(self.channels, 1)[:, None, None]
+        return -rate * F.softplus(z.to(exact) + self.bias[:, None, None])

@@ -1,0 +1,167 @@
+"""Kimi Delta Attention (KDA): Gated DeltaNet whose state fades channel by channel.
+
+For each head: S ← diag(e^(g_t))·S; S ← S + k_t·(β_t·(v_t - Sᵀ·k_t))ᵀ; o_t = Sᵀ·q_t/√d, where β_t = σ(x_t·W_b) and
+g_t = -e^A·softplus(x_t·W_f1·W_f2 + b) ∈ R^d, with one A for each head. q, k and v come through short causal
+convolutions with SiLU; q and k have unit length. y = W_O·(RMSNorm(o) ∘ σ(x·W_g1·W_g2)), the norm over one head.
+
+- Kimi Linear (arXiv:2510.26692), eq. 1 and section 4; https://arxiv.org/abs/2510.26692 (`transformers`,
+  `models/kimi_linear`)
+
+A starts as ln U(1, 16), and b as the inverse of softplus of a step that is log-uniform in 0.001 to 0.1. Inputs of
+padded tokens are taken as 0: they write nothing, and the state fades over them. The state is computed in single
+precision at least. On a GPU where flash-linear-attention is installed its kernel is used
+(`ablate.nn.kernels.flash_linear`).
+
+Shapes: K pack, B batch, T tokens, D width, H heads, d head width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from ablate.kinds.mixers.gated_deltanet import Decay, delta_cost, gated_norm_cost, gates_cost, unit
+from ablate.nn.kernels import delta_rule, flash_linear
+from ablate.nn.pack import (
+    RMSNorm,
+    ShortConvolution,
+    State,
+    join_heads,
+    linear,
+    log_uniform,
+    short_convolution_cost,
+    split_heads,
+    step_bias,
+)
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+
+
+class KimiDeltaAttentionSpec(MixerSpec):
+    """Kimi Delta Attention: the delta rule on a state that each token fades, channel by channel."""
+
+    source = "arXiv:2510.26692 eq. 1"
+    complexity = "Ld²/H"
+    bidirectional_form = False
+
+    kind: Literal["kimi_delta_attention"] = "kimi_delta_attention"
+    heads: int | None = Field(default=None, ge=1)
+    """H; unless set, the model's."""
+    head_width: int | None = Field(default=None, ge=1)
+    """d, of queries, keys and values; unless set, the model's width of a head."""
+    rank: int | None = Field(default=None, ge=1)
+    """Width between W_f1 and W_f2, and between W_g1 and W_g2; unless set, d."""
+    taps: int = Field(default=4, ge=1, le=64)
+    """Tokens that the short convolution sees."""
+    gate_bias: bool = False
+    """Whether W_g2 has a bias (flash-linear-attention's layer has one)."""
+    eps: float = Field(default=1e-5, gt=0)
+    """ε of the norm of each head."""
+
+    def sizes(self, context: LayerContext) -> tuple[int, int, int]:
+        """H, d and the rank."""
+        width = self.head_width or max(1, context.head_width)
+        return self.heads or context.heads, width, self.rank or width
+
+    def build(self, context: LayerContext) -> KimiDeltaAttention:
+        """See `MixerSpec.build`."""
+        return KimiDeltaAttention(self, context)
+
+    def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
+        """See `MixerSpec.parts`."""
+        return (
+            (("query", "W_Q"), ("key", "W_K"), ("value", "W_V")),
+            (("convolution", f"SiLU(conv {self.taps})"),),
+            (("state", "S ← diag(e^g) S + k β(v - Sᵀk)ᵀ"),),
+            (("norm", "RMSNorm by head × σ(W_g x)"),),
+            (("output", "W_O"),),
+        )
+
+    def cache(self, context: LayerContext, length: int) -> int:
+        """See `MixerSpec.cache`: the state, and the inputs that the convolutions still see."""
+        heads, width, _ = self.sizes(context)
+        return heads * width * (width + 3 * (self.taps - 1))
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MixerSpec.cost`; in recurrent form: the state fades, is read twice and written once a token."""
+        d = context.width
+        heads, width, rank = self.sizes(context)
+        inner, rows = heads * width, length * heads
+        maps = linear_cost(length, d, inner) * 3 + linear_cost(length, d, rank) * 2 + linear_cost(length, d, heads)
+        maps = replace(maps, activations=length * d) + linear_cost(length, inner, d)
+        maps += linear_cost(length, rank, inner) + linear_cost(length, rank, inner, bias=self.gate_bias)
+        units = 2 * length * inner
+        gates = gates_cost(length, inner, heads)
+        return (
+            maps
+            + short_convolution_cost(length, 3 * inner, self.taps)
+            + Cost(multiplications=2 * units, additions=units, divisions=units, activations=2 * units)  # unit length
+            + replace(gates, parameters=inner + heads)
+            + delta_cost(length, heads, width, width, by_channel=True)
+            + gated_norm_cost(rows, width)
+        )
+
+
+class KimiDeltaAttention(nn.Module):
+    """The module of `KimiDeltaAttentionSpec`."""
+
+    def __init__(self, spec: KimiDeltaAttentionSpec, context: LayerContext) -> None:
+        super().__init__()
+        d, pack = context.width, context.pack
+        self.spec = spec
+        self.heads, width, rank = spec.sizes(context)
+        inner = self.heads * width
+        self.query = linear(context, d, inner)
+        self.key = linear(context, d, inner)
+        self.value = linear(context, d, inner)
+        self.query_convolution = ShortConvolution(pack, inner, spec.taps)
+        self.key_convolution = ShortConvolution(pack, inner, spec.taps)
+        self.value_convolution = ShortConvolution(pack, inner, spec.taps)
+        self.strength = linear(context, d, self.heads)
+        self.fade_down = linear(context, d, rank)
+        self.fade_up = linear(context, rank, inner)
+        self.decay = Decay(pack, self.heads, width)
+        self.decay.initial |= {"rate": log_uniform(1.0, 16.0), "bias": step_bias(0.001, 0.1)}
+        self.gate_down = linear(context, d, rank)
+        self.gate_up = linear(context, rank, inner, bias=spec.gate_bias)
+        self.norm = RMSNorm(pack, width, spec.eps)
+        self.output = linear(context, inner, d, role="output")
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        if padding is not None:
+            x = x * padding.unsqueeze(-1)
+        q, k, v = (one(x) for one in (self.query, self.key, self.value))
+        convolved = (self.query_convolution(q), self.key_convolution(k), self.value_convolution(v))
+        q, k, v, strength, fade = self._heads(x, *convolved)
+        return self._joined(x, flash_linear.delta_rule(q, k, v, strength, fade))
+
+    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+        """See `Stepping.step`: the state is kept, and the inputs that the convolutions still see."""
+        maps = (self.query, self.key, self.value)
+        convolutions = (self.query_convolution, self.key_convolution, self.value_convolution)
+        before = state[1:] if state else (None,) * 3
+        made = [c.step(one(x), kept) for c, one, kept in zip(convolutions, maps, before, strict=True)]
+        q, k, v, strength, fade = self._heads(x, *(y for y, _ in made))
+        matrix = state[0] if state else q.new_zeros(*q.shape[:3], q.shape[-1], v.shape[-1])
+        o, matrix = delta_rule.recur(q, delta_rule.Written(k, strength * k, v), fade, matrix)
+        return self._joined(x, o), (matrix, *(kept for _, kept in made))
+
+    def _heads(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys, values and g [K, B, H, T, d], and β [K, B, H, T, 1], before g."""
+        q, k, v = (split_heads(one, self.heads) for one in (q, k, v))
+        strength = torch.sigmoid(self.strength(x)).transpose(2, 3).unsqueeze(-1)
+        fade = split_heads(self.decay(self.fade_up(self.fade_down(x))), self.heads)
+        return unit(q) / math.sqrt(q.shape[-1]), unit(k), v, strength, fade
+
+    def _joined(self, x: Tensor, o: Tensor) -> Tensor:
+        """Norm, gate and output map: [K, B, H, T, d] to [K, B, T, D]."""
+        gate = torch.sigmoid(self.gate_up(self.gate_down(x)))
+        mixed: Tensor = self.output(join_heads(self.norm(o)) * gate)
+        return mixed

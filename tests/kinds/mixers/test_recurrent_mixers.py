@@ -1,0 +1,360 @@
+"""Gated DeltaNet, Kimi Delta Attention, Mamba-2, RWKV-7 and mLSTM against their recurrences, token by token.
+
+Each is written again for one sequence in the symbols of its paper; outputs and gradients in float64, at odd lengths,
+with padding on the left and on the right. Shapes: K pack, B batch, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pydantic import ValidationError
+from torch import Tensor
+
+from ablate.contracts.mixer import check_mixer
+from ablate.kinds.mixers.gated_deltanet import GatedDeltaNetSpec
+from ablate.kinds.mixers.kimi_delta_attention import KimiDeltaAttentionSpec
+from ablate.kinds.mixers.mamba2 import Mamba2Spec
+from ablate.kinds.mixers.mlstm import MLSTMSpec
+from ablate.kinds.mixers.rwkv7 import RWKV7Spec
+from ablate.nn.kernels.flash_linear import installed
+from ablate.nn.model.build import build_model
+from ablate.nn.pack import initialise
+from ablate.nn.pack.initial import stream
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+from ablate.spec.model import ModelSpec
+from ablate.spec.sentences import describe
+
+K, B, D, H = 2, 3, 12, 3
+CONTEXT = LayerContext(K, D, H, depth=5, context=64, causal=True, init_std=0.4)
+
+
+def noise(name: str, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=stream(1, name), dtype=torch.float64)
+
+
+def trained(spec: MixerSpec, told: LayerContext = CONTEXT) -> Any:
+    """A mixer in float64 whose every parameter is away from its initial value."""
+    spec.check(told)
+    mixer = spec.build(told).double()
+    initialise(mixer, list(range(told.pack)))
+    with torch.no_grad():
+        for name, parameter in mixer.named_parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=stream(9, name), dtype=torch.float64)
+    return mixer
+
+
+def convolved(x: Tensor, convolution: Any, k: int) -> Tensor:
+    """SiLU of a causal convolution of each channel, [T, C]."""
+    weight, taps = convolution.weight[k], convolution.taps
+    rows = []
+    for t in range(len(x)):
+        y = sum(weight[:, taps - 1 - lag] * x[t - lag] for lag in range(taps) if t >= lag)
+        if convolution.bias is not None:
+            y = y + convolution.bias[k]
+        rows.append(y * torch.sigmoid(y))
+    return torch.stack(rows)
+
+
+def split(x: Tensor, heads: int, h: int) -> Tensor:
+    """The channels of head h."""
+    width = x.shape[-1] // heads
+    return x[..., h * width : (h + 1) * width]
+
+
+def unit(x: Tensor) -> Tensor:
+    return x / (x @ x + 1e-6).sqrt()
+
+
+def rms(x: Tensor, eps: float) -> Tensor:
+    return x / (x.pow(2).mean() + eps).sqrt()
+
+
+def delta(q: list[Tensor], k: list[Tensor], v: list[Tensor], beta: list[Tensor], g: list[Tensor]) -> list[Tensor]:
+    """S ← diag(e^g)·S; S ← S + k·(β·(v - Sᵀ·k))ᵀ; o = Sᵀ·q."""
+    S, rows = torch.zeros(len(k[0]), len(v[0]), dtype=torch.float64), []
+    for t in range(len(q)):
+        S = g[t].exp().expand(len(k[t]))[:, None] * S
+        S = S + torch.outer(k[t], beta[t] * (v[t] - S.mT @ k[t]))
+        rows.append(S.mT @ q[t])
+    return rows
+
+
+def gated_deltanet(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor, ...]) -> Tensor:
+    x = x * torch.tensor(real)[:, None]
+    heads, groups, d_k, _ = mixer.spec.sizes(replace(CONTEXT, pack=1))
+    Q, K_, V = (convolved(x @ getattr(mixer, name).weight[k], getattr(mixer, f"{name}_convolution"), k)
+                for name in ("query", "key", "value"))  # fmt: skip
+    made = []
+    for h in range(heads):
+        g = h // (heads // groups)
+        q, key, v = split(Q, groups, g), split(K_, groups, g), split(V, heads, h)
+        beta = torch.sigmoid(x @ mixer.strength.weight[k])[:, h] * (2 if mixer.spec.negative_eigenvalues else 1)
+        step = F.softplus((x @ mixer.fade.weight[k])[:, h] + mixer.decay.bias[k, h])
+        o = delta(
+            [unit(row) / math.sqrt(d_k) for row in q], [unit(row) for row in key], list(v), list(beta),
+            list(-mixer.decay.rate[k, h].exp() * step),
+        )  # fmt: skip
+        z = split(x @ mixer.gate.weight[k], heads, h)
+        normed = torch.stack([rms(row, 1e-6) * mixer.norm.weight[k] for row in o])
+        made.append(normed * z * torch.sigmoid(z))
+    return torch.cat(made, 1) @ mixer.output.weight[k]
+
+
+def kimi(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor, ...]) -> Tensor:
+    x = x * torch.tensor(real)[:, None]
+    Q, K_, V = (convolved(x @ getattr(mixer, name).weight[k], getattr(mixer, f"{name}_convolution"), k)
+                for name in ("query", "key", "value"))  # fmt: skip
+    made = []
+    for h in range(H):
+        q, key, v = (split(one, H, h) for one in (Q, K_, V))
+        beta = torch.sigmoid(x @ mixer.strength.weight[k])[:, h]
+        raw = x @ mixer.fade_down.weight[k] @ mixer.fade_up.weight[k] + mixer.decay.bias[k]
+        g = -mixer.decay.rate[k, h].exp() * F.softplus(split(raw, H, h))
+        o = delta(
+            [unit(row) / math.sqrt(len(row)) for row in q], [unit(row) for row in key], list(v), list(beta), list(g)
+        )
+        gate = x @ mixer.gate_down.weight[k] @ mixer.gate_up.weight[k]
+        if mixer.gate_up.bias is not None:
+            gate = gate + mixer.gate_up.bias[k]
+        normed = torch.stack([rms(row, 1e-5) * mixer.norm.weight[k] for row in o])
+        made.append(normed * torch.sigmoid(split(gate, H, h)))
+    return torch.cat(made, 1) @ mixer.output.weight[k]
+
+
+def mamba2(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor, ...]) -> Tensor:
+    mask = torch.tensor(real)[:, None]
+    x = x * mask
+    wide, heads, P = mixer.spec.sizes(replace(CONTEXT, pack=1))
+    G, N = mixer.spec.groups, mixer.spec.state
+    made = convolved(x @ mixer.inputs.weight[k], mixer.convolution, k) * mask
+    values, keys, queries = made[:, :wide], made[:, wide : wide + G * N], made[:, wide + G * N :]
+    rows = []
+    for h in range(heads):
+        g = h // (heads // G)
+        u, Bs, Cs = split(values, heads, h), split(keys, G, g), split(queries, G, g)
+        dt = F.softplus((x @ mixer.step_size.weight[k])[:, h] + mixer.space.bias[k, h])
+        A = -mixer.space.rate[k, h].exp()
+        S, y = torch.zeros(P, N, dtype=torch.float64), []
+        for t in range(len(x)):
+            S = (dt[t] * A).exp() * S + dt[t] * torch.outer(u[t], Bs[t])
+            y.append(S @ Cs[t] + mixer.space.skip[k, h] * u[t])
+        rows.append(torch.stack(y))
+    z = x @ mixer.gate.weight[k]
+    gated = torch.cat(rows, 1) * z * torch.sigmoid(z)
+    normed = torch.cat([torch.stack([rms(row, 1e-5) for row in split(gated, G, g)]) for g in range(G)], 1)
+    return (normed * mixer.norm.weight[k]) @ mixer.output.weight[k]
+
+
+def rwkv7(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor, ...]) -> Tensor:
+    mask = torch.tensor(real)[:, None]
+    x = x * mask
+    before = torch.cat([torch.zeros_like(x[:1]), x[:-1]])
+
+    def mixed(name: str) -> Tensor:
+        return x + (before - x) * getattr(mixer.shift, f"share_{name}")[k]
+
+    def low(part: Any, x: Tensor, act: Any) -> Tensor:
+        y = act(x @ part.down.weight[k]) @ part.up.weight[k]
+        return y if part.up.bias is None else y + part.up.bias[k]
+
+    def same(y: Tensor) -> Tensor:
+        return y
+
+    gains = mixer.channels
+    r, key, v = (mixed(n) @ getattr(mixer, m).weight[k] for n, m in (("r", "receptance"), ("k", "key"), ("v", "value")))
+    if mixer.value_share is not None:
+        v = v + (shared[0] - v) * torch.sigmoid(low(mixer.value_share, mixed("v"), same))
+    v = v * mask
+    w = torch.exp(-math.exp(-0.5) * torch.sigmoid(low(mixer.decay, mixed("w"), torch.tanh)))
+    a = torch.sigmoid(low(mixer.removal, mixed("a"), same))
+    gate = low(mixer.gate, mixed("g"), torch.sigmoid)
+    kappa = key * gains.read[k]
+    key = key * (1 + (a - 1) * gains.replaced[k])
+    rows = []
+    for h in range(H):
+        rh, kh, vh, wh, ah, kap = (split(one, H, h) for one in (r, key, v, w, a, kappa))
+        S, outs = torch.zeros(D // H, D // H, dtype=torch.float64), []
+        for t in range(len(x)):
+            hat = kap[t] / kap[t].norm().clamp(min=1e-12)
+            S = wh[t].diag() @ S - torch.outer(hat * ah[t], hat @ S) + torch.outer(kh[t], vh[t])
+            o = S.mT @ rh[t]
+            o = (o - o.mean()) / (o.var(correction=0) + D // H * 1e-5).sqrt()
+            o = o * split(gains.weight[k], H, h) + split(gains.bias[k], H, h)
+            outs.append(o + (rh[t] * kh[t] * split(gains.own[k], H, h)).sum() * vh[t])
+        rows.append(torch.stack(outs))
+    return (torch.cat(rows, 1) * gate) @ mixer.output.weight[k]
+
+
+def mlstm(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor, ...]) -> Tensor:
+    def gate(part: Any) -> Tensor:
+        return 15 * torch.tanh((x @ part.weight[k] + part.bias[k]) / 15)
+
+    i, f = gate(mixer.input), gate(mixer.forget)
+    Q, K_, V = (x @ getattr(mixer, name).weight[k] for name in ("query", "key", "value"))
+    heads = []
+    for h in range(H):
+        q, key, v = (split(one, H, h) for one in (Q, K_, V))
+        C = torch.zeros(key.shape[1], v.shape[1], dtype=torch.float64)
+        n, m, rows = torch.zeros(key.shape[1], dtype=torch.float64), torch.zeros((), dtype=torch.float64), []
+        for t in range(len(x)):
+            if real[t]:
+                keep = F.logsigmoid(f[t, h])
+                new = torch.maximum(keep + m, i[t, h])
+                fade, write = (keep + m - new).exp(), (i[t, h] - new).exp()
+                C, n, m = fade * C + write * torch.outer(key[t], v[t]), fade * n + write * key[t], new
+            scaled = q[t] / math.sqrt(len(q[t]))
+            row = (C.mT @ scaled) / (torch.maximum((n @ scaled).abs(), (-m).exp()) + 1e-6)
+            rows.append((row - row.mean()) / (row.var(correction=0) + 1e-6).sqrt())
+        heads.append(torch.stack(rows))
+    normed = torch.cat(heads, 1) * mixer.norm.weight[k]
+    return (normed * torch.sigmoid(x @ mixer.gate.weight[k])) @ mixer.output.weight[k]
+
+
+LATER = replace(CONTEXT, layer=3)
+FORMS: dict[str, tuple[Any, MixerSpec, LayerContext]] = {
+    "gated_deltanet": (gated_deltanet, GatedDeltaNetSpec(), CONTEXT),
+    "gated_deltanet, groups": (
+        gated_deltanet,
+        GatedDeltaNetSpec(heads=4, key_heads=2, key_width=3, value_width=5, taps=2, negative_eigenvalues=True),
+        CONTEXT,
+    ),
+    "kimi_delta_attention": (kimi, KimiDeltaAttentionSpec(), CONTEXT),
+    "kimi_delta_attention, gate with bias": (kimi, KimiDeltaAttentionSpec(rank=2, gate_bias=True), CONTEXT),
+    "mamba2": (mamba2, Mamba2Spec(state=5, head_width=4), CONTEXT),
+    "mamba2, groups": (mamba2, Mamba2Spec(state=3, head_width=6, groups=2, taps=3), CONTEXT),
+    "rwkv7": (rwkv7, RWKV7Spec(), CONTEXT),
+    "rwkv7, later layer": (rwkv7, RWKV7Spec(decay_rank=3, value_rank=2, gate_rank=5), LATER),
+    "mlstm": (mlstm, MLSTMSpec(), CONTEXT),
+    "mlstm, wide keys": (mlstm, MLSTMSpec(key_share=1), CONTEXT),
+}
+
+
+def call(mixer: Any, x: Tensor, padding: Tensor | None, shared: tuple[Tensor, ...]) -> Tensor:
+    made = mixer(x, padding, shared=shared) if shared else mixer(x, padding)
+    return made if isinstance(made, Tensor) else made[0]
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("length", [1, 7, 37])
+@pytest.mark.parametrize("name", FORMS)
+def test_it_is_its_recurrence(name: str, length: int, padded: bool) -> None:
+    slow, spec, told = FORMS[name]
+    mixer, x = trained(spec, told), noise("x", K, B, length, D).requires_grad_()
+    place = torch.arange(length)
+    real = torch.ones(K, B, length, dtype=torch.bool)
+    if padded:
+        real = torch.stack([place < max(1, length - 3), place >= length // 3, place >= 0]).expand(K, B, length)
+    shared = tuple(noise(one.name, K, B, length, *one.sizes) for one in spec.reads(told))
+    fast = call(mixer, x, real if padded else None, shared)
+    reference = torch.stack(
+        [torch.stack([slow(mixer, k, x[k, b], real[k, b].tolist(), tuple(one[k, b] for one in shared))
+                      for b in range(B)]) for k in range(K)]
+    )  # fmt: skip
+    torch.testing.assert_close(fast[real], reference[real], rtol=1e-8, atol=1e-8)
+    direction = noise("direction", *fast.shape) * real[..., None]
+    names, tensors = ["x", *(n for n, _ in mixer.named_parameters())], [x, *mixer.parameters()]
+    gradients = [torch.autograd.grad((y * direction).sum(), tensors, allow_unused=True, materialize_grads=True)
+                 for y in (fast, reference)]  # fmt: skip
+    for one, ours, theirs in zip(names, *gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7, msg=lambda text, one=one: f"{one}: {text}")
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_it_goes_on_token_by_token(name: str) -> None:
+    _, spec, told = FORMS[name]
+    mixer, x = trained(spec, told), noise("x", K, B, 37, D)
+    shared = tuple(noise(one.name, K, B, 37, *one.sizes) for one in spec.reads(told))
+    whole, state = call(mixer, x, None, shared), ()
+    for t in range(37):
+        now = tuple(one[:, :, t : t + 1] for one in shared)
+        y, state, *_ = mixer.step(x[:, :, t : t + 1], t, state, **({"shared": now} if now else {}))
+        torch.testing.assert_close(y, whole[:, :, t : t + 1], rtol=1e-8, atol=1e-8)
+    kept = sum(one[0, 0].numel() for one in state)
+    assert kept == spec.cache(told, 37)
+
+
+CONTRACT = [spec for name, (_, spec, _) in FORMS.items() if "," not in name]
+
+
+@pytest.mark.parametrize("spec", CONTRACT, ids=lambda spec: spec.kind_name())
+def test_it_keeps_the_contract(spec: MixerSpec) -> None:
+    assert check_mixer(type(spec)()) == []
+
+
+@pytest.mark.parametrize("spec", CONTRACT, ids=lambda spec: spec.kind_name())
+def test_bfloat16_is_as_exact_as_its_inputs(spec: MixerSpec) -> None:
+    """Under autocast, with the state in single precision, the output is off by what bfloat16 rounds."""
+    mixer, x = trained(spec).float(), noise("x", K, B, 70, D).float().requires_grad_()
+    exact = call(mixer, x, None, ())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = call(mixer, x, None, ())
+    assert ((y - exact).abs().mean() / exact.abs().mean()).item() < 0.05
+    for gradient in torch.autograd.grad(
+        y.float().sum(), [x, *mixer.parameters()], allow_unused=True, materialize_grads=True
+    ):
+        assert gradient.isfinite().all()
+
+
+def test_padding_anywhere_is_like_its_absence_for_mlstm() -> None:
+    mixer, x, real = trained(MLSTMSpec()), noise("x", K, B, 13, D), torch.tensor([0, 2, 3, 5, 8, 9])
+    padding = torch.zeros(K, B, 13, dtype=torch.bool).index_fill(2, real, True)
+    torch.testing.assert_close(mixer(x, padding)[:, :, real], mixer(x[:, :, real]))
+
+
+PLAIN: dict[str, Any] = {"family": "decoder", "depth": 4, "width": D, "heads": H, "positions": "none"}
+KINDS = ["gated_deltanet", "kimi_delta_attention", "mamba2", "mlstm"]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "rwkv7"])
+def test_hybrids_by_pattern(kind: str) -> None:
+    """Three recurrent layers and one of attention, as in Qwen3-Next and Kimi Linear, in a pack and token by token."""
+    attention = {"mixer": "attention", "positions": "rotary"}
+    spec = ModelSpec.model_validate({**PLAIN, "block": {"mixer": kind}, "pattern": [{}, {}, {}, attention]})
+    assert [block.mixer.kind_name() for block in spec.blocks] == [kind] * 3 + ["attention"]
+    spec.check_context(9)
+    packed, alone = (build_model(spec, vocabulary=11, context=9, seeds=seeds) for seeds in ([3, 5], [5]))
+    ids = torch.randint(11, (2, 3, 9), generator=stream(1, "ids"))
+    torch.testing.assert_close(packed(ids)[1], alone(ids[1:])[0])
+    states: Any = ()
+    with torch.no_grad():
+        for place in range(9):
+            logits, states = packed.step(ids[..., place : place + 1], place, states)
+            torch.testing.assert_close(logits, packed(ids)[:, :, place : place + 1], rtol=1e-4, atol=1e-4)
+
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"block": {"mixer": {"kind": "gated_deltanet", "key_heads": 2}}}, "block.mixer.key_heads", "divide the 3 heads"),
+    ({"block": {"mixer": {"kind": "mamba2", "head_width": 5}}}, "block.mixer.head_width", "share 24 channels"),
+    ({"block": {"mixer": {"kind": "mamba2", "groups": 5}}}, "block.mixer.groups", "must divide the 1 heads"),
+    ({"block": {"mixer": {"kind": "mlstm", "key_share": 0.4}}}, "block.mixer.key_share", "3 heads share 4 channels"),
+    ({"block": {"mixer": "mlstm"}, "heads": 12}, "block.mixer", "share 6 channels"),
+    ({"block": {"mixer": "rwkv7"}, "heads": 12}, "block.mixer", "heads of one channel"),
+    ({"block": {"mixer": "attention"}, "pattern": [{}, {"mixer": "rwkv7"}]}, "pattern.1.mixer", "publishes nothing"),
+    ({"block": {"mixer": {"kind": "rwkv7", "from_layer": 1}}}, "block.mixer", "only what an earlier layer publishes"),
+    *(({"block": {"mixer": kind}, "family": "encoder"}, "block.mixer.kind", "only a causal form")
+      for kind in [*KINDS, "rwkv7"]),
+    *(({"block": {"mixer": kind, "window": 3}}, "block.window", "has no window") for kind in [*KINDS, "rwkv7"]),
+    *(({"block": {"mixer": kind}, "positions": "rotary"}, "positions", "applied by the mixer")
+      for kind in [*KINDS, "rwkv7"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("parts", "path", "rule"), REFUSED)
+def test_impossible_settings_are_refused(parts: dict[str, Any], path: str, rule: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ModelSpec.model_validate({**PLAIN, **parts}).check_context(9)
+    loc, sentence = describe(caught.value)[0]
+    assert ".".join(map(str, loc)).startswith(path)
+    assert rule in sentence
+
+
+def test_the_library_of_kernels_is_no_dependency() -> None:
+    """What runs here is the form in torch."""
+    assert not installed()
