@@ -11,7 +11,7 @@ from ablate.designs.fixed import FixedDesign
 from ablate.spec.design import SeedsSpec
 
 if TYPE_CHECKING:
-    from ablate.stats import SeedSchedule
+    from ablate.stats import SeedPlan
 
 
 def over_seeds(points: Sequence[Point], seeds: int | SeedsSpec, context: DesignContext) -> Design:
@@ -21,9 +21,11 @@ def over_seeds(points: Sequence[Point], seeds: int | SeedsSpec, context: DesignC
     """
     points = [replace(point, tuned=context.tuned.get(point.name, {})) for point in points]
     if isinstance(seeds, SeedsSpec):
-        from ablate.stats import SeedSchedule  # brings scipy, which takes long to import
+        from ablate.stats import seeds_declared  # brings scipy, which takes long to import
 
-        return SequentialDesign(points, SeedSchedule(seeds.start, seeds.max), context)
+        plan = seeds_declared([*context.seeds_before, seeds.model_dump()])
+        assert plan is not None, "the last seeds are a schedule"
+        return SequentialDesign(points, seeds.start, plan, context)
     return FixedDesign(points, range(seeds), context.refusal)
 
 
@@ -34,15 +36,16 @@ class SequentialDesign(FixedDesign):
 
     Args:
         points: In the order of the design, the baseline first.
+        start: Seeds before the first look.
         schedule: The looks.
         context: What the space says of margin and direction.
     """
 
-    def __init__(self, points: Sequence[Point], schedule: SeedSchedule, context: DesignContext) -> None:
-        super().__init__(points, range(schedule.start), context.refusal)
+    def __init__(self, points: Sequence[Point], start: int, schedule: SeedPlan, context: DesignContext) -> None:
+        super().__init__(points, range(start), context.refusal)
         self._schedule = schedule
         self._context = context
-        self._next = schedule.start
+        self._next = start
         self._open: set[tuple[str, int]] = set()
         self._values: dict[str, dict[int, float]] = {point.name: {} for point in points}
         self._diverged: dict[str, dict[int, int | None]] = {}

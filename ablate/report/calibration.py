@@ -14,7 +14,7 @@ from ablate.report.numbers import decimals_for, fixed
 from ablate.report.runs import StudyReader, seed_schedule
 from ablate.report.study import StudyReport, read_study
 from ablate.report.text import plain, plain_table, plural
-from ablate.stats import SeedSchedule
+from ablate.stats import SeedPlan
 from ablate.stats.bounds import LEAST_PAIRS
 from ablate.stats.calibrate import SIMULATED, Noise, Power, calibrate, pooled_noise
 from ablate.stats.simulate import Rate
@@ -42,7 +42,7 @@ class StudyCalibration:
     noise: Noise
     fixed: tuple[Power, ...]
     adaptive: Power | None
-    schedule: SeedSchedule | None
+    schedule: SeedPlan | None
 
 
 def read_calibration(store: StudyReader, name: str, seeds: Sequence[int] = SEEDS) -> StudyCalibration:
@@ -106,8 +106,9 @@ def print_calibration(found: StudyCalibration, console: Console) -> None:
     console.print()
     console.print(
         plain(
-            f"tells: how far from the margin ({found.margin:g}) a difference must lie to be decided 4 times in 5. can "
-            "go: how often a part that changes nothing is judged `not needed`. false: how often, at the worst, a "
+            f"tells: how far from the margin ({found.margin:g}) a difference must lie to be decided 4 times in 5, at "
+            "the pooled noise; noisiest: the same for the variant with the most noise. can go: how often a part that "
+            "changes nothing is judged `not needed`. false: how often, at the worst, a "
             f"verdict is wrong; both from {SIMULATED:,} comparisons simulated at this noise, in brackets the 95 % "
             "Monte Carlo interval. The verdicts allow 5 %.",
             "dim",
@@ -117,7 +118,7 @@ def print_calibration(found: StudyCalibration, console: Console) -> None:
 
 def _table(found: StudyCalibration, decimals: int) -> Table:
     table = plain_table(gap=2)
-    for title in ("seeds", "tells", "can go", "false needed", "false not needed"):
+    for title in ("seeds", "tells", "noisiest", "can go", "false needed", "false not needed"):
         table.add_column(plain(title), justify="right", no_wrap=True)
     for power in found.fixed:
         table.add_row(*map(plain, (str(power.seeds), *_cells(power, decimals))))
@@ -128,9 +129,9 @@ def _table(found: StudyCalibration, decimals: int) -> Table:
     return table
 
 
-def _cells(power: Power, decimals: int) -> tuple[str, str, str, str]:
-    tells = fixed(power.tells, decimals)
-    return tells, f"{100 * power.decides_none.share:.0f}%", _rate(power.false_needed), _rate(power.false_not_needed)
+def _cells(power: Power, decimals: int) -> tuple[str, ...]:
+    tells = fixed(power.tells, decimals), fixed(power.tells_noisiest, decimals)
+    return *tells, f"{100 * power.decides_none.share:.0f}%", _rate(power.false_needed), _rate(power.false_not_needed)
 
 
 def _rate(found: Rate) -> str:

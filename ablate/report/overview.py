@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from ablate.report.allowances import Allowances
 from ablate.report.runs import seed_schedule
-from ablate.stats import judge
+from ablate.stats import judge, paired_difference, tails_of
 from ablate.store.records import StudyRecord, TrialRecord, TrialState
 
 PACE = 20
@@ -69,8 +70,11 @@ def read_overview(store: OverviewReader, name: str) -> Overview:
     metric, minimize = record.objective["metric"], record.objective["direction"] == "minimize"
     values: dict[str, dict[int, float]] = {variant.name: {} for variant in record.variants}
     diverged: dict[str, dict[int, int | None]] = {variant.name: {} for variant in record.variants}
+    failed: dict[str, int] = {}
     for planned in record.planned:
         trial = found.get(planned.key)
+        if trial is not None and trial.state is TrialState.FAILED:
+            failed[planned.variant] = failed.get(planned.variant, 0) + 1
         if trial is None or trial.state not in (TrialState.FINISHED, TrialState.DIVERGED):
             continue
         value = trial.metrics.get(metric, math.nan)
@@ -85,7 +89,7 @@ def read_overview(store: OverviewReader, name: str) -> Overview:
     }
     best = (min if minimize else max)(means, key=lambda variant: means[variant]) if means else None
     parameters = {variant.name: variant.parameters for variant in record.variants}
-    simplest = min(_sufficient(record, values, diverged), key=lambda variant: parameters[variant])
+    simplest = min(_sufficient(record, values, diverged, failed), key=lambda variant: parameters[variant])
     return Overview(
         metric=metric,
         best=best,
@@ -100,10 +104,20 @@ def read_overview(store: OverviewReader, name: str) -> Overview:
 
 
 def _sufficient(
-    record: StudyRecord, values: Mapping[str, dict[int, float]], diverged: Mapping[str, dict[int, int | None]]
+    record: StudyRecord,
+    values: Mapping[str, dict[int, float]],
+    diverged: Mapping[str, dict[int, int | None]],
+    failed: Mapping[str, int],
 ) -> Iterable[str]:
     """The baseline, and the variants without which nothing that matters is lost."""
     yield record.baseline
+    sign, baseline = 1.0 if record.objective["direction"] == "minimize" else -1.0, values[record.baseline]
+    differences = [
+        [sign * one for one in paired_difference(found, baseline).values]
+        for variant, found in values.items()
+        if variant != record.baseline and not diverged[variant]
+    ]
+    allowances = Allowances(record.baseline, failed, tails=tails_of(differences))
     for variant in values:
         if variant != record.baseline and values[variant]:
             verdict = judge(
@@ -114,6 +128,7 @@ def _sufficient(
                 schedule=seed_schedule(record),
                 diverged=diverged[variant],
                 baseline_diverged=diverged[record.baseline],
+                allowance=allowances.versus(variant, record.baseline),
             )
             if verdict.word == "not needed":
                 yield variant

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ablate.stats import SeedSchedule
+from ablate.stats import SeedPlan, seeds_declared
 from ablate.store.records import CurvePoint, StudyRecord, TrialRecord, TrialState
 
 Curve = Sequence[CurvePoint]
@@ -79,7 +79,7 @@ def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str,
     return runs
 
 
-def seed_schedule(record: StudyRecord) -> SeedSchedule | None:
-    """How a study adds seeds; None if their number is fixed."""
-    seeds = record.space.get("design", {}).get("seeds")
-    return SeedSchedule(seeds["start"], seeds["max"]) if isinstance(seeds, dict) else None
+def seed_schedule(record: StudyRecord) -> SeedPlan | None:
+    """How a study adds seeds; None if their number is fixed and was so from its first results on."""
+    now = record.space.get("design", {}).get("seeds")
+    return seeds_declared([*(before.seeds for before in record.declared_before), now])

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ablate.report import caveats as doubts
+from ablate.report.allowances import Allowances, read_allowances, worst_results
 from ablate.report.answer import Judged, answer_sentences, best_sentence
 from ablate.report.changes import Change, changes_of
-from ablate.report.declared import declared_otherwise
+from ablate.report.declared import declared_otherwise, seeds_added
 from ablate.report.failures import Failure, failures_of
 from ablate.report.fairness import Matching, Tuning, read_matching, read_tuning, scouts_of
 from ablate.report.reaching import Goal, StepsToBaseline, read_goals, to_baseline
@@ -27,11 +28,12 @@ from ablate.stats import (
     Direction,
     Interval,
     PairedDifference,
-    SeedSchedule,
+    SeedPlan,
     Verdict,
     hold_together,
     judge,
     mean_interval,
+    over_looks,
     paired_difference,
 )
 from ablate.store.records import StudyRecord, TrialRecord, TrialState, VariantRecord
@@ -157,7 +159,7 @@ class StudyReport:
     progress: dict[TrialState, int]
     answer: tuple[str, ...]
     caveats: tuple[str, ...]
-    schedule: SeedSchedule | None
+    schedule: SeedPlan | None
     together: frozenset[str]
     claims: tuple[ClaimVerdict, ...]
     matching: Matching
@@ -190,9 +192,16 @@ class _Question:
     metric: str
     direction: Direction
     margin: float
-    schedule: SeedSchedule | None
+    schedule: SeedPlan | None
     axis: str
     goals: Mapping[int, Goal]
+    allowances: Allowances
+    trivial: float | None
+
+    @property
+    def sign(self) -> float:
+        """1 where a smaller objective is better, else -1."""
+        return 1.0 if self.direction == "minimize" else -1.0
 
 
 def read_study(store: StudyReader, name: str) -> StudyReport:
@@ -208,7 +217,18 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     baseline = next(variant for variant in record.variants if variant.name == record.baseline)
     matching = read_matching(record, runs)
     goals = read_goals(store, runs[baseline.name], runs)
-    question = _Question(metric, direction, margin, seed_schedule(record), matching.axis, goals)
+    tuning = read_tuning(store, record)
+    trivial = best_trivial(record.trivial, metric, direction)
+    question = _Question(
+        metric,
+        direction,
+        margin,
+        seed_schedule(record),
+        matching.axis,
+        goals,
+        read_allowances(record, runs, tuning),
+        trivial.value if trivial else None,
+    )
     changes = changes_of(record)
     rows = tuple(_row(variant, baseline, runs, changes[variant.name], question) for variant in record.variants)
     verdicts = {row.name: row.verdict for row in rows if row.verdict is not None}
@@ -216,9 +236,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     states = [state for found in runs.values() for state in found.states.values()]
     progress = {state: states.count(state) for state in TrialState}
     first = next(row for row in rows if row.name == baseline.name)
-    tuning = read_tuning(store, record)
     failures = failures_of(runs) + failures_of(_scouting(store, record, metric))
-    trivial = best_trivial(record.trivial, metric, direction)
     standings = _standings(rows, runs, trivial, question)
     caveats = (
         *doubts.missing(progress[TrialState.WAITING] + progress[TrialState.RUNNING], tuning),
@@ -227,6 +245,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         *(trivial_caveats(standings, trivial) if trivial else ()),
         *doubts.edges(tuning),
         *declared_otherwise(record),
+        *seeds_added(question.schedule),
     )
     judged = Judged(metric, direction, margin, question.schedule)
     return StudyReport(
@@ -245,7 +264,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         caveats=caveats,
         schedule=question.schedule,
         together=together,
-        claims=_claims(record, runs),
+        claims=_claims(record, runs, question.allowances),
         matching=matching,
         tuning=tuning,
         trivial=trivial,
@@ -297,7 +316,8 @@ def _row(
     runs, baseline_runs = all_runs[variant.name], all_runs[baseline.name]
     if variant.name != baseline.name and not runs.pruned:
         values, baseline_values = runs.values(question.metric), baseline_runs.values(question.metric)
-        difference = paired_difference(values, baseline_values)
+        difference = over_looks(paired_difference(values, baseline_values), question.schedule)
+        worst = worst_results(runs, baseline_values, question.trivial, question.sign)
         verdict = judge(
             values,
             baseline_values,
@@ -306,6 +326,8 @@ def _row(
             schedule=question.schedule,
             diverged={seed: trial.stopped_at for seed, trial in runs.diverged.items()},
             baseline_diverged={seed: trial.stopped_at for seed, trial in baseline_runs.diverged.items()},
+            allowance=question.allowances.versus(variant.name, baseline.name, failed=not worst),
+            worst=worst,
         )
     more = variant.parameters - baseline.parameters
     steps = to_baseline(runs, question.goals, "step")
@@ -333,12 +355,12 @@ def _row(
     )
 
 
-def _claims(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[ClaimVerdict, ...]:
+def _claims(record: StudyRecord, runs: Mapping[str, VariantRuns], allowances: Allowances) -> tuple[ClaimVerdict, ...]:
     if not record.space.get("claims"):
         return ()
     from ablate.report.claims import judge_claims  # brings pydantic, which other studies are read without
 
-    return judge_claims(record, runs)
+    return judge_claims(record, runs, allowances)
 
 
 def _metrics(runs: VariantRuns) -> dict[str, Interval]:

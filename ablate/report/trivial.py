@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.report.text import listed, plural
-from ablate.stats import Direction, SeedSchedule, bounds, summarise
+from ablate.stats import Direction, SeedPlan, bounds, summarise
 from ablate.stats.bounds import LEAST_PAIRS
 from ablate.stats.verdict import at_least
 
@@ -56,7 +56,7 @@ class Standing:
 
 
 def standing_of(
-    name: str, values: Sequence[float], best: TrivialBaseline, direction: Direction, schedule: SeedSchedule | None
+    name: str, values: Sequence[float], best: TrivialBaseline, direction: Direction, schedule: SeedPlan | None
 ) -> Standing | None:
     """How a variant with these values, one for each seed, stands to a trivial baseline; None without values.
 

@@ -78,6 +78,7 @@ class DesignContext:
         cost: What a point needs; only of points that make a model.
         where: Where in the space a key of the design is written, for errors; of no key, where the design is.
         tuned: Name of a point to the spec paths and values that were tuned for it before this study.
+        seeds_before: The seeds that the study declared before, one after the other, until results had been seen.
     """
 
     switches: Mapping[str, Sequence[str]]
@@ -88,6 +89,7 @@ class DesignContext:
     cost: Callable[[Point], PointCost]
     where: Callable[..., str] = _in_no_file
     tuned: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    seeds_before: Sequence[int | Mapping[str, int]] = ()
 
     @property
     def baseline(self) -> dict[str, str]:

@@ -101,12 +101,14 @@ class Declaration:
         claims: Of its space.
         until: When it was changed.
         finished: How many of its trials had finished by then.
+        seeds: Of its design, as its space has them; None if an older version wrote it.
     """
 
     objective: dict[str, Any]
     claims: list[Any]
     until: datetime
     finished: int
+    seeds: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, func, literal, select
+from sqlalchemy import Connection, Row, func, literal, select
 
 from ablate.errors import NotFoundError, check_argument, check_texts
 from ablate.store import queries
@@ -18,6 +18,7 @@ from ablate.store.database import Database
 from ablate.store.leases import Lease, drop_abandoned, free
 from ablate.store.marks import Marks
 from ablate.store.records import (
+    FIRST_SCOUT_SEED,
     CurvePoint,
     Declaration,
     Environment,
@@ -151,9 +152,41 @@ class Store:
         finished = connection.execute(
             planned.where(study_trials.c.study_id == row.id, trials.c.state == TrialState.FINISHED)
         ).scalar_one()
-        was = Declaration(row.objective, row.space.get("claims", []), now, finished)
+        was = Declaration(row.objective, row.space.get("claims", []), now, finished, _seeds(row.space))
         same = (was.objective, was.claims) == (draft.objective, draft.space.get("claims", []))
+        same = same and not self._seeds_changed(connection, row, _seeds(draft.space))
         return before if same or not finished else [*before, declaration_row(was)]
+
+    def seeds_before(self, study: str, seeds: Any) -> list[Any]:
+        """The seeds that a study declared one after the other until results had been seen, these left out.
+
+        Args:
+            study: Its name; it need not exist.
+            seeds: What its design declares now.
+        """
+        with self._database.reading() as connection:
+            row = connection.execute(select(studies).where(studies.c.name == study)).first()
+            if row is None:
+                return []
+            before = [declared.get("seeds") for declared in row.declared_before or ()]
+            return [*before, _seeds(row.space)] if self._seeds_changed(connection, row, seeds) else before
+
+    def _seeds_changed(self, connection: Connection, row: Row[Any], seeds: Any) -> bool:
+        """Whether these are other seeds than a study has, and it shows differences with their spread already."""
+        return seeds != _seeds(row.space) and self._pairs(connection, row.id, row.baseline) > 1
+
+    def _pairs(self, connection: Connection, study: int, baseline: str) -> int:
+        """How many seeds the baseline and some variant of a study have finished, at the most."""
+        rows = connection.execute(
+            select(study_trials.c.variant, func.count())
+            .join(trials, trials.c.key == study_trials.c.trial_key)
+            .where(study_trials.c.study_id == study, trials.c.state == TrialState.FINISHED)
+            .where(study_trials.c.seed < FIRST_SCOUT_SEED)
+            .group_by(study_trials.c.variant)
+        )
+        counts: dict[str, int] = dict(rows.tuples().all())
+        ours = counts.pop(baseline, 0)
+        return min(ours, max(counts.values(), default=0))
 
     def add_variants(self, study: str, variants: Sequence[VariantRecord]) -> None:
         """Add variants to a study, after those it has; one with the name of an older one takes its place.
@@ -385,6 +418,10 @@ class Store:
         study: int = queries.study_row(connection, self.where, name).id
         connection.execute(studies.update().where(studies.c.id == study).values(updated_at=datetime.now(UTC)))
         return study
+
+
+def _seeds(space: Mapping[str, Any]) -> Any:
+    return space.get("design", {}).get("seeds")
 
 
 def _keys(method: str, keys: Sequence[str]) -> list[str]:
