@@ -26,6 +26,7 @@ from ablate.designs.base import (
     Proposal,
     setting_name,
 )
+from ablate.designs.confirming import ConfirmField, ConfirmingDesign
 from ablate.errors import SpaceError
 from ablate.spec.base import refusal
 
@@ -197,6 +198,9 @@ class SimplifySpec(DesignSpec):
     """Variants kept from each round to the next; 1 is greedy."""
     cost: CostName = "parameters"
     """What is to be small: `parameters` or `flops`."""
+    confirm: ConfirmField = 5
+    """Fresh seeds with which the steps of the path are trained again at the end; 0: none. The path holds up to the
+    first step that they do not confirm."""
     removals: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Switch to the settings that remove its component, where not all but the first do; none keeps it."""
 
@@ -207,8 +211,21 @@ class SimplifySpec(DesignSpec):
             raise refusal(("seeds",), self.seeds, rule, "Set `seeds: 3` or more.")
         return self
 
-    def build(self, context: DesignContext) -> SimplifyDesign:
+    def build(self, context: DesignContext) -> Design:
         """See `DesignSpec.build`.
+
+        Raises:
+            SpaceError: `removals` names what is not in the space, or nothing can be removed.
+        """
+        removing = self.removing(context)
+        if not self.confirm:
+            return removing
+        return ConfirmingDesign(
+            removing, removing.points()[0], self.confirm, lambda: [step.point for step in removing.path]
+        )
+
+    def removing(self, context: DesignContext) -> SimplifyDesign:
+        """The design without its confirmation.
 
         Raises:
             SpaceError: `removals` names what is not in the space, or nothing can be removed.

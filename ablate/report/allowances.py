@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ablate.report.fairness import Tuned, Tuning
 from ablate.report.runs import VariantRuns
@@ -44,14 +44,15 @@ class Allowances:
             found += Allowance(high=math.inf, why_high=(self._lost(left),))
         if right in self.failed:
             found += Allowance(low=math.inf, why_low=(self._lost(right),))
-        for name, side in ((left, "low"), (right, "high")):
-            if (regret := self.regret.get(name, 0.0)) > 0:
-                found += replace(Allowance(), **{side: regret, f"why_{side}": (_choice(name, regret),)})
+        if (regret := self.regret.get(left, 0.0)) > 0:
+            found += Allowance(low=regret, why_low=(_choice(left, regret),))
+        if (regret := self.regret.get(right, 0.0)) > 0:
+            found += Allowance(high=regret, why_high=(_choice(right, regret),))
         if self.tails is None:
             return found
         tails = self.tails if right == self.baseline else self.tails.both()
-        why = {f"why_{side}": (tail_words(tails),) for side in ("low", "high") if getattr(tails, side)}
-        return found + replace(Allowance(), tails=tails, **why)
+        why = (tail_words(tails),)
+        return found + Allowance(tails=tails, why_low=why if tails.low else (), why_high=why if tails.high else ())
 
     def _lost(self, name: str) -> str:
         whose = "the baseline" if name == self.baseline else name

@@ -66,6 +66,8 @@ def answer_sentences(
         judged: By what they are judged.
     """
     compared = [row for row in rows if row.verdict is not None]
+    if not compared and any(row.chosen for row in rows):
+        return ()
     if not compared:
         return ("The study has no variant besides its baseline, so there is nothing to compare.",)
     words = {row.name: row.verdict.word for row in compared if row.verdict is not None}
@@ -92,8 +94,31 @@ def best_sentence(rows: Sequence[VariantRow], metric: str, direction: Direction,
     mean = fixed(known[best], decimals_for(margin, ()))
     return (
         f"The best mean {metric} of {plural(len(known), 'point')} is that of {best}: {mean}. It was picked for it, so "
-        "chance is on its side; train it with seeds of its own before you rely on the number.",
+        f"chance is on its side; {_remedy(rows, best)}.",
     )
+
+
+def _remedy(rows: Sequence[VariantRow], best: str) -> str:
+    confirmed = next((row.confirmed for row in rows if row.name == best), ())
+    if confirmed:
+        return f"its difference from the baseline and its verdict are those of {plural(len(confirmed), 'fresh seed')}"
+    return "train it with seeds of its own before you rely on the number"
+
+
+def chosen_sentences(rows: Sequence[VariantRow]) -> Iterator[str]:
+    """What was chosen by results, and so has a verdict from fresh seeds or none."""
+    if confirmed := [row for row in rows if row.confirmed and row.verdict is not None]:
+        seeds = len(confirmed[0].confirmed)
+        are, rest = ("was", "its verdict rests") if len(confirmed) == 1 else ("were", "their verdicts rest")
+        yield (
+            f"{listed(row.name for row in confirmed)} {are} chosen by results; {rest} on {seeds} fresh seeds that took "
+            "no part in the choice."
+        )
+    if chosen := [row for row in rows if row.chosen]:
+        yield (
+            f"{plural(len(chosen), 'variant')} {'was' if len(chosen) == 1 else 'were'} chosen by results and not "
+            "confirmed by fresh seeds: selected numbers flatter, so there is no verdict."
+        )
 
 
 @dataclass(frozen=True, slots=True)

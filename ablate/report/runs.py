@@ -12,6 +12,9 @@ from ablate.store.records import CurvePoint, StudyRecord, TrialRecord, TrialStat
 
 Curve = Sequence[CurvePoint]
 
+LEAST_SECONDS = 10.0
+"""Of training, all seeds together: a speed measured in less says more about the load of the machine."""
+
 
 class StudyReader(Protocol):
     """What a report asks of a store."""
@@ -50,6 +53,11 @@ class VariantRuns:
     diverged: dict[int, TrialRecord]
     pruned: dict[int, TrialRecord]
     failed: dict[int, TrialRecord] = field(default_factory=dict)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no trial of it waits or runs."""
+        return not {TrialState.WAITING, TrialState.RUNNING} & set(self.states.values())
 
     def values(self, metric: str) -> dict[int, float]:
         """Seed to final metric of the finished trials that have it."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ablate.report import caveats as doubts
 from ablate.report.allowances import Allowances, read_allowances, worst_results
-from ablate.report.answer import Judged, answer_sentences, best_sentence
+from ablate.report.answer import Judged, answer_sentences, best_sentence, chosen_sentences
 from ablate.report.changes import Change, changes_of
+from ablate.report.confirming import confirming, read_confirming, was_chosen
 from ablate.report.declared import declared_otherwise, seeds_added
 from ablate.report.failures import Failure, failures_of
 from ablate.report.fairness import Matching, Tuning, read_matching, read_tuning, scouts_of
 from ablate.report.reaching import Goal, StepsToBaseline, read_goals, to_baseline
-from ablate.report.runs import StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.report.runs import LEAST_SECONDS, StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.report.trivial import (
     Standing,
     TrivialBaseline,
@@ -40,10 +41,6 @@ from ablate.store.records import StudyRecord, TrialRecord, TrialState, VariantRe
 
 if TYPE_CHECKING:
     from ablate.report.claims import ClaimVerdict
-
-
-LEAST_SECONDS = 10.0
-"""Of training, all paired seeds together: a speed measured in less says more about the load of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +74,8 @@ class VariantRow:
         verdict: None for the baseline, or if a trial was pruned.
         steps_to_baseline: How soon the validation loss got where the baseline ended.
         spent_to_baseline: The same on the axis of what the study matches (`Matching.axis`), rather than in steps.
+        chosen: Whether results led to it and no fresh seeds have confirmed it: then it has no verdict.
+        confirmed: Fresh seeds on which its difference and its verdict rest, where these confirm what results chose.
         relative_speed: Tokens a second over those of the baseline, mean over the paired seeds; None if these trained
             for less than `LEAST_SECONDS` on either side.
     """
@@ -98,6 +97,8 @@ class VariantRow:
     steps_to_baseline: StepsToBaseline
     spent_to_baseline: StepsToBaseline
     relative_speed: float | None
+    chosen: bool = False
+    confirmed: tuple[int, ...] = ()
 
     @property
     def pruned(self) -> bool:
@@ -182,7 +183,7 @@ class StudyReport:
     @property
     def planned(self) -> int:
         """How many trials the study planned."""
-        return len(self.record.planned)
+        return len(self.record.planned) + len(self.record.confirm_trials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +198,7 @@ class _Question:
     goals: Mapping[int, Goal]
     allowances: Allowances
     trivial: float | None
+    record: StudyRecord
 
     @property
     def sign(self) -> float:
@@ -228,15 +230,17 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         goals,
         read_allowances(record, runs, tuning),
         trivial.value if trivial else None,
+        record,
     )
     changes = changes_of(record)
-    rows = tuple(_row(variant, baseline, runs, changes[variant.name], question) for variant in record.variants)
+    fresh = read_confirming(store, record)
+    rows = tuple(_row(variant, baseline, runs, fresh, changes[variant.name], question) for variant in record.variants)
     verdicts = {row.name: row.verdict for row in rows if row.verdict is not None}
     together = hold_together(verdicts)
-    states = [state for found in runs.values() for state in found.states.values()]
+    states = [state for group in (runs, fresh) for found in group.values() for state in found.states.values()]
     progress = {state: states.count(state) for state in TrialState}
     first = next(row for row in rows if row.name == baseline.name)
-    failures = failures_of(runs) + failures_of(_scouting(store, record, metric))
+    failures = failures_of(runs) + failures_of(fresh) + failures_of(_scouting(store, record, metric))
     standings = _standings(rows, runs, trivial, question)
     caveats = (
         *doubts.missing(progress[TrialState.WAITING] + progress[TrialState.RUNNING], tuning),
@@ -259,6 +263,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
             *caveats,
             *answer_sentences(rows, first, together, judged),
             *(trivial_sentences(standings, trivial) if trivial else ()),
+            *chosen_sentences(rows),
             *(best_sentence(rows, metric, direction, margin) if _searches(record) else ()),
         ),
         caveats=caveats,
@@ -309,26 +314,19 @@ def _row(
     variant: VariantRecord,
     baseline: VariantRecord,
     all_runs: Mapping[str, VariantRuns],
+    fresh: Mapping[str, VariantRuns],
     change: Change,
     question: _Question,
 ) -> VariantRow:
-    difference, verdict = None, None
     runs, baseline_runs = all_runs[variant.name], all_runs[baseline.name]
-    if variant.name != baseline.name and not runs.pruned:
-        values, baseline_values = runs.values(question.metric), baseline_runs.values(question.metric)
-        difference = over_looks(paired_difference(values, baseline_values), question.schedule)
-        worst = worst_results(runs, baseline_values, question.trivial, question.sign)
-        verdict = judge(
-            values,
-            baseline_values,
-            margin=question.margin,
-            direction=question.direction,
-            schedule=question.schedule,
-            diverged={seed: trial.stopped_at for seed, trial in runs.diverged.items()},
-            baseline_diverged={seed: trial.stopped_at for seed, trial in baseline_runs.diverged.items()},
-            allowance=question.allowances.versus(variant.name, baseline.name, failed=not worst),
-            worst=worst,
-        )
+    chosen = was_chosen(variant, question.record)
+    ours, theirs, asked = runs, baseline_runs, question
+    if variant.name in fresh and variant.name != baseline.name:
+        ours, theirs, chosen = fresh[variant.name], fresh[baseline.name], False
+        asked = replace(question, schedule=None, allowances=read_allowances(confirming(question.record), fresh))
+    difference, verdict = None, None
+    if variant.name != baseline.name and not ours.pruned:
+        difference, verdict = _judged(variant.name, ours, theirs, asked)
     more = variant.parameters - baseline.parameters
     steps = to_baseline(runs, question.goals, "step")
     return VariantRow(
@@ -348,11 +346,33 @@ def _row(
         ),
         failed=failures_of({variant.name: runs}),
         difference=difference,
-        verdict=verdict,
+        verdict=None if chosen else verdict,
+        chosen=chosen and not runs.pruned,
+        confirmed=tuple(ours.states) if ours is not runs else (),
         steps_to_baseline=steps,
         spent_to_baseline=steps if question.axis == "steps" else to_baseline(runs, question.goals, question.axis),
         relative_speed=_relative_speed(runs.finished, baseline_runs.finished),
     )
+
+
+def _judged(
+    name: str, runs: VariantRuns, baseline: VariantRuns, question: _Question
+) -> tuple[PairedDifference, Verdict]:
+    """The difference from the baseline on the seeds of these trials, and the verdict."""
+    values, baseline_values = runs.values(question.metric), baseline.values(question.metric)
+    worst = worst_results(runs, baseline_values, question.trivial, question.sign)
+    verdict = judge(
+        values,
+        baseline_values,
+        margin=question.margin,
+        direction=question.direction,
+        schedule=question.schedule,
+        diverged={seed: trial.stopped_at for seed, trial in runs.diverged.items()},
+        baseline_diverged={seed: trial.stopped_at for seed, trial in baseline.diverged.items()},
+        allowance=question.allowances.versus(name, question.record.baseline, failed=not worst),
+        worst=worst,
+    )
+    return over_looks(paired_difference(values, baseline_values), question.schedule), verdict
 
 
 def _claims(record: StudyRecord, runs: Mapping[str, VariantRuns], allowances: Allowances) -> tuple[ClaimVerdict, ...]:

@@ -18,7 +18,8 @@ from ablate.report.failures import MOST_SHOWN, Failure
 from ablate.report.fairness import fairness_lines
 from ablate.report.names import in_lines, named
 from ablate.report.numbers import MISSING, count, decimals_for, fixed, percent, times, with_interval
-from ablate.report.study import LEAST_SECONDS, StudyReport, VariantRow
+from ablate.report.runs import LEAST_SECONDS
+from ablate.report.study import StudyReport, VariantRow
 from ablate.report.text import NARROW, counted, joined, plain, plain_table, plural
 from ablate.stats.bootstrap import MANY
 from ablate.stats.schedule import ERROR
@@ -201,6 +202,8 @@ class _Layout:
         """The verdict as a sentence, or in two short lines."""
         if row.pruned:
             return plain(MISSING)
+        if row.chosen:
+            return plain("selected, not confirmed", "dim")
         if row.verdict is None:
             return plain("baseline" if not row.diverged else f"{len(row.diverged)} diverged", "dim")
         colour = COLOURS[row.verdict.word]
@@ -282,10 +285,20 @@ def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
         *([f"{report.test_metric}: measured once, at the end; no verdict reads it."] if report.test_metric else []),
         f"verdict, by one-sided 95 % bounds{looks}: needed or worse, surely more than {margin} worse than the "
         f"baseline; not needed or not worse, surely less than {margin} worse; undecided, neither.",
+        *_selected(report),
         *_rare(report),
         f"{axis_title(report)}: until the baseline's final validation loss{_PARTLY if partly else ''}.",
         f"speed: training tokens per second, relative to the baseline{_UNTIMED if untimed else ''}.",
     )
+
+
+def _selected(report: StudyReport) -> Iterator[str]:
+    """Which differences rest on fresh seeds."""
+    if any(row.chosen or row.confirmed for row in report.variants):
+        yield (
+            "selected: chosen by results, so that these seeds flatter it. What was confirmed has its difference and "
+            "its verdict from fresh seeds, the same for the baseline."
+        )
 
 
 def _rare(report: StudyReport) -> Iterator[str]:

@@ -88,9 +88,10 @@ def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
     return StudyRecord(
         **row_of,
         variants=tuple(variant for variant in found if variant.name not in scouts),
-        planned=tuple(planned for planned in trials if not planned.scouts),
+        planned=tuple(planned for planned in trials if not planned.scouts and not planned.confirms),
         scout_variants=tuple(variant for variant in found if variant.name in scouts),
         scout_trials=tuple(planned for planned in trials if planned.scouts),
+        confirm_trials=tuple(planned for planned in trials if planned.confirms),
     )
 
 

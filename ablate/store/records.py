@@ -10,8 +10,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-FIRST_SCOUT_SEED = 1000
-"""Trials of this seed and above only say how others shall be trained; as in `ablate.spec.seeds`."""
+FIRST_SCOUT_SEED, FIRST_CONFIRMING_SEED = 1000, 3000
+"""Trials of seeds from the one on, and below the other, only say how others shall be trained; those from the other on
+confirm what was chosen. As in `ablate.spec.seeds`."""
 
 
 class TrialState(StrEnum):
@@ -67,7 +68,12 @@ class PlannedTrial:
     @property
     def scouts(self) -> bool:
         """Whether it only says how others shall be trained (`ablate.spec.seeds`), and is never compared."""
-        return self.seed >= FIRST_SCOUT_SEED
+        return FIRST_SCOUT_SEED <= self.seed < FIRST_CONFIRMING_SEED
+
+    @property
+    def confirms(self) -> bool:
+        """Whether it confirms what a design chose, with a seed that took no part in the choice."""
+        return self.seed >= FIRST_CONFIRMING_SEED
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +127,7 @@ class StudyRecord:
         declared_before: What was declared otherwise when trials had finished already, the oldest first.
         scout_variants: What is trained only to tune or time others.
         scout_trials: The trials of those.
+        confirm_trials: Those that train again, with fresh seeds, what a design chose by the others.
     """
 
     id: int
@@ -139,6 +146,7 @@ class StudyRecord:
     scout_variants: tuple[VariantRecord, ...] = ()
     scout_trials: tuple[PlannedTrial, ...] = ()
     declared_before: tuple[Declaration, ...] = ()
+    confirm_trials: tuple[PlannedTrial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import numpy as np
 from fake_store import FakeStore, fake_store
 
 from ablate.designs.base import DesignContext, DesignSpec, Point, PointCost
+from ablate.report.confirming import CHOOSING
 from ablate.report.runs import VariantRuns, read_runs
 from ablate.spec.design import DESIGNS
 from ablate.store.records import PlannedTrial, TrialState, VariantRecord
@@ -40,7 +41,12 @@ def run(
     refusal: Callable[[Point], str | None] = lambda point: None,
     most: int = 10_000,
 ) -> FakeStore:
-    """Run at most so many trials. Seeds shift all variants alike; noise is each trial's own."""
+    """Run at most so many trials; nothing is confirmed unless the design says so.
+
+    Seeds shift all variants alike; noise is each trial's own.
+    """
+    if design["kind"] in CHOOSING:
+        design = {"confirm": 0, **design}
     spec: DesignSpec = DESIGNS.members()[design["kind"]].model_validate(design)  # type: ignore[assignment]
     context = DesignContext(
         switches={name: tuple(settings) for name, settings in switches.items()},
@@ -51,7 +57,7 @@ def run(
         cost=lambda point: PointCost(kept_parameters(point.settings), 1e6 * kept_parameters(point.settings)),
     )
     rng, found, planned = np.random.default_rng(draw), {}, []
-    shifts = rng.normal(0, 1, 100)
+    shifts = rng.normal(0, 1, 4000)
     made = fake_store({"baseline": ({}, 0)}, direction=direction, margin=margin)
     asked = spec.build(context)
     while (proposals := asked.ask()) and len(planned) < most:
@@ -75,7 +81,8 @@ def run(
     made.record = replace(
         made.record,
         variants=tuple(found.values()),
-        planned=tuple(planned),
+        planned=tuple(one for one in planned if not one.confirms),
+        confirm_trials=tuple(one for one in planned if one.confirms),
         baseline=next(iter(found)),
         space=space | {"design": spec.model_dump(mode="json")},
     )
