@@ -9,15 +9,15 @@ from pathlib import Path
 from pydantic import ValidationError
 from torch import nn
 
-from ablate.engine.choose import EngineOptions, make_engine
-from ablate.engine.environment import describe_environment
-from ablate.engine.observer import Observer
-from ablate.engine.packing import Packing
-from ablate.engine.plan import Plan, Planner, make_plan
-from ablate.engine.study import run_study
 from ablate.errors import ArgumentError, EngineError, SpaceError, check_argument, check_count, check_texts
-from ablate.model.build import build_model
+from ablate.execution.choose import EngineOptions, make_engine
+from ablate.execution.driver import run_study
+from ablate.execution.environment import describe_environment
+from ablate.execution.observer import Observer
+from ablate.nn.model.build import build_model
 from ablate.notebook import DEFAULT_STORE, Study
+from ablate.planning.packing import Packing
+from ablate.planning.plan import Plan, Planner, make_plan
 from ablate.plugins import load_plugin
 from ablate.spec import reading
 from ablate.spec.model import ModelSpec
@@ -118,6 +118,8 @@ def run(
         nullcontext(store) if isinstance(store, Store) else open_store(store) as opened,
     ):
         observer.say(f"store: {opened.where}")
+        if opened.caution:
+            observer.say(opened.caution)
         planner = Planner(space, folder, observer.say)
         environment, packing = describe_environment(trainer.device), Packing(pack, trainer.device)
         result = run_study(planner, opened, trainer, environment, observer, packing)

@@ -8,17 +8,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ablate.analysis import StudyReport, read_study
+from ablate.analysis.findings import Findings, read_findings
 from ablate.errors import AblateError, NotFoundError
 from ablate.extras import require
-from ablate.report import StudyReport, read_study
-from ablate.report.findings import Findings, read_findings
+from ablate.render.figures import draw, pictures, save
+from ablate.render.formats.csv import table_rows
+from ablate.render.formats.html import answer_and_table
 from ablate.store import Store, open_store
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from ablate.engine.study import StudyResult
+    from ablate.execution.driver import StudyResult
 
 DEFAULT_STORE = Path("studies/ablate.db")
 
@@ -60,8 +63,6 @@ class Study:
 
     def rows(self) -> list[dict[str, Any]]:
         """The ablation table as plain data: the columns of `ablate report --format csv`, a row for each variant."""
-        from ablate.report.formats.csv import table_rows
-
         return list(table_rows(self._findings()))
 
     def table(self) -> pd.DataFrame:
@@ -111,8 +112,6 @@ class Study:
             MissingPackageError: matplotlib is not installed.
             AblateError: The study has no such figure.
         """
-        from ablate.report.figures import draw, save
-
         findings = self._findings()
         known = _figures(findings)
         if not known or name not in (None, *known):
@@ -132,8 +131,6 @@ class Study:
 
     def _repr_html_(self) -> str | None:
         """The answer and the table, as Jupyter shows them; None while no trial has ended."""
-        from ablate.report.formats.html import answer_and_table
-
         try:
             return answer_and_table(self._findings())
         except NotFoundError:
@@ -153,7 +150,5 @@ class Study:
 
 
 def _figures(findings: Findings) -> list[str]:
-    from ablate.report.figures import pictures
-
     require("figures", "a figure")
     return [picture.name for picture in pictures(findings)]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ablate.errors import PluginError
 from ablate.locations import typed_path
-from ablate.report.formats import FORMATS
+from ablate.render.formats import FORMATS
+from ablate.spec.average import AVERAGES
 from ablate.spec.base import Family, Kinded, Spec
 from ablate.spec.design import DESIGNS
 from ablate.spec.initialiser import INITIALISERS
@@ -34,6 +35,7 @@ FAMILIES: dict[str, Family] = {
     "initialisers": INITIALISERS,
     "optimizers": OPTIMIZERS,
     "schedules": SCHEDULES,
+    "averages": AVERAGES,
     "tasks": TASKS,
     "tokenizers": TOKENIZERS,
     "sources": SOURCES,

@@ -1,5 +1,5 @@
-"""Benchmarks: each file prints one table of measured ratios, with the machine and the spread. None asserts a time.
+"""Benchmarks: each file prints a table of measured ratios with the machine and the spread. None asserts a time.
 
-`make bench` runs them all; `python -m benchmarks NAME ...` runs some; `python -m benchmarks --list` names them. With
-`--smoke` each runs at its smallest size, which shows that it still runs and says nothing about time.
+`make bench` runs all of them; `python -m benchmarks NAME ...` runs some; `python -m benchmarks --list` lists them. With
+`--smoke` each runs at its smallest size, which only shows that it works.
 """

@@ -1,7 +1,8 @@
-"""Run benchmarks: `python -m benchmarks [--smoke] [NAME ...]`. A file of this folder with a `main(smoke)` is one.
+"""Runs benchmarks: `python -m benchmarks [--smoke] [NAME ...]`. A benchmark is a file of this folder with
+`main(smoke)`.
 
-`python -m benchmarks NAME [OPTIONS]` runs a campaign of faults: a file with a `campaign()`, which takes options and
-gives an exit code. Campaigns run by their name alone.
+`python -m benchmarks NAME [OPTIONS]` runs a fault campaign: a file with `campaign()`, which takes options and returns
+an exit code. Campaigns run only if named.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from importlib import import_module
 from pathlib import Path
 
 import benchmarks
-from ablate.kernels.allocator import keep_freed_memory
+from ablate.nn.kernels.allocator import keep_freed_memory
 from benchmarks.machine import machine
 
 
-def found() -> dict[str, Callable[[bool], None]]:
-    """Every benchmark by its name."""
+def discovered() -> dict[str, Callable[[bool], None]]:
+    """All benchmarks by name."""
     modules = {
         entry.name: import_module(f"benchmarks.{entry.name}")
         for entry in pkgutil.iter_modules(benchmarks.__path__)
@@ -28,12 +29,12 @@ def found() -> dict[str, Callable[[bool], None]]:
 
 
 def run(names: list[str]) -> int:
-    """Run the named benchmarks, or all, with `--smoke` at their smallest sizes; a wrong name says which there are."""
-    known, smoke = found(), "--smoke" in names
+    """Run the named benchmarks or all; `--smoke`: at their smallest sizes. An unknown name prints the known ones."""
+    known, smoke = discovered(), "--smoke" in names
     names = [name for name in names if name != "--smoke"]
     unknown = [name for name in names if name not in known and name != "--list"]
     if unknown or "--list" in names:
-        print(*(f"no benchmark is called {name}; there are:" for name in unknown), *known, sep="\n")
+        print(*(f"there is no benchmark {name}; known benchmarks:" for name in unknown), *known, sep="\n")
         return 2 if unknown else 0
     keep_freed_memory()  # as the workers of a study do
     for name in names or known:

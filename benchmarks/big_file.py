@@ -1,7 +1,7 @@
-"""Memory and speed of preparing a large text file: the peak must not grow with the file.
+"""Memory and speed of preparing a large text file: the peak memory must not grow with the file.
 
-`python -m benchmarks.big_file 2048` takes a file of 2 GiB (and twice as much again for the tokens). `ablate data` of
-one of 10 GiB took 162 s of processor time and 377 MiB at most (2026-11-21).
+`python -m benchmarks.big_file 2048` uses a file of 2 GiB (and twice that for the tokens). `ablate data` with a file of
+10 GiB took 162 s of processor time and at most 377 MiB (2026-11-21).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 SMALL = 64
-"""Mebibytes unless told."""
+"""Default file size in MiB."""
 
 _PREPARE = """
 import json, resource, sys, time
@@ -38,7 +38,7 @@ print(json.dumps({
 
 
 def write_text(path: Path, mebibytes: int) -> int:
-    """A file of random words in documents of some 100 KiB, no two alike; returns its bytes."""
+    """Write random words in distinct documents of about 100 KiB; returns the size in bytes."""
     generator = random.Random(0)
     words = ["".join(generator.choices("abcdefghij", k=generator.randint(2, 9))) for _ in range(5000)]
     texts = [" ".join(generator.choices(words, k=16_000)) for _ in range(16)]
@@ -51,30 +51,30 @@ def write_text(path: Path, mebibytes: int) -> int:
 
 
 def prepared(path: Path, folder: Path) -> dict[str, float]:
-    """Prepare a file in a process of its own."""
+    """Prepare a file in a separate process; returns its measurements."""
     plain = {"kind": "language_model", "data": f"file:{path}", "tokenizer": "bytes", "context": 128}
     command = [sys.executable, "-c", _PREPARE, json.dumps(plain), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    measured: dict[str, float] = json.loads(done.stdout)
+    return measured
 
 
 def main(smoke: bool = False) -> None:
-    """Print the peak memory over files of up to 64 MiB."""
+    """Print the peak memory for files of up to 64 MiB."""
     measure(1 if smoke else SMALL)
 
 
 def measure(mebibytes: int) -> None:
-    """Print the peak memory over files of an eighth, a half and the whole of a size."""
+    """Print the peak memory for files of an eighth, half and all of a size."""
     print(f"{'file':>10} {'seconds':>9} {'MiB/s':>7} {'before':>8} {'peak':>8}  MiB of memory")
     for size in sorted({max(1, mebibytes // 8), max(1, mebibytes // 2), mebibytes}):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             written = write_text(folder / "big.txt", size)
-            found = prepared(folder / "big.txt", folder / "cache")
-            assert found["tokens"] > 0.99 * written
-            speed = written / 2**20 / found["seconds"]
-            cells = f"{found['seconds']:9.1f} {speed:7.1f} {found['idle']:8.0f} {found['peak']:8.0f}"
+            row = prepared(folder / "big.txt", folder / "cache")
+            assert row["tokens"] > 0.99 * written
+            speed = written / 2**20 / row["seconds"]
+            cells = f"{row['seconds']:9.1f} {speed:7.1f} {row['idle']:8.0f} {row['peak']:8.0f}"
             print(f"{written / 2**20:7.0f}MiB {cells}", flush=True)
 
 

@@ -1,7 +1,7 @@
-"""A store as large as a laboratory's after a year, made in seconds, for benchmarks of whatever reads it.
+"""Generates a large store in seconds, for benchmarks of reading.
 
-Studies are begun as a driver begins them; only trials and curves go in past `Store`, in bulk. One study is `wide`
-(1,000 variants x 10 seeds), one `usual` (20 x 5); the rest are `study 0`, `study 1` ... of 50 x 10 each.
+Studies are created through `Store`; trials and curves are inserted directly, in bulk. One study is `wide` (1,000
+variants x 10 seeds), one `usual` (20 x 5); the others are `study 0`, `study 1` ... with 50 x 10 each.
 
     python -m benchmarks.big_store big.db
 """
@@ -41,7 +41,7 @@ _STATE = "UPDATE study_trials SET state = ? WHERE trial_key = ?"
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A study to be made: so many variants, each with so many seeds."""
+    """A study to create: numbers of variants and seeds."""
 
     name: str
     variants: int
@@ -49,25 +49,25 @@ class _Plan:
 
 
 def big_store(trials: int = 100_000) -> Path:
-    """The file of such a store, made once and kept in the folder for temporary files."""
-    kept = Path(tempfile.gettempdir()) / f"ablate_big_store_{SCHEMA_VERSION}_{trials}.db"
-    if not kept.exists():
-        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-            made = Path(folder) / kept.name
-            make_big_store(made, trials)
-            made.rename(kept)
-    return kept
+    """The file of a large store, which is generated once and kept in the folder for temporary files."""
+    path = Path(tempfile.gettempdir()) / f"ablate_big_store_{SCHEMA_VERSION}_{trials}.db"
+    if not path.exists():
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            new = Path(folder) / path.name
+            make_big_store(new, trials)
+            new.rename(path)
+    return path
 
 
 def make_big_store(path: Path, trials: int = 100_000, points: int = 20) -> None:
-    """Make a store with so many trials, each with a curve of so many points.
+    """Generate a store.
 
-    Of the trials of all studies but `usual`, one in a hundred diverged; of those of `study 0`, the last tenth waits.
+    One in a hundred trials diverged, except in `usual`; the last tenth of the trials of `study 0` is waiting.
 
     Args:
         path: A file that does not exist yet.
-        trials: In all studies together; those of `wide` and `usual` are the first 10,100.
-        points: Of each curve, its start among them.
+        trials: Number of trials in all studies; `wide` and `usual` have the first 10,100.
+        points: Number of points of each curve, including step 0.
     """
     space = load_space("simplify_block")
     spec = space.resolve({}).model_dump(mode="json")
@@ -82,7 +82,7 @@ def make_big_store(path: Path, trials: int = 100_000, points: int = 20) -> None:
             ]
             draft = StudyDraft(plan.name, f"What is needed in {plan.name}?", "", plain, "", _OBJECTIVE, "baseline")
             store.begin_study(draft, variants, planned)
-            if plan.name == "usual":  # by the ordinary way, so that the environment has its row
+            if plan.name == "usual":  # through `Store`, so that the environment gets its row
                 store.record_started(planned[0].key, variants[0].hash, 0, _DATA, _HERE)
                 store.forget_unfinished([planned[0].key])
             _fill(path, plan, variants, planned, points)
@@ -110,7 +110,7 @@ def _variant(study: str, number: int, spec: dict[str, Any]) -> VariantRecord:
 
 
 def _fill(path: Path, plan: _Plan, variants: list[VariantRecord], planned: list[PlannedTrial], points: int) -> None:
-    """Train every trial, so to speak: a power law that ends a little higher for some variants, with noise by seed."""
+    """Insert trials with simulated curves: a power law with an offset for each variant and noise for each seed."""
     chance = np.random.default_rng(len(planned))
     hashes = {variant.name: variant.hash for variant in variants}
     ended = planned[: len(planned) * 9 // 10] if plan.name == "study 0" else planned
@@ -135,8 +135,8 @@ def _fill(path: Path, plan: _Plan, variants: list[VariantRecord], planned: list[
                 (TrialState.DIVERGED if diverged else TrialState.FINISHED).value,
                 "{}" if diverged else json.dumps({"val_loss": loss[-1], "val_accuracy": 1.0 / loss[-1]}),
                 *(1_000, 12.0, 1_024_000, 2.5e12, 500 if diverged else None, "not finite" if diverged else "", _DATA),
-                _written(begun),
-                _written(begun + timedelta(seconds=15)),
+                _timestamp(begun),
+                _timestamp(begun + timedelta(seconds=15)),
                 1,
             )
         )
@@ -155,8 +155,8 @@ def _fill(path: Path, plan: _Plan, variants: list[VariantRecord], planned: list[
     connection.close()
 
 
-def _written(moment: datetime) -> str:
-    """A time as the store writes it into SQLite."""
+def _timestamp(moment: datetime) -> str:
+    """A time in the format that the store uses in SQLite."""
     return f"{moment:%Y-%m-%d %H:%M:%S.%f}"
 
 

@@ -1,9 +1,9 @@
-"""The dashboard over a store of 100,000 trials, timed in the browser: first views and later clicks, beside targets.
+"""Times the dashboard with a store of 100,000 trials in a browser: first views and clicks, compared with targets.
 
-A first view is timed from the address to the finished page, in a fresh tab with an empty cache; a click from the click
-to the finished page. The server is warm: it has shown another study before. Beside the seconds on the clock stand those
-that the processors spent, in the server and in the browser, which tell more on a machine that does other things too;
-and a page of Streamlit's with a heading alone shows what any page of it costs.
+A first view is timed from loading the address to the finished page, in a new tab with an empty cache; a click from the
+click to the finished page. The server is warm: it has shown another study before. Besides wall time, the table shows
+the processor time of server and browser, which is more reliable on a loaded machine, and the time of a Streamlit page
+with only a heading as a lower bound.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PAGES = ("studies", "answer", "curves", "compare", "trial")
 
 
 def main(smoke: bool = False) -> None:
-    """Print seconds on the clock, the best and the median of a few, beside the target, and processor seconds."""
+    """Print target, best and median wall time, and processor time."""
     repeats, studies, pages = (1, STUDIES[:1], ("answer",)) if smoke else (REPEATS, STUDIES, PAGES)
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
@@ -65,7 +65,7 @@ def main(smoke: bool = False) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """Seconds on the clock, and of processors in the server and in the browser."""
+    """Wall time, and processor time of server and browser, in seconds."""
 
     clock: float
     server: float
@@ -74,23 +74,23 @@ class _Taken:
 
 @contextmanager
 def _taking(server: int, taken: list[_Taken], less: float = 0.0) -> Iterator[None]:
-    """Measures what happens within; `less` are seconds on the clock that do not count."""
+    """Measure the body; `less` is subtracted from the wall time."""
     began, before, members = time.perf_counter(), _spent(), _below(server)
     yield
     clock = time.perf_counter() - began - less
-    # A process that has ended meanwhile was of an earlier tab.
+    # Processes that have ended belonged to earlier tabs.
     spent = {member: seconds - before.get(member, 0.0) for member, seconds in _spent().items()}
     served = sum(spent.pop(member, 0.0) for member in members)
     taken.append(_Taken(clock, served, sum(spent.values())))
 
 
 def _below(process: int) -> list[int]:
-    """A process and all that it has started."""
+    """A process and its descendants."""
     return [process, *(child.pid for child in psutil.Process(process).children(recursive=True))]
 
 
 def _spent() -> dict[int, float]:
-    """Processor seconds so far of each process that this one has started."""
+    """Processor time so far of each descendant of this process, in seconds."""
     spent = {}
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -100,9 +100,9 @@ def _spent() -> dict[int, float]:
 
 
 def _print(page: str, study: str, what: str, target: float, taken: list[_Taken]) -> None:
-    seconds = [one.clock for one in taken]
+    seconds = [each.clock for each in taken]
     median = statistics.median(seconds)
-    server, browser = (statistics.median([getattr(one, side) for one in taken]) for side in ("server", "browser"))
+    server, browser = (statistics.median([getattr(each, side) for each in taken]) for side in ("server", "browser"))
     missed = "" if median <= target else "  missed"
     print(
         f"{page:10} {study:6} {what:12} {target:9.1f} {min(seconds):6.2f} {median:7.2f} {server:8.2f} {browser:8.2f}"
@@ -122,7 +122,7 @@ def _first(browser: Any, address: str, server: int) -> _Taken:
 
 
 def _clicks(browser: Any, address: str, page: str, server: int) -> list[_Taken]:
-    """What some clicks take in one tab, after its first view; in a high window, since scrolling closes a list."""
+    """Time clicks in one tab after its first view. The window is tall because scrolling closes drop-down lists."""
     taken: list[_Taken] = []
     with browser.new_context(viewport={"width": 1440, "height": 4500}) as context:
         tab = context.new_page()
@@ -164,15 +164,15 @@ _ACTIONS: dict[str, tuple[Callable[[Any], None], ...]] = {
 
 @contextmanager
 def _serving(store: Path) -> Iterator[tuple[str, int]]:
-    """Address and process of a dashboard over a store."""
-    command = [sys.executable, "-m", "ablate.cli", "dashboard", "--store", str(store), "--port", str(PORT)]
+    """Start a dashboard of a store; yields its address and process id."""
+    command = [sys.executable, "-m", "ablate", "dashboard", "--store", str(store), "--port", str(PORT)]
     with _served(command, PORT) as served:
         yield served
 
 
 @contextmanager
 def _bare() -> Iterator[tuple[str, int]]:
-    """Address and process of a page with a heading alone."""
+    """Start a page with only a heading; yields its address and process id."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "bare.py")
         script.write_text(BARE, encoding="utf-8")

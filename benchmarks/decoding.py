@@ -1,4 +1,4 @@
-"""Writing token by token: what a mixer that keeps what it has read gains over reading the whole text each time."""
+"""Token-by-token decoding: the gain of cached states over a full forward pass for each token."""
 
 from __future__ import annotations
 
@@ -8,37 +8,36 @@ from typing import Any
 
 import torch
 
-from ablate.model.build import build_model
-from ablate.model.decoder import Decoder, States
+from ablate.nn.model.build import build_model
+from ablate.nn.model.decoder import Decoder, States
 from ablate.spec.model import ModelSpec
 
 MIXERS = ("attention", "linear", "retention", "gated_linear_attention", "he", "hyena", "local")
 CONTEXT, VOCABULARY, REPEATS = 256, 2048, 3
 TOLERANCE = 1e-3
-"""Between logits, which are rounded in another order."""
+"""Maximum difference of logits, which are rounded in different orders."""
 MODEL: dict[str, Any] = {"family": "decoder", "depth": 4, "width": 128, "heads": 4, "init_std": 0.1}
 
 
 @torch.no_grad()
-def _anew(model: Decoder, ids: torch.Tensor) -> list[torch.Tensor]:
-    return [model(ids[..., : place + 1])[:, :, -1] for place in range(ids.shape[-1])]
+def _full_passes(model: Decoder, ids: torch.Tensor) -> list[torch.Tensor]:
+    return [model(ids[..., : position + 1])[:, :, -1] for position in range(ids.shape[-1])]
 
 
 @torch.no_grad()
-def _kept(model: Decoder, ids: torch.Tensor) -> list[torch.Tensor]:
+def _cached(model: Decoder, ids: torch.Tensor) -> list[torch.Tensor]:
     states: States = ()
-    found = []
-    for place in range(ids.shape[-1]):
-        logits, states = model.step(ids[..., place : place + 1], place, states)
-        found.append(logits[:, :, 0])
-    return found
+    logits_by_position = []
+    for position in range(ids.shape[-1]):
+        logits, states = model.step(ids[..., position : position + 1], position, states)
+        logits_by_position.append(logits[:, :, 0])
+    return logits_by_position
 
 
 def main(smoke: bool = False) -> None:
-    """Print tokens a second of one text of 256 tokens, both ways by turns, and the largest gap between the logits.
+    """Print tokens per second for a text of 256 tokens, timed in turns, and the largest difference of the logits.
 
-    `hyena` and `local` have no form of their own for one more token and read their inputs again; the rest of the model
-    then still reads one token.
+    `hyena` and `local` have no incremental form: they read all inputs again, but the rest of the model reads one token.
     """
     mixers, context, repeats = (MIXERS[:1], 4, 1) if smoke else (MIXERS, CONTEXT, REPEATS)
     torch.set_num_threads(1)
@@ -50,13 +49,13 @@ def main(smoke: bool = False) -> None:
         assert isinstance(model, Decoder)
         ids = torch.randint(VOCABULARY, (1, 1, context), generator=torch.Generator().manual_seed(0))
         seconds: tuple[list[float], list[float]] = ([], [])
-        found = []
+        outputs = []
         for _ in range(repeats):
-            for side, way in enumerate((_anew, _kept)):
+            for side, way in enumerate((_full_passes, _cached)):
                 begin = time.process_time()
-                found.append(way(model, ids))
+                outputs.append(way(model, ids))
                 seconds[side].append(time.process_time() - begin)
-        gap = max((a - b).abs().max().item() for a, b in zip(found[-2], found[-1], strict=True))
+        gap = max((a - b).abs().max().item() for a, b in zip(outputs[-2], outputs[-1], strict=True))
         assert gap < TOLERANCE, f"the two ways of {name} differ by {gap:.1e}"
         ratios = sorted(slow / fast for slow, fast in zip(*seconds, strict=True))
         speeds = [context / median(times) for times in seconds]

@@ -1,6 +1,6 @@
-"""The driver alone: trials a second, and its memory, with trials that train in no time.
+"""The driver alone: trials per second and memory, with simulated trials.
 
-Planner, design, driver and store are the real ones; only the engine is not. `python -m benchmarks driver`.
+Planner, design, driver and store are real; only the engine is simulated. `python -m benchmarks driver`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import psutil
 
-from ablate.engine.base import Engine
-from ablate.engine.observer import Observer
-from ablate.engine.plan import Plan, Planner, Trial
-from ablate.engine.study import run_study
-from ablate.engine.worker import Done, Happened, Job, Message
+from ablate.execution.base import Engine
+from ablate.execution.driver import run_study
+from ablate.execution.observer import Observer
+from ablate.execution.protocol import Done, Happened, Job, Message
+from ablate.planning.plan import Plan, Planner, Trial
 from ablate.spec.space import SpaceSpec
 from ablate.store import Environment, TrialOutcome, open_store
 from ablate.training.events import Point
@@ -26,7 +26,7 @@ _HERE = Environment({"python": "3.x"}, "cpu: none", "here", None, None, "benchma
 
 
 class InstantEngine(Engine):
-    """Says of every job at once that it has trained."""
+    """Reports every job as trained at once."""
 
     size = 2
 
@@ -34,35 +34,35 @@ class InstantEngine(Engine):
         self._jobs: list[int] = []
 
     def admit(self, plan: Plan) -> None:
-        """Everything fits."""
+        """Accept any plan."""
 
     def room(self) -> int:
-        """As long as one job of two is not asked after."""
+        """Free seats."""
         return self.size - len(self._jobs)
 
     def submit(self, job: Job) -> None:
-        """Remember its number."""
+        """Store the number of a job."""
         self._jobs.append(job.number)
 
     def stop(self, number: int, member: int) -> None:
-        """It has ended already."""
+        """Do nothing: the job has already ended."""
 
     def poll(self, timeout: float) -> list[Message]:
-        """Two points and the end of every job."""
+        """Report two points and the end of every job."""
         jobs, self._jobs = self._jobs, []
-        said: list[Message] = []
+        messages: list[Message] = []
         for number in jobs:
             loss = 3.0 + number % 7 / 100
-            said += [Happened(number, Point(0, 0.0, 0, 0.0, [float("nan")], {"val_loss": [5.0]}))]
-            said += [Happened(number, Point(9, 1.0, 1_000, 1e9, [loss], {"val_loss": [loss]})), Done(number)]
-        return said
+            messages += [Happened(number, Point(0, 0.0, 0, 0.0, [float("nan")], {"val_loss": [5.0]}))]
+            messages += [Happened(number, Point(9, 1.0, 1_000, 1e9, [loss], {"val_loss": [loss]})), Done(number)]
+        return messages
 
     def close(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no job is running."""
 
 
 class _Milestones(Observer):
-    """Prints a row, with rate and memory, when 1,000, 10,000 ... trials have ended; measured from the first one on."""
+    """Prints rate and memory when 1,000, 10,000 ... trials have ended, measured from the end of the first."""
 
     def __init__(self) -> None:
         self._ended = 0
@@ -70,11 +70,11 @@ class _Milestones(Observer):
         self._start = 0.0
 
     def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
-        """Look at the clock and the memory, now and then."""
+        """Print a row at milestones."""
         self._ended += 1
         if self._ended == 1:
             self._begun, self._start = time.perf_counter(), megabytes()
-            print(f"{self._start:.0f} MB hold Python, torch and the plan before the first trial ends\n")
+            print(f"{self._start:.0f} MB are used by Python, torch and the plan before the first trial ends\n")
             print(f"{'trials':>8} {'trials/s':>9} {'MB':>7} {'MB grown':>9}", flush=True)
         elif self._ended in (1_000, 10_000, 20_000, 50_000, 100_000):
             rate, held = self._ended / (time.perf_counter() - self._begun), megabytes()
@@ -82,12 +82,12 @@ class _Milestones(Observer):
 
 
 def megabytes() -> float:
-    """Resident memory of this process."""
+    """Resident memory of this process in MiB."""
     return float(psutil.Process().memory_info().rss) / 2**20
 
 
 def grid_space(texts: Path, seeds: int = 1, sides: tuple[int, ...] = (10, 10, 10, 10)) -> SpaceSpec:
-    """A grid of points that are all different models (10,000 of them as it is), over some small texts."""
+    """A grid of distinct models (10,000 by default) with a task on small texts."""
     texts.mkdir(exist_ok=True)
     for name in "abcd":
         (texts / name).write_text(f"This is text {name}, of some length. " * 40, encoding="utf-8")
@@ -119,7 +119,7 @@ def grid_space(texts: Path, seeds: int = 1, sides: tuple[int, ...] = (10, 10, 10
 
 
 def drive(sides: tuple[int, ...], seeds: int) -> None:
-    """Drive a grid of so many settings of each switch."""
+    """Run a grid with these numbers of settings of the switches."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         space = grid_space(folder / "texts", seeds, sides)
@@ -128,7 +128,7 @@ def drive(sides: tuple[int, ...], seeds: int) -> None:
 
 
 def main(smoke: bool = False) -> None:
-    """Drive 100,000 trials (TRIALS of them, if the environment says so) and print a row at each milestone."""
+    """Run 100,000 trials (or the environment variable TRIALS) and print a row at each milestone."""
     trials = int(os.environ.get("TRIALS", "100000"))
     seeds = max(1, trials // 10_000)
     drive((2, 2, 2, 2), 1) if smoke else drive((10, 10, 10, max(2, trials // (1_000 * seeds))), seeds)

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from ablate.analysis.path import read_path
+from ablate.analysis.study import read_study
 from ablate.designs.search import SearchSpec
 from ablate.designs.simplify import SimplifySpec
-from ablate.report.path import read_path
-from ablate.report.study import read_study
+from ablate.roles import TrialRole
 from ablate.spec.design import DesignContext, DesignSpec, PointCost
 from ablate.stats import (
     Allowance,
@@ -251,7 +252,7 @@ def _driven(
                 point.name,
                 VariantRecord(point.name, point.name, dict(point.settings), {}, parameters(point.settings)),
             )
-            planned.append(PlannedTrial(f"{point.name}/{seed}", point.name, seed))
+            planned.append(PlannedTrial(f"{point.name}/{seed}", point.name, seed, point.role))
             # Half of the variance of a difference is the baseline's, which all comparisons share.
             value = 3.0 + truth(point.settings) + shifts[seed] + float(rng.normal(0, SD / math.sqrt(2)))
             made.add(planned[-1], value)
@@ -271,8 +272,8 @@ def _driven(
         created_at=_NOON,
         updated_at=_NOON,
         variants=tuple(variants.values()),
-        planned=tuple(one for one in planned if not one.confirms),
-        confirm_trials=tuple(one for one in planned if one.confirms),
+        planned=tuple(one for one in planned if one.role is TrialRole.COMPARISON),
+        confirm_trials=tuple(one for one in planned if one.role is TrialRole.CONFIRMATION),
     )
     return made
 

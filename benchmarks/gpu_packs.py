@@ -1,8 +1,8 @@
-"""K small models as one program on a GPU, against one after the other: eager, and compiled in a CUDA graph.
+"""K small models as one program on a GPU, compared with serial training: eager, and compiled in a CUDA graph.
 
-Needs torch and pydantic alone: `python -m benchmarks.gpu_packs [--pack 64] [--width 128] [--depth 4] [--steps 200]`.
-Data are made on the spot. Losses of all rows are compared before anything is printed; the aims are at least 40 times
-the trials an hour of serial eager, and 10 times those of serial compile + CUDA graph.
+Needs only torch and pydantic: `python -m benchmarks.gpu_packs [--pack 64] [--width 128] [--depth 4] [--steps 200]`.
+Data are synthetic. The losses of all rows are compared before anything is printed. The targets are 40 times the trials
+per hour of serial eager training, and 10 times those of serial compile + CUDA graph.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from ablate.tasks.base import Batch
 
 TOLERANCE = 5e-3
-"""Largest difference of a training loss, in nats: what other kernels do to float32 over the compared steps."""
+"""Maximum difference of training losses in nats, due to float32 rounding in different kernels."""
 COMPARED_STEPS = 20
 WARM_UP_STEPS = 8
 REPEATS = 3
 
 
 class Tokens(Task):
-    """Windows of one long random walk over the vocabulary, at places that seed and step decide."""
+    """Windows of a long random walk over the vocabulary, at positions that are a function of seed and step."""
 
     def __init__(self, vocabulary: int, context: int) -> None:
         self.fingerprint = "walk"
@@ -48,7 +48,6 @@ class Tokens(Task):
         self._window = torch.arange(context + 1)
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
-        """See `Task.train_batch`."""
         starts = (torch.arange(batch_size) * 7_919 + seed * 104_729 + step * 15_485_863) % (
             self._text.numel() - self._window.numel()
         )
@@ -56,34 +55,29 @@ class Tokens(Task):
         return {"inputs": windows[:, :-1], "targets": windows[:, 1:]}
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
-        """See `Task.validation_batches`."""
         yield self.train_batch(-1, 0, batch_size)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """See `Task.loss`."""
         nats = F.cross_entropy(outputs.flatten(0, -2), batch["targets"].reshape(-1), reduction="none")
         return nats.view(outputs.shape[0], -1).mean(1)
 
     def measure(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """See `Task.measure`."""
         return {"loss": self.loss(outputs, batch)}
 
     def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
-        """See `Task.metrics`."""
         return {"val_loss": sums["loss"]}
 
     def tokens_per_batch(self, batch_size: int) -> int:
-        """See `Task.tokens_per_batch`."""
         return batch_size * self.shape.context
 
 
 def eager(compute: Compute, device: torch.device) -> Program:
-    """One operation at a time."""
+    """Run one operation at a time."""
     return EagerProgram(compute)
 
 
 def members(options: argparse.Namespace) -> list[Member]:
-    """Seeds 0, 1, 2 ... of four learning rates."""
+    """Members with seeds 0, 1, 2 ... and four learning rates."""
     model = ModelSpec.model_validate(
         {
             "family": "decoder",
@@ -93,20 +87,20 @@ def members(options: argparse.Namespace) -> list[Member]:
             "block": {"mixer": {"kind": "attention"}},
         }
     )
-    found = []
+    trained = []
     for seed in range(options.pack):
         optimizer = {"lr": 5e-4 * (1 + seed % 4), "weight_decay": 0.1}
         training = TrainingSpec.model_validate(
             {"steps": 1_000_000, "batch_size": options.batch, "optimizer": optimizer}
         )
-        # Without a task, whose kinds need further packages: `Tokens` is handed over ready.
+        # Without a task spec, whose kinds need further packages: `Tokens` is passed directly.
         variant = VariantSpec.model_construct(model=model, training=training)  # type: ignore[call-arg]
-        found.append(Member(variant, seed))
-    return found
+        trained.append(Member(variant, seed))
+    return trained
 
 
 class Row:
-    """One way to train some members; its steps are counted on."""
+    """One way to train the members."""
 
     def __init__(
         self, name: str, trained: Sequence[Member], task: Task, program: BuildProgram, *, compiled: bool = False
@@ -120,18 +114,18 @@ class Row:
         self.losses: list[list[float]] = []
 
     def begin(self) -> None:
-        """The first steps: compiling, capturing, and the losses that are compared."""
+        """Run the first steps, which compile, capture and yield the losses to compare."""
         for _ in range(max(COMPARED_STEPS, WARM_UP_STEPS)):
             self.step()
             self.losses.append(self.pack.last_loss())
 
     def step(self) -> None:
-        """One more step."""
+        """Run a step."""
         self.done += 1
         self.pack.step(self.done)
 
     def rate(self, steps: int) -> float:
-        """Steps of members a second."""
+        """Steps per second, summed over members."""
         torch.cuda.synchronize()
         begin = time.perf_counter()
         for _ in range(steps):
@@ -141,14 +135,14 @@ class Row:
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Print one line for each way."""
+    """Print one line for each row."""
     torch.set_float32_matmul_precision("highest")
     task, everyone = Tokens(options.vocabulary, options.context), members(options)
-    one = everyone[:1]
+    single = everyone[:1]
     rows = [
-        Row("serial eager", one, task, eager),
-        Row("serial CUDA graph", one, task, GraphProgram),
-        Row("serial compile + CUDA graph", one, task, GraphProgram, compiled=True),
+        Row("serial eager", single, task, eager),
+        Row("serial CUDA graph", single, task, GraphProgram),
+        Row("serial compile + CUDA graph", single, task, GraphProgram, compiled=True),
         Row(f"pack of {options.pack}, eager", everyone, task, eager),
         Row(f"pack of {options.pack}, CUDA graph (what ablate does)", everyone, task, build_program),
         Row(f"pack of {options.pack}, compile + CUDA graph", everyone, task, GraphProgram, compiled=True),
@@ -156,20 +150,20 @@ def compare(options: argparse.Namespace) -> None:
     for row in list(rows):
         try:
             row.begin()
-        except torch._inductor.exc.InductorError as error:  # the other rows still say something
+        except torch._inductor.exc.InductorError as error:  # continue with the other rows
             print(f"{row.name} cannot be compiled: {str(error).splitlines()[0]}")
             rows.remove(row)
             continue
         worst = max(abs(ours[0] - theirs[0]) for ours, theirs in zip(row.losses, rows[0].losses, strict=True))
         if worst > TOLERANCE:
-            raise SystemExit(f"{row.name}: losses are {worst:.1e} nats off those of a single eager run")
+            raise SystemExit(f"{row.name}: losses are {worst:.1e} nats off those of the single eager run")
         if row.pack.remark:
             print(f"{row.name}: {row.pack.remark}")
     rates: dict[str, list[float]] = {row.name: [] for row in rows}
     for _ in range(REPEATS):
         for row in rows:
             rates[row.name].append(row.rate(options.steps))
-    median = {name: statistics.median(found) for name, found in rates.items()}
+    median = {name: statistics.median(measured) for name, measured in rates.items()}
     plain, best = median["serial eager"], median.get("serial compile + CUDA graph", float("nan"))
     print(f"width {options.width}, {options.depth} layers, {options.batch} x {options.context} tokens, fp32")
     print(f"{'':48}{'steps/s':>10}{'x eager':>9}{'x compiled':>11}   spread")
@@ -180,19 +174,19 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def main(smoke: bool = False) -> None:
-    """Print the table, or say that there is no GPU."""
+    """Print the table, or a message if there is no GPU."""
     measure(["--pack", "2", "--width", "16", "--depth", "1", "--steps", "2"] if smoke else [])
 
 
 def measure(arguments: Sequence[str]) -> None:
-    """Print the table at these sizes, or say that there is no GPU."""
+    """Print the table at these sizes, or a message if there is no GPU."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     sizes = {"pack": 64, "width": 128, "depth": 4, "batch": 8, "context": 128, "vocabulary": 256, "steps": 200}
     for name, value in sizes.items():
-        parser.add_argument(f"--{name}", type=int, default=value, help=f"{value} unless given")
+        parser.add_argument(f"--{name}", type=int, default=value, help=f"default: {value}")
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
-        print("torch sees no CUDA device here; run `python -m benchmarks.gpu_packs` where there is one.")
+        print("torch finds no CUDA device; run `python -m benchmarks.gpu_packs` on a machine with a GPU.")
         return
     compare(options)
 

@@ -8,6 +8,7 @@ without a traceback, and leave the store that it only reads as it was. The exit 
 from __future__ import annotations
 
 import argparse
+import copy
 import io
 import json
 import math
@@ -36,10 +37,10 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from ablate.cli import main as ablate_main
-from ablate.commands import PANEL_OF
-from ablate.engine.observer import Observer
-from ablate.engine.plan import Planner
-from ablate.engine.study import run_study
+from ablate.cli.app import PANEL_OF
+from ablate.execution.driver import run_study
+from ablate.execution.observer import Observer
+from ablate.planning.plan import Planner
 from ablate.spec.named import shipped_spaces
 from ablate.spec.reading import load_space
 from ablate.store import Environment, open_store
@@ -49,6 +50,8 @@ SECONDS = 10.0
 BYTES = 2 << 30
 CASES = 10_000
 QUICK_SECONDS = 110.0
+_TOGETHER = 250
+"""Cases that are drawn from one seed; the next are drawn from the next seed."""
 _ALLOWED = {0, 2}
 _VERDICTS = {"claims": {1}, "diff": {1}}
 """Commands whose exit code 1 is an answer: a claim is refuted, two things differ."""
@@ -87,9 +90,22 @@ class Tally:
         if verdict != "tried":
             setattr(self, verdict, getattr(self, verdict) + 1)
 
+    def __iadd__(self, other: Tally) -> Tally:
+        """Add what another part of the campaign has counted."""
+        for name, count in other.counts().items():
+            setattr(self, name, getattr(self, name) + count)
+        self.kinds += other.kinds
+        self.worst += other.worst
+        return self
+
     def counts(self) -> dict[str, int]:
         """The four numbers that are printed."""
         return {"tried": self.tried, "lost": self.lost, "hangs": self.hangs, "tracebacks": self.tracebacks}
+
+    def table(self) -> str:
+        """How many cases of each kind were tried, and the four numbers."""
+        kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(self.kinds.items()))
+        return f"{kinds}\n{', '.join(f'{name} {count:,}' for name, count in self.counts().items())}"
 
 
 # Values that are put in place of others.
@@ -135,7 +151,7 @@ def _changed(draw: st.DrawFn, whole: dict[str, Any]) -> dict[str, Any]:
             parent = parent[step]
         match draw(st.sampled_from(["replace", "replace", "replace", "remove", "rename", "copy"])):
             case "replace":
-                parent[key] = draw(_ODD_VALUES)
+                parent[key] = copy.deepcopy(draw(_ODD_VALUES))  # it may be changed in turn
             case "remove":
                 del parent[key]
             case "rename" if isinstance(parent, dict):
@@ -455,19 +471,31 @@ def _call(case: Case, work: Path, folder: Path) -> NoReturn:
 
 
 def _awaited(pid: int, seconds: float) -> int | None:
-    """The exit code of a process; None if it had to be killed."""
-    deadline, pause = time.monotonic() + seconds, 0.002
+    """The exit code of a process; None if it had to be killed.
+
+    The time that it was ready to run and other processes had the cores does not count.
+    """
+    begun, pause = time.monotonic(), 0.002
     process = psutil.Process(pid)
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > deadline or process.memory_info().rss > BYTES:
+        late = time.monotonic() - begun > seconds and time.monotonic() - begun - _held_up(pid) > seconds
+        if late or process.memory_info().rss > BYTES:
             os.killpg(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             return None
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
+
+
+def _held_up(pid: int) -> float:
+    """Seconds that a process has waited for a core."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):  # a kernel that does not tell
+        return 0.0
 
 
 class _EnoughError(Exception):
@@ -529,19 +557,24 @@ def campaign(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print the four counts as JSON")
     parser.add_argument("--cases", type=int, default=CASES)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--log", type=Path, help="a file to which the counts are written as they come")
     asked = parser.parse_args(arguments)
+    end = time.monotonic() + (QUICK_SECONDS if asked.quick else math.inf)
     folder = Path(tempfile.mkdtemp(prefix="ablate-hostile-"))
     store = tiny_store(folder / "prepared")
     preload(folder / "preload", store)
-    seconds = QUICK_SECONDS if asked.quick else math.inf
-    tally = sample(cases(store), asked.cases, asked.seed, folder / "cases", seconds)
+    tally = Tally()
+    for part in range(-(-asked.cases // _TOGETHER)):
+        number = min(_TOGETHER, asked.cases - part * _TOGETHER)
+        place = folder / "cases" / str(part)
+        tally += sample(cases(store), number, asked.seed + part, place, end - time.monotonic())
+        if asked.log is not None:
+            asked.log.write_text("\n".join([*tally.worst, tally.table()]) + "\n")
+        if time.monotonic() > end:
+            break
     for line in tally.worst:
         print(line, file=sys.stderr)
-    if asked.json:
-        print(json.dumps(tally.counts()))
-    else:
-        print(f"seed {asked.seed}: {', '.join(f'{kind} {count:,}' for kind, count in sorted(tally.kinds.items()))}")
-        print(", ".join(f"{name} {count:,}" for name, count in tally.counts().items()))
+    print(json.dumps(tally.counts()) if asked.json else f"seed {asked.seed}\n{tally.table()}")
     if not tally.worst:
         shutil.rmtree(folder)
     return 1 if tally.worst else 0

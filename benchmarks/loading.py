@@ -1,7 +1,8 @@
-"""What the batches of a training step cost beside the step itself, at the sizes of the ready spaces.
+"""The cost of preparing batches relative to a training step, at the sizes of the ready spaces.
 
-`alone` makes each batch right before its step, when the arithmetic of the step before has emptied the processor's
-caches; `ahead` is what training does: some in one go. Both come from the same run, in turns. A step is without them.
+`alone` prepares each batch right before its step, when the arithmetic of the previous step has evicted the processor's
+caches; `ahead` is what training does: the batches of several steps at once. Both are measured in turns in one run. The
+time of a step excludes its batch.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 SPACES = ("simplify_block", "packages", "same_file", "masked_code", "recall", "number_words", "listops")
 ROUNDS = 5
 STEPS = 16
-"""Of a round: as many as are made in one go."""
+"""Steps in a round: the number of batches that are prepared at once."""
 
 
 class Timed:
-    """Batches that note the processor time which each took.
+    """Measures the processor time of preparing batches.
 
     Args:
-        batches: What makes them.
+        batches: The batches to measure.
     """
 
     def __init__(self, batches: Batches) -> None:
@@ -41,7 +42,6 @@ class Timed:
         self.seconds = 0.0
 
     def get(self, seeds: Sequence[int], step: int) -> Batch:
-        """See `Batches.get`."""
         begin = time.process_time()
         batch = self._batches.get(seeds, step)
         self.seconds += time.process_time() - begin
@@ -49,7 +49,7 @@ class Timed:
 
 
 def main(smoke: bool = False) -> None:
-    """Print for each space with built-in data the time of its batches as a share of a training step (one seed)."""
+    """Print for each space with built-in data the time for a batch as a share of a training step (one seed)."""
     torch.set_num_threads(1)
     print(f"{'space':16} {'step':>10} {'alone':>10} {'share':>7} {'ahead':>10} {'share':>7} {'spread':>16}")
     spaces, rounds = (("recall",), 1) if smoke else (SPACES, ROUNDS)
@@ -73,7 +73,7 @@ def main(smoke: bool = False) -> None:
                 task.train_batch(0, step + 1, size)
                 alone[-1] += time.process_time() - begin
         cells = [f"{1000 * median(steps) / STEPS:8.1f}ms"]
-        for batches in (alone, ahead):  # the first round warms up
+        for batches in (alone, ahead):  # the first round is a warm-up
             shares = sorted(part / rest for part, rest in zip(batches[1:], steps[1:], strict=True))
             cells += [f"{1000 * median(batches[1:]) / STEPS:8.3f}ms", f"{median(shares):7.2%}"]
         print(f"{name:16} {' '.join(cells)} {f'{shares[0]:.2%} to {shares[-1]:.2%}':>16}", flush=True)

@@ -1,4 +1,4 @@
-"""On what a table was measured, as its last line says it, and a text that is on every machine."""
+"""Describes the machine of a measurement; `OWN_SOURCE` is text that is available on every machine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 import ablate
 
 OWN_SOURCE = f"file:{Path(ablate.__file__).parent}/spec/*.py"
-"""Our own source code: text that is prepared sooner than the standard library."""
+"""Our own source code, which is faster to prepare than the standard library."""
 
 
 def machine() -> str:
-    """Processor, cores, Python and date, on one line."""
-    from ablate.engine.cores import available_cores
+    """Processor, cores, Python version and date on one line."""
+    from ablate.cores import available_cores
 
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

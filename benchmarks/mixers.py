@@ -1,6 +1,6 @@
-"""Mixers beside the strongest plain way to the same numbers, forward and backward in float32 on the CPU.
+"""Mixers compared with the fastest plain implementations, forward and backward in float32 on the CPU.
 
-Each row is timed in turns with its baselines; outputs and gradients are held against those of an equal reference.
+Each row is timed in turns with its baselines. Outputs and gradients are compared with those of a reference.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.kernels import convolution, linear_attention
-from ablate.kernels.random_features import fourier
-from ablate.kernels.softmax_attention import attend
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.mixers.bigbird import BigBirdSpec
@@ -32,7 +29,10 @@ from ablate.kinds.mixers.longformer import Longformer, LongformerSpec
 from ablate.kinds.mixers.performer import PerformerSpec
 from ablate.kinds.mixers.retention import RetentionSpec
 from ablate.kinds.mixers.sparse import SparseSpec
-from ablate.pack import initialise
+from ablate.nn.kernels import convolution, linear_attention
+from ablate.nn.kernels.random_features import fourier
+from ablate.nn.kernels.softmax_attention import attend
+from ablate.nn.pack import initialise
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
 from ablate.timing.clock import side_by_side
@@ -41,14 +41,14 @@ Way = Callable[..., Tensor]
 
 _TOLERANCE = 1e-4
 _seconds = 0.5
-"""For which each row is timed."""
+"""Time for measuring each row."""
 
 
 def main(smoke: bool = False) -> None:
-    """Print all tables; each function takes how many of its sizes are measured."""
+    """Print all tables; `most` limits the number of sizes in each."""
     global _seconds
     most, _seconds = (1, 0.0) if smoke else (None, 0.5)
-    print(f"{torch.get_num_threads()} threads; median of rounds in turns, ± half the distance of the quartiles\n")
+    print(f"{torch.get_num_threads()} threads; median of rounds in turns, ± half the interquartile range\n")
     print("| what | shape | baseline ms | ours ms | ratio | aim |\n|---|---|---|---|---|---|")
     simple_attention(most)
     depthwise(most)
@@ -59,7 +59,7 @@ def main(smoke: bool = False) -> None:
 
 
 def simple_attention(most: int | None) -> None:
-    """Causal Q·(KᵀV) against SDPA (other numbers, the usual mixer), and against the square or a faster SDPA."""
+    """Causal Q·(KᵀV) compared with SDPA (a different function), with the T x T matrix, and with SDPA by oneDNN."""
     for shape, aim in (
         ((16, 4, 128, 16), ""),
         ((8, 4, 512, 32), "4"),
@@ -78,7 +78,7 @@ def simple_attention(most: int | None) -> None:
 
 
 def depthwise(most: int | None) -> None:
-    """HE, WE and ME against a grouped `conv1d`, and against the transform of real numbers."""
+    """HE, WE and ME compared with a grouped `conv1d` and with a real FFT."""
     for (batch, length, width), aim in (((16, 128, 64), ""), ((8, 512, 128), "20"), ((4, 2048, 256), "40"))[:most]:
         text = (1, batch, length, width)
         inputs = drawn([text, (1, length, width)], scale=0.05)
@@ -92,7 +92,7 @@ def depthwise(most: int | None) -> None:
 
 
 def full(most: int | None) -> None:
-    """SHE against `conv1d`."""
+    """SHE compared with `conv1d`."""
     for (batch, length, width), aim in (((16, 128, 64), "6"), ((8, 256, 128), ""))[:most]:
         text = (1, batch, length, width)
         inputs = drawn([text, (1, length, width, width)], scale=0.05)
@@ -101,7 +101,7 @@ def full(most: int | None) -> None:
 
 
 def shaped(most: int | None) -> None:
-    """The whole mixer with shaping against that without; a ratio of 0.91 is 1.1 times the time."""
+    """The whole mixer with shaping compared with that without; a ratio of 0.91 is 1.1 times the time."""
     for length in (512, 2048) if most is None else (64,):
         shape = (1, 4, length, 128)
         plain, ours = (built(spec, length) for spec in (AttentionSpec(), AttentionSpec(shaping={"kind": "shaped"})))
@@ -111,9 +111,9 @@ def shaped(most: int | None) -> None:
 
 
 def linear_kinds(most: int | None) -> None:
-    """Whole mixers of the linear kinds against softmax attention: width 256, 4 heads, batch 1.
+    """Whole linear mixers compared with softmax attention: width 256, 4 heads, batch 1.
 
-    Each is held against itself with the square made, every weight of its decay with it.
+    Outputs are compared with those of the same mixer by the T x T matrix, including the decay.
     """
     specs: dict[str, MixerSpec] = {
         "linear (elu)": LinearSpec(),
@@ -127,8 +127,8 @@ def linear_kinds(most: int | None) -> None:
     for length in (512, 2048) if most is None else (64,):
         shape = (1, 1, length, 256)
         for name, spec in specs.items():
-            baseline, ours = (built(one, length, width=256) for one in (AttentionSpec(), spec))
-            if length <= 512:  # a decay for each channel makes T x T x d weights
+            baseline, ours = (built(each, length, width=256) for each in (AttentionSpec(), spec))
+            if length <= 512:  # a decay for each channel needs T x T x d weights
                 same(ours, partial(with_square, ours), drawn([shape]))
             row(f"{name} / attention", shape, baseline, ours, drawn([shape]), "")
     q, k, v = (x[..., :16].detach().requires_grad_() for x in drawn([(2, 4, 512, 32)] * 3))
@@ -143,11 +143,11 @@ SEEN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sparse, stride 64": lambda i, j: (j <= i) & ((i // 64 == j // 64) | (j % 64 >= 56)),
     "attention": lambda i, j: j <= i,
 }
-"""Pattern to whether token i sees token j; bigbird's are its module's to draw."""
+"""For each pattern, whether token i sees token j; that of bigbird is random and taken from its module."""
 
 
 def windows(lengths: Sequence[int]) -> None:
-    """How time grows with the text where the window stays as it is; 1 is linear."""
+    """Growth of the time with the length for a fixed window; a slope of 1 is linear."""
     specs: dict[str, tuple[MixerSpec, bool]] = {
         "local, blocks of 64": (LocalSpec(window=64), True),
         "local, sliding 64": (LocalSpec(pattern="sliding", window=64), True),
@@ -171,7 +171,7 @@ def windows(lengths: Sequence[int]) -> None:
 
 
 def row(what: str, shape: tuple[int, ...], baseline: Way, ours: Way, inputs: list[Tensor], aim: str) -> None:
-    """Time two ways in turns and print their row."""
+    """Time two implementations in turns and print a row."""
     before, after = side_by_side([step(baseline, inputs), step(ours, inputs)], "cpu", _seconds)
     ratio = statistics.median(before) / statistics.median(after)
     cells = [what, "x".join(map(str, shape)), spread(before), spread(after), f"{ratio:.2f}", aim]
@@ -179,13 +179,13 @@ def row(what: str, shape: tuple[int, ...], baseline: Way, ours: Way, inputs: lis
 
 
 def spread(times: Sequence[float]) -> str:
-    """Median and half the distance of the quartiles."""
+    """Median and half the interquartile range."""
     quarters = statistics.quantiles(times, n=4)
     return f"{1000 * statistics.median(times):.2f} ± {500 * (quarters[2] - quarters[0]):.2f}"
 
 
 def step(way: Way, inputs: list[Tensor]) -> Callable[[], object]:
-    """Forward and backward."""
+    """A function that runs forward and backward."""
     direction = torch.randn_like(way(*inputs))
     parameters = list(way.parameters()) if isinstance(way, torch.nn.Module) else []
 
@@ -198,37 +198,37 @@ def step(way: Way, inputs: list[Tensor]) -> Callable[[], object]:
 
 
 def same(ours: Way, theirs: Way, inputs: list[Tensor]) -> None:
-    """Hold outputs and gradients against each other."""
+    """Compare outputs and gradients."""
     y, z = ours(*inputs), theirs(*inputs)
     direction = torch.randn_like(y)
     pairs = zip(
         [y, *torch.autograd.grad(y, inputs, direction)], [z, *torch.autograd.grad(z, inputs, direction)], strict=True
     )
-    for mine, his in pairs:
-        error = ((mine - his).norm() / his.norm()).item()
+    for one, other in pairs:
+        error = ((one - other).norm() / other.norm()).item()
         assert error < _TOLERANCE, f"they differ by {error:.1e}"
 
 
 def drawn(shapes: Sequence[tuple[int, ...]], scale: float = 1.0) -> list[Tensor]:
-    """Noise; all but the first are scaled."""
+    """Normal noise; all tensors but the first are scaled."""
     generator = torch.Generator().manual_seed(0)
     drawn = [torch.randn(shape, generator=generator) for shape in shapes]
     return [(x * scale if index else x).requires_grad_() for index, x in enumerate(drawn)]
 
 
 def built(spec: MixerSpec, length: int, causal: bool = True, width: int = 128) -> torch.nn.Module:
-    """The mixer, of 4 heads."""
+    """A mixer with 4 heads."""
     module = spec.build(LayerContext(1, width, 4, 4, length, causal))
     initialise(module, [0])
     generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():  # so that no term hides behind a gain or a map that starts at 0 or 1
+    with torch.no_grad():  # so that no gain or map is exactly 0 or 1
         for parameter in module.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.02)
     return module
 
 
 def by_matrix(mixer: Attention, x: Tensor) -> Tensor:
-    """An attention mixer with its matrix made in full."""
+    """An attention mixer by its full attention matrix."""
     return joined(mixer, mixer.matrix(x) @ heads(mixer.value(x)))
 
 
@@ -236,13 +236,13 @@ def masked(mixer: Any, mask: Tensor, x: Tensor) -> Tensor:
     """Softmax attention with the maps of a mixer, and a mask [T, T] or [H, T, T]."""
     q, k, v = (heads(project(x)) for project in (mixer.query, mixer.key, mixer.value))
     y = ((q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~mask, -math.inf).softmax(-1)) @ v
-    if isinstance(mixer, Longformer):  # its first token is global: it sees itself alone, by maps of its own
+    if isinstance(mixer, Longformer):  # its first token is global, with separate maps
         y = torch.cat([heads(mixer.global_value(x))[..., :1, :], y[..., 1:, :]], -2)
     return joined(mixer, y)
 
 
 def drawn_blocks(mixer: Any, count: int) -> Tensor:
-    """What tokens see in BigBird of `count` blocks of 64, [H, T, T]: neighbours, both ends, and what each head drew."""
+    """The mask of BigBird with `count` blocks of 64, [H, T, T]: neighbours, both ends, and random blocks."""
     chosen, _ = mixer.lots(count, mixer.spec.random_blocks)  # [1, H, n, r]
     i = torch.arange(count)
     ends = (i == 0) | (i == count - 1)
@@ -257,13 +257,13 @@ def heads(x: Tensor) -> Tensor:
 
 
 def joined(mixer: Any, y: Tensor) -> Tensor:
-    """[K, B, 4, T, d_h] through the output map."""
+    """Concatenate heads [K, B, 4, T, d_h] and apply the output map."""
     mapped: Tensor = mixer.output(y.transpose(2, 3).flatten(3))
     return mapped
 
 
 def with_square(mixer: torch.nn.Module, x: Tensor) -> Tensor:
-    """A linear mixer whose kernel makes the whole square, with every weight that decay gives."""
+    """A linear mixer by the T x T matrix, including the decay."""
 
     def fading(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None) -> Tensor:
         if log_decay is None:
@@ -285,7 +285,7 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The same as our attention mixers take it."""
+    """The same by the kernel of our attention mixers."""
     return attend(q, k, v, is_causal=True)
 
 
@@ -307,7 +307,7 @@ def grouped_conv1d(x: Tensor, w: Tensor) -> Tensor:
 
 
 def spread_conv1d(width: int) -> Way:
-    """The same with one weight for all channels."""
+    """A depthwise convolution with the same weights for all channels."""
     return lambda x, w: grouped_conv1d(x, w[..., None].expand(-1, -1, width))
 
 

@@ -1,7 +1,7 @@
-"""What the platform costs: start-up of commands, planning, storing, reading a big store. Targets beside measurements.
+"""Overheads of the platform compared with targets: start-up of commands, planning, storing, reading a large store.
 
-Whole processes are timed as a person waits for them, several times in turn; the table gives the median and the spread.
-The big store is made once and kept in the folder for temporary files.
+Whole processes are timed by wall time, several times in turns; the table shows the median and the spread. The large
+store is generated once and kept in the folder for temporary files.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from benchmarks.driver import grid_space
 _TIMES = int(os.environ.get("TIMES", "7"))
 _RUN = 10
 SIZES = {"usual": "20 variants x 5 seeds", "wide": "1,000 variants x 10 seeds"}
-"""What two studies of the big store hold."""
+"""Sizes of two studies of the large store."""
 STUDIES = tuple(SIZES)
 _TORCH = "(python -c 'import torch')"
-_ABLATE = [sys.executable, "-m", "ablate.cli"]
+_ABLATE = [sys.executable, "-m", "ablate"]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: (wall, processor) seconds of each time."""
+    """One line of the table: (wall, processor) seconds of each repetition."""
 
     what: str
     target: float
@@ -49,7 +49,7 @@ class Row:
 
 
 def main(smoke: bool = False) -> None:
-    """Print a line for each promise: the target; median, least and most of wall time; median of processor time."""
+    """Print a line for each target: the target; median, minimum and maximum wall time; median processor time."""
     times, trials, sides, studies = (
         (1, 200, (2, 2, 2, 2), STUDIES[:1]) if smoke else (_TIMES, 100_000, (10,) * 4, STUDIES)
     )
@@ -68,7 +68,7 @@ def main(smoke: bool = False) -> None:
 
 
 def _starting(folder: Path, times: int) -> Iterator[Row]:
-    """Whole processes, beside what they cannot do without; in turn, so that the machine's moods meet all alike."""
+    """Whole processes, compared with the imports they need; in turns, so that other load affects all alike."""
     small = folder / "small.db"
     make_big_store(small, trials=100)
     calls = {
@@ -101,15 +101,15 @@ def _starting(folder: Path, times: int) -> Iterator[Row]:
 
 
 def _planning(folder: Path, *, times: int, sides: tuple[int, ...]) -> Iterator[Row]:
-    from ablate.cli import GARBAGE
-    from ablate.engine.plan import Planner, make_plan
+    from ablate.cli.app import GARBAGE
+    from ablate.planning.plan import Planner, make_plan
 
     gc.set_threshold(GARBAGE)  # as the command does
     space = grid_space(folder / "texts", sides=sides)
     taken = []
     for _ in range(times):
         planner = Planner(space, folder / "cache", lambda line: None)
-        planner.prepare(space.resolve({}))  # reading the data is none of a plan's points
+        planner.prepare(space.resolve({}))  # preparing the data is not part of planning
         taken.append(_timed(partial(make_plan, planner)))
         assert len(planner.variants) == math.prod(sides)
     yield Row(f"plan of a grid of {math.prod(sides):,} models, beyond importing torch", 2.0, taken)
@@ -142,12 +142,12 @@ def _storing(folder: Path, trials: int) -> Iterator[Row]:
 
 def _training(folder: Path, seeds: int) -> Iterator[Row]:
     import ablate
-    from ablate.engine.observer import Observer
-    from ablate.engine.plan import Trial
+    from ablate.execution.observer import Observer
+    from ablate.planning.plan import Trial
     from ablate.store.records import TrialOutcome
 
     class Watch(Observer):
-        """When each trial ended, and what it trained for."""
+        """Records when each trial ended, and its training time."""
 
         def __init__(self) -> None:
             self.ends: list[tuple[float, float, float]] = []
@@ -159,7 +159,7 @@ def _training(folder: Path, seeds: int) -> Iterator[Row]:
     space = grid_space(folder / "texts", seeds=seeds, sides=(2, 2, 2, 2))
     ablate.run(space, store=folder / "run.db", workers=1, device="cpu", cache=folder / "cache", observer=watch)
     taken = []
-    for first in range(0, len(watch.ends) - _RUN, _RUN):  # ends reach the driver in bunches, so several trials together
+    for first in range(0, len(watch.ends) - _RUN, _RUN):  # the driver receives ends in batches
         (begun, used, _), *ends = watch.ends[first : first + _RUN + 1]
         trained = sum(seconds for _, _, seconds in ends)
         taken.append(((ends[-1][0] - begun - trained) / _RUN, (ends[-1][1] - used) / _RUN))
@@ -184,7 +184,7 @@ def _reading(times: int, trials: int, studies: tuple[str, ...]) -> Iterator[Row]
                 f"query: {name}, all {len(chosen):,} trials": (0.05, partial(store.trials, chosen)),
                 f"query: {name}, curves of 100 trials": (0.05, partial(store.curves, chosen[:100])),
             }
-        calls["query: one trial by the beginning of its key"] = (0.05, partial(store.trial, chosen[77][:12]))
+        calls["query: one trial by a prefix of its key"] = (0.05, partial(store.trial, chosen[77][:12]))
         calls["query: all studies"] = (0.05, lambda: store.studies())
         calls["query: all studies, without SQLAlchemy"] = (0.05, lambda: list_studies(big))
         taken = _in_turn({name: call for name, (_, call) in calls.items()}, times)
@@ -197,7 +197,7 @@ def _call(command: list[str]) -> None:
 
 
 def _in_turn(calls: Mapping[str, Callable[[], object]], times: int) -> dict[str, list[tuple[float, float]]]:
-    """Each call timed several times, one after the other."""
+    """Time each call several times, in turns."""
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for _ in range(times):
         for name, call in calls.items():
@@ -206,7 +206,7 @@ def _in_turn(calls: Mapping[str, Callable[[], object]], times: int) -> dict[str,
 
 
 def _timed(call: Callable[[], object]) -> tuple[float, float]:
-    """Wall and processor seconds of a call and of the processes that it waits for."""
+    """Wall and processor seconds of a call, including its child processes."""
     begin, used = time.perf_counter(), _processor()
     call()
     return time.perf_counter() - begin, _processor() - used

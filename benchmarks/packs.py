@@ -1,7 +1,7 @@
-"""Trials an hour: the local engine against a serial loop and Ray Tune, and packs of K members against single trials.
+"""Trials per hour: the local engine compared with a serial loop and Ray Tune, and packs with single trials.
 
 All rows train the same trials, and their final losses are compared before anything is printed. Workers and Ray are
-started beforehand; what each trial costs besides training is part of the time.
+started beforehand; the overhead of each trial is included.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 
-from ablate.engine.cores import available_cores
-from ablate.engine.environment import describe_environment
-from ablate.engine.local import LocalEngine
-from ablate.engine.observer import Observer
-from ablate.engine.packing import Packing
-from ablate.engine.plan import Planner, Trial, make_plan
-from ablate.engine.study import run_study
+from ablate.cores import available_cores
+from ablate.execution.driver import run_study
+from ablate.execution.environment import describe_environment
+from ablate.execution.local import LocalEngine
+from ablate.execution.observer import Observer
+from ablate.planning.packing import Packing
+from ablate.planning.plan import Planner, Trial, make_plan
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
@@ -44,20 +44,20 @@ SIZES = {
 PACKS = (1, 2, 4, 8, 16)
 SERIAL, OURS, RAY = "serial loop, all threads", "local engine, --pack auto", "Ray Tune, fresh actors"
 AIMS = {SERIAL: 1.5, RAY: 2.0}
-"""How many times the trials an hour of each other way the local engine is to train."""
+"""Target ratios of trials per hour of the local engine to those of other ways."""
 
 Losses = dict[str, float]
-"""Key of a trial to its final validation loss."""
+"""Final validation loss of each trial, by key."""
 
 
 def space(
     model: dict[str, int], context: int, steps: int, seeds: int, data: str = "builtin:python_stdlib"
 ) -> SpaceSpec:
-    """Two learning rates of one model, with some seeds."""
+    """A space with two learning rates of one model."""
     return SpaceSpec.model_validate(
         {
             "name": "packs",
-            "question": "How many trials an hour?",
+            "question": "How many trials per hour?",
             "task": {
                 "kind": "language_model",
                 "data": data,
@@ -75,20 +75,20 @@ def space(
 
 
 def final_loss(variant: VariantSpec, seed: int, cache: Path, fingerprint: str) -> float:
-    """One trial, on its own."""
+    """Train one trial alone."""
     task = variant.task.open(cache, fingerprint)
     events = train([Member(variant, seed)], task, torch.device("cpu"))
     return [event.metrics["val_loss"][0] for event in events if isinstance(event, Point)][-1]
 
 
 def serial(trials: Sequence[Trial], cache: Path) -> Losses:
-    """A plain loop in one process that uses all cores."""
+    """Train in a plain loop in one process that uses all cores."""
     torch.set_num_threads(available_cores())
     return {t.key: final_loss(t.variant.spec, t.seed, cache, t.variant.fingerprint) for t in trials}
 
 
 def ray_tune(trials: Sequence[Trial], cache: Path) -> Losses:
-    """Ray Tune as it comes: a function, a fresh actor with one core for each trial."""
+    """Train with Ray Tune's defaults: a function, and a new actor with one core for each trial."""
     from ray import tune
 
     jobs = {t.key: (t.variant.spec.model_dump_json(), t.seed, t.variant.fingerprint) for t in trials}
@@ -105,43 +105,45 @@ def ray_tune(trials: Sequence[Trial], cache: Path) -> Losses:
             run_config=tune.RunConfig(storage_path=folder, verbose=0),
         )
         results = tuner.fit()
-    found = [results[number] for number in range(len(results))]
-    return {result.config["key"]: result.metrics["loss"] for result in found if result.config and result.metrics}
+    trial_results = [results[number] for number in range(len(results))]
+    return {
+        result.config["key"]: result.metrics["loss"] for result in trial_results if result.config and result.metrics
+    }
 
 
-def local(engine: LocalEngine, wanted: SpaceSpec, cache: Path, most: int | None) -> Losses:
-    """A whole study, its plan and its store included."""
+def local(engine: LocalEngine, study_space: SpaceSpec, cache: Path, most: int | None) -> Losses:
+    """Run a whole study, including planning and storing."""
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "store.db") as store:
-        planner = Planner(wanted, cache, lambda line: None)
+        planner = Planner(study_space, cache, lambda line: None)
         run_study(planner, store, engine, describe_environment("cpu"), Observer(), Packing(most))
-        keys = [planned.key for planned in store.study(wanted.name).planned]
+        keys = [planned.key for planned in store.study(study_space.name).planned]
         return {key: record.metrics["val_loss"] for key, record in store.trials(keys).items()}
 
 
 def engines(cache: Path) -> None:
-    """Trials an hour of each way to train the same trials."""
+    """Print trials per hour of each way to train the same trials."""
     with_ray = find_spec("ray") is not None
     if with_ray:
         import ray
 
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # the one that is silent when asked to be
+        os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # the new output ignores verbose=0
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         ray.init("local", num_cpus=available_cores(), include_dashboard=False, **quiet)
     with LocalEngine(cache) as pinned, LocalEngine(cache, pinned=False) as free:
         for name, (model, context, steps) in SIZES.items():
-            wanted = space(model, context, steps, SEEDS)
-            trials = make_plan(Planner(wanted, cache, lambda line: None)).trials
+            study_space = space(model, context, steps, SEEDS)
+            trials = make_plan(Planner(study_space, cache, lambda line: None)).trials
             rows: dict[str, Callable[[], Losses]] = {
                 SERIAL: partial(serial, trials, cache),
-                "local engine, --pack 1": partial(local, pinned, wanted, cache, 1),
-                "  the same, not pinned": partial(local, free, wanted, cache, 1),
-                OURS: partial(local, pinned, wanted, cache, None),
+                "local engine, --pack 1": partial(local, pinned, study_space, cache, 1),
+                "  the same, not pinned": partial(local, free, study_space, cache, 1),
+                OURS: partial(local, pinned, study_space, cache, None),
             }
             if with_ray:
                 rows[RAY] = partial(ray_tune, trials, cache)
             for engine in (pinned, free):
-                local(engine, space(model, context, 2, 2), cache, 1)  # workers are there and have the data open
+                local(engine, space(model, context, 2, 2), cache, 1)  # starts the workers and opens the data
             print(f"{name}, {steps} steps, {len(trials)} trials")
             race(rows, len(trials), REPEATS)
     if with_ray:
@@ -149,11 +151,11 @@ def engines(cache: Path) -> None:
 
 
 def small(cache: Path) -> None:
-    """Two ways without Ray, over the smallest study."""
-    wanted = space({"depth": 1, "width": 16, "heads": 2}, 16, 2, 1, OWN_SOURCE)
-    trials = make_plan(Planner(wanted, cache, lambda line: None)).trials
+    """Compare two ways without Ray on the smallest study."""
+    study_space = space({"depth": 1, "width": 16, "heads": 2}, 16, 2, 1, OWN_SOURCE)
+    trials = make_plan(Planner(study_space, cache, lambda line: None)).trials
     with LocalEngine(cache, workers=1) as engine:
-        ours: dict[str, Callable[[], Losses]] = {OURS: partial(local, engine, wanted, cache, None)}
+        ours: dict[str, Callable[[], Losses]] = {OURS: partial(local, engine, study_space, cache, None)}
         race({SERIAL: partial(serial, trials, cache)} | ours, len(trials), 1)
 
 
@@ -168,7 +170,7 @@ def race(rows: Mapping[str, Callable[[], Losses]], trials: int, repeats: int) ->
             seconds[name].append(time.perf_counter() - begin)
             expected = expected or losses
             worst = max(abs(losses[key] - loss) for key, loss in expected.items())
-            assert losses.keys() == expected.keys(), f"{name} trained other trials"
+            assert losses.keys() == expected.keys(), f"{name} trained different trials"
             assert worst < TOLERANCE, f"{name} is {worst:.1e} off"
     medians = {name: statistics.median(times) for name, times in seconds.items()}
     for name, times in seconds.items():
@@ -176,13 +178,13 @@ def race(rows: Mapping[str, Callable[[], Losses]], trials: int, repeats: int) ->
         spread = f"{min(times):.1f} to {max(times):.1f} s"
         print(f"  {name:28}{3600 * trials / medians[name]:9,.0f} trials/h  {ratio:5.2f}x   {spread}", flush=True)
     for other, aim in AIMS.items():
-        if other in medians:  # turn by turn, so that the machine's moods meet both alike
+        if other in medians:  # by turn, so that other load affects both alike
             turns = sorted(theirs / ours for theirs, ours in zip(seconds[other], seconds[OURS], strict=True))
             print(f"  ours over {other}: {statistics.median(turns):.2f} ({turns[0]:.2f} to {turns[-1]:.2f}), aim {aim}")
 
 
 def packs(cache: Path) -> None:
-    """Steps of K members as one program, on one core, against K single steps."""
+    """Steps of K members as one program on one core, compared with K single steps."""
     torch.set_num_threads(1)
     shapes = {
         "width 16, 2 layers, 8 x 32": ({"depth": 2, "width": 16, "heads": 2}, 32),
@@ -190,7 +192,7 @@ def packs(cache: Path) -> None:
         "width 64, 2 layers, 8 x 64": ({"depth": 2, "width": 64, "heads": 4}, 64),
         "width 128, 4 layers, 8 x 128": ({"depth": 4, "width": 128, "heads": 4}, 128),
     }
-    print("steps of members a second on one core, against K = 1 (all learning rates differ)")
+    print("member steps per second on one core, relative to K = 1 (all learning rates differ)")
     print(f"  {'':30}" + "".join(f"{f'K={pack}':>8}" for pack in PACKS))
     for name, (model, context) in shapes.items():
         variant = space(model, context, 10_000, 1).resolve({})
@@ -200,7 +202,7 @@ def packs(cache: Path) -> None:
         for turn in range(REPEATS + 1):
             for size, run in runs.items():
                 steps = max(1, (32 if context < 128 else 16) // size)
-                begin = time.process_time()  # one thread: what else runs on the machine counts less
+                begin = time.process_time()  # one thread: other load has less effect
                 for step in range(steps):
                     run.step(1 + step)
                 if turn:

@@ -1,7 +1,7 @@
-"""What the Ray engine adds to each of 100 tiny trials, beside Ray Tune alone with warm actors and with fresh ones.
+"""Overhead of the Ray engine for each of 100 tiny trials, compared with Ray Tune alone with warm and with new actors.
 
-The two engines train the same jobs, and their losses are compared. Jobs that end at once show what the Ray engine takes
-besides training: the whole way from the driver to an actor and back.
+Both engines train the same jobs, and their losses are compared. Jobs that end at once show the overhead of the Ray
+engine besides training: the round trip from the driver to an actor.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from ablate.engine.base import Engine
-from ablate.engine.cores import available_cores
-from ablate.engine.local import LocalEngine
-from ablate.engine.plan import Plan, Planner, make_plan
-from ablate.engine.worker import Broken, Done, Happened, Job, JobMember
+from ablate.cores import available_cores
+from ablate.execution.base import Engine
+from ablate.execution.local import LocalEngine
+from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember
+from ablate.planning.plan import Plan, Planner, make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.space import SpaceSpec
 from ablate.training.events import Point
 
 TRIALS = 100
 FRESH = 6
-"""Fresh actors take seconds each; more of them would tell no more."""
+"""Number of trials with new actors, which take seconds each."""
 
 SPACE = {
     "name": "tiny",
@@ -40,15 +40,15 @@ SPACE = {
 
 
 def main(smoke: bool = False) -> None:
-    """Print the seconds of each trial, one row for each way."""
+    """Print the seconds per trial, one row for each way."""
     trials, few = (3, 2) if smoke else (TRIALS, FRESH)
     os.chdir(tempfile.mkdtemp())
     cache = Path("cache").absolute()
     plan = make_plan(Planner(SpaceSpec.model_validate(SPACE), cache, lambda line: None))
     import ray
 
-    from ablate.engine.ray.connect import connect
-    from ablate.engine.ray.engine import RayEngine
+    from ablate.execution.ray.connect import connect
+    from ablate.execution.ray.engine import RayEngine
 
     size = available_cores()
     with LocalEngine(cache, workers=size) as local:
@@ -57,7 +57,7 @@ def main(smoke: bool = False) -> None:
     with RayEngine(cache, "cpu", resources, address="local") as ray_engine:
         ours, same = through(ray_engine, plan, trials)
         empty = nothing(ray_engine, trials)
-    assert same == losses, "the engines must train the same"
+    assert same == losses, "the engines must give the same losses"
     connect("local", 1)
     floor = bare(trials, reuse=True, concurrent=size)
     fresh = bare(few, reuse=False, concurrent=size)
@@ -67,24 +67,24 @@ def main(smoke: bool = False) -> None:
         (f"Ray engine, {size} actors", ours),
         (f"Ray engine, {size} actors, jobs that end at once", empty),
         ("Ray Tune alone, warm actors, trials that do nothing", floor),
-        ("Ray Tune alone, a fresh actor for each, trials that do nothing", fresh),
+        ("Ray Tune alone, a new actor for each, trials that do nothing", fresh),
     ]
     print(f"{'':64} {'s/trial':>8} {'median':>8} {'9 of 10 within':>18}")
     for name, ends in rows:
         gaps = sorted(later - earlier for earlier, later in pairwise(ends))
         low, high = gaps[len(gaps) // 20], gaps[-1 - len(gaps) // 20]
         print(f"{name:64} {mean(ends):8.3f} {statistics.median(gaps):8.3f} {low:8.3f} to {high:6.3f}")
-    print(f"\nThe Ray engine takes {mean(empty):.3f} s for each job beyond training it; at most 0.1 is asked.")
-    print(f"Of that {mean(floor):.3f} s are Ray Tune's own.")
+    print(f"\nThe Ray engine takes {mean(empty):.3f} s for each job besides training; the target is at most 0.1.")
+    print(f"Of that {mean(floor):.3f} s are due to Ray Tune itself.")
 
 
 def mean(ends: list[float]) -> float:
-    """Seconds from one end to the next, over all but the first, which waits for actors to start."""
+    """Mean seconds between ends, without the first, which waits for actors to start."""
     return (ends[-1] - ends[0]) / (len(ends) - 1)
 
 
 def through(engine: Engine, plan: Plan, count: int) -> tuple[list[float], dict[int, float]]:
-    """When each of `count` trials ended, and their final losses by number."""
+    """Train `count` trials; returns when each ended, and final losses by number."""
     variant = plan.trials[0].variant
     ends: list[float] = []
     losses: dict[int, float] = {}
@@ -106,7 +106,7 @@ def through(engine: Engine, plan: Plan, count: int) -> tuple[list[float], dict[i
 
 
 def nothing(engine: Engine, count: int) -> list[float]:
-    """When each of `count` jobs ended that hold no variant: they reach an actor and come back, and train nothing."""
+    """Run `count` jobs without a variant, which an actor rejects at once; returns when each ended."""
     ends: list[float] = []
     submitted = 0
     while len(ends) < count:
@@ -118,7 +118,7 @@ def nothing(engine: Engine, count: int) -> list[float]:
 
 
 def bare(count: int, *, reuse: bool, concurrent: int) -> list[float]:
-    """When each of Ray Tune's trials ended that do nothing."""
+    """Run Ray Tune trials that do nothing; returns when each ended."""
     from ray import tune
 
     ends: list[float] = []

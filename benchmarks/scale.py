@@ -1,8 +1,8 @@
-"""The driver alone at the load of 1,000 GPUs: 1,000 jobs at once, fake trials, real designs, real stores.
+"""The driver alone under the load of 1,000 GPUs: 1,000 concurrent jobs, simulated trials, real designs and stores.
 
-Trials a second, by the clock and by processor time (driver and database server), which other work on the machine does
-not change, also of each tenth of the trials, with the driver's memory; and what that means for a cluster.
-TRIALS=1000000 simulates the whole million. `python -m benchmarks scale`.
+Prints trials per second by wall time and by processor time of driver and database server, also for each tenth of the
+trials with the memory of the driver, and the resulting limit for a cluster. TRIALS=1000000 simulates a million trials.
+`python -m benchmarks scale`.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from pathlib import Path
 
 import psutil
 
-from ablate.engine.observer import Observer
-from ablate.engine.plan import Planner, Trial
-from ablate.engine.study import run_study
-from ablate.engine.worker import Done, Happened, Message
+from ablate.execution.driver import run_study
+from ablate.execution.observer import Observer
+from ablate.execution.protocol import Done, Happened, Message
+from ablate.planning.plan import Planner, Trial
 from ablate.store import Environment, TrialOutcome, open_store
 from ablate.training.events import Point
 from benchmarks.driver import InstantEngine, grid_space, megabytes
 
 GPUS = 1_000
 PACK = 16
-"""Trials of a job, for the table of what a cluster needs."""
+"""Trials in a job, for the estimate of what a cluster needs."""
 _HERE = Environment({"python": "3.x"}, "cuda: none", "head", None, None, "benchmarks scale")
 
 
 class ManyJobs(InstantEngine):
-    """Holds 1,000 jobs; each poll ends a hundred of them, with a curve of eleven points as by default."""
+    """Holds 1,000 jobs; each poll ends a hundred of them, with a curve of eleven points (the default)."""
 
     size = GPUS
 
     def poll(self, timeout: float) -> list[Message]:
-        """The oldest jobs end."""
+        """End the oldest jobs."""
         ended, self._jobs = self._jobs[:100], self._jobs[100:]
-        return [message for number in ended for message in _told(number)]
+        return [message for number in ended for message in _messages(number)]
 
 
-def _told(number: int) -> Iterator[Message]:
+def _messages(number: int) -> Iterator[Message]:
     for step in range(11):
         loss = 5.0 - 0.2 * step + number % 7 / 100
         yield Happened(number, Point(step, 1.0 * step, 1_000 * step, 1e9 * step, [loss], {"val_loss": [loss]}))
@@ -50,14 +50,14 @@ def _told(number: int) -> Iterator[Message]:
 
 
 class Tenths(Observer):
-    """Prints the rate by processor time, and the memory, of each tenth of the trials; a rate that sags would show."""
+    """Prints rate by processor time and memory after each tenth of the trials, which would show a falling rate."""
 
     def __init__(self, trials: int) -> None:
         self._tenth = max(1, trials // 10)
         self._ended, self._since = 0, time.process_time()
 
     def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
-        """Look at the clock now and then."""
+        """Print a row after each tenth."""
         self._ended += 1
         if self._ended == 1:
             self._since = time.process_time()
@@ -68,7 +68,7 @@ class Tenths(Observer):
 
 
 def main(smoke: bool = False) -> None:
-    """Print a row for each store, and what follows."""
+    """Print a row for each store, and the estimate for a cluster."""
     trials = int(os.environ.get("TRIALS", "10000"))
     sides = (2, 2, 2, 2) if smoke else (10, 10, 10, max(2, trials // 1_000))
     trials = math.prod(sides)
@@ -87,7 +87,7 @@ def main(smoke: bool = False) -> None:
 
 
 def _drive(sides: tuple[int, ...], where: str) -> tuple[float, float, float, int]:
-    """Seconds by the clock, of the driver's processor and of the server's, and the bytes that the store grew by."""
+    """Wall seconds, processor seconds of driver and server, and growth of the store in bytes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         where = where or str(folder / "store.db")
@@ -102,10 +102,10 @@ def _drive(sides: tuple[int, ...], where: str) -> tuple[float, float, float, int
 
 
 def _servers() -> float:
-    """Processor seconds of the processes below this one."""
+    """Processor seconds of all descendants of this process."""
     total = 0.0
     for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):  # what has ended is among its parent's children
+        with suppress(psutil.NoSuchProcess):  # ended processes are counted by their parents
             times = process.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
     return total

@@ -1,6 +1,6 @@
-"""Train every variant of the truth table with every seed and write the losses down; goes on where it stopped.
+"""Trains every variant of the truth table with every seed and writes the losses to a file; resumes if interrupted.
 
-`python -m benchmarks.train_truth_table` takes about an hour on one core. What it writes is kept in `tests/`, so that
+`python -m benchmarks.train_truth_table` takes about an hour on one core. Its result is kept in `tests/`, so that
 `benchmarks/truth_table.py` can replay designs in seconds.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from ablate.engine.plan import Planner, Variant
+from ablate.planning.plan import Planner, Variant
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
 from ablate.tasks.base import Task
@@ -27,7 +27,7 @@ SEEDS = tuple(range(10))
 
 
 def losses(variant: Variant, task: Task) -> list[float]:
-    """The last validation loss of each seed, NaN for one that diverged; the seeds are trained as one pack."""
+    """The last validation loss of each seed (NaN: diverged); the seeds are trained as one pack."""
     last = [math.nan] * len(SEEDS)
     for event in train([Member(variant.spec, seed) for seed in SEEDS], task, torch.device("cpu")):
         if isinstance(event, Point):
@@ -36,7 +36,7 @@ def losses(variant: Variant, task: Task) -> list[float]:
 
 
 def write_table(space: SpaceSpec, table: Path) -> None:
-    """Train what a table does not hold yet, a line for each variant."""
+    """Train the variants that are missing in a table and append a line for each."""
     planner = Planner(space, default_cache(), print)
     points = planner.design().points()
     done = {row["variant"] for row in csv.DictReader(table.read_text().splitlines())} if table.exists() else set()

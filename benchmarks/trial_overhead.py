@@ -1,9 +1,9 @@
-"""What a trial spends besides its steps: evaluation, curve points on their way to the store, checkpoints, weights.
+"""The time of a trial besides its steps: evaluation, storing curve points, checkpoints, weights.
 
-One trial of the ready space `simplify_block` is timed part by part, in this process, on one thread: steps and
-evaluations in processor time, what is written in wall time. How large an evaluation is, the space decides
-(`evaluations`, `validation_windows`), so what is ours to answer for is what comes on top of its arithmetic; and a table
-says what other choices would ask for.
+The parts of one trial of the ready space `simplify_block` are timed in this process, on one thread: steps and
+evaluations by processor time, writing by wall time. The space determines the amount of evaluation (`evaluations`,
+`validation_windows`), so the overhead is what exceeds that arithmetic. A second table shows the share of evaluation
+for other settings.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 
 import torch
 
-from ablate.engine.attempt import Attempt
-from ablate.engine.environment import describe_environment
-from ablate.engine.ledger import Ledger
-from ablate.engine.plan import Planner, make_plan
-from ablate.engine.weights import save_weights
+from ablate.execution.attempt import Attempt
+from ablate.execution.environment import describe_environment
+from ablate.execution.ledger import Ledger
+from ablate.planning.plan import Planner, make_plan
 from ablate.spec.reading import load_space
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
+from ablate.trained.weights import save_weights
 from ablate.training.checkpoint import save
 from ablate.training.members import Member
 from ablate.training.pack import Pack
@@ -37,7 +37,7 @@ REPEATS = 5
 
 
 def median(work: Callable[[], object], times: int, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds of a call, the median of several."""
+    """Median seconds of a call."""
     seconds = []
     for _ in range(times):
         begin = clock()
@@ -81,7 +81,7 @@ def _measure(folder: Path, data: str | None, steps: int, repeats: int) -> None:
         step = median(lambda: pack.step(next(numbers)), steps, time.process_time)
         evaluation = median(pack.point, repeats, time.process_time)
         point = pack.point()
-        # To the driver through a pipe, into the curve and into the store, as each point is.
+        # As for each point: through a pipe to the driver, into the curve and into the store.
 
         def record() -> None:
             ledger.add_point(trial, attempt.add(pickle.loads(pickle.dumps(point))))
@@ -97,26 +97,26 @@ def _measure(folder: Path, data: str | None, steps: int, repeats: int) -> None:
     trained, points = spec.training.steps, len(spec.training.evaluation_steps()) + 1
     rows = {
         f"{trained} steps": trained * step,
-        f"{points} evaluations, as the space asks": points * evaluation,
-        f"{points} curve points told and stored": points * recording,
-        "the end of the trial stored": ending,
-        f"a checkpoint every {EVERY} steps, if asked for": trained // EVERY * checkpoint,
-        "final weights, if they are kept": weights,
+        f"{points} evaluations, as in the space": points * evaluation,
+        f"{points} curve points sent and stored": points * recording,
+        "storing the end of the trial": ending,
+        f"a checkpoint every {EVERY} steps, if enabled": trained // EVERY * checkpoint,
+        "final weights, if kept": weights,
     }
     whole = sum(rows.values())
     for name, seconds in rows.items():
         print(f"{name:40}{1000 * seconds:12,.1f} ms{seconds / whole:9.2%}")
     windows = spec.task.model_dump()["validation_windows"]
-    asked = share(spec, points, windows) * trained * step
-    recording_and_more = whole - trained * step - asked
+    evaluation_arithmetic = share(spec, points, windows) * trained * step
+    recording_and_more = whole - trained * step - evaluation_arithmetic
     print(f"\nBeyond the steps and the arithmetic of the evaluations (target 3 %): {recording_and_more / whole:.2%}")
-    print("\nArithmetic of the evaluations over that of the steps, by what a space asks for:")
+    print("\nArithmetic of the evaluations relative to the steps, by settings of a space:")
     for evaluations, size in ((8, 64), (4, 64), (8, 32), (4, 32)):
         print(f"  evaluations: {evaluations}, validation_windows: {size}{share(spec, evaluations + 1, size):>10.1%}")
 
 
 def share(spec: VariantSpec, points: int, windows: int) -> float:
-    """Arithmetic of all evaluations over that of all steps: a window is a forward pass, a step of one is three."""
+    """Arithmetic of all evaluations relative to all steps: a training step is three forward passes."""
     return points * windows / (3 * spec.training.batch_size * spec.training.steps)
 
 

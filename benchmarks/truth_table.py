@@ -1,9 +1,9 @@
-"""How much training do designs save, and are their verdicts right? Replayed on a table in which all is trained.
+"""How much training designs save and whether their verdicts are right, replayed on a fully trained grid.
 
-The table holds 128 variants with ten seeds each (`tests/designs/truth_table.csv`, trained by `train_truth_table.py`).
-Every corner of the space can be the baseline of a study, and seeds can come in any order, so that one table gives many
-studies. The reference is what the full grid says at ten seeds, by the same rule and margin: `needed` or `not needed`
-where it can tell. Compute is the arithmetic of the trials asked for, against that of the full grid.
+The table has 128 variants with ten seeds each (`tests/designs/truth_table.csv`, trained by `train_truth_table.py`).
+Every corner of the space can be the baseline of a study, and seeds can be in any order, so that one table gives many
+studies. The reference is the verdict of the full grid with ten seeds, by the same rule and margin, where it is `needed`
+or `not needed`. Compute is the arithmetic of the proposed trials relative to that of the full grid.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ablate.stats.effects import Effect, Observation, estimate_effects
 
 FOLDER = Path(__file__).parent.parent / "tests" / "designs"
 ORDERS = 4
-"""Orders of the seeds in which each study is replayed."""
+"""Number of orders of the seeds in which each study is replayed."""
 
 Corner = tuple[tuple[str, str], ...]
 Words = dict[str, Word]
-"""Switch to the verdict on turning it."""
+"""Verdict on changing each switch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A variant: what it costs, and its final loss with each seed that did not diverge."""
+    """A variant: its cost, and its final loss with each seed that did not diverge."""
 
     settings: dict[str, str]
     cost: PointCost
@@ -49,7 +49,7 @@ class Row:
 
 @dataclass(frozen=True)
 class TruthTable:
-    """The whole grid, trained."""
+    """The fully trained grid."""
 
     switches: Mapping[str, tuple[str, ...]]
     margin: float
@@ -74,12 +74,12 @@ class TruthTable:
 
     @cached_property
     def flops(self) -> float:
-        """Arithmetic of the full grid, all seeds."""
+        """Arithmetic of the full grid with all seeds."""
         return self.seeds * sum(row.cost.flops for row in self.rows.values())
 
     @cached_property
     def alone(self) -> dict[Corner, Words]:
-        """What the grid says of turning each switch alone, by the corner that is the baseline."""
+        """Verdicts of the grid on changing each switch alone, by baseline."""
         return {
             key: {
                 switch: self.judge(other, row.settings) for switch, other in turned(self.context(row.settings)).items()
@@ -89,14 +89,14 @@ class TruthTable:
 
     @cached_property
     def average(self) -> dict[Corner, Words]:
-        """What the grid says of turning each switch on average over the others, by the corner that is the baseline."""
+        """Verdicts of the grid on changing each switch, averaged over the others, by baseline."""
         everything = {key: row.losses for key, row in self.rows.items()}
         return {
             key: main_effects(everything, self.context(row.settings), self.margin) for key, row in self.rows.items()
         }
 
     def context(self, baseline: Mapping[str, str]) -> DesignContext:
-        """The space as a study sees it whose baseline is this corner."""
+        """The context of a study with this baseline."""
         switches = {
             switch: (baseline[switch], *(setting for setting in settings if setting != baseline[switch]))
             for switch, settings in self.switches.items()
@@ -111,7 +111,7 @@ class TruthTable:
         )
 
     def judge(self, variant: Mapping[str, str], baseline: Mapping[str, str]) -> Word:
-        """The grid's verdict on a variant, all seeds."""
+        """The verdict of the grid on a variant, with all seeds."""
         return self.judge_seeds(self.rows[corner(variant)].losses, self.rows[corner(baseline)].losses, None)
 
     def judge_seeds(
@@ -123,7 +123,7 @@ class TruthTable:
 
 @dataclass
 class Replay:
-    """One study, replayed: what its design asked for, in what it found."""
+    """A replayed study: the cost of the trials its design proposed, and their results."""
 
     table: TruthTable
     order: Sequence[int]
@@ -132,7 +132,7 @@ class Replay:
     results: dict[Corner, dict[int, float]] = field(default_factory=dict)
 
     def run(self, design: Design) -> None:
-        """Answer a design from the table until it asks no more."""
+        """Answer the proposals of a design from the table until there are no more."""
         while proposals := design.ask():
             for proposal in proposals:
                 row = self.table.rows[corner(proposal.point.settings)]
@@ -146,7 +146,7 @@ class Replay:
 
 @dataclass
 class Tally:
-    """What many replays of one design come to."""
+    """Statistics over many replays of one design."""
 
     name: str
     question: str
@@ -157,17 +157,17 @@ class Tally:
     silent: int = 0
     reference: int = 0
 
-    def add(self, replay: Replay, said: Words, truth: Words) -> None:
-        """Count one replay; comparisons that the grid cannot tell, or that diverged, have no right answer."""
+    def add(self, replay: Replay, verdicts: Words, truth: Words) -> None:
+        """Add a replay; comparisons that are undecided or diverged in the grid are not counted."""
         self.saved.append(replay.table.flops / replay.flops)
         self.trials.append(replay.trials)
         for switch, right in truth.items():
             if right not in ("needed", "not needed"):
                 continue
             self.reference += 1
-            self.agree += said[switch] == right
-            self.false += said[switch] in ("needed", "not needed") and said[switch] != right
-            self.silent += said[switch] not in ("needed", "not needed")
+            self.agree += verdicts[switch] == right
+            self.false += verdicts[switch] in ("needed", "not needed") and verdicts[switch] != right
+            self.silent += verdicts[switch] not in ("needed", "not needed")
 
     def cells(self) -> list[str]:
         """A row of the printed table."""
@@ -185,12 +185,12 @@ class Tally:
 
 
 def corner(settings: Mapping[str, str]) -> Corner:
-    """Settings as a key."""
+    """A hashable key for settings."""
     return tuple(sorted(settings.items()))
 
 
 def share(count: int, of: int) -> str:
-    """A share with its exact 95 % interval, in per cent."""
+    """A share with its exact 95 % interval, in percent."""
     if not of:
         return "-"
     low, high = binomtest(count, of).proportion_ci()
@@ -198,17 +198,17 @@ def share(count: int, of: int) -> str:
 
 
 def turned(context: DesignContext) -> dict[str, dict[str, str]]:
-    """Each switch turned alone, by switch."""
+    """The settings with one switch changed, by switch."""
     return {switch: {**context.baseline, switch: options[1]} for switch, options in context.switches.items()}
 
 
 def all_seeds(table: TruthTable, row: Row, order: Sequence[int]) -> Words:
-    """What the grid says with every seed."""
+    """Verdicts of the grid with all seeds."""
     return table.alone[corner(row.settings)]
 
 
 def other_seeds(table: TruthTable, row: Row, order: Sequence[int]) -> Words:
-    """What the grid says with the second half of the seeds alone, which a study of the first half never sees."""
+    """Verdicts of the grid with the second half of the seeds, which a study with the first half does not use."""
     rest = order[len(order) // 2 :]
 
     def of(settings: Mapping[str, str]) -> dict[int, float]:
@@ -220,7 +220,7 @@ def other_seeds(table: TruthTable, row: Row, order: Sequence[int]) -> Words:
 
 
 def on_average(table: TruthTable, row: Row, order: Sequence[int]) -> Words:
-    """What the grid says of each switch on average over the others."""
+    """Verdicts of the grid on each switch, averaged over the others."""
     return table.average[corner(row.settings)]
 
 
@@ -229,11 +229,11 @@ def leave_one_out(
     seeds: int | SeedsSpec,
     name: str,
     orders: Iterable[Sequence[int]],
-    asked: str = "this part, in this block",
+    question: str = "this part, in this block",
     truth: Callable[[TruthTable, Row, Sequence[int]], Words] = all_seeds,
 ) -> Tally:
-    """Every corner as the baseline; each switch turned alone is judged against it."""
-    tally = Tally(name, asked)
+    """Replay with every corner as the baseline; each single changed switch is compared with it."""
+    tally = Tally(name, question)
     schedule = SeedSchedule(seeds.start, seeds.max) if isinstance(seeds, SeedsSpec) else None
     for order in orders:
         for row in table.rows.values():
@@ -241,49 +241,49 @@ def leave_one_out(
             replay = Replay(table, order)
             replay.run(LeaveOneOutSpec(kind="leave_one_out", seeds=seeds).build(context))
             base = replay.results.get(corner(row.settings), {})
-            said = {
+            verdicts = {
                 switch: table.judge_seeds(replay.results.get(corner(other), {}), base, schedule)
                 for switch, other in turned(context).items()
             }
-            tally.add(replay, said, truth(table, row, order))
+            tally.add(replay, verdicts, truth(table, row, order))
     return tally
 
 
 def main_effects(results: Mapping[Corner, Mapping[int, float]], context: DesignContext, margin: float) -> Words:
-    """The verdict on each main effect, by its one-sided 95 % bounds."""
+    """The verdict on each main effect, from its one-sided 95 % bounds."""
     observations = [
         Observation(dict(settings), seed, loss) for settings, losses in results.items() for seed, loss in losses.items()
     ]
-    found = estimate_effects(observations, context.switches, interactions=False, confidence=0.9)
-    return {effect.term.settings[0][0]: effect_word(effect, margin) for effect in found.effects}
+    estimates = estimate_effects(observations, context.switches, interactions=False, confidence=0.9)
+    return {effect.term.settings[0][0]: effect_word(effect, margin) for effect in estimates.effects}
 
 
 def effect_word(effect: Effect, margin: float) -> Word:
-    """`needed` if turning the switch is surely worse by the margin on average, `not needed` if surely not."""
+    """`needed` if the change is worse by more than the margin on average, `not needed` if it is not, or `undecided`."""
     if effect.low is None or effect.high is None:
         return "undecided"
     return "needed" if effect.low > margin else "not needed" if effect.high < margin else "undecided"
 
 
 def fractional(table: TruthTable, resolution: str, seeds: int, orders: Iterable[Sequence[int]]) -> Tally:
-    """Every corner as the baseline of a fraction, which makes other runs of it; main effects against the grid's."""
+    """Replay with every corner as the baseline, which gives different runs; compare main effects with the grid's."""
     tally = Tally(f"fractional {resolution}, {seeds} seeds", "this part, on average over the others")
     for order in orders:
         for row in table.rows.values():
             context = table.context(row.settings)
             replay = Replay(table, order)
             replay.run(FractionalSpec(kind="fractional", resolution=resolution, seeds=seeds).build(context))
-            said = main_effects(replay.results, context, table.margin)
-            tally.add(replay, said, table.average[corner(row.settings)])
+            verdicts = main_effects(replay.results, context, table.margin)
+            tally.add(replay, verdicts, table.average[corner(row.settings)])
     return tally
 
 
 def simplify(table: TruthTable, seeds: int, beam: int, orders: Iterable[Sequence[int]]) -> list[str]:
-    """The smallest block that `simplify` finds from the space's baseline, beside the smallest that the grid knows."""
+    """The smallest block that `simplify` finds from the baseline of the space, and the smallest in the grid."""
     baseline = {switch: settings[0] for switch, settings in table.switches.items()}
-    fit = [row for row in table.rows.values() if table.judge(row.settings, baseline) == "not needed"]
-    least = min(row.cost.parameters for row in fit)
-    saved, trials, found, fine = [], [], [], 0
+    acceptable = [row for row in table.rows.values() if table.judge(row.settings, baseline) == "not needed"]
+    smallest = min(row.cost.parameters for row in acceptable)
+    saved, trials, parameters, not_worse = [], [], [], 0
     orders = list(orders)
     for order in orders:
         replay = Replay(table, order)
@@ -293,27 +293,27 @@ def simplify(table: TruthTable, seeds: int, beam: int, orders: Iterable[Sequence
         row = table.rows[corner(end.settings if end else baseline)]
         saved.append(table.flops / replay.flops)
         trials.append(replay.trials)
-        found.append(row.cost.parameters)
-        fine += table.judge(row.settings, baseline) != "needed"
+        parameters.append(row.cost.parameters)
+        not_worse += table.judge(row.settings, baseline) != "needed"
     return [
         f"simplify, beam {beam}, {seeds} seeds",
         f"{statistics.fmean(trials):,.0f}",
         f"{statistics.fmean(saved):.0f}x",
-        f"{statistics.fmean(found):,.0f}",
-        f"{least:,}",
-        f"{fine} of {len(orders)}",
+        f"{statistics.fmean(parameters):,.0f}",
+        f"{smallest:,}",
+        f"{not_worse} of {len(orders)}",
     ]
 
 
 def main(smoke: bool = False) -> None:
-    """Print what each design saves and how often it is right."""
+    """Print how much compute each design saves and how often it is right."""
     table = TruthTable.read()
     console = Console(width=160)
     shuffled = random.Random(0)
     orders = [shuffled.sample(range(table.seeds), table.seeds) for _ in range(ORDERS)]
     console.print(
         f"{len(table.rows)} variants, {table.seeds} seeds, margin {table.margin:g} nats; each design replayed with "
-        f"every corner as baseline, and up to {ORDERS} orders of seeds."
+        f"every corner as baseline, with up to {ORDERS} orders of seeds."
     )
     verdicts = Table(
         "design", "what is asked", "trials", "compute saved", "grid decides", "undecided", "agree", "false"
@@ -328,11 +328,13 @@ def main(smoke: bool = False) -> None:
         verdicts.add_row(*leave_one_out(table, seeds, name, orders[:1] if seeds == table.seeds else orders).cells())
     growing = SeedsSpec(start=3, max=table.seeds)
     verdicts.add_row(*leave_one_out(table, growing, f"leave_one_out, 3 to {table.seeds} seeds", orders).cells())
-    half, apart = table.seeds // 2, "this part, in this block; the grid has other seeds"
-    verdicts.add_row(*leave_one_out(table, half, f"leave_one_out, {half} seeds", orders, apart, other_seeds).cells())
-    over = "this part, on average over the others"
+    half, disjoint = table.seeds // 2, "this part, in this block; the grid has other seeds"
+    verdicts.add_row(*leave_one_out(table, half, f"leave_one_out, {half} seeds", orders, disjoint, other_seeds).cells())
+    averaged = "this part, on average over the others"
     verdicts.add_row(
-        *leave_one_out(table, growing, f"leave_one_out, 3 to {table.seeds} seeds", orders[:1], over, on_average).cells()
+        *leave_one_out(
+            table, growing, f"leave_one_out, 3 to {table.seeds} seeds", orders[:1], averaged, on_average
+        ).cells()
     )
     for resolution in ("III", "IV", "V"):
         for seeds in (table.seeds, 2):

@@ -13,8 +13,7 @@ from typing import Any
 
 import typer
 
-from ablate.cli import app
-from ablate.commands import PANELS
+from ablate.cli.app import PANELS, app
 from ablate.plugins import FAMILIES
 from ablate.spec.base import Kinded, Spec
 from ablate.spec.named import block_names, named_block

@@ -181,7 +181,7 @@ def _serving(store: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "ablate.cli", "dashboard", "--store", str(store), "--port", str(port)]
+    command = [sys.executable, "-m", "ablate", "dashboard", "--store", str(store), "--port", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         while True:

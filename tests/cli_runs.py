@@ -39,7 +39,7 @@ for arguments in json.loads(sys.argv[1]):
         main()
     except SystemExit as end:
         code = end.code or 0
-    console = sys.modules.get("ablate.terminal.console")
+    console = sys.modules.get("ablate.render.terminal.console")
     if console is not None and console._json_output not in (None, sys.stdout):
         console._json_output.close()  # a command with --json keeps standard output to itself until its process ends
         console._json_output = None

@@ -83,7 +83,7 @@ def test_a_wrong_argument_is_told_by_name(
 def test_a_context_that_a_mixer_cannot_work_in_is_a_mistake_in_the_spec() -> None:
     model = ablate.load_space(SPACE).model
     extractor = {"mixer": {"kind": "extractor", "context": 8}}
-    short = model.model_validate({**model.model_dump(), "block": extractor})
+    short = model.model_validate({**model.model_dump(), "block": extractor, "positions": "learned"})
     with pytest.raises(SpaceError, match="Leave `context` out, or set at least 9"):
         ablate.build(short, context=9)
 

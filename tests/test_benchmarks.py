@@ -20,7 +20,7 @@ from ablate.spec.space import SpaceSpec
 from ablate.training.events import Point
 from ablate.training.loop import train
 from ablate.training.members import Member
-from benchmarks.__main__ import found
+from benchmarks.__main__ import discovered
 from benchmarks.train_truth_table import SEEDS, SPACE, TABLE, write_table
 
 ROOT = Path(__file__).parent.parent
@@ -40,7 +40,7 @@ def smoke(folder: Path, *names: str) -> str:
 
 
 def test_every_benchmark_runs(tmp_path: Path) -> None:
-    names = sorted(set(found()) - APART)
+    names = sorted(set(discovered()) - APART)
     assert len(names) >= 11
     told = smoke(tmp_path, *names)
     parts = told.split("\n== ")[1:]

@@ -13,7 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
-from ablate.cli import app
+from ablate.cli.app import app
 
 ROOT = Path(__file__).parent.parent
 CLUSTER = ROOT / "cluster"

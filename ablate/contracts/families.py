@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ablate.contracts import (
+    average,
     design,
     format,
     initialiser,
@@ -30,6 +31,7 @@ CONTRACTS: dict[str, Contract[Any, Any]] = {
     "initialisers": initialiser.CONTRACT,
     "optimizers": optimizer.CONTRACT,
     "schedules": schedule.CONTRACT,
+    "averages": average.CONTRACT,
     "tasks": task.CONTRACT,
     "tokenizers": tokenizer.CONTRACT,
     "sources": source.CONTRACT,

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from ablate.analysis.findings import Findings, read_findings
 from ablate.contracts.contract import Contract, by_name, comes_back_from_json
 from ablate.errors import NotFoundError
-from ablate.report.findings import Findings, read_findings
-from ablate.report.formats import FORMATS, Format, Place
+from ablate.render.formats import FORMATS, Format, Place
 from ablate.store.records import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
 
 _PICTURES = {"svg", "png", "pdf"}

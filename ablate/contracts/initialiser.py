@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ablate.contracts.contract import Contract, by_name, comes_back_from_json
 from ablate.contracts.modules import describe, layer_contexts
-from ablate.pack.initial import stream
+from ablate.nn.pack.initial import stream
 from ablate.spec.initialiser import INITIALISERS, InitialiserSpec, Role
 from ablate.spec.layer import LayerContext
 

@@ -25,7 +25,7 @@ from ablate.contracts.modules import (
     shaken,
     without_gradient,
 )
-from ablate.model.block import build_mlp
+from ablate.nn.model.block import build_mlp
 from ablate.spec.layer import LayerContext
 from ablate.spec.mlp import MLPS, MLPSpec
 

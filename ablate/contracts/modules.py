@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ablate.pack import State, Stepping, initialise
-from ablate.pack.initial import stream
-from ablate.report.text import plural
+from ablate.analysis.text import plural
+from ablate.nn.pack import State, Stepping, initialise
+from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.part import PartSpec
 
@@ -21,6 +21,9 @@ TOLERANCE = 1e-4
 """Largest difference between two numbers that are equal but for rounding."""
 SEEDS = (5, 2, 11)
 """Of a pack of three."""
+
+VOCABULARY = 11
+"""Number of token ids."""
 
 SIZES = ((21, 3, 13), (8, 2, 1), (7, 7, 37))
 """Awkward sizes: width, heads, tokens; odd and prime ones, and a single token."""
@@ -82,8 +85,11 @@ def shared_noise(spec: PartSpec, context: LayerContext, like: Tensor, first: int
     pack, batch, tokens = like.shape[:3]
     made = []
     for tensor in spec.reads(context):
-        whole = noise(f"shared {tensor.name} {tensor.layer}", 1, 1, first + tokens, *tensor.sizes)
-        made.append(whole[:, :, first:].expand(pack, batch, *[-1] * (whole.dim() - 2)))
+        if tensor == context.tokens:
+            whole = (torch.arange(context.context) % VOCABULARY).view(1, 1, -1)
+        else:  # of one length always: shorter noise would not begin with the same numbers
+            whole = noise(f"shared {tensor.name} {tensor.layer}", 1, 1, context.context, *tensor.sizes)
+        made.append(whole[:, :, first : first + tokens].expand(pack, batch, *[-1] * (whole.dim() - 2)))
     return tuple(made)
 
 

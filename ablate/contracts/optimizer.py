@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ablate.contracts.contract import Contract, by_name, comes_back_from_json
-from ablate.pack import Embedding, Gain, Linear, initialise, normal
-from ablate.pack.initial import stream
+from ablate.nn.pack import Embedding, Gain, Linear, initialise, normal
+from ablate.nn.pack.initial import stream
 from ablate.spec.optimizer import OPTIMIZERS, OptimizerSpec
 from ablate.spec.schedule import ScheduleSpec
 from ablate.spec.training import TrainingSpec

@@ -25,7 +25,7 @@ from ablate.contracts.modules import (
     shared_noise,
     without_gradient,
 )
-from ablate.pack import Residual, Sublayer
+from ablate.nn.pack import Residual, Sublayer
 from ablate.spec.layer import LayerContext
 from ablate.spec.residual import RESIDUALS, ResidualSpec
 

@@ -11,11 +11,16 @@ from pydantic import ValidationError
 
 from ablate.spec.base import Kinded, Spec
 
+_FEW = 16
+"""The most alternatives of a choice that is changed together with another one."""
+
 Member = TypeVar("Member", bound=Kinded)
 
 
 def settings(kind: type[Member], given: Mapping[str, Any] | None = None) -> Iterator[Member]:
     """The specs of a kind that differ from its defaults in at most two named choices; impossible ones are left out.
+
+    Choices of many, such as the activations of torch, are changed one at a time.
 
     A named choice is a field that holds a literal, a truth value, a member of a family, or a spec with a `kind`.
 
@@ -31,8 +36,10 @@ def settings(kind: type[Member], given: Mapping[str, Any] | None = None) -> Iter
     seen = {first.content_hash()}
     yield first
     free = [name for name in kind.model_fields if name not in ("kind", *given)]
-    choices = [(name, value) for name in free for value in _choices(kind, name)]
-    for pair in itertools.combinations_with_replacement(choices, 2):
+    choices = {name: _choices(kind, name) for name in free}
+    few = [(name, value) for name, values in choices.items() if len(values) <= _FEW for value in values]
+    many = [(name, value) for name, values in choices.items() if len(values) > _FEW for value in values]
+    for pair in [*itertools.combinations_with_replacement(few, 2), *((one, one) for one in many)]:
         try:
             spec = kind.model_validate({**given, **dict(pair)})
         except ValidationError:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ablate.contracts.contract import Contract, by_name, comes_back_from_json
-from ablate.model.build import build_model
+from ablate.nn.model.build import build_model
 from ablate.spec.model import ModelSpec
 from ablate.spec.task import TASKS, Task, TaskSpec
 

@@ -1,4 +1,4 @@
-"""Add one in: from the plainest variant upwards, one switch turned back at a time."""
+"""Add one in: variants that differ from the plainest variant in one switch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ PLAINEST = "plainest"
 
 
 class AddOneInSpec(DesignSpec):
-    """The baseline, the plainest variant, every single setting that differs from the plainest, the named variants."""
+    """The baseline, the plainest variant, all variants that differ from it in one setting, and the named variants."""
 
     kind: Literal["add_one_in"] = "add_one_in"
     plainest: str | None = None
-    """Named variant to start from; if left out, every switch at its last setting."""
+    """Named variant to start from; default: every switch at its last setting."""
 
     def build(self, context: DesignContext) -> Design:
-        """See `DesignSpec.build`.
+        """As `DesignSpec.build`.
 
         Raises:
             SpaceError: The plainest variant is not named in the space, is the baseline, or makes no model.
@@ -29,13 +29,13 @@ class AddOneInSpec(DesignSpec):
         points = [baseline, plainest]
         for switch, settings in context.switches.items():
             for setting in settings:
-                name, turned = f"{plainest.name},{switch}={setting}", {**plainest.settings, switch: setting}
-                points.append(Point(name, turned))
-        distinct = {settings_key(point): point for point in reversed(points)}  # the first name of a corner stays
-        corners = [point for point in points if distinct[settings_key(point)] is point]
-        names = {point.name for point in corners}
-        corners += [variant for variant in variants if variant.name not in names]
-        return over_seeds(corners, self.seeds, context)
+                name, changed = f"{plainest.name},{switch}={setting}", {**plainest.settings, switch: setting}
+                points.append(Point(name, changed))
+        first_named = {settings_key(point): point for point in reversed(points)}  # keeps the first name of equal points
+        kept = [point for point in points if first_named[settings_key(point)] is point]
+        names = {point.name for point in kept}
+        kept += [variant for variant in variants if variant.name not in names]
+        return over_seeds(kept, self, context)
 
     def _plainest(self, context: DesignContext, variants: list[Point]) -> Point:
         if self.plainest is None:
@@ -56,13 +56,13 @@ class AddOneInSpec(DesignSpec):
                 "the plainest variant is the baseline, so there is nothing to add",
                 where=context.where("plainest"),
                 got=plainest.name,
-                remedy="Choose a variant that has parts taken away.",
+                remedy="Choose a variant with removed parts.",
             )
         reason = context.refusal(plainest)
         if reason is not None:
             raise SpaceError(
                 f"the plainest variant makes no model: {reason}",
                 where=context.where("plainest"),
-                remedy="Name a variant that takes away as much as is possible, and give its name as `plainest`.",
+                remedy="Name a variant that removes as much as possible, and give its name as `plainest`.",
             )
         return plainest

@@ -1,4 +1,4 @@
-"""What a file in this folder (or a plugin) needs to define a design, the names of points among it."""
+"""What a file in this folder, or a plugin, imports to define a design, and functions for naming points."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = [
 
 
 def setting_name(settings: Mapping[str, str], baseline: Mapping[str, str]) -> str:
-    """Name of a point by what differs from the baseline: `switch=setting`, joined by commas."""
+    """Name of a point: its differences from the baseline as `switch=setting`, joined by commas."""
     changed = [f"{switch}={setting}" for switch, setting in settings.items() if setting != baseline[switch]]
     return ",".join(changed) or BASELINE
 
 
 def settings_key(point: Point) -> tuple[tuple[str, object], ...]:
-    """What makes two points the same corner, whatever they are called."""
+    """A key that is equal for points with equal settings and values, regardless of their names."""
     return (*sorted(point.settings.items()), *sorted(point.values.items()))
 
 

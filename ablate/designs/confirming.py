@@ -7,13 +7,14 @@ their verdicts are those of comparisons that were declared beforehand.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 from ablate.designs.base import Design, Point, Proposal
+from ablate.roles import CONFIRMATION_SEEDS, TrialRole
 from ablate.spec.base import refusal
-from ablate.spec.seeds import CONFIRMING_SEEDS, is_confirming
 
 
 def _no_single_seed(seeds: int) -> int:
@@ -40,7 +41,7 @@ class ConfirmingDesign(Design):
     def __init__(self, inner: Design, baseline: Point, seeds: int, chosen: Callable[[], Sequence[Point]]) -> None:
         self._inner = inner
         self._baseline = baseline
-        self._seeds = range(CONFIRMING_SEEDS, CONFIRMING_SEEDS + seeds)
+        self._seeds = range(CONFIRMATION_SEEDS, CONFIRMATION_SEEDS + seeds)
         self._chosen = chosen
         self._open: set[tuple[str, int]] = set()
         self._asked = False
@@ -70,11 +71,12 @@ class ConfirmingDesign(Design):
             return proposals
         self._asked = True
         chosen = self._chosen()
-        return [Proposal(point, seed) for seed in self._seeds for point in (self._baseline, *chosen) if chosen]
+        points = [replace(point, role=TrialRole.CONFIRMATION) for point in (self._baseline, *chosen) if chosen]
+        return [Proposal(point, seed) for seed in self._seeds for point in points]
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:
         """See `Design.tell`; what confirms changes nothing any more."""
-        if not is_confirming(seed):
+        if point.role is not TrialRole.CONFIRMATION:
             self._open.discard((point.name, seed))
             self._inner.tell(point, seed, value)
 
@@ -85,9 +87,9 @@ class ConfirmingDesign(Design):
 
     def watch(self, point: Point, seed: int, reached: float, loss: float) -> bool:
         """See `Design.watch`; what confirms is trained to its end."""
-        return not is_confirming(seed) and self._inner.watch(point, seed, reached, loss)
+        return point.role is not TrialRole.CONFIRMATION and self._inner.watch(point, seed, reached, loss)
 
     def timed(self, point: Point, seed: int, tokens_per_second: float) -> None:
         """See `Design.timed`."""
-        if not is_confirming(seed):
+        if point.role is not TrialRole.CONFIRMATION:
             self._inner.timed(point, seed, tokens_per_second)

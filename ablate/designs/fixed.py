@@ -1,4 +1,4 @@
-"""A design whose trials are all known before the first result."""
+"""A design whose trials do not depend on results."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ablate.designs.base import Design, Point, Proposal
 
 
 class FixedDesign(Design):
-    """Every point that makes a model, with every seed. Seed by seed, so that comparisons paired by seed exist early.
+    """Every valid point with every seed, ordered by seed, so that paired comparisons are available early.
 
     Args:
-        points: In the order of the design, the baseline first.
-        seeds: In the order of training.
-        refusal: Why a point makes no model; None if it makes one.
+        points: The points in the order of the design, the baseline first.
+        seeds: The seeds in the order of training.
+        refusal: Returns why a point makes no model, or None if it makes one.
     """
 
     def __init__(self, points: Sequence[Point], seeds: Sequence[int], refusal: Callable[[Point], str | None]) -> None:
@@ -23,11 +23,11 @@ class FixedDesign(Design):
         self._asked = False
 
     def points(self) -> list[Point]:
-        """See `Design.points`; those that make no model are among them."""
+        """All points, including those that make no model."""
         return list(self._points)
 
     def ask(self) -> list[Proposal]:
-        """See `Design.ask`; everything at the first call."""
+        """Propose everything at the first call."""
         if self._asked:
             return []
         self._asked = True
@@ -35,4 +35,4 @@ class FixedDesign(Design):
         return [Proposal(point, seed) for seed in self._seeds for point in possible]
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:
-        """See `Design.tell`; results change nothing."""
+        """Ignore the result."""

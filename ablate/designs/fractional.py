@@ -1,8 +1,8 @@
-"""Fractional factorial: few runs that still show each switch's effect on average over the others.
+"""Fractional factorial: few runs that estimate the effect of each switch averaged over the others.
 
-With two settings to every switch the runs are a regular fraction (`ablate.designs.factorial`). With more settings, runs
-that make no model, or a number of runs that is no power of two, they are a D-optimal subset of the combinations that
-make a model (`ablate.designs.optimal`). `ablate.stats.effects` estimates the effects from the results.
+If every switch has two settings, the runs are a regular fraction (`ablate.designs.factorial`). With more settings,
+invalid combinations, or a number of runs that is not a power of two, they are a D-optimal subset of the valid
+combinations (`ablate.designs.optimal`). `ablate.stats.effects` estimates the effects from the results.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from ablate.designs.grid import combinations
 from ablate.designs.optimal import d_optimal
 from ablate.errors import SpaceError
 from ablate.spec.base import refusal
+from ablate.stats.effects import independent_columns, model_matrix, terms_of
 
 _RESOLUTIONS = {"III": 3, "IV": 4, "V": 5}
 _MOST_CANDIDATES = 20_000
 _SHOWN_TERMS = 5
 _CLEAR = 1e-6
-"""Alias coefficients below this are rounding."""
+"""Alias coefficients below this are rounding errors."""
 
 
 class FractionalDesign(FixedDesign):
-    """Runs of a fraction, and what they cannot tell apart.
+    """The runs of a fraction, and their aliases.
 
     Attributes:
-        aliases: Groups of effects that cannot be told apart; `a` is a main effect, `a:b` an interaction.
+        aliases: Groups of aliased effects; `a` is a main effect, `a:b` an interaction.
     """
 
     def __init__(
@@ -51,40 +52,40 @@ class FractionalDesign(FixedDesign):
         self._summary = summary
 
     def remarks(self) -> list[str]:
-        """See `Design.remarks`: what fraction this is, and its aliases."""
+        """The fraction and its aliases."""
         if not self.aliases:
             return [f"{self._summary}; no effects of one or two switches are aliased."]
-        # No equals signs between them: `mixer=linear` has one of its own.
-        groups = [f"  {first} from {', '.join(others)}" for first, *others in self.aliases]
-        return [f"{self._summary}; these effects cannot be told apart from others:", *groups]
+        # Not joined by equals signs, because names such as `mixer=linear` contain them.
+        groups = [f"  {first} with {', '.join(others)}" for first, *others in self.aliases]
+        return [f"{self._summary}; these effects are aliased with others:", *groups]
 
 
 class FractionalSpec(DesignSpec):
-    """A fraction of the grid of a chosen resolution.
+    """A fraction of the grid with a given resolution.
 
-    III: main effects, aliased with interactions of two switches. IV: main effects clear of those. V: main effects and
-    interactions of two switches. A D-optimal subset has as many runs as that needs, and comes as near as its
-    combinations let it; `ablate plan` says how near.
+    III: main effects are estimated, but aliased with two-switch interactions. IV: main effects are not aliased with
+    these. V: main effects and two-switch interactions are estimated. A D-optimal subset has the number of runs that the
+    resolution needs, and approximates it as far as the valid combinations allow; `ablate plan` shows how well.
     """
 
     kind: Literal["fractional"] = "fractional"
     resolution: Literal["III", "IV", "V"] = "IV"
-    """What can be told apart: `III`, `IV` or `V`."""
+    """The resolution: `III`, `IV` or `V`."""
     runs: int | None = Field(default=None, ge=2)
-    """How many variants to train; if left out, as few as the resolution allows."""
+    """Number of variants to train; default: the minimum for the resolution."""
 
     @model_validator(mode="after")
     def _shows_noise(self) -> Self:
         if self.fixed_seeds() < 2:
-            rule = "the noise of effects is seen between seeds, so two are needed"
+            rule = "the noise of effects is estimated between seeds, which needs at least two"
             raise refusal(("seeds",), self.seeds, rule, "Set `seeds: 2` or more.")
         return self
 
     def build(self, context: DesignContext) -> FractionalDesign:
-        """See `DesignSpec.build`.
+        """As `DesignSpec.build`.
 
         Raises:
-            SpaceError: Fewer runs are asked for, or possible, than the resolution needs.
+            SpaceError: The resolution needs more runs than requested or possible.
         """
         return self._regular(context) or self._optimal(context)
 
@@ -102,11 +103,11 @@ class FractionalSpec(DesignSpec):
         points = [Point(setting_name(row, baseline), row) for row in rows]
         if any(context.refusal(point) is not None for point in points):
             return None
-        of = f"{len(points)} of {2 ** len(baseline)} combinations"
+        size = f"{len(points)} of {2 ** len(baseline)} combinations"
         resolution = fraction.resolution
-        what = f"a regular fraction of resolution {_roman(resolution)}" if resolution else "the full factorial"
+        kind = f"a regular fraction of resolution {_roman(resolution)}" if resolution else "the full factorial"
         aliases = fraction.aliases(list(baseline))
-        return FractionalDesign(points, range(self.fixed_seeds()), context.refusal, f"{of}, {what}", aliases)
+        return FractionalDesign(points, range(self.fixed_seeds()), context.refusal, f"{size}, {kind}", aliases)
 
     def _fraction(self, factors: int) -> Fraction | None:
         resolution = _RESOLUTIONS[self.resolution]
@@ -129,38 +130,38 @@ class FractionalSpec(DesignSpec):
         model = _Model.of(context, points)
         if model.unseen_main:
             raise SpaceError(
-                f"the combinations that make a model cannot show {_listed(model.unseen_main)}",
+                f"the valid combinations cannot estimate {_listed(model.unseen_main)}",
                 where=context.where(),
-                remedy="Leave out a switch that goes only with others, or mend what makes no model (`ablate plan`).",
+                remedy="Leave out switches that are valid only with others, or fix invalid ones (see `ablate plan`).",
             )
         needed = min(model.needed(self.resolution), len(points))
         size = min(4 * math.ceil(needed / 4), len(points)) if self.runs is None else self.runs
         if not needed <= size <= len(points):
             raise SpaceError(
-                f"a fraction of resolution {self.resolution} over these switches needs {needed} runs, and "
-                f"{len(points)} combinations make a model",
+                f"a fraction of resolution {self.resolution} of these switches needs {needed} runs, and "
+                f"{len(points)} combinations are valid",
                 where=context.where("runs"),
                 got=str(size),
                 remedy=f"Set `runs` between {needed} and {len(points)}, leave it out, or choose a lower resolution.",
             )
         chosen = model.choose(self.resolution, size)
-        summary = f"{size} of {len(points)} possible combinations, a D-optimal subset and no regular fraction"
+        summary = f"{size} of {len(points)} valid combinations, a D-optimal subset, not a regular fraction"
         summary += model.clearness(self.resolution, chosen)
         if model.unseen:
-            summary += f"; no possible combinations show {_listed(model.unseen)}"
+            summary += f"; no valid combinations estimate {_listed(model.unseen)}"
         points = [points[index] for index in chosen]
         return FractionalDesign(points, range(self.fixed_seeds()), context.refusal, summary, model.aliases(chosen))
 
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """The linear model of a space: what its possible combinations can show.
+    """The linear model of a space: the effects that its valid combinations can estimate.
 
     Attributes:
-        rows: A row for each possible combination; the first column is the mean, columns have mean square 1.
-        names: Of the columns but the first.
-        main: How many of these are main effects; they come first.
-        unseen: Names of effects that no choice of combinations shows.
+        rows: One row for each valid combination. The first column is the mean; columns have mean square 1.
+        names: Names of all columns but the first.
+        main: Number of main effects, which come first.
+        unseen: Names of effects that no subset of combinations can estimate.
     """
 
     rows: NDArray[np.float64]
@@ -170,12 +171,10 @@ class _Model:
 
     @classmethod
     def of(cls, context: DesignContext, points: Sequence[Point]) -> Self:
-        from ablate.stats.effects import independent_columns, model_matrix, terms_of  # scipy takes long to import
-
         terms = terms_of(context.switches, interactions=True)
         effects = model_matrix(context.switches, terms, [point.settings for point in points])
         rows = np.hstack([np.ones((len(points), 1)), effects])
-        rows = rows / np.sqrt((rows**2).mean(axis=0))  # so that prior precisions have one unit
+        rows = rows / np.sqrt((rows**2).mean(axis=0))  # so that prior precisions are comparable
         seen, unseen = independent_columns(rows)
         names = [term.name for term in terms]
         main = sum(len(terms[index - 1].settings) == 1 for index in seen if index)
@@ -183,26 +182,26 @@ class _Model:
 
     @property
     def unseen_main(self) -> tuple[str, ...]:
-        """Main effects among the unseen."""
+        """Main effects that cannot be estimated."""
         return tuple(name for name in self.unseen if ":" not in name)
 
     def needed(self, resolution: str) -> int:
-        """The fewest runs: a run for each estimated term; for IV the bound of fold-over designs (Margolin 1969)."""
+        """Minimum number of runs: one for each estimated term; for IV the bound of fold-overs (Margolin 1969)."""
         return {"III": 1 + self.main, "IV": 2 * self.main, "V": 1 + len(self.names)}[resolution]
 
     def clearness(self, resolution: str, chosen: Sequence[int]) -> str:
-        """Whether interactions that are not estimated shift the main effects of these runs, for a summary."""
+        """A phrase on whether interactions that are not estimated bias the main effects of these runs."""
         rows = self.rows[list(chosen)]
         estimated = 1 + (len(self.names) if resolution == "V" else self.main)
-        # What a unit of each interaction left out adds to each estimate: the alias matrix.
+        # The alias matrix: the bias of each estimate by a unit of each omitted interaction.
         shifts = np.linalg.lstsq(rows[:, :estimated], rows[:, estimated:], rcond=None)[0][1 : 1 + self.main]
         mixed = [name for name, shift in zip(self.names, shifts, strict=False) if np.abs(shift).max(initial=0) > _CLEAR]
         if not mixed:
-            return ", main effects clear of interactions of two switches"
-        return f", main effects not clear of interactions of two switches ({_listed(mixed)} take some of them in)"
+            return ", main effects not aliased with two-switch interactions"
+        return f", main effects partly aliased with two-switch interactions ({_listed(mixed)})"
 
     def choose(self, resolution: str, size: int) -> list[int]:
-        """The rows of the best subset. III looks at main effects, IV keeps interactions apart, V estimates both."""
+        """Rows of the best subset. III: main effects; IV: also separated from interactions; V: both are estimated."""
         columns = 1 + (self.main if resolution == "III" else len(self.names))
         precision = np.zeros(columns)
         if resolution == "IV":
@@ -210,9 +209,7 @@ class _Model:
         return d_optimal(self.rows[:, :columns], size, precision)
 
     def aliases(self, chosen: Sequence[int]) -> list[tuple[str, ...]]:
-        """Each effect that the chosen rows cannot tell from others, with those others."""
-        from ablate.stats.effects import independent_columns
-
+        """Each effect that is aliased in the chosen rows, followed by the effects it is aliased with."""
         _, explained = independent_columns(self.rows[chosen])
         return [
             (self.names[index - 1], *(self.names[other - 1] for other in others if other))

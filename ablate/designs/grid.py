@@ -1,4 +1,4 @@
-"""Grid: every combination of settings that makes a model."""
+"""Grid: every valid combination of settings."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ablate.errors import SpaceError
 
 
 def combinations(context: DesignContext) -> list[Point]:
-    """Every combination of settings, whether it makes a model or not; the baseline first, the last switch fastest."""
+    """All combinations of settings, valid or not; the baseline first, the last switch varying fastest."""
     baseline = context.baseline
     corners = (dict(zip(baseline, chosen, strict=True)) for chosen in itertools.product(*context.switches.values()))
     return [Point(setting_name(settings, baseline), settings) for settings in corners]
 
 
 class GridSpec(DesignSpec):
-    """All valid combinations of the switches; those that make no model are left out and counted."""
+    """All valid combinations of the switches; combinations that make no model are left out and counted."""
 
     kind: Literal["grid"] = "grid"
     most: int = Field(default=10_000, ge=1)
-    """Combinations beyond which the grid is refused rather than tried."""
+    """Maximum number of combinations; larger grids are refused."""
 
     def build(self, context: DesignContext) -> Design:
-        """See `DesignSpec.build`.
+        """As `DesignSpec.build`.
 
         Raises:
             SpaceError: There are more combinations than `most`.
@@ -41,4 +41,4 @@ class GridSpec(DesignSpec):
                 expected=f"at most {self.most:,}",
                 remedy="Choose `kind: fractional` or `kind: search`, leave switches out, or raise `most`.",
             )
-        return over_seeds(combinations(context), self.seeds, context)
+        return over_seeds(combinations(context), self, context)

@@ -1,4 +1,4 @@
-"""Leave one out: the baseline, and each switch turned on its own; named variants join in."""
+"""Leave one out: the baseline, each single changed switch, and the named variants."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from ablate.designs.seeding import over_seeds
 
 
 class LeaveOneOutSpec(DesignSpec):
-    """The baseline and every single setting that differs from it, then the named variants."""
+    """The baseline, every variant that differs from it in one setting, and the named variants."""
 
     kind: Literal["leave_one_out"] = "leave_one_out"
 
     def build(self, context: DesignContext) -> Design:
-        """See `DesignSpec.build`."""
         baseline, *variants = named_points(context)
         points = [baseline]
         for switch, settings in context.switches.items():
             for setting in settings[1:]:
-                turned = {**baseline.settings, switch: setting}
-                points.append(Point(setting_name(turned, baseline.settings), turned))
-        return over_seeds([*points, *variants], self.seeds, context)
+                changed = {**baseline.settings, switch: setting}
+                points.append(Point(setting_name(changed, baseline.settings), changed))
+        return over_seeds([*points, *variants], self, context)

@@ -1,9 +1,9 @@
-"""D-optimal subsets: the runs, of those that are possible, from which a linear model is estimated best.
+"""D-optimal subsets: the candidate runs from which a linear model is estimated best.
 
-Best is the largest determinant of the information matrix X'X + P, where the rows of X are the chosen runs and P is a
-diagonal prior precision: 0 for terms that must be estimated, above 0 for terms that should only be kept apart from
-those (DuMouchel and Jones 1994). The search is Fedorov's: exchange a chosen run for one that is not, as long as that
-helps, from several random starts. Every run is chosen at most once; replication is the seeds' part.
+The criterion is the determinant of the information matrix X'X + P, where the rows of X are the chosen runs and P is a
+diagonal prior precision: 0 for terms to estimate, above 0 for terms that should only not be aliased with those
+(DuMouchel and Jones 1994). The search is Fedorov's exchange algorithm from several random starts: exchange a chosen run
+for another while that improves the criterion. Every run is chosen at most once; seeds provide the replication.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def log_determinant(rows: Matrix, precision: Matrix) -> float:
 
 
 def d_optimal(candidates: Matrix, size: int, precision: Matrix, *, starts: int = 10, seed: int = 0) -> list[int]:
-    """Indices of the chosen candidates, ascending; candidate 0 is always among them.
+    """Indices of the chosen candidates in ascending order. Candidate 0 is always included.
 
     Args:
-        candidates: One row of the model matrix for each possible run [N, P].
-        size: How many runs, at most N.
-        precision: Prior precision of each term [P].
-        starts: Random starts; the best result counts.
-        seed: Of the starts.
+        candidates: Model matrix of the candidate runs, [N, P].
+        size: Number of runs to choose, at most N.
+        precision: Prior precision of each term, [P].
+        starts: Number of random starts, of which the best result is returned.
+        seed: Random seed of the starts.
     """
     generator = np.random.default_rng(seed)
     best, best_value = list(range(size)), -np.inf
@@ -48,19 +48,19 @@ def d_optimal(candidates: Matrix, size: int, precision: Matrix, *, starts: int =
 def _exchange(candidates: Matrix, chosen: list[int], precision: Matrix) -> list[int]:
     for _ in range(_MOST_PASSES):
         improved = False
-        for place in range(1, len(chosen)):
-            # A little ridge keeps a singular start invertible until exchanges have made it regular.
+        for position in range(1, len(chosen)):
+            # The ridge makes a singular start invertible until exchanges have made it regular.
             information = candidates[chosen].T @ candidates[chosen] + np.diag(precision + _RIDGE)
             inverse = np.linalg.inv(information)
-            old = candidates[chosen[place]]
+            old = candidates[chosen[position]]
             spread = np.einsum("np,pq,nq->n", candidates, inverse, candidates)
             shared = candidates @ (inverse @ old)
             # The determinant grows by this factor if `old` is exchanged for each candidate (Fedorov 1972).
-            factor = (1 + spread) * (1 - spread[chosen[place]]) + shared**2
+            factor = (1 + spread) * (1 - spread[chosen[position]]) + shared**2
             factor[chosen] = 0
             new = int(np.argmax(factor))
             if factor[new] > 1 + _GAIN:
-                chosen[place] = new
+                chosen[position] = new
                 improved = True
         if not improved:
             break

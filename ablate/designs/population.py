@@ -1,4 +1,4 @@
-"""Population based training: members that exchange weights and values while they are trained (arXiv:1711.09846)."""
+"""Population based training: members copy weights and perturb values during training (arXiv:1711.09846)."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from ablate.spec.population import ExchangeSpec
 
 
 class PopulationDesignSpec(DesignSpec, ExchangeSpec):
-    """The baseline with its own values, and a population of baselines that find theirs while they are trained.
+    """The baseline with fixed values, and a population of baselines whose values are tuned during training.
 
-    Members pause and go on from checkpoints, which needs `--engine ray`; this machine alone is enough. They are
-    compared by their validation loss. A member's curve is that of the weights that it ends with, and the store keeps
-    with which values those were trained. The seeds are populations of their own.
+    Members pause and resume from checkpoints, which needs `--engine ray`, on one machine or more. They are ranked by
+    validation loss. The curve of a member follows the history of its final weights, and the store records the values
+    with which these were trained. Each seed is a separate population.
     """
 
     kind: Literal["population"] = "population"
     draws: int = Field(default=0, ge=0)
-    """Seed of the values that members begin with."""
+    """Random seed of the initial values of the members."""
 
     def paths(self) -> tuple[str, ...]:
-        """See `DesignSpec.paths`."""
         return (*self.ranges, "training.population")
 
     def build(self, context: DesignContext) -> Design:
-        """See `DesignSpec.build`.
+        """As `DesignSpec.build`.
 
         Raises:
             SpaceError: No member makes a model.
@@ -51,7 +50,7 @@ class PopulationDesignSpec(DesignSpec, ExchangeSpec):
             raise SpaceError(
                 f"no member of the population makes a model; the first reason: {reasons[0]}",
                 where=context.where("ranges"),
-                remedy="Give paths that exist and values that fit them.",
+                remedy="Give existing paths and valid values.",
             )
         return FixedDesign(points, range(self.fixed_seeds()), context.refusal)
 

@@ -1,6 +1,6 @@
-"""Rules by which a search ends trials early: each is one of Optuna's pruners, with its settings as a spec.
+"""Rules by which a search ends trials early: specs of Optuna's pruners.
 
-What a trial has reached is counted in thousandths of its steps, so that a rule says the same of every length.
+Progress is counted in thousandths of the steps of a trial, so that a rule applies to trials of any length.
 """
 
 from __future__ import annotations
@@ -25,75 +25,73 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class PrunerSpec(Kinded):
-    """When a trial is ended early. Trials are compared by their validation loss, whatever the objective."""
+    """A rule for ending trials early. Trials are compared by validation loss, regardless of the objective."""
 
     family = PRUNERS
 
     @abstractmethod
     def build(self) -> BasePruner:
-        """Optuna's pruner, whose steps are thousandths of a trial."""
+        """Build the Optuna pruner, whose steps are thousandths of a trial."""
 
 
 class AshaSpec(PrunerSpec):
-    """Asynchronous successive halving (arXiv:1810.05934): at each rung only the best go on."""
+    """Asynchronous successive halving (arXiv:1810.05934): at each rung only the best trials continue."""
 
     kind: Literal["asha"] = "asha"
     first: Share = 0.1
-    """Share of its steps after which a trial meets the first rung; each rung after it is `keep` times as far."""
+    """Share of the steps at which the first rung is; each further rung is at `keep` times as many steps."""
     keep: int = Field(default=3, ge=2)
-    """One of so many goes on (η)."""
+    """Reduction factor η: one of η trials continues."""
 
     def build(self) -> BasePruner:
-        """See `PrunerSpec.build`."""
         from optuna.pruners import SuccessiveHalvingPruner
 
         return SuccessiveHalvingPruner(min_resource=_thousandths(self.first), reduction_factor=self.keep)
 
 
 class HyperbandSpec(PrunerSpec):
-    """Hyperband (arXiv:1603.06560): successive halving from several first rungs, for those that start slowly."""
+    """Hyperband (arXiv:1603.06560): successive halving in brackets with different first rungs."""
 
     kind: Literal["hyperband"] = "hyperband"
     first: Share = 0.1
-    """Share of its steps after which a trial of the most impatient bracket meets its first rung."""
+    """Share of the steps at which the first rung of the most aggressive bracket is."""
     keep: int = Field(default=3, ge=2)
-    """One of so many goes on at a rung (η)."""
+    """Reduction factor η: one of η trials continues at a rung."""
 
     def build(self) -> BasePruner:
-        """See `PrunerSpec.build`."""
         from optuna.pruners import HyperbandPruner
 
         return HyperbandPruner(_thousandths(self.first), WHOLE, self.keep)
 
 
 class MedianSpec(PrunerSpec):
-    """The median rule: a trial ends whose best loss so far is worse than the median of finished trials there."""
+    """Median rule: a trial ends if its best loss so far is worse than the median of finished trials at that step."""
 
     kind: Literal["median"] = "median"
     first: Share = 0.1
-    """Share of its steps before which no trial is ended."""
+    """Share of the steps before which no trial is ended."""
     finished: int = Field(default=5, ge=1)
-    """Trials that must have finished before any is ended."""
+    """Number of trials that must have finished before any is ended."""
 
     def build(self) -> BasePruner:
-        """See `PrunerSpec.build`."""
         from optuna.pruners import MedianPruner
 
         return MedianPruner(n_startup_trials=self.finished, n_warmup_steps=_thousandths(self.first))
 
 
 class WilcoxonSpec(PrunerSpec):
-    """A trial ends whose losses are worse than the best finished trial's, point by point of the curve, by a signed-rank
-    test. Points of one curve are not independent: p is a rule here, and no error rate."""
+    """A trial ends if the points of its curve are worse than those of the best finished trial by a signed-rank test.
+
+    Points of one curve are not independent, so p is a threshold, not an error rate.
+    """
 
     kind: Literal["wilcoxon"] = "wilcoxon"
     p: Share = 0.1
-    """A trial ends below this p."""
+    """A trial ends if p is below this value."""
     points: int = Field(default=4, ge=2)
-    """Points of the curve before which no trial is ended."""
+    """Number of points of the curve before which no trial is ended."""
 
     def build(self) -> BasePruner:
-        """See `PrunerSpec.build`."""
         from optuna.pruners import WilcoxonPruner
 
         return WilcoxonPruner(p_threshold=self.p, n_startup_steps=self.points)

@@ -1,6 +1,6 @@
-"""A design round another: before a point is trained, scouts are, which say how it shall be trained.
+"""Wraps a design: before a point is trained, auxiliary trials ("scouts") determine how to train it.
 
-Scouts have seeds that no design uses, so that nothing that is compared has been looked at before.
+Scouts use separate seeds, so that trials that are compared have not been used for tuning.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ablate.designs.base import Design, Point, Proposal
 
 
 class ScoutingDesign(Design):
-    """Holds the proposals of another design back until the scouts of their points have ended.
+    """Holds back the proposals of another design until the scouts of their points have ended.
 
-    All of a round go together: its scouts, and then what they were for, in the order of the design within. So the order
-    in which trials end changes nothing.
+    Each round first proposes all scouts, then the held proposals in the order of the inner design. So the order in
+    which trials end has no effect.
 
     Args:
-        inner: The design whose points are scouted for.
+        inner: The design whose points need scouts.
     """
 
     def __init__(self, inner: Design) -> None:
@@ -31,30 +31,27 @@ class ScoutingDesign(Design):
 
     @abstractmethod
     def _scouts(self, points: Iterable[Point]) -> Sequence[Proposal]:
-        """The scouts that these points need, whether they were asked for before or not."""
+        """The scouts that these points need, including those already proposed."""
 
     def _informed(self, point: Point) -> Point:
-        """A point as it shall be trained, now that its scouts have ended."""
+        """The point as it is trained, given the results of its scouts."""
         return point
 
     def points(self) -> list[Point]:
-        """See `Design.points`; scouts are not among them."""
+        """The points of the inner design, without scouts."""
         return self._inner.points()
 
     def further(self) -> str:
-        """See `Design.further`."""
         return self._inner.further()
 
     def remarks(self) -> Sequence[str]:
-        """See `Design.remarks`."""
         return self._inner.remarks()
 
     def waiting(self) -> list[Proposal]:
-        """See `Design.waiting`."""
         return [*self._held, *self._inner.waiting()]
 
     def ask(self) -> list[Proposal]:
-        """See `Design.ask`: the scouts of a round, then the round."""
+        """Propose the scouts of a round, then its trials."""
         if self._open:
             return []
         if not self._held:
@@ -70,7 +67,6 @@ class ScoutingDesign(Design):
         return [Proposal(self._informed(proposal.point), proposal.seed) for proposal in held]
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:
-        """See `Design.tell`."""
         if point.name in self._asked:
             self._open.discard((point.name, seed))
             self._results.setdefault(point.name, {})[seed] = value
@@ -79,18 +75,16 @@ class ScoutingDesign(Design):
 
     @property
     def prunes(self) -> bool:
-        """See `Design.prunes`; scouts are trained to their end."""
+        """Whether the inner design prunes; scouts are never pruned."""
         return self._inner.prunes
 
     def watch(self, point: Point, seed: int, reached: float, loss: float) -> bool:
-        """See `Design.watch`."""
         return point.name not in self._asked and self._inner.watch(self._uninformed(point), seed, reached, loss)
 
     def timed(self, point: Point, seed: int, tokens_per_second: float) -> None:
-        """See `Design.timed`."""
         if point.name not in self._asked:
             self._inner.timed(self._uninformed(point), seed, tokens_per_second)
 
     def _uninformed(self, point: Point) -> Point:
-        """The point as the design within knows it."""
-        return point if point.scouts else replace(point, tuned={})
+        """The point as the inner design knows it."""
+        return point if point.role.scouts else replace(point, tuned={})

@@ -1,9 +1,9 @@
-"""Search: Optuna's samplers over switches and numeric ranges, for one objective or several.
+"""Search: Optuna's samplers over switches and numeric ranges, with one or more objectives.
 
-The Optuna study lives in memory and is rebuilt by telling results again. Points are drawn in batches, and a batch is
-told to Optuna in the order in which it was drawn, once all its results are there: so the order in which trials end
-changes nothing. A point of which a seed diverged counts as badly as the worst point that finished; so does one of which
-a seed was pruned. What is pruned depends on which trials were further on at the time, and so on the machine.
+The Optuna study is kept in memory and rebuilt from the stored results. Points are sampled in batches. The results of a
+batch are reported to Optuna in the order of sampling when all are known, so the order in which trials end has no
+effect. A point with a diverged or pruned seed counts as the worst finished point. Which trials are pruned depends on
+the progress of concurrent trials, and so on the machine.
 """
 
 from __future__ import annotations
@@ -49,33 +49,33 @@ _DIRECTIONS: dict[Aim, Literal["minimize", "maximize"]] = {
     "flops": "minimize",
     "tokens_per_second": "maximize",
 }
-_TRIES = 10
-"""Draws of the sampler for one point that is new and makes a model; then chance draws."""
-_CHANCES = 1000
+_SAMPLER_ATTEMPTS = 10
+"""Attempts of the sampler to find a new valid point, before random sampling is used."""
+_RANDOM_ATTEMPTS = 1000
 _MOST_CONFIRMED = 5
 """Points of a front that are confirmed."""
 
 
 class RangeSpec(Spec):
-    """The values that a spec path may take: whole numbers if both bounds are written as whole numbers."""
+    """The range of values of a spec path; integers if both bounds are integers."""
 
     low: Number
-    """Least value."""
+    """Lower bound."""
     high: Number
-    """Greatest value."""
+    """Upper bound."""
     log: bool = False
-    """Whether values are drawn evenly on a logarithmic scale."""
+    """Whether values are sampled uniformly on a logarithmic scale."""
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
         if not self.low < self.high:
-            raise refusal(("high",), self.high, f"a range ends above its start, {self.low}", "Raise `high`.")
+            raise refusal(("high",), self.high, f"`high` must be above `low`, which is {self.low}", "Raise `high`.")
         if self.log and self.low <= 0:
-            raise refusal(("low",), self.low, "a logarithmic range starts above 0", "Raise `low`.")
+            raise refusal(("low",), self.low, "a logarithmic range must start above 0", "Raise `low`.")
         return self
 
     def distribution(self) -> BaseDistribution:
-        """The range as Optuna's."""
+        """The range as an Optuna distribution."""
         from optuna.distributions import FloatDistribution, IntDistribution
 
         if isinstance(self.low, int) and isinstance(self.high, int):
@@ -85,17 +85,17 @@ class RangeSpec(Spec):
 
 @dataclass(slots=True)
 class _Drawn:
-    """A point of the current batch; `trial` is None if Optuna does not know of it."""
+    """A point of the current batch; `trial` is None if it is not in the Optuna study."""
 
     point: Point
     trial: optuna.Trial | None
 
 
 class SearchDesign(Design):
-    """Proposes a batch after the other.
+    """Proposes batches of points.
 
     Attributes:
-        study: Optuna's study, for its plots and importances; the settings and values of points are its parameters.
+        study: The Optuna study, for plots and importances. Its parameters are the settings and values of points.
     """
 
     def __init__(self, spec: SearchSpec, context: DesignContext, sampler: BaseSampler, chance: BaseSampler) -> None:
@@ -130,16 +130,16 @@ class SearchDesign(Design):
         self._begun = False
 
     def points(self) -> list[Point]:
-        """See `Design.points`: the baseline and the named variants."""
+        """The baseline and the named variants."""
         return named_points(self._context)
 
     def further(self) -> str:
-        """See `Design.further`: what the sampler draws."""
+        """The number of points that the sampler adds."""
         drawn = self._spec.points - len(self.points())
-        return f"and up to {drawn} more that the search draws" if drawn > 0 else ""
+        return f"and up to {drawn} more from the search" if drawn > 0 else ""
 
     def ask(self) -> list[Proposal]:
-        """See `Design.ask`: a batch at once, the first with the baseline and the named variants."""
+        """Propose a batch; the first batch includes the baseline and the named variants."""
         if any(len(self._results.get(drawn.point.name, {})) < self._seeds for drawn in self._batch):
             return []
         self._close_batch()
@@ -181,32 +181,27 @@ class SearchDesign(Design):
         return [self._proposed[name] for name in front[: 1 if len(directions) == 1 else _MOST_CONFIRMED]]
 
     def remarks(self) -> Sequence[str]:
-        """See `Design.remarks`."""
-        said = []
+        remarks = []
         if self._pruning is not None:
-            said.append("pruned trials are no results: the table compares only variants that were trained to the end")
-        if "tokens_per_second" in self._spec.objectives:
-            said.append(
-                "tokens_per_second is noisy, and differs with the machine, what else runs on it, and the size of packs"
+            remarks.append(
+                "pruned trials have no result: the table compares only variants that were trained to the end"
             )
-        return said
+        if "tokens_per_second" in self._spec.objectives:
+            remarks.append("tokens_per_second is noisy and depends on the machine, its load and the size of packs")
+        return remarks
 
     @property
     def prunes(self) -> bool:
-        """See `Design.prunes`."""
         return self._pruning is not None
 
     def watch(self, point: Point, seed: int, reached: float, loss: float) -> bool:
-        """See `Design.watch`."""
         ends = self._pruning is not None and self._pruning.watch(point.name, seed, reached, loss)
-        return ends and point.name not in self._named_points  # others are compared with these
+        return ends and point.name not in self._named_points  # these are references for the others
 
     def timed(self, point: Point, seed: int, tokens_per_second: float) -> None:
-        """See `Design.timed`."""
         self._speeds.setdefault(point.name, {})[seed] = tokens_per_second
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:
-        """See `Design.tell`."""
         if self._pruning is not None:
             self._pruning.end(point.name, seed, finished=value is not None)
         self._results.setdefault(point.name, {})[seed] = value
@@ -214,15 +209,15 @@ class SearchDesign(Design):
     def _named(self, point: Point) -> _Drawn:
         self._seen.add(settings_key(point))
         if self._spec.ranges:
-            return _Drawn(point, None)  # where it stands in the ranges is not known here
+            return _Drawn(point, None)  # its values within the ranges are unknown
         self.study.enqueue_trial(dict(point.settings))
         return _Drawn(point, self.study.ask(self._distributions))
 
     def _draw(self) -> _Drawn | None:
-        """A new point that makes a model; None if a thousand draws found none."""
+        """Sample a new valid point; None if a thousand random attempts found none."""
         from optuna.trial import TrialState
 
-        for sampler, times in ((self._sampler, _TRIES), (self._chance, _CHANCES)):
+        for sampler, times in ((self._sampler, _SAMPLER_ATTEMPTS), (self._chance, _RANDOM_ATTEMPTS)):
             self.study.sampler = sampler
             for _ in range(times):
                 trial = self.study.ask(self._distributions)
@@ -254,20 +249,20 @@ class SearchDesign(Design):
     def _close_batch(self) -> None:
         from optuna.trial import TrialState
 
-        told = [(drawn, self._values(drawn.point)) for drawn in self._batch if drawn.trial is not None]
+        results = [(drawn, self._values(drawn.point)) for drawn in self._batch if drawn.trial is not None]
         self._batch = []
-        finished = [values for _, values in told if values is not None] + ([self._worst] if self._worst else [])
+        finished = [values for _, values in results if values is not None] + ([self._worst] if self._worst else [])
         if finished:
             self._worst = [
                 worse(values) for worse, values in zip(self._worse, zip(*finished, strict=True), strict=True)
             ]
-        for drawn, values in told:
-            counted = values or self._worst
+        for drawn, values in results:
+            reported = values or self._worst
             assert drawn.trial is not None
-            if counted is None:
+            if reported is None:
                 self.study.tell(drawn.trial, state=TrialState.FAIL)
             else:
-                self.study.tell(drawn.trial, counted)
+                self.study.tell(drawn.trial, reported)
 
     def _values(self, point: Point) -> list[float] | None:
         """The objectives of a point; None if any seed diverged, failed or was pruned."""
@@ -283,36 +278,35 @@ class SearchDesign(Design):
 
 
 class SearchSpec(DesignSpec):
-    """Look for good variants in a space that is too large for a grid."""
+    """Search for good variants in a space that is too large for a grid."""
 
     kind: Literal["search"] = "search"
     sampler: SamplerName = "tpe"
-    """`tpe` (tree-structured Parzen), `gp` (Gaussian process), `nsga2` and `nsga3` (evolution), `cmaes` (numeric
-    ranges only; switches stay at the baseline's) or `random`."""
+    """`tpe` (tree-structured Parzen estimator), `gp` (Gaussian process), `nsga2` and `nsga3` (evolutionary), `cmaes`
+    (numeric ranges only; switches keep the settings of the baseline) or `random`."""
     points: int = Field(default=50, ge=1)
-    """Variants to train, the baseline and the named variants among them."""
+    """Number of variants to train, including the baseline and the named variants."""
     batch: int = Field(default=4, ge=1, le=1000)
-    """Variants drawn at a time; more train side by side, fewer learn faster."""
+    """Number of variants sampled at a time. Large batches train more in parallel; small batches adapt faster."""
     ranges: dict[str, RangeSpec] = Field(default_factory=dict)
-    """Numeric spec paths to search beside the switches."""
+    """Numeric spec paths to search in addition to the switches."""
     objectives: tuple[Aim, ...] = ("objective",)
-    """What is optimised: `objective` (the space's), `parameters` and `flops` (the fewer the better), and
-    `tokens_per_second` of training (the more the better; noisy, and another on every machine)."""
+    """What is optimised: `objective` (that of the space), `parameters` and `flops` (minimised), and `tokens_per_second`
+    of training (maximised; noisy and machine-dependent)."""
     pruning: Pruner | None = None
-    """By which rule trials are ended early; unless set, all are trained to the end, as the baseline and the named
-    variants always are."""
+    """Rule by which trials are ended early; default: none. The baseline and the named variants are never pruned."""
     at_most: dict[Literal["parameters", "flops"], float] = Field(default_factory=dict)
-    """Limits that a variant must keep; `flops` is the arithmetic of a whole trial."""
+    """Upper limits on the cost of a variant; `flops` is the arithmetic of a whole trial."""
     confirm: ConfirmField = 5
     """Fresh seeds with which the best point is trained again at the end (of several objectives, up to five of the
     front); 0: none. Only these carry its verdict."""
     draws: int = Field(default=0, ge=0)
-    """Seed of the sampler."""
+    """Random seed of the sampler."""
 
     @model_validator(mode="after")
     def _is_a_search(self) -> Self:
         if "objective" not in self.objectives or len(set(self.objectives)) < len(self.objectives):
-            rule = "the objectives are different ones and `objective` is among them"
+            rule = "the objectives must be distinct and include `objective`"
             raise refusal(("objectives",), list(self.objectives), rule, "Set `objectives: [objective, parameters]`.")
         if self.sampler == "cmaes" and len(self.ranges) < 2:
             rule = "CMA-ES needs at least two numeric ranges"
@@ -320,15 +314,14 @@ class SearchSpec(DesignSpec):
         return self
 
     def paths(self) -> tuple[str, ...]:
-        """See `DesignSpec.paths`."""
         return tuple(self.ranges)
 
     def build(self, context: DesignContext) -> Design:
-        """See `DesignSpec.build`.
+        """As `DesignSpec.build`.
 
         Raises:
-            SpaceError: A range's path makes no model at all.
-            MissingPackageError: Optuna, or what its samplers need, is not installed.
+            SpaceError: Neither end of a range makes a model.
+            MissingPackageError: Optuna, or a package that its samplers need, is not installed.
         """
         search = self.searching(context)
         if not self.confirm:
@@ -350,7 +343,7 @@ class SearchSpec(DesignSpec):
                 raise SpaceError(
                     f"the baseline makes no model at either end of this range: {reasons[0]}",
                     where=context.where("ranges", path),
-                    remedy="Give a path that exists and bounds that fit it.",
+                    remedy="Give an existing path and valid bounds.",
                 )
         with _quiet():
             samplers = _samplers(self)
@@ -360,7 +353,7 @@ class SearchSpec(DesignSpec):
 def _samplers(spec: SearchSpec) -> Mapping[SamplerName, Callable[[], BaseSampler]]:
     from optuna import samplers
 
-    # Populations of a fifth of the budget leave evolution at least five generations.
+    # A population of a fifth of the budget allows at least five generations.
     population = max(4, min(50, spec.points // 5))
     return {
         "tpe": lambda: samplers.TPESampler(seed=spec.draws),
@@ -374,7 +367,7 @@ def _samplers(spec: SearchSpec) -> Mapping[SamplerName, Callable[[], BaseSampler
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Optuna's lines about a new study and about NSGA-III being experimental."""
+    """Suppress Optuna's messages about new studies and about NSGA-III being experimental."""
     import optuna
 
     before = optuna.logging.get_verbosity()

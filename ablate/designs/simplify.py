@@ -1,10 +1,10 @@
-"""Simplify: backward elimination by training, with a beam; section 4 of He and Hofmann (2023) as an algorithm.
+"""Simplify: backward elimination with a beam, after the procedure of He and Hofmann (2023), section 4.
 
-A component is a switch at its first setting; to remove it is to turn the switch to one of its removing settings. Each
-round trains, from every variant in the beam, every variant with one more component removed. Those that are surely not
-worse than the baseline by the margin (verdict `not needed`) are acceptable, and the acceptable ones that cost least are
-the next beam. It ends when no removal is acceptable. A beam of 1 is greedy; a wider one gets past interactions in which
-the cheapest first step leads nowhere.
+A component is a switch at its first setting. Removing it means changing the switch to one of its removing settings.
+Each round trains every variant that removes one more component from a variant in the beam. Variants with the verdict
+`not needed` (not worse than the baseline by the margin) are acceptable, and the cheapest acceptable ones are the next
+beam. The design ends when no removal is acceptable. A beam of 1 is a greedy search; a wider one can find combinations
+that the cheapest first removal excludes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -29,24 +29,22 @@ from ablate.designs.base import (
 from ablate.designs.confirming import ConfirmField, ConfirmingDesign
 from ablate.errors import SpaceError
 from ablate.spec.base import refusal
-
-if TYPE_CHECKING:
-    from ablate.stats import Verdict
+from ablate.stats import Verdict, judge
 
 CostName = Literal["parameters", "flops"]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One removal that was tried.
+    """A removal that was tried.
 
     Attributes:
         point: The variant without the component.
-        parent: Name of the variant that it was removed from.
-        switch: The switch that was turned.
-        verdict: On the variant, against the baseline.
+        parent: Name of the variant from which it was removed.
+        switch: The switch that was changed.
+        verdict: Verdict on the comparison of the variant with the baseline.
         value: Mean objective over the seeds that finished; None if none did.
-        cost: What the variant costs.
+        cost: Cost of the variant.
     """
 
     point: Point
@@ -58,32 +56,32 @@ class Candidate:
 
     @property
     def acceptable(self) -> bool:
-        """Whether the component can go."""
+        """Whether the component can be removed."""
         return self.verdict.word == "not needed"
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round: every removal that was tried, and the names of those kept, the cheapest first; none in the last."""
+    """A round: all removals that were tried, and the names of those kept, cheapest first; none in the last round."""
 
     candidates: tuple[Candidate, ...]
     kept: tuple[str, ...]
 
     @property
     def best(self) -> Candidate:
-        """The cheapest that was kept; only of a round that kept any."""
-        return next(one for one in self.candidates if one.point.name == self.kept[0])
+        """The cheapest candidate that was kept. The round must have kept one."""
+        return next(candidate for candidate in self.candidates if candidate.point.name == self.kept[0])
 
 
 class SimplifyDesign(Design):
-    """Proposes round after round; a round begins when all results of the one before are told.
+    """Proposes rounds; a round starts when all results of the previous one are known.
 
     Args:
-        context: What is known of the space.
-        removals: Switch to its removing settings.
-        seeds: How many.
-        beam: Variants kept from a round to the next.
-        cost: What is to be small.
+        context: Context of the space.
+        removals: Removing settings of each switch.
+        seeds: Number of seeds.
+        beam: Number of variants kept after each round.
+        cost: The cost to minimise.
     """
 
     def __init__(
@@ -104,39 +102,37 @@ class SimplifyDesign(Design):
 
     @property
     def rounds(self) -> tuple[Round, ...]:
-        """What was tried and kept so far."""
+        """The completed rounds."""
         return tuple(self._rounds)
 
     @property
     def path(self) -> tuple[Candidate, ...]:
-        """The removals, in order, that lead to the cheapest variant that was kept; of equal ones, to the plainest."""
-        # The cheapest of each round that kept any; the later of two equal ones has more removed.
+        """The removals, in order, that lead to the cheapest kept variant; of equally cheap ones, to the last."""
+        # The cheapest of each round that kept any. Of two equal ones, the later has more components removed.
         ends = [(self._rank(tried.best)[0], -number) for number, tried in enumerate(self._rounds) if tried.kept]
         if not ends:
             return ()
         last = -min(ends)[1]
         steps = [self._rounds[last].best]
         for tried in reversed(self._rounds[:last]):
-            steps.append(next(one for one in tried.candidates if one.point.name == steps[-1].parent))
+            steps.append(next(each for each in tried.candidates if each.point.name == steps[-1].parent))
         return tuple(reversed(steps))
 
     def points(self) -> list[Point]:
-        """See `Design.points`: the baseline and the first round, those that make no model among them."""
+        """The baseline and the first round, including points that make no model."""
         return [self._baseline, *(point for point, _, _ in self._turned([self._baseline]))]
 
     def further(self) -> str:
-        """See `Design.further`."""
         return "and those of later rounds"
 
     def ask(self) -> list[Proposal]:
-        """See `Design.ask`: all of a round at once."""
+        """Propose all trials of a round at once."""
         while not self._done and not self._unasked and self._complete():
             self._close_round()
         unasked, self._unasked = self._unasked, []
         return [Proposal(point, seed) for seed in self._seeds for point in unasked]
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:
-        """See `Design.tell`."""
         self._results.setdefault(point.name, {})[seed] = value
 
     def _complete(self) -> bool:
@@ -148,10 +144,10 @@ class SimplifyDesign(Design):
             self._done = True
             return
         candidates = [self._judge(point, parent, switch) for point, parent, switch in self._trying]
-        acceptable = sorted((one for one in candidates if one.acceptable), key=self._rank)
+        acceptable = sorted((candidate for candidate in candidates if candidate.acceptable), key=self._rank)
         kept = acceptable[: self._width]
-        self._rounds.append(Round(tuple(candidates), tuple(one.point.name for one in kept)))
-        self._beam = [one.point for one in kept]
+        self._rounds.append(Round(tuple(candidates), tuple(candidate.point.name for candidate in kept)))
+        self._beam = [candidate.point for candidate in kept]
         self._trying = self._removals_from(self._beam)
         self._unasked = [point for point, _, _ in self._trying]
 
@@ -161,8 +157,6 @@ class SimplifyDesign(Design):
         return getattr(candidate.cost, self._cost), worse
 
     def _judge(self, point: Point, parent: str, switch: str) -> Candidate:
-        from ablate.stats import judge  # brings scipy, which takes long to import
-
         finished = _finished(self._results[point.name])
         verdict = judge(
             finished,
@@ -175,7 +169,7 @@ class SimplifyDesign(Design):
         return Candidate(point, parent, switch, verdict, value, self._context.cost(point))
 
     def _turned(self, beam: list[Point]) -> list[tuple[Point, str, str]]:
-        """Every (point, name of its parent, switch) one removal away from the beam, each point once."""
+        """All (point, name of its parent, switch) that are one removal away from the beam, without duplicates."""
         turned: dict[str, tuple[Point, str, str]] = {}
         for parent in beam:
             for switch, settings in self._removals.items():
@@ -187,35 +181,35 @@ class SimplifyDesign(Design):
         return list(turned.values())
 
     def _removals_from(self, beam: list[Point]) -> list[tuple[Point, str, str]]:
-        return [one for one in self._turned(beam) if self._context.refusal(one[0]) is None]
+        return [removal for removal in self._turned(beam) if self._context.refusal(removal[0]) is None]
 
 
 class SimplifySpec(DesignSpec):
-    """Take away one component after another for as long as the objective is surely not worse by the margin."""
+    """Remove one component after another while the objective is demonstrably not worse than the margin allows."""
 
     kind: Literal["simplify"] = "simplify"
     beam: int = Field(default=1, ge=1, le=100)
-    """Variants kept from each round to the next; 1 is greedy."""
+    """Number of variants kept after each round; 1: greedy."""
     cost: CostName = "parameters"
-    """What is to be small: `parameters` or `flops`."""
+    """The cost to minimise: `parameters` or `flops`."""
     confirm: ConfirmField = 5
     """Fresh seeds with which the steps of the path are trained again at the end; 0: none. The path holds up to the
     first step that they do not confirm."""
     removals: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Switch to the settings that remove its component, where not all but the first do; none keeps it."""
+    """Settings of a switch that remove its component; default: all but the first. An empty list keeps the component."""
 
     @model_validator(mode="after")
     def _can_decide(self) -> Self:
         if self.fixed_seeds() < 2:
-            rule = "what is surely not worse is seen from the spread between seeds, so two are needed"
+            rule = "equivalence is tested by the variance between seeds, which needs at least two"
             raise refusal(("seeds",), self.seeds, rule, "Set `seeds: 3` or more.")
         return self
 
     def build(self, context: DesignContext) -> Design:
-        """See `DesignSpec.build`.
+        """As `DesignSpec.build`.
 
         Raises:
-            SpaceError: `removals` names what is not in the space, or nothing can be removed.
+            SpaceError: `removals` names a switch or setting that is not in the space, or nothing can be removed.
         """
         removing = self.removing(context)
         if not self.confirm:
@@ -235,7 +229,7 @@ class SimplifySpec(DesignSpec):
             for setting in settings if known else (switch,):
                 if setting not in known:
                     raise SpaceError(
-                        f"`{setting}` removes nothing" if known else "there is no such switch",
+                        f"`{setting}` is not a removing setting" if known else "there is no such switch",
                         where=context.where("removals", switch),
                         expected=f"one of {', '.join(known or context.switches)}",
                         remedy="Name settings other than the first." if known else "Name a switch of the space.",
@@ -245,7 +239,7 @@ class SimplifySpec(DesignSpec):
         }
         if not any(removals.values()):
             raise SpaceError(
-                "no switch has a removing setting left",
+                "no switch has a removing setting",
                 where=context.where("removals"),
                 remedy="Give at least one switch a setting that removes it.",
             )

@@ -1,4 +1,4 @@
-"""Sweep: one numeric axis for a set of variants."""
+"""Sweep: a set of variants at several values of a numeric path."""
 
 from __future__ import annotations
 
@@ -15,31 +15,30 @@ from ablate.spec.base import refusal
 
 
 class SweepSpec(DesignSpec):
-    """Every variant at every value of a spec path; points are called `variant@path=value`."""
+    """Every variant at every value of a spec path. Points are named `variant@path=value`."""
 
     kind: Literal["sweep"] = "sweep"
     path: str
-    """Spec path that is swept, for example `model.heads`; as in switches, `block` is short for `model.block`."""
+    """Spec path to sweep, for example `model.heads`. As in switches, `block` is short for `model.block`."""
     values: tuple[Number, ...]
-    """What the path is set to, in the order of training."""
+    """Values of the path, in the order of training."""
     variants: tuple[str, ...] = ()
-    """Variants to sweep: `baseline` and names of the space; if left out, all of them."""
+    """Variants to sweep: `baseline` and named variants; default: all of them."""
 
     @model_validator(mode="after")
     def _has_values(self) -> Self:
         if not self.values:
-            raise refusal(("values",), [], "a sweep has values", f"List the values that `{self.path}` shall take.")
-        twice = sorted({value for value in self.values if self.values.count(value) > 1})
-        if twice:
-            raise refusal(("values",), list(self.values), f"{twice[0]} is there twice", "List each value once.")
+            raise refusal(("values",), [], "a sweep needs values", f"List the values of `{self.path}`.")
+        repeated = sorted({value for value in self.values if self.values.count(value) > 1})
+        if repeated:
+            raise refusal(("values",), list(self.values), f"{repeated[0]} is listed twice", "List each value once.")
         return self
 
     def paths(self) -> tuple[str, ...]:
-        """See `DesignSpec.paths`."""
         return (self.path,)
 
     def build(self, context: DesignContext) -> Design:
-        """See `DesignSpec.build`.
+        """As `DesignSpec.build`.
 
         Raises:
             SpaceError: A variant is not in the space, or no variant makes a model at any value.
@@ -64,6 +63,6 @@ class SweepSpec(DesignSpec):
             raise SpaceError(
                 f"no variant makes a model at any value of `{self.path}`; the first reason: {reasons[0]}",
                 where=context.where("path"),
-                remedy="Give a path that exists and values that fit it.",
+                remedy="Give an existing path and valid values.",
             )
-        return over_seeds(points, self.seeds, context)
+        return over_seeds(points, self, context)

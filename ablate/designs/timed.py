@@ -1,4 +1,4 @@
-"""Timing as a design round another: a short trial of every point says how long a step of it takes on this machine."""
+"""Wraps a design to time every point: a short trial measures the duration of a step on this machine."""
 
 from __future__ import annotations
 
@@ -9,41 +9,42 @@ from pydantic import JsonValue
 
 from ablate.designs.base import Design, Point, Proposal
 from ablate.designs.scouting import ScoutingDesign
-from ablate.spec.seeds import TIMING_SEEDS
+from ablate.roles import TIMING_SEEDS, TrialRole
 
 TIMING_STEPS = 40
-"""Steps of a timing trial; the first half warms up and is not counted."""
+"""Number of steps of a timing trial; the first half is a warm-up and is not measured."""
 
 _TRAINED = {"training.steps": TIMING_STEPS, "training.evaluations": 2}
-_NO_MATTER = ("training.optimizer.lr", "training.optimizer.weight_decay", "training.schedule")
-"""Paths that do not change how long a step takes."""
+_IRRELEVANT_PATHS = ("training.optimizer.lr", "training.optimizer.weight_decay", "training.schedule")
+"""Paths that do not affect the duration of a step."""
 
 
 def timing_point(point: Point, written: Mapping[str, JsonValue]) -> Point:
-    """The trial that times the steps of a point.
+    """The point of the trial that times the steps of another point.
 
     Args:
-        point: A point.
-        written: Values of tuned paths that do not matter here, as the space has them: one timing serves all of them.
+        point: The point to time.
+        written: Values in the space of tuned paths that do not affect the duration, so that one timing serves all
+            values.
     """
     tuned = {path: written.get(path, value) for path, value in point.tuned.items()}
     name = point.name.partition(" (")[0]
     kept = ", ".join(f"{path}={value}" for path, value in tuned.items() if path not in written)
     name = f"{name} ({f'{kept}, ' if kept else ''}timing)"
-    return replace(point, name=name, tuned=tuned | _TRAINED, scouts=True)
+    return replace(point, name=name, tuned=tuned | _TRAINED, role=TrialRole.TIMING)
 
 
-def no_matter(path: str) -> bool:
-    """Whether a full path has nothing to do with how long a step takes."""
-    return any(f"{path}.".startswith(f"{other}.") for other in _NO_MATTER)
+def keeps_step_time(path: str) -> bool:
+    """Whether a full path does not affect the duration of a step."""
+    return any(f"{path}.".startswith(f"{other}.") for other in _IRRELEVANT_PATHS)
 
 
 class TimedDesign(ScoutingDesign):
-    """Times every point of another design, and the baseline that they are matched with, before it is proposed.
+    """Times every point of another design and the baseline with which they are matched, before it is proposed.
 
     Args:
         inner: The design whose points are timed.
-        baseline: As the space writes it.
+        baseline: The baseline as in the space file.
         written: See `timing_point`.
     """
 
@@ -53,8 +54,9 @@ class TimedDesign(ScoutingDesign):
         self._written = written
 
     def _scouts(self, points: Iterable[Point]) -> list[Proposal]:
-        timed = {one.name: one for one in (timing_point(point, self._written) for point in (self._baseline, *points))}
-        return [Proposal(point, seed) for seed in TIMING_SEEDS for point in timed.values()]
+        timing = [timing_point(point, self._written) for point in (self._baseline, *points)]
+        distinct = {point.name: point for point in timing}
+        return [Proposal(point, seed) for seed in TIMING_SEEDS for point in distinct.values()]
 
     def _uninformed(self, point: Point) -> Point:
         return point

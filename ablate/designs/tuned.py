@@ -1,4 +1,4 @@
-"""Tuning as a design round another: every point is tried with a small grid of values, and trained with its best."""
+"""Wraps a design to tune every point: it is trained with the best values of a small grid."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pydantic import JsonValue
 
 from ablate.designs.base import Design, Point, Proposal
 from ablate.designs.scouting import ScoutingDesign
+from ablate.roles import TUNING_SEEDS, TrialRole
 from ablate.spec.fairness import TuneSpec
-from ablate.spec.seeds import TUNING_SEEDS
 
 
 def tuning_rank(results: Iterable[float | None], direction: Literal["minimize", "maximize"]) -> tuple[int, float]:
-    """How good a value is, by its trials (None: one that diverged or failed); the lowest rank is the best.
+    """Rank of a combination of values by the results of its trials (None: diverged or failed); lower is better.
 
-    A value with fewer lost seeds goes before any mean: what survives would flatter it.
+    Fewer lost seeds come before a better mean, because the mean over the remaining seeds would be biased.
     """
     values = list(results)
     finished = [value for value in values if value is not None]
@@ -28,13 +28,13 @@ def tuning_rank(results: Iterable[float | None], direction: Literal["minimize", 
 
 
 class TunedDesign(ScoutingDesign):
-    """Tries every point of another design with each combination of a grid, and proposes it with the best.
+    """Trains every point of another design with each combination of a grid, and proposes it with the best one.
 
-    Every point gets the same trials: each combination with the same seeds.
+    Every point gets the same trials: all combinations with the same seeds.
 
     Args:
         inner: The design whose points are tuned.
-        tune: What is tried.
+        tune: The grid and the number of seeds.
         direction: Whether a smaller or a larger objective is better.
     """
 
@@ -46,7 +46,6 @@ class TunedDesign(ScoutingDesign):
         self._direction = direction
 
     def remarks(self) -> Sequence[str]:
-        """See `Design.remarks`."""
         paths = " and ".join(f"{path} ({', '.join(map(str, values))})" for path, values in self._tune.grid.items())
         trials = len(self._grid) * len(self._seeds)
         return (
@@ -59,7 +58,7 @@ class TunedDesign(ScoutingDesign):
         return [Proposal(point, seed) for seed in self._seeds for point in tried]
 
     def _informed(self, point: Point) -> Point:
-        # Of equal ones the first of the grid, as `min` has it.
+        # `min` returns the first of equal combinations.
         best = min(self._grid, key=functools.partial(self._rank, point))
         return replace(point, tuned={**point.tuned, **best})
 
@@ -69,4 +68,4 @@ class TunedDesign(ScoutingDesign):
     @staticmethod
     def _tried(point: Point, values: Mapping[str, JsonValue]) -> Point:
         written = ", ".join(f"{path}={value}" for path, value in values.items())
-        return replace(point, name=f"{point.name} ({written})", tuned={**point.tuned, **values}, scouts=True)
+        return replace(point, name=f"{point.name} ({written})", tuned={**point.tuned, **values}, role=TrialRole.TUNING)

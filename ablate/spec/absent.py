@@ -1,4 +1,4 @@
-"""The kinds `none` of families: parts that are not there, and so have no settings."""
+"""The kinds `none` of families: absent parts, which have no settings."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ablate.spec.base import refusal
 
 
 def without_settings(value: Any, name: str, stored: Mapping[str, Any]) -> Any:
-    """The data of a kind `none` without the settings that earlier versions stored with it, at their defaults.
+    """Remove settings with default values from the data of a kind `none`; earlier versions stored them.
 
     Args:
-        value: What is validated.
-        name: Of the slot, for the message.
-        stored: Those settings with their defaults.
+        value: The data to validate.
+        name: Name of the slot, for the message.
+        stored: The settings with their defaults.
 
     Raises:
-        ValidationError: One of them is set to something else; one block would have several hashes.
+        ValidationError: A setting is not at its default. Equal blocks would have different hashes.
     """
     if not isinstance(value, Mapping):
         return value
@@ -27,6 +27,6 @@ def without_settings(value: Any, name: str, stored: Mapping[str, Any]) -> Any:
                 (setting,),
                 value[setting],
                 f"kind `none` has no `{setting}`",
-                f"Write `{name}: none` and nothing else of it.",
+                f"Write `{name}: none` without settings.",
             )
     return {key: item for key, item in value.items() if key not in stored}

@@ -1,7 +1,8 @@
 """Annotations for fields of specs.
 
-`OneOf` (any member of a family), `ShortFor` (a bare value stands for a mapping), `ByForm` (a bare value or a mapping),
-`Number` (whole or not), `Spelling` (a name's form). And `default_kind`, the default of a field that holds a kind.
+`OneOf` (any member of a family), `ShortFor` (a bare value as short form of a mapping), `ByForm` (a bare value or a
+mapping), `Number` (integer or float), `Spelling` (the form of a name). `default_kind` is the default of a field that
+holds a kind.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ablate.spec.base import EXACT, Kinded, Spec
 class OneOf:
     """Annotation for a field that holds any member of a family: `Annotated[MixerSpec, OneOf]`.
 
-    The union is looked up when a value is validated, so that plugins loaded later are members too.
+    The members are looked up when a value is validated, so that plugins can be loaded later.
     """
 
     @classmethod
@@ -38,19 +39,19 @@ class OneOf:
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         members = schema["metadata"]["family"].family.members()
-        # Within definitions (none, here) a member's schema is made as that of any model, `Kinded`'s hook included.
+        # Wrapped in (empty) definitions, the schema of a member is generated with the hook of `Kinded`.
         options = {
             kind: handler(core_schema.definitions_schema(member.__pydantic_core_schema__, []))
             for kind, member in members.items()
         }
-        # A bare name will do for a kind that needs nothing else.
+        # A bare name suffices for kinds without other required fields.
         required = {kind: handler.resolve_ref_schema(option)["required"] for kind, option in options.items()}
         bare = [kind for kind, names in required.items() if set(names) <= {"kind"}]
         return {"anyOf": [*([{"enum": bare}] if bare else []), *options.values()]}
 
 
 def default_kind(family: type[Kinded]) -> Any:
-    """The default of a field that holds a member of a family: its default kind, looked up when it is first needed."""
+    """Field default for a member of a family: its default kind, looked up at first use."""
     return Field(default_factory=family.default, json_schema_extra={"default": {"kind": str(family.default_kind)}})
 
 
@@ -59,7 +60,7 @@ class ShortFor:
     """Annotation for a field that also takes a bare value: `Annotated[NormSpec, ShortFor("kind")]`.
 
     Args:
-        field: The field that a bare word or number stands for, the others being left at their defaults.
+        field: The field that a bare word or number sets; the others keep their defaults.
     """
 
     field: str
@@ -81,7 +82,7 @@ class ShortFor:
 class ByForm:
     """Annotation for a field that holds a bare value or a spec: `Annotated[int | SeedsSpec, ByForm]`.
 
-    A mapping is the spec and all else the bare value, so that what is wrong is told of that one alone.
+    A mapping is validated as the spec and anything else as the bare value, so that errors mention only one alternative.
     """
 
     @classmethod
@@ -96,8 +97,8 @@ class ByForm:
         return core_schema.no_info_before_validator_function(by_form, handler(source))
 
 
-class _WholeOrNot:
-    """Annotation for a number that stays whole where it is written as one; what is none is told once, not of each."""
+class _IntegerOrFloat:
+    """Annotation for a number that keeps integers as integers, with one error per value that is not a number."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -111,17 +112,17 @@ class _WholeOrNot:
         return value
 
 
-Number = Annotated[Annotated[int, Field(ge=-EXACT, le=EXACT)] | float, _WholeOrNot]
-"""A whole number, which stays one, or any other."""
+Number = Annotated[Annotated[int, Field(ge=-EXACT, le=EXACT)] | float, _IntegerOrFloat]
+"""An integer, which stays an integer, or a float."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """Annotation for a name: `Annotated[str, Spelling(pattern, rule)]`. A bare number, true or false is a name too.
+    """Annotation for a name: `Annotated[str, Spelling(pattern, rule)]`. Bare numbers and booleans are names too.
 
     Args:
-        pattern: Regular expression of the whole name.
-        rule: What it means, as a sentence.
+        pattern: Regular expression for the name.
+        rule: The rule as a sentence.
     """
 
     pattern: str
@@ -141,12 +142,12 @@ class Spelling:
         return value
 
     def fits(self, name: str) -> bool:
-        """Whether a name is spelt so."""
+        """Whether a name matches the pattern."""
         return re.search(self.pattern, name) is not None
 
 
 STUDY_NAME = Spelling(
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-    "a name is letters (a-z, A-Z), digits, `.`, `_` and `-`, begins with a letter or digit, and is at most 100 long",
+    "a name is letters (a-z, A-Z), digits, `.`, `_` and `-`, starts with a letter or digit, and is at most 100 long",
 )
-"""Name of a space, and so of its study."""
+"""Name of a space and of its study."""

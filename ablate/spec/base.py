@@ -1,8 +1,8 @@
-"""`Spec`: a frozen pydantic value with a canonical form and a content hash. `Kinded`: a spec that is one of a family.
+"""`Spec`: a frozen pydantic value with a canonical form and a content hash. `Kinded`: a member of a family of specs.
 
-Canonical form: plain JSON without the fields that hold their default (so defaults written out or left out, key order
-and ints for floats make no difference, and a new field with a neutral default leaves old hashes alone). `kind` stays.
-A default in a released spec is therefore never changed: that would silently rename every stored variant.
+The canonical form is JSON without the fields at their default, except `kind`. So explicit defaults, key order, and ints
+instead of floats make no difference, and a new field with a neutral default does not change existing hashes. Therefore
+never change a default in a released spec: that would silently change the hash of every stored variant.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from ablate.errors import PluginError
 from ablate.spec.described import descriptions
 
 EXACT = 2**53
-"""Below it every integral float is one integer."""
+"""Floats below this represent all integers exactly."""
 LARGEST = 2**31 - 1
-"""No integer of a spec is larger, either way. Fields whose number is counted through or laid out have lower bounds."""
+"""Bound on the absolute value of all integers in specs. Fields that control sizes or loops have tighter bounds."""
 
 
 def _bound_integers(schema: Any) -> None:
-    """Give every integer of a core schema, those of specs below included, the bounds that its field does not state."""
+    """Add the default bounds to all integers of a core schema, including nested specs, that do not state their own."""
     for part in schema.values() if isinstance(schema, dict) else schema:
         if isinstance(part, (dict, list, tuple)):
             _bound_integers(part)
@@ -54,12 +54,12 @@ def _bound_integers(schema: Any) -> None:
 class Spec(BaseModel):
     """A frozen value that refuses unknown keys; every field has a description."""
 
-    __slots__ = ("_form",)  # the canonical form, once it was asked for from above: specs share the specs below them
+    __slots__ = ("_form",)  # the cached canonical form; specs share nested specs
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     value_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields that decide values alone, initial ones or those of the optimizer, and nothing of the graph."""
+    """Fields that affect only values, such as initial values and learning rates, but not the graph."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -86,19 +86,19 @@ class Spec(BaseModel):
         return plain
 
     def canonical(self) -> Any:
-        """Plain JSON that two equal specs share: defaults left out, `kind` kept."""
-        return {name: _plain(value, _canonical_below) for name, value in self._written()}
+        """The canonical form: JSON without defaults, except `kind`. Equal for equal specs."""
+        return {name: _plain(value, _cached_canonical) for name, value in self._written()}
 
     def structure(self) -> Any:
-        """Plain JSON that two specs share whose graphs differ in values alone: all but the fields in `value_fields`."""
+        """JSON without the fields in `value_fields`. Equal for specs with equal graphs."""
         names = (name for name in type(self).model_fields if name not in self.value_fields)
         return {name: _plain(getattr(self, name), lambda spec: spec.structure()) for name in names}
 
     def editable(self) -> dict[str, Any]:
-        """Plain JSON to set paths in, which can be validated again; specs below stay as they are.
+        """A mapping in which paths can be assigned and which can be validated again; nested specs are not converted.
 
-        As `canonical`, but a member of a family is kept even where it is the default, so that a path into it finds its
-        `kind`. `assign` opens, in the same way, the specs that its path leads into.
+        As `canonical`, but members of families are included even at their default, so that paths into them find the
+        `kind`. `assign` converts the nested specs on its path in the same way.
         """
         return {name: _plain(value, lambda spec: spec) for name, value in self._written(keep=Kinded)}
 
@@ -110,7 +110,7 @@ class Spec(BaseModel):
                 yield name, value
 
     def canonical_json(self) -> str:
-        """`canonical` as one line with sorted keys."""
+        """`canonical` as one line of JSON with sorted keys."""
         return json.dumps(self.canonical(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     def content_hash(self) -> str:
@@ -120,8 +120,8 @@ class Spec(BaseModel):
 
 @functools.cache
 def _fields(spec: type[Spec]) -> list[tuple[str, bool, Any]]:
-    """Each field with whether it may be left out, and what it then is."""
-    # Pydantic would copy every default at every call, and every hash asks for all of them.
+    """Name, whether it is optional, and default of each field."""
+    # Cached because pydantic copies the default at every call, and every hash needs all defaults.
     return [
         (name, not field.is_required(), None if field.is_required() else field.get_default(call_default_factory=True))
         for name, field in spec.model_fields.items()
@@ -130,12 +130,12 @@ def _fields(spec: type[Spec]) -> list[tuple[str, bool, Any]]:
 
 @functools.cache
 def _numbers(spec: type[Spec]) -> dict[str, bool]:
-    """Each field with whether it takes numbers, and so might take true for 1."""
+    """Whether each field takes numbers, for which pydantic would accept true as 1."""
     return {name: _is_number(field.annotation) for name, field in spec.model_fields.items()}
 
 
 def _unknown_keys(spec: type[Spec], value: Mapping[Any, Any]) -> Iterator[InitErrorDetails]:
-    # Pydantic would refuse unknown keys too, but without the nearest known one.
+    # Pydantic would also reject unknown keys, but without suggesting a similar one.
     known = spec.model_fields
     for key in (str(key) for key in value if key not in known):
         near = difflib.get_close_matches(key, spec.model_fields, n=1)
@@ -145,7 +145,7 @@ def _unknown_keys(spec: type[Spec], value: Mapping[Any, Any]) -> Iterator[InitEr
 
 
 def _booleans_for_numbers(spec: type[Spec], value: Mapping[Any, Any]) -> Iterator[InitErrorDetails]:
-    # Pydantic, like Python, takes true for 1.
+    # Pydantic accepts true as 1.
     for name, item in value.items():
         if isinstance(item, bool) and name in spec.model_fields and _is_number(spec.model_fields[name].annotation):
             error = PydanticCustomError("boolean", "a number is expected here")
@@ -164,22 +164,22 @@ def _is_number(annotation: Any) -> bool:
 
 
 def largest_divisor(number: int, most: int) -> int:
-    """The largest divisor of a number that is at most `most`; looks no further than its square root."""
+    """The largest divisor of a number that is at most `most`, in O(√number)."""
     small = [divisor for divisor in range(1, min(most, math.isqrt(number)) + 1) if number % divisor == 0]
     return max([*small, *(number // divisor for divisor in small if number // divisor <= most)])
 
 
 def content_hash(plain: Any) -> str:
-    """SHA-256 of plain JSON data, as 64 hexadecimal digits; key order makes no difference."""
+    """SHA-256 of JSON data as 64 hexadecimal digits, independent of key order."""
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-_WRITTEN_AS_THEY_ARE = frozenset({str, int, bool, type(None)})  # asked first, as a plan asks a million times
+_ATOMIC = frozenset({str, int, bool, type(None)})  # checked first for speed
 
 
 def _plain(value: Any, form: Callable[[Spec], Any]) -> Any:
-    if type(value) in _WRITTEN_AS_THEY_ARE:
+    if type(value) in _ATOMIC:
         return value
     if isinstance(value, Spec):
         return form(value)
@@ -187,14 +187,14 @@ def _plain(value: Any, form: Callable[[Spec], Any]) -> Any:
         return {str(key): _plain(item, form) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item, form) for item in value]
-    # As in RFC 8785, a number is written by its value alone: 1.0 as 1, and -0.0 as 0. Other floats have one shortest
-    # decimal form, the same on every platform.
+    # As in RFC 8785, the form of a number depends only on its value: 1.0 is written as 1, and -0.0 as 0. Other floats
+    # have a unique shortest decimal form on every platform.
     if isinstance(value, float) and value.is_integer() and abs(value) < EXACT:
         return int(value)
     return value
 
 
-def _canonical_below(spec: Spec) -> Any:
+def _cached_canonical(spec: Spec) -> Any:
     try:
         return spec._form  # type: ignore[attr-defined]
     except AttributeError:
@@ -206,21 +206,21 @@ def _canonical_below(spec: Spec) -> Any:
 def refusal(
     path: tuple[str | int, ...], value: Any, rule: str, remedy: str, *, kind: LiteralString = "impossible"
 ) -> ValidationError:
-    """The error of a combination that cannot be; raise it from a validator.
+    """The error for an invalid value or combination, to be raised by a validator.
 
     Args:
-        path: Field path below the spec that raises it.
+        path: Field path relative to the spec that raises it.
         value: The offending value.
-        rule: What must hold, as a sentence.
-        remedy: The way out, as an instruction.
-        kind: `impossible` for values that do not fit together, as another switch may mend that; else another word.
+        rule: The violated rule as a sentence.
+        remedy: How to correct it, as an instruction.
+        kind: `impossible` for incompatible values, which another switch may make compatible; otherwise another word.
     """
     error = PydanticCustomError(kind, "{rule}", {"rule": rule, "remedy": remedy})
     return ValidationError.from_exception_data("spec", [InitErrorDetails(type=error, loc=path, input=value)])
 
 
 def below(prefix: tuple[str | int, ...], error: ValidationError) -> ValidationError:
-    """The same error with every path put below `prefix`."""
+    """The same error with `prefix` before every path."""
     details: list[InitErrorDetails] = []
     for line in error.errors(include_url=False):
         kind = PydanticCustomError(line["type"], "{text}", {**line.get("ctx", {}), "text": line["msg"]})
@@ -236,18 +236,18 @@ def _load(entry: importlib.metadata.EntryPoint) -> None:
         raise PluginError(
             f"loading its kind raised {type(error).__name__}: {error}",
             where=f"installed package {package}, entry point {entry.group}: {entry.name}",
-            remedy="Mend that package, or uninstall it.",
+            remedy="Fix that package, or uninstall it.",
         ) from error
 
 
 class Family:
-    """All kinds of one sort of spec (mixers, tasks, designs ...), found by importing a package's modules.
+    """A family of kinds (mixers, tasks, designs ...), discovered by importing the modules of a package.
 
     Args:
-        noun: What a member is called in messages.
-        package: The package whose modules each define kinds; imported when a kind is first looked up.
-        entry_points: Entry point group through which installed packages bring more kinds.
-        other: The way out for a name that is no kind, and yet the name of something else; None if it is none either.
+        noun: Name of a member in messages.
+        package: The package whose modules define kinds; imported at the first lookup.
+        entry_points: Entry point group through which installed packages add kinds.
+        other: Returns a remedy for a name that is not a kind but the name of something else; otherwise None.
     """
 
     def __init__(
@@ -265,9 +265,9 @@ class Family:
         self._discovered = package is None
 
     def add(self, member: type[Kinded]) -> None:
-        """Make a kind known; the last definition of a kind in one module wins, two modules may not share a kind."""
+        """Register a kind. A later definition in the same module replaces it; two modules may not define it."""
         if not member.__module__.startswith(f"{self.package}."):
-            self.members()  # the kinds of the package first, so that a duplicate is the mistake of the other module
+            self.members()  # load the package first, so that a duplicate is attributed to the other module
         known = self._members.get(member.kind_name())
         if known is not None and known.__module__ != member.__module__:
             raise TypeError(
@@ -276,7 +276,7 @@ class Family:
         self._members[member.kind_name()] = member
 
     def members(self) -> dict[str, type[Kinded]]:
-        """Kind to spec class, sorted by kind."""
+        """Spec classes by kind, sorted by kind."""
         if not self._discovered:
             self._discovered = True
             assert self.package is not None
@@ -289,14 +289,14 @@ class Family:
         return dict(sorted(self._members.items()))
 
     def defined_in(self, module: str) -> dict[str, type[Kinded]]:
-        """The kinds of one module, as far as they are known; nothing is imported."""
+        """The registered kinds of a module, without importing anything."""
         return {kind: member for kind, member in self._members.items() if member.__module__ == module}
 
     def member(self, kind: object) -> type[Kinded]:
         """The spec class of a kind.
 
         Raises:
-            PydanticCustomError: There is no such kind; the message names the nearest.
+            PydanticCustomError: There is no such kind; the message suggests a similar one.
         """
         members = self.members()
         if isinstance(kind, str) and kind in members:
@@ -312,11 +312,11 @@ class Family:
 
 
 class Kinded(Spec):
-    """A spec that is one of a family. An abstract subclass names `family`, a final one adds `kind: Literal[...]`."""
+    """A member of a family. An abstract subclass sets `family`; a final subclass adds `kind: Literal[...]`."""
 
     family: ClassVar[Family]
     default_kind: ClassVar[str | None] = None
-    """The kind of a mapping that does not say its `kind`; None if it must say it."""
+    """The kind of a mapping without `kind`; None if `kind` is required."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -328,39 +328,39 @@ class Kinded(Spec):
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         plain = super().__get_pydantic_json_schema__(schema, handler)
         body = handler.resolve_ref_schema(plain)
-        if "kind" in body.get("properties", {}):  # `kind` has a default in Python; a file must say it
+        if "kind" in body.get("properties", {}):  # `kind` has a default in Python but is required in a file
             body["properties"]["kind"].setdefault("description", (cls.__doc__ or "").partition("\n")[0])
             fields = [name for name in body.get("required", ()) if name != "kind"]
             body["required"] = fields if cls.kind_name() == cls.default_kind else ["kind", *fields]
         return plain
 
     def settings_as_parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """The settings that are no default as rows of (slot, label), for a picture."""
+        """The settings that differ from their defaults as rows of (slot, label), for drawings."""
         plain = self.canonical()
         return tuple(((name, f"{name.replace('_', ' ')}: {plain[name]}"),) for name in plain if name != "kind")
 
     @classmethod
     def kind_name(cls) -> str:
-        """The value of `kind` that names this class in a file."""
+        """The value of `kind` for this class."""
         kind: str = cls.model_fields["kind"].default
         return kind
 
     @classmethod
     def facts(cls) -> dict[str, str | bool]:
-        """What a list of kinds says of this one, besides its description."""
+        """Facts about this kind that a list of kinds shows besides its description."""
         return {}
 
     @classmethod
     def default(cls) -> Self:
-        """The member of the family that stands where none is named: its default kind with all defaults."""
+        """The default kind of the family with all fields at their defaults."""
         return _default(cls)  # type: ignore[return-value]
 
     @classmethod
     def parse(cls, value: object) -> Self:
-        """A member of the family from plain data: a mapping with `kind`, or a bare kind name.
+        """Validate a member of the family from JSON data: a mapping with `kind`, or a bare kind name.
 
         Raises:
-            ValidationError: The data is no valid member.
+            ValidationError: The data is not a valid member.
         """
         if isinstance(value, cls):
             return value
@@ -377,7 +377,7 @@ class Kinded(Spec):
         if "kind" not in plain:
             raise PydanticCustomError(
                 "missing_kind",
-                "this {noun} does not say its `kind`",
+                "this {noun} has no `kind`",
                 {"noun": noun, "remedy": f"Add `kind:` with one of {', '.join(cls.family.members())}."},
             )
         try:

@@ -16,7 +16,7 @@ from ablate.spec.base import Spec, refusal
 from ablate.spec.mixer import Mixer
 from ablate.spec.mlp import MLP, MLPSpec
 from ablate.spec.norm import Norm, NormSpec
-from ablate.spec.part import PartSpec
+from ablate.spec.part import PartSpec, Sublayer
 from ablate.spec.position import Position
 from ablate.spec.residual import Residual, ResidualSpec
 
@@ -84,8 +84,9 @@ class BlockSpec(Spec):
     """Norm of the mixer (in a parallel block: of both branches), where it is another than `norm`."""
     norm_mlp: Norm | None = None
     """Norm of the MLP, where it is another than `norm`."""
-    arrangement: Literal["sequential", "parallel"] = "sequential"
-    """`sequential`: the MLP reads what the mixer gave; `parallel`: both read the same normalised input (eq. 7)."""
+    arrangement: Literal["sequential", "parallel", "mlp_first"] = "sequential"
+    """`sequential`: the MLP reads what the mixer gave; `mlp_first`: the mixer reads what the MLP gave; `parallel`: both
+    read the same normalised input (eq. 7)."""
     skips: SkipsSpec = SkipsSpec()
     """Number of skip connections."""
     gains: GainsSpec = GainsSpec()
@@ -100,6 +101,17 @@ class BlockSpec(Spec):
     """Width of a head, where it is another than the model's."""
     window: int | None = Field(default=None, ge=1)
     """Tokens that the mixer sees to each side, its own counted: |i - j| < window. Unless set, all."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_one_norm_if_parallel(cls, block: Any) -> Any:
+        # The norm of the mixer is then that of both branches, so that a switch may set it in either arrangement.
+        if not isinstance(block, Mapping) or block.get("arrangement") != "parallel" or block.get("norm_mlp"):
+            return block
+        own = block.get("norm_mixer")
+        if own is None or (isinstance(own, Mapping) and "kind" not in own):
+            return block
+        return {name: value for name, value in block.items() if name != "norm_mixer"} | {"norm": own}
 
     @field_validator("norm_mixer", "norm_mlp", mode="before")
     @classmethod
@@ -122,6 +134,11 @@ class BlockSpec(Spec):
         return self.norm_mixer or self.norm, self.norm_mlp or self.norm
 
     @property
+    def sublayers(self) -> tuple[Sublayer, ...]:
+        """Those that join the stream; a parallel block joins as `mixer` alone."""
+        return ("mixer", "mlp") if self.mlp.present and self.arrangement != "parallel" else ("mixer",)
+
+    @property
     def parts(self) -> tuple[tuple[str, PartSpec], ...]:
         """The parts that make modules, by the names of their fields."""
         return ("residual", self.residual), ("mixer", self.mixer), ("mlp", self.mlp)
@@ -130,6 +147,11 @@ class BlockSpec(Spec):
     def shares(self) -> bool:
         """Whether it reads tensors of other layers or publishes some, so that equal blocks may make unequal layers."""
         return any(part.shares for _, part in self.parts)
+
+    @property
+    def differs_by_layer(self) -> bool:
+        """Whether equal blocks may make layers of unequal cost."""
+        return any(part.shares or part.differs_by_layer for _, part in self.parts)
 
     @model_validator(mode="after")
     def _is_a_block(self) -> Self:
@@ -143,6 +165,16 @@ class BlockSpec(Spec):
             )
         if self.arrangement == "parallel":
             self._check_parallel()
+        if self.arrangement == "mlp_first" and (self.skips.mixer == 2 or not self.mlp.present):
+            second = self.skips.mixer == 2
+            raise refusal(
+                ("skips", "mixer") if second else ("arrangement",),
+                2 if second else "mlp_first",
+                "the second skip of the mixer joins after the MLP, which stands before it"
+                if second
+                else "a block without MLP has nothing that could stand before the mixer",
+                "Set `arrangement: sequential`.",
+            )
         if self.skips.mixer == 0 and self.gains.mixer_skip != GainSpec():
             raise refusal(
                 ("gains", "mixer_skip"),
@@ -191,10 +223,10 @@ class BlockSpec(Spec):
                 "the second skip of the mixer joins after the MLP, and in a parallel block that is the same place",
                 "Set `skips.mixer` to 0 or 1, or `arrangement: sequential`.",
             )
-        if self.norms[0].place == "post":
+        if self.norms[0].place != "pre":
             raise refusal(
                 ("norm", "place"),
-                "post",
+                self.norms[0].place,
                 "the branches of a parallel block share one norm before them",
                 "Set `norm.place: pre`, or `arrangement: sequential`.",
             )

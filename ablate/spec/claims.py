@@ -1,8 +1,8 @@
-"""Claims: what a space believes, declared before anything is trained. `expect` says what sort of claim it is.
+"""Claims: hypotheses that a space declares before training. `expect` determines the type of a claim.
 
-A word compares two variants (`better`, `not_worse`, `equal`, `worse`), puts several in order (`ordered`) or follows a
-gap along a numeric switch (`grows`, `shrinks`); a number is a figure from a paper's table. No claim is settled without
-a margin or a tolerance: that is what makes "equal" something that can be shown.
+A word compares two variants (`better`, `not_worse`, `equal`, `worse`), orders several (`ordered`) or follows a
+difference along a numeric switch (`grows`, `shrinks`). A number is a value from the table of a paper. Every claim needs
+a margin or a tolerance: without one, equality cannot be tested.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from ablate.spec.base import Spec, below, refusal
 from ablate.spec.quantities import COSTS, COUNTED
 
 Points = Mapping[str, Mapping[str, str]]
-"""Name of a variant that the design trains to its settings."""
+"""Settings of each variant that the design trains, by name."""
 Refused = Callable[[str], str | None]
-"""Name of a variant to the reason why its settings make no model; None if they make one."""
+"""Returns why the settings of a variant make no model; None if they make one."""
 
 _MOST_LISTED = 20
 
 
 class ClaimSpec(Spec):
-    """A hypothesis; its verdict is supported, refuted or undecided."""
+    """A hypothesis with the verdict supported, refuted or undecided."""
 
     id: Annotated[str, Spelling(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", "an id is letters, digits, `.`, `_` and `-`")]
     """Name of the claim, unique in the space: letters, digits, `.`, `_` and `-`."""
     says: str = ""
     """The claim as a sentence."""
     source: str = ""
-    """Where it is claimed: a paper with its figure or table."""
+    """Source of the claim: a paper with figure or table."""
 
     @classmethod
     def parse(cls, value: object) -> ClaimSpec:
-        """A claim from plain data, of the sort that its `expect` says.
+        """Validate a claim from JSON data; `expect` determines its type.
 
         Raises:
-            ValidationError: The data is no valid claim.
+            ValidationError: The data is not a valid claim.
         """
         if isinstance(value, ClaimSpec):
             return value
         if not isinstance(value, Mapping):
-            remedy = "Write `id`, `says`, `expect` and what is compared."
+            remedy = "Write `id`, `says`, `expect` and the variants to compare."
             raise PydanticCustomError("not_a_claim", "a claim is a mapping of keys to values", {"remedy": remedy})
         expect = value.get("expect")
         words = _words()
@@ -74,21 +74,21 @@ class ClaimSpec(Spec):
 
     @abstractmethod
     def names(self) -> dict[tuple[str | int, ...], str]:
-        """The variants that it is about, by where it names them."""
+        """The names of variants in this claim, by their paths."""
 
     @abstractmethod
     def renamed(self, aliases: Mapping[str, str]) -> Self:
-        """The same claim with other names for its variants (a name that is not among the aliases stays)."""
+        """The same claim with renamed variants; names without an alias stay."""
 
     def check_trained(self, points: Points, refused: Refused) -> None:
-        """Refuse a claim that the trials of this design cannot settle.
+        """Refuse a claim that the trials of this design cannot decide.
 
         Args:
-            points: What the design trains.
-            refused: Why the settings of a point make no model.
+            points: The variants that the design trains.
+            refused: Returns why the settings of a variant make no model.
 
         Raises:
-            ValidationError: They cannot; paths start at the claim.
+            ValidationError: The claim cannot be decided; paths are relative to the claim.
         """
         for path, name in self.names().items():
             if name not in points:
@@ -98,27 +98,27 @@ class ClaimSpec(Spec):
                 raise refusal(path, name, rule, "Name another variant, or change the switches.")
 
     def check(self, metric: str, metrics: Set[str]) -> None:
-        """Refuse a claim that says too little to be settled.
+        """Refuse a claim that is incomplete.
 
         Args:
             metric: Name of the objective's metric.
             metrics: Names of all metrics of the task.
 
         Raises:
-            ValidationError: It cannot be settled; paths start at the claim.
+            ValidationError: The claim cannot be decided; paths are relative to the claim.
         """
 
 
 class _MarginClaim(ClaimSpec):
-    """A claim about a metric, with the margin that makes it one that can be settled."""
+    """A claim about a metric, with a margin."""
 
     metric: str | None = None
-    """Name of a metric of the task, or a figure of cost: `parameters`, `flops`, `activation_bytes`, `seconds`,
-    `tokens_per_second`; the objective's metric unless given."""
+    """Name of a metric of the task, or of a cost: `parameters`, `flops`, `activation_bytes`, `seconds`,
+    `tokens_per_second`. Default: the metric of the objective."""
     direction: Literal["minimize", "maximize"] | None = None
-    """Which way the metric is better; the objective's unless given. Of a figure of cost it is known."""
+    """Whether smaller or larger values are better. Default: that of the objective; known for costs."""
     margin: float
-    """How large a difference matters, above 0."""
+    """The smallest difference that matters, above 0."""
 
     @model_validator(mode="before")
     @classmethod
@@ -135,16 +135,15 @@ class _MarginClaim(ClaimSpec):
         return margin
 
     def check(self, metric: str, metrics: Set[str]) -> None:
-        """See `ClaimSpec.check`."""
         super().check(metric, metrics)
         if self.metric is not None and self.metric not in {*metrics, *COSTS}:
-            rule = "the task gives no metric of this name"
+            rule = "the task has no metric of this name"
             raise _unknown(("metric",), self.metric, rule, {*metrics, *COSTS})
         if self.metric not in {None, metric, *COSTS} and self.direction is None:
             raise refusal(
                 ("metric",),
                 self.metric,
-                f"only of the objective's metric `{metric}` is it known which way is better",
+                f"the direction is known only for the metric `{metric}` of the objective",
                 "Add `direction: minimize` or `direction: maximize`.",
             )
 
@@ -155,72 +154,66 @@ class _SidesClaim(_MarginClaim):
     left: str
     """Name of the variant that the claim is about."""
     right: str
-    """Name of the variant that it is compared with."""
+    """Name of the variant with which it is compared."""
 
     def names(self) -> dict[tuple[str | int, ...], str]:
-        """See `ClaimSpec.names`."""
         return {("left",): self.left, ("right",): self.right}
 
     def renamed(self, aliases: Mapping[str, str]) -> Self:
-        """See `ClaimSpec.renamed`."""
         left, right = aliases.get(self.left, self.left), aliases.get(self.right, self.right)
         return self.model_copy(update={"left": left, "right": right})
 
     def check(self, metric: str, metrics: Set[str]) -> None:
-        """See `ClaimSpec.check`."""
         super().check(metric, metrics)
         if self.left == self.right:
             raise refusal(("right",), self.right, "`left` and `right` are the same variant", "Name another variant.")
 
 
 class ComparisonClaim(_SidesClaim):
-    """How two variants compare, paired by seed.
+    """A comparison of two variants, paired by seed.
 
-    `better`: by more than the margin. `not_worse`: less than the margin worse. `equal`: less than the margin apart.
-    `worse`: by more than the margin.
+    `better`: better by more than the margin. `not_worse`: worse by less than the margin. `equal`: differs by less than
+    the margin. `worse`: worse by more than the margin.
     """
 
     expect: Literal["better", "not_worse", "equal", "worse"]
-    """How the left variant compares with the right one."""
+    """The expected relation of the left to the right variant."""
 
 
 class OrderClaim(_MarginClaim):
-    """Several variants in order, each better than the next by more than the margin."""
+    """An order of several variants, each better than the next by more than the margin."""
 
     expect: Literal["ordered"]
-    """That the order holds."""
+    """The order is expected to hold."""
     order: tuple[str, ...] = Field(min_length=2)
-    """Names of the variants, the best first."""
+    """Names of the variants, best first."""
 
     def names(self) -> dict[tuple[str | int, ...], str]:
-        """See `ClaimSpec.names`."""
         return {("order", i): name for i, name in enumerate(self.order)}
 
     def renamed(self, aliases: Mapping[str, str]) -> Self:
-        """See `ClaimSpec.renamed`."""
         return self.model_copy(update={"order": tuple(aliases.get(name, name) for name in self.order)})
 
     def check(self, metric: str, metrics: Set[str]) -> None:
-        """See `ClaimSpec.check`."""
         super().check(metric, metrics)
         for i, name in enumerate(self.order):
             if name in self.order[:i]:
-                raise refusal(("order", i), name, f"`{name}` stands in the order twice", "Leave one of them out.")
+                raise refusal(("order", i), name, f"`{name}` is in the order twice", "Leave one of them out.")
 
 
 class TrendClaim(_SidesClaim):
-    """A gap that grows or shrinks along a numeric switch, by more than the margin for each doubling.
+    """A difference that grows or shrinks along a numeric switch, by more than the margin for each doubling.
 
-    The gap is how much better the left variant is than the right one; both are followed through the switch's settings.
+    The difference is how much better the left variant is than the right one, for each setting of the switch.
     """
 
     expect: Literal["grows", "shrinks"]
-    """What the gap does as the numbers of the switch go up."""
+    """How the difference changes as the numbers of the switch increase."""
     along: str
     """A switch whose settings are numbers above 0, or the path of a sweep."""
 
     def sides(self, points: Points) -> dict[str, tuple[str, str]]:
-        """Setting (or value) along the axis to the names of the left and the right variant there."""
+        """Names of the left and the right variant at each setting (or value) of the axis."""
         left, right = f"{self.left}@{self.along}=", f"{self.right}@{self.along}="
         swept = {
             name.removeprefix(left): (name, right + name.removeprefix(left))
@@ -230,18 +223,18 @@ class TrendClaim(_SidesClaim):
         if swept or self.left not in points or self.right not in points:
             return swept
         by_settings = {frozenset(settings.items()): name for name, settings in points.items()}
-        found = {}
+        sides = {}
         for setting in {own[self.along]: None for own in points.values() if self.along in own}:
             at = [
                 by_settings.get(frozenset({**points[side], self.along: setting}.items()))
                 for side in (self.left, self.right)
             ]
             if at[0] is not None and at[1] is not None:
-                found[setting] = (at[0], at[1])
-        return found
+                sides[setting] = (at[0], at[1])
+        return sides
 
     def check_trained(self, points: Points, refused: Refused) -> None:
-        """See `ClaimSpec.check_trained`; positions where one side makes no model are left out."""
+        """As `ClaimSpec.check_trained`; settings where one side makes no model are left out."""
         if not any(f"@{self.along}=" in name for name in points):
             super().check_trained(points, refused)
             switches = next(iter(points.values()), {})
@@ -251,7 +244,7 @@ class TrendClaim(_SidesClaim):
         sides = {at: side for at, side in self.sides(points).items() if not any(reasons[name] for name in side)}
         for setting in sides:
             if position(setting) is None:
-                rule = f"`{setting}` is no position on an axis: settings of `{self.along}` must be numbers above 0"
+                rule = f"`{setting}` is not a position on an axis: settings of `{self.along}` must be numbers above 0"
                 raise refusal(("along",), self.along, rule, "Name the settings by their numbers.")
         if len(sides) < 2:
             untrained = next((f". `{name}` makes no model: {why}" for name, why in reasons.items() if why), "")
@@ -265,52 +258,49 @@ class TrendClaim(_SidesClaim):
 
 
 class SubjectSpec(Spec):
-    """What a number is the number of."""
+    """The variant and quantity of a claimed number."""
 
     variant: str
     """Name of a variant."""
     quantity: str
-    """`parameters` (trainable), `flops` (arithmetic of training one trial), `activation_bytes` (what one sequence keeps
-    for the backward pass), `seconds` or `tokens_per_second` (of training), or a metric of the task."""
+    """`parameters` (trainable), `flops` (arithmetic of training one trial), `activation_bytes` (bytes that one sequence
+    keeps for the backward pass), `seconds` or `tokens_per_second` (of training), or a metric of the task."""
 
 
 class NumberClaim(ClaimSpec):
-    """A figure from a paper's table. A metric is the mean over seeds, and must be shown to lie within the tolerance."""
+    """A value from the table of a paper. For a metric, the mean over seeds must be shown to be within the tolerance."""
 
     expect: float
     """The number."""
     subject: SubjectSpec
-    """What it is the number of."""
+    """The variant and quantity."""
     tolerance: float = Field(default=0.0, ge=0)
-    """How far off still counts as the same, in the unit of the quantity; above 0 for a metric."""
+    """The largest deviation that counts as equal, in the unit of the quantity; above 0 for a metric."""
 
     def names(self) -> dict[tuple[str | int, ...], str]:
-        """See `ClaimSpec.names`."""
         return {("subject", "variant"): self.subject.variant}
 
     def renamed(self, aliases: Mapping[str, str]) -> Self:
-        """See `ClaimSpec.renamed`."""
         name = aliases.get(self.subject.variant, self.subject.variant)
         return self.model_copy(update={"subject": self.subject.model_copy(update={"variant": name})})
 
     def check(self, metric: str, metrics: Set[str]) -> None:
-        """See `ClaimSpec.check`."""
         super().check(metric, metrics)
         known = {*COSTS, *metrics}
         if self.subject.quantity not in known:
-            rule = "this is no figure of cost, and no metric of the task"
+            rule = "this is neither a cost nor a metric of the task"
             raise _unknown(("subject", "quantity"), self.subject.quantity, rule, known)
         if self.subject.quantity not in COUNTED and self.tolerance == 0:
             raise refusal(
                 ("tolerance",),
                 self.tolerance,
-                f"`{self.subject.quantity}` is measured, and no measurement can show a number exactly",
+                f"`{self.subject.quantity}` is measured, so a number cannot be confirmed exactly",
                 f"Write a `tolerance` above 0, or a quantity that is counted ({', '.join(COUNTED)}).",
             )
 
 
 def position(setting: str) -> float | None:
-    """Where a setting stands on a numeric axis; None unless its name is a number above 0."""
+    """The position of a setting on a numeric axis; None unless its name is a number above 0."""
     try:
         number = float(setting)
     except ValueError:
@@ -321,21 +311,21 @@ def position(setting: str) -> float | None:
 def check_claims(
     claims: tuple[ClaimSpec, ...], points: Points, metric: str, metrics: Set[str], refused: Refused
 ) -> None:
-    """Refuse claims that share an id, or that this design cannot settle.
+    """Refuse claims that share an id, or that this design cannot decide.
 
     Args:
         claims: The claims of a space.
-        points: What its design trains.
+        points: The variants that its design trains.
         metric: Name of its objective's metric.
         metrics: Names of all metrics of its task.
-        refused: Why the settings of a point make no model.
+        refused: Returns why the settings of a variant make no model.
 
     Raises:
-        ValidationError: One cannot be; paths start at its number.
+        ValidationError: A claim is refused; paths start with its index.
     """
     for number, claim in enumerate(claims):
         if claim.id in {other.id for other in claims[:number]}:
-            raise refusal((number, "id"), claim.id, f"two claims are called `{claim.id}`", "Rename one of them.")
+            raise refusal((number, "id"), claim.id, f"two claims have the id `{claim.id}`", "Rename one of them.")
         try:
             claim.check_trained(points, refused)
             claim.check(metric, metrics)
@@ -344,19 +334,19 @@ def check_claims(
 
 
 def _no_margin(path: tuple[str | int, ...], got: Any) -> ValidationError:
-    remedy = "Write how large a difference matters, in units of the metric."
+    remedy = "Write the smallest difference that matters, in units of the metric."
     return refusal(path, got, "a claim needs a `margin` above 0", remedy)
 
 
 def _unknown(path: tuple[str | int, ...], name: str, rule: str, known: Iterable[str]) -> ValidationError:
     names = list(known) if isinstance(known, Mapping) else sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
-    there = f"There are: {', '.join(names[:_MOST_LISTED])}{', ...' if len(names) > _MOST_LISTED else ''}."
-    return refusal(path, name, rule, f"Did you mean `{near[0]}`?" if near else there)
+    listed = f"Known names: {', '.join(names[:_MOST_LISTED])}{', ...' if len(names) > _MOST_LISTED else ''}."
+    return refusal(path, name, rule, f"Did you mean `{near[0]}`?" if near else listed)
 
 
 class _AnyClaim:
-    """Annotation for a field that holds any sort of claim; `expect` says which."""
+    """Annotation for a field that holds any type of claim; `expect` determines which."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: type[ClaimSpec], handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -375,7 +365,7 @@ class _AnyClaim:
 
 
 def _words() -> dict[str, type[ClaimSpec]]:
-    """Word of `expect` to the sort of claim that it belongs to."""
+    """Claim types by the words of `expect`."""
     sorts: tuple[type[ClaimSpec], ...] = (ComparisonClaim, OrderClaim, TrendClaim)
     return {word: sort for sort in sorts for word in get_args(sort.model_fields["expect"].annotation)}
 

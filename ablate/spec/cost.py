@@ -1,4 +1,4 @@
-"""What a part of a model needs before anything is trained: parameters, arithmetic, activation memory."""
+"""The cost of a part of a model, known before training: parameters, arithmetic, activation memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import operator
 from dataclasses import dataclass, fields
 
 BYTES = 4
-"""Of a number in single precision."""
+"""Bytes of a number in single precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Cost:
 
     @property
     def flops(self) -> int:
-        """All arithmetic of the forward pass, every operation counted as one."""
+        """Number of arithmetic operations of the forward pass."""
         return self.multiplications + self.additions + self.divisions + self.exponentiations
 
     @property
@@ -50,7 +50,7 @@ _counts = operator.attrgetter(*(field.name for field in fields(Cost)))
 
 
 def linear_cost(tokens: int, inputs: int, outputs: int, *, bias: bool = False) -> Cost:
-    """Cost of a dense map of `tokens` rows: inputs·outputs products and (inputs - 1)·outputs sums a row, bias apart."""
+    """Cost of a dense layer on `tokens` rows, inputs·outputs products and (inputs - 1)·outputs sums each plus bias."""
     return Cost(
         parameters=inputs * outputs + (outputs if bias else 0),
         multiplications=tokens * inputs * outputs,

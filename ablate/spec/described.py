@@ -1,7 +1,7 @@
-"""What the fields of a spec are for: the text below each, read from the source when a schema asks for it.
+"""Descriptions of the fields of a spec: the string below each field, read from the source when a schema needs it.
 
-Pydantic does the same (`use_attribute_docstrings`), but at every import and for every class, and reading the source of
-all specs takes longer than validating a space.
+Pydantic's `use_attribute_docstrings` does this at every import for every class, which takes longer than validating a
+space.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pydantic import BaseModel
 
 
 def descriptions(spec: type[BaseModel]) -> dict[str, str]:
-    """Field to its description, for the fields that have one, inherited ones among them."""
-    found: dict[str, str] = {}
+    """Descriptions of fields, by name, including inherited fields."""
+    described: dict[str, str] = {}
     for owner in reversed(spec.__mro__):
         if issubclass(owner, BaseModel) and owner is not BaseModel:
-            found |= _own(owner)
-    return {name: text for name, text in found.items() if name in spec.model_fields}
+            described |= _own(owner)
+    return {name: text for name, text in described.items() if name in spec.model_fields}
 
 
-@functools.cache  # a schema asks for a class once for each of its subclasses, and the source takes long to read
+@functools.cache  # needed for each subclass, and reading the source is slow
 def _own(spec: type[BaseModel]) -> dict[str, str]:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(spec)))
-    except (OSError, TypeError):  # a class that was typed into a session
+    except (OSError, TypeError):  # a class defined in an interactive session
         return {}
     (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef))
     return {

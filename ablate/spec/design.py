@@ -1,6 +1,6 @@
-"""What a design is: `DesignSpec` says which, `Design` is an ask/tell object. The kinds stand in `ablate/designs/`.
+"""`DesignSpec`: the base class of designs, and `Design`, the ask/tell object. The kinds are in `ablate/designs/`.
 
-A design is asked for trials and told how they ended; it knows nothing of who trains them.
+A design is asked for trials and told their results. It does not know how they are trained.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from ablate.roles import TrialRole
 from ablate.spec.annotations import ByForm, OneOf
 from ablate.spec.base import Family, Kinded, Spec, refusal
 
 DESIGNS = Family("design", package="ablate.designs", entry_points="ablate.designs")
+
+MOST_SEEDS = 1000
+"""Seeds from here on tune and time; no comparison uses them."""
 
 BASELINE = "baseline"
 """Name of the point with every switch at its first setting."""
@@ -23,26 +27,26 @@ BASELINE = "baseline"
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A corner of the space.
+    """A combination of settings and values that a design may propose.
 
     Attributes:
-        name: Unique in the study.
-        settings: A setting for every switch.
-        values: Spec paths and the values that they get after the switches have applied; most designs set none.
-        tuned: The same, of what was tuned for this point, in this study or before it.
-        scouts: Whether it is trained only to tune or to time a point of the design, with seeds of its own.
+        name: Name, unique in the study.
+        settings: The setting of every switch.
+        values: Values of spec paths that are set after the switches; most designs set none.
+        tuned: Values of spec paths that were tuned for this point, in this study or before it.
+        role: What its trials are for; those that tune, time or confirm have separate seeds.
     """
 
     name: str
     settings: Mapping[str, str]
     values: Mapping[str, JsonValue] = field(default_factory=dict)
     tuned: Mapping[str, JsonValue] = field(default_factory=dict)
-    scouts: bool = False
+    role: TrialRole = TrialRole.COMPARISON
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A trial that a design asks for."""
+    """A point and a seed that a design proposes to train."""
 
     point: Point
     seed: int
@@ -50,7 +54,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class PointCost:
-    """What a point would need.
+    """The cost of a point.
 
     Attributes:
         parameters: Trainable parameters.
@@ -61,23 +65,23 @@ class PointCost:
     flops: float
 
 
-def _in_no_file(*keys: str) -> str:
+def _path_of_key(*keys: str) -> str:
     return ".".join(("design", *keys))
 
 
 @dataclass(frozen=True, slots=True)
 class DesignContext:
-    """What a design may know of its space before anything is trained.
+    """What a design knows about its space before training.
 
     Attributes:
-        switches: Switch to settings, the baseline's first.
-        variants: Named variants: switch to setting; switches left out stay at the baseline's.
+        switches: Settings of each switch, the baseline's first.
+        variants: Settings of the named variants; other switches are at the baseline's setting.
         direction: Whether a smaller or a larger objective is better.
-        margin: How much worse counts as worse, in the unit of the objective.
-        refusal: Why a point makes no model; None if it makes one.
-        cost: What a point needs; only of points that make a model.
-        where: Where in the space a key of the design is written, for errors; of no key, where the design is.
-        tuned: Name of a point to the spec paths and values that were tuned for it before this study.
+        margin: The smallest difference that matters, in the unit of the objective.
+        refusal: Returns why a point makes no model; None if it makes one.
+        cost: Returns the cost of a point that makes a model.
+        where: Returns the position of a key of the design in the space file, for errors; without a key, of the design.
+        tuned: Values of spec paths that were tuned before this study, by name of the point.
         seeds_before: The seeds that the study declared before, one after the other, until results had been seen.
     """
 
@@ -87,7 +91,7 @@ class DesignContext:
     margin: float
     refusal: Callable[[Point], str | None]
     cost: Callable[[Point], PointCost]
-    where: Callable[..., str] = _in_no_file
+    where: Callable[..., str] = _path_of_key
     tuned: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     seeds_before: Sequence[int | Mapping[str, int]] = ()
 
@@ -100,33 +104,33 @@ class DesignContext:
 class Design(ABC):
     """Proposes trials and learns from their results.
 
-    The same calls with the same results give the same proposals, so a study is resumed by telling a new design what
-    the store already holds.
+    The same calls with the same results give the same proposals. So a study is resumed by telling a new design the
+    results in the store.
     """
 
     @abstractmethod
     def points(self) -> list[Point]:
-        """Every point that may be proposed, the baseline first, as far as is known before results."""
+        """The points that may be proposed, as far as known before results; the baseline first."""
 
     def further(self) -> str:
-        """What follows `points` by their results, in words that go on from their number; empty if nothing does."""
+        """A phrase on further points that depend on results, to follow the number of `points`; empty if none."""
         return ""
 
     def remarks(self) -> Sequence[str]:
-        """What a person should know of the design before it runs, a line each: for example aliased effects."""
+        """Remarks for the user before the design runs, one line each, such as aliased effects."""
         return ()
 
     def waiting(self) -> list[Proposal]:
-        """Proposals that are known to follow once others have ended, for an estimate of what is to come."""
+        """Known proposals that wait for other trials to end; used for forecasts."""
         return []
 
     @abstractmethod
     def ask(self) -> list[Proposal]:
-        """Trials that can start now, in order, each proposed once. Empty: wait for results, or the design is done."""
+        """Trials that can start now, in order, each once. Empty: wait for results, or the design is complete."""
 
     @abstractmethod
     def tell(self, point: Point, seed: int, value: float | None) -> None:
-        """The objective of a trial; None if it diverged, failed or was pruned."""
+        """Report the objective of a trial; None if it diverged, failed or was pruned."""
 
     @property
     def prunes(self) -> bool:
@@ -134,28 +138,28 @@ class Design(ABC):
         return False
 
     def watch(self, point: Point, seed: int, reached: float, loss: float) -> bool:
-        """Hear a validation loss of a trial that runs, or that ran before; whether it is to end now.
+        """Report a validation loss of a running or earlier trial; returns whether to end the trial now.
 
         Args:
-            point: What is trained.
-            seed: Of the trial.
+            point: The point of the trial.
+            seed: Seed of the trial.
             reached: Share of its steps that the trial has done, 0 to 1.
-            loss: Its validation loss there.
+            loss: Its validation loss at that step.
         """
         return False
 
     def timed(self, point: Point, seed: int, tokens_per_second: float) -> None:
-        """Hear, before it is told, how fast a trial that finished was trained."""
+        """Report the training speed of a finished trial; called before `tell`."""
         return
 
 
 class SeedsSpec(Spec):
-    """Seeds that are added where they may still decide something, with the error rates of the verdicts intact."""
+    """A schedule that adds seeds to undecided comparisons and preserves the error rates of the verdicts."""
 
     start: int = Field(ge=2, le=10)
-    """Trials of each variant before the first look."""
+    """Number of trials of each variant before the first look."""
     max: int = Field(ge=3, le=50)
-    """Trials of a variant at the last look."""
+    """Maximum number of trials of a variant, at the last look."""
 
     @model_validator(mode="after")
     def _goes_on(self) -> Self:
@@ -166,23 +170,37 @@ class SeedsSpec(Spec):
 
 
 class DesignSpec(Kinded):
-    """Which variants, which seeds, in which order."""
+    """A design: which variants and seeds are trained, in which order."""
 
     family = DESIGNS
-    seeds: Annotated[Annotated[int, Field(ge=1, le=1000)] | SeedsSpec, ByForm] = 3
+    seeds: Annotated[Annotated[int, Field(ge=1, le=MOST_SEEDS)] | SeedsSpec, ByForm] = 3
     """Trials of each variant, with the seeds 0, 1, 2 ...; or `{start: 3, max: 20}`, which gives further seeds to the
     comparisons that are still undecided."""
+    first_seed: int = Field(default=0, ge=0, lt=MOST_SEEDS)
+    """The first of these seeds. A study that was planned after seeds 0 to 3 had been seen starts with 4, so that it
+    compares others."""
+
+    @model_validator(mode="after")
+    def _seeds_are_free(self) -> Self:
+        most = self.seeds.max if isinstance(self.seeds, SeedsSpec) else self.seeds
+        if self.first_seed + most > MOST_SEEDS:
+            rule = f"seeds from {MOST_SEEDS} on tune and time, and this design would reach {self.first_seed + most - 1}"
+            raise refusal(("first_seed",), self.first_seed, rule, f"Set at most {MOST_SEEDS - most}.")
+        return self
 
     def paths(self) -> tuple[str, ...]:
-        """Spec paths that the points of this design set, besides those of the switches."""
+        """Spec paths that the points of this design set in addition to those of the switches."""
         return ()
 
     def fixed_seeds(self) -> int:
-        """The number of seeds, for a design that gives every point the same.
+        """The number of seeds, for designs with the same number for every point.
 
         Raises:
-            ValidationError: The seeds are a schedule.
+            ValidationError: The seeds are a schedule, or do not start with 0.
         """
+        if self.first_seed:
+            rule = f"a {self.kind_name()} design starts with seed 0"
+            raise refusal(("first_seed",), self.first_seed, rule, "Leave `first_seed` out.")
         if isinstance(self.seeds, SeedsSpec):
             rule = f"a {self.kind_name()} design gives every point the same number of seeds"
             raise refusal(("seeds",), self.seeds.model_dump(), rule, f"Set `seeds: {self.seeds.start}`.")
@@ -190,10 +208,10 @@ class DesignSpec(Kinded):
 
     @abstractmethod
     def build(self, context: DesignContext) -> Design:
-        """The design over a space.
+        """Build the design for a space.
 
         Raises:
-            SpaceError: The space cannot answer what the design asks.
+            SpaceError: The space does not fit the design.
         """
 
 

@@ -1,4 +1,4 @@
-"""YAML files as plain data that remembers where each key was written, so that errors carry file, line and column."""
+"""Reads YAML files with the position of each key, so that errors have file, line and column."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ablate.spec.sentences import Loc, describe
 
 _SHOWN_ERRORS = 5
 _MOST_BYTES = 128 * 1024
-"""Size of a file. The reader takes seconds for a megabyte, and the largest space that is shipped has 3 kB."""
+"""Maximum file size. Parsing takes seconds per megabyte, and the largest shipped space has 3 kB."""
 _MOST_LEVELS = 50
-"""Mappings and lists within each other."""
+"""Maximum nesting of mappings and lists."""
 _MOST_VALUES = 100_000
-"""Keys and items of a file with every alias written out: a few lines of aliases of aliases can stand for billions."""
+"""Maximum number of keys and items with all aliases expanded: nested aliases can expand to billions."""
 
 _STRING, _MERGE, _DATE = (f"tag:yaml.org,2002:{name}" for name in ("str", "merge", "timestamp"))
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a key stands: lines and columns are counted from 1."""
+    """Position of a key; lines and columns count from 1."""
 
     file: Path
     line: int
@@ -42,30 +42,30 @@ class Position:
 
 @dataclass(slots=True)
 class Document:
-    """Plain data and where each key of it was written."""
+    """The data of a file and the position of each key."""
 
     file: Path
     plain: dict[str, Any]
     positions: dict[Loc, Position] = field(default_factory=dict)
 
     def position(self, loc: Loc) -> Position:
-        """Position of the deepest key on the way to `loc` that is written anywhere."""
+        """Position of the deepest existing key on the path `loc`."""
         for end in range(len(loc), 0, -1):
             if loc[:end] in self.positions:
                 return self.positions[loc[:end]]
         return Position(self.file, 1, 1)
 
     def refused(self, error: ValidationError, below: Loc = ()) -> SpaceError:
-        """A validation error of this data (of the part of it at `below`) as one error with file, line and column."""
-        told: list[tuple[str, str]] = []
+        """Convert a validation error of this data, or of its part at `below`, to one with file, line and column."""
+        lines: list[tuple[str, str]] = []
         for loc, sentence in describe(error):
             whole = (*below, *loc)
             path = ".".join(str(part) for part in whole)
-            told.append((str(self.position(whole)), f"`{path}`: {sentence}" if path else sentence))
-        (place, text), *others = told[:_SHOWN_ERRORS]
-        text += "".join(f"\n{other}: {sentence}" for other, sentence in others)
-        if len(told) > _SHOWN_ERRORS:
-            text += f"\nand {len(told) - _SHOWN_ERRORS} more."
+            lines.append((str(self.position(whole)), f"`{path}`: {sentence}" if path else sentence))
+        (place, text), *further = lines[:_SHOWN_ERRORS]
+        text += "".join(f"\n{other}: {sentence}" for other, sentence in further)
+        if len(lines) > _SHOWN_ERRORS:
+            text += f"\nand {len(lines) - _SHOWN_ERRORS} more."
         return SpaceError(text, where=place)
 
 
@@ -74,10 +74,10 @@ def read_document(path: Path, noun: str) -> Document:
 
     Args:
         path: The file.
-        noun: What the file is, for messages: `a space`.
+        noun: What the file is, for messages, such as `a space`.
 
     Raises:
-        SpaceError: The file cannot be read, or is not YAML, or is no mapping.
+        SpaceError: The file cannot be read, is not YAML, or is not a mapping.
     """
     try:
         with path.open("rb") as file:
@@ -98,19 +98,19 @@ def read_document(path: Path, noun: str) -> Document:
         tree = None if root is None else yaml.constructor.construct_document(root)
     except MaxDepthExceededError as error:
         where = str(_at_mark(error.problem_mark, path))
-        got, close = f"more than {_MOST_LEVELS} levels", "Close what was left open."
+        got, close = f"more than {_MOST_LEVELS} levels", "Close an open bracket."
         raise SpaceError("this is nested too deeply", where=where, got=got, remedy=close) from None
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = str(_at_mark(mark, path) if mark else path)
         raise SpaceError(
-            f"this is not YAML: {_problem(error)}", where=where, remedy="Mend it at or above this line."
+            f"this is not YAML: {_problem(error)}", where=where, remedy="Correct it at or above this line."
         ) from None
     except ReaderError as error:
         place = _position(path, text[: error.position])
-        problem = f"this is not YAML: it holds the character U+{error.character:04X}"
-        raise SpaceError(problem, where=str(place), remedy="Take it out.") from None
-    except (YAMLError, ValueError) as error:  # ValueError: a tag such as `!!int` on a value that is none
+        problem = f"this is not YAML: it contains the character U+{error.character:04X}"
+        raise SpaceError(problem, where=str(place), remedy="Leave it out.") from None
+    except (YAMLError, ValueError) as error:  # ValueError: a tag such as `!!int` on another value
         raise SpaceError(f"this is not YAML: {error}", where=str(path)) from None
     if not isinstance(tree, dict):
         got = "an empty file" if tree is None else f"a {'list' if isinstance(tree, list) else 'single value'}"
@@ -124,35 +124,35 @@ def _too_large(path: Path, noun: str) -> SpaceError:
         "this file is too large",
         where=str(path),
         expected=f"{noun} of at most {_MOST_BYTES:,} bytes",
-        remedy="Check that you named the right file; data is named by its address and not written into the file.",
+        remedy="Check that this is the right file; data is given by its address, not in the file.",
     )
 
 
 def _problem(error: MarkedYAMLError) -> str:
-    # `found duplicate key "a" with value "2" (original value: "1")` is clear without the values.
+    # `found duplicate key "a" with value "2" (original value: "1")` is clearer without the values.
     problem = str(error.problem).partition(" with value ")[0]
-    said_before = error.context is not None and (error.context_mark is None or problem.startswith("but "))
-    return f"{error.context}, {problem}" if said_before else problem
+    has_context = error.context is not None and (error.context_mark is None or problem.startswith("but "))
+    return f"{error.context}, {problem}" if has_context else problem
 
 
 def _all_positions(root: Node, file: Path) -> dict[Loc, Position]:
     positions: dict[Loc, Position] = {}
-    # Visits are counted and not positions: a key that is written twice has one position.
+    # Counts visits, not positions: a duplicate key has only one position.
     for visits, (loc, position) in enumerate(_positions(root, (), file, ()), 1):
         positions[loc] = position
         if visits > _MOST_VALUES:
             raise SpaceError(
-                "this file stands for too much",
+                "this file is too large with all aliases expanded",
                 where=str(positions[loc[:1]]),
                 expected=f"at most {_MOST_VALUES:,} keys and items",
-                got="more, with every alias written out",
+                got="more, with all aliases expanded",
                 remedy="Look for aliases (`*name`) of lists of aliases.",
             )
     return positions
 
 
 def _positions(node: Node, loc: Loc, file: Path, above: tuple[Node, ...]) -> Iterator[tuple[Loc, Position]]:
-    """Where each key and item stands; on the way, keys and dates become strings as they are written (`true`, `6`)."""
+    """Yield the position of each key and item; also converts keys and dates to strings as written (`true`, `6`)."""
     if node in above:
         raise SpaceError("this alias contains itself", where=str(_at(node, file)), remedy="Write the value out.")
     _check_text(node, file)
@@ -165,10 +165,10 @@ def _positions(node: Node, loc: Loc, file: Path, above: tuple[Node, ...]) -> Ite
     elif isinstance(node, MappingNode):
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
-                raise SpaceError("a key is a single word", where=str(_at(key, file)))
+                raise SpaceError("a key must be a single word", where=str(_at(key, file)))
             _check_text(key, file)
             if key.tag == _MERGE:
-                yield (*loc, key.value), _at(key, file)  # a visit too: merges of nothing double as well
+                yield (*loc, key.value), _at(key, file)  # counts as a visit, because empty merges can multiply too
                 yield from _positions(value, loc, file, (*above, node))
             else:
                 key.tag = _STRING
@@ -177,15 +177,15 @@ def _positions(node: Node, loc: Loc, file: Path, above: tuple[Node, ...]) -> Ite
 
 
 def _check_text(node: Node, file: Path) -> None:
-    """Refuse a text that an escape such as `\\ud800` makes one that cannot be written, stored or shown."""
+    """Refuse text with a lone surrogate (an escape such as `\\ud800`), which cannot be encoded."""
     if isinstance(node, ScalarNode) and any("\ud800" <= character <= "\udfff" for character in node.value):
         raise SpaceError(
-            "half a character stands here", where=str(_at(node, file)), remedy="Write it out, or take it out."
+            "this text contains a lone surrogate", where=str(_at(node, file)), remedy="Write another character."
         )
 
 
 def _position(file: Path, before: str) -> Position:
-    """The position that follows some text."""
+    """The position after some text."""
     return Position(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
@@ -198,7 +198,7 @@ def _at_mark(mark: StreamMark, file: Path) -> Position:
 
 
 def _unshared(tree: Any) -> Any:
-    """The same data with every alias written out, so that a change in one place stays there."""
+    """The same data with copies in place of aliases, so that changes are local."""
     if isinstance(tree, dict):
         return {key: _unshared(value) for key, value in tree.items()}
     return [_unshared(value) for value in tree] if isinstance(tree, list) else tree

@@ -1,4 +1,4 @@
-"""What a valid space may not mean: it is allowed, and said before anything is trained."""
+"""Warnings on valid spaces that are probably not intended."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterator
 
 from ablate.spec.space import SpaceSpec
 
-_THE_LESS_THE_BETTER = ("loss", "perplexity")
+_SMALLER_IS_BETTER = ("loss", "perplexity")
 
 
 def doubts(space: SpaceSpec) -> Iterator[str]:
-    """A sentence or two for each, with the key that it is about and the way out."""
+    """Warnings in one or two sentences, with the key and a remedy."""
     if space.design.seeds == 1:
         yield (
-            "`design.seeds`: with one seed nothing shows the noise, so that every verdict will be `undecided`. "
+            "`design.seeds`: with one seed the noise is unknown, so every verdict will be `undecided`. "
             "Set `seeds: 3` or more."
         )
     objective = space.objective
-    if objective.direction == "maximize" and objective.metric.endswith(_THE_LESS_THE_BETTER):
+    if objective.direction == "maximize" and objective.metric.endswith(_SMALLER_IS_BETTER):
         yield (
-            f"`objective.direction`: `{objective.metric}` is the better the smaller it is, and is to be maximised "
+            f"`objective.direction`: smaller values of `{objective.metric}` are better, but it is maximised "
             "here. Set `direction: minimize`."
         )

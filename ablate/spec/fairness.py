@@ -1,4 +1,4 @@
-"""Fair comparison: values tuned for each variant (`tune`, `tuned`), and the budget that all share (`match`)."""
+"""Fair comparison: values tuned for each variant (`tune`, `tuned`), and equal budgets (`match`)."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from ablate.spec.sentences import describe
 Quantity = Literal["steps", "tokens", "seconds", "flops", "parameters"]
 
 ErrorOf = Callable[[Mapping[str, JsonValue]], ValidationError | None]
-"""Values of paths to why the baseline makes no model with them; None if it makes one."""
+"""Returns why the baseline makes no model with some values of paths; None if it makes one."""
 
 MOST_COMBINATIONS = 100
-"""A grid is trained whole for every variant; beyond this it is no small grid."""
+"""Maximum number of combinations in a grid, which is trained for every variant."""
 
 _SEEDS = "seeds"
 
 
 class TuneSpec(Spec):
-    """A small grid of values that each variant is tried with, at the same expense, before it is compared.
+    """A small grid of values that is trained for each variant, with equal effort, before the comparison.
 
     Written as paths with lists of values: `{training.optimizer.lr: [5.0e-4, 1.0e-3, 2.0e-3], seeds: 2}`. Every
-    combination is trained with seeds that no comparison uses (1000, 1001 ...), and the one with the best mean
-    objective is the variant's; one with fewer diverged seeds goes before any mean.
+    combination is trained with seeds that no comparison uses (1000, 1001 ...). Each variant gets the combination with
+    the best mean objective; fewer diverged seeds come before a better mean.
     """
 
     grid: dict[str, tuple[JsonValue, ...]] = Field(min_length=1)
-    """Spec path to the values that it is tried at. The paths may also stand beside `seeds`, without `grid`."""
+    """Values of each spec path. The paths may also be written next to `seeds`, without `grid`."""
     seeds: int = Field(default=2, ge=1, le=100)
-    """Trials of each variant with each value. They choose and are not compared: the compared seeds stay unbiased."""
+    """Number of trials of each variant with each combination. They are not compared, which avoids selection bias."""
 
     @model_validator(mode="before")
     @classmethod
@@ -61,59 +61,59 @@ class TuneSpec(Spec):
         values = {"type": "array", "minItems": 2}
         grid = {"description": body["properties"]["grid"]["description"], "type": "object"}
         body["properties"]["grid"] = {**grid, "additionalProperties": values}
-        body["additionalProperties"] = values  # paths that stand beside `seeds`
+        body["additionalProperties"] = values  # paths next to `seeds`
         body.pop("required", None)
         return plain
 
     def combinations(self) -> Iterator[dict[str, JsonValue]]:
-        """Every combination of values by path; the last path goes round fastest."""
+        """All combinations of values by path; the last path varies fastest."""
         for values in itertools.product(*self.grid.values()):
             yield dict(zip(self.grid, values, strict=True))
 
     def check(
         self, taken: Mapping[str, str], error_of: Callable[[dict[str, JsonValue]], ValidationError | None]
     ) -> None:
-        """Refuse paths that something else sets, that do not exist, and values that the baseline cannot have.
+        """Refuse paths that something else sets or that do not exist, and values that are invalid for the baseline.
 
         Args:
-            taken: Full path to who sets it.
-            error_of: Why the baseline makes no model with these values; None if it makes one.
+            taken: For each full path that is set, what sets it.
+            error_of: Returns why the baseline makes no model with some values; None if it makes one.
 
         Raises:
-            ValidationError: The grid cannot be tried; paths start at this spec.
+            ValidationError: The grid cannot be trained; paths are relative to this spec.
         """
         for path in self.grid:
             _check_free(path, taken, "tuned")
         combinations = list(self.combinations())
         if len(combinations) > MOST_COMBINATIONS:
             rule = f"the grid has {len(combinations):,} combinations, and each is trained for every variant"
-            raise refusal((), {}, rule, f"Leave values out until at most {MOST_COMBINATIONS} are left.")
+            raise refusal((), {}, rule, f"Leave values out until there are at most {MOST_COMBINATIONS}.")
         errors = [error_of(combination) for combination in combinations]
         for path, values in self.grid.items():
             for index, value in enumerate(values):
-                found = [e for c, e in zip(combinations, errors, strict=True) if c[path] == value]
-                if all(error is not None for error in found):
-                    assert found[0] is not None
-                    (_, told), *_ = describe(found[0])
-                    rule = f"the baseline makes no model with it: {told}"
-                    # What was found, the inner sentence says.
-                    raise refusal((path, index), {}, rule, "Give a path that exists and values that fit it.")
+                errors_of_value = [e for c, e in zip(combinations, errors, strict=True) if c[path] == value]
+                if all(error is not None for error in errors_of_value):
+                    assert errors_of_value[0] is not None
+                    (_, problem), *_ = describe(errors_of_value[0])
+                    rule = f"the baseline makes no model with it: {problem}"
+                    # The inner sentence says what was found.
+                    raise refusal((path, index), {}, rule, "Give an existing path and valid values.")
 
 
 TunedValues = Annotated[
     dict[str, dict[str, JsonValue]],
     WithJsonSchema({"type": "object", "additionalProperties": {"type": "object", "minProperties": 1}}),
 ]
-"""Spec path to variant and the value that was tuned for it before the study."""
+"""Values that were tuned before the study, by spec path and variant."""
 
 
 def tuned_by_variant(tuned: TunedValues) -> dict[str, dict[str, JsonValue]]:
-    """Variant to spec path and value."""
-    turned: dict[str, dict[str, JsonValue]] = {}
+    """Tuned values by variant and spec path."""
+    by_variant: dict[str, dict[str, JsonValue]] = {}
     for path, values in tuned.items():
         for name, value in values.items():
-            turned.setdefault(name, {})[path] = value
-    return turned
+            by_variant.setdefault(name, {})[path] = value
+    return by_variant
 
 
 def check_tuned(
@@ -122,16 +122,16 @@ def check_tuned(
     taken: Iterable[tuple[str, str]],
     error_of: Callable[[Mapping[str, JsonValue], Mapping[str, str]], ValidationError | None],
 ) -> None:
-    """Refuse tuned values that are not those of the variants that the design trains.
+    """Refuse tuned values that do not fit the variants that the design trains.
 
     Args:
-        tuned: The values.
-        points: What the design trains, with the tuned values in them.
-        taken: Paths as written, with who else sets them.
-        error_of: Why settings make no model with some values; None if they make one.
+        tuned: The tuned values.
+        points: The points of the design, including the tuned values.
+        taken: Paths as written, with what else sets them.
+        error_of: Returns why settings make no model with some values; None if they make one.
 
     Raises:
-        ValidationError: A variant is not trained or not listed, or a value does not fit; paths start at `tuned`.
+        ValidationError: A variant is not trained or not listed, or a value is invalid; paths start at `tuned`.
     """
     full = {full_path(path): who for path, who in taken}
     for path, values in tuned.items():
@@ -142,30 +142,33 @@ def check_tuned(
                 remedy = f"Did you mean `{near[0]}`?" if near else "`ablate plan` lists the variants."
                 raise refusal((path, name), value, f"the design trains no variant `{name}`", remedy)
             if path not in points[name].tuned:
-                rule = "this design chooses its variants by their results, so nothing can be tuned for them before"
+                rule = "this design chooses its variants by results, so they cannot be tuned before the study"
                 raise refusal((path,), {}, rule, "Use `tune`, which tunes during the study, or another design.")
-            alone, with_value = (error_of(found, points[name].settings) for found in ({}, {path: value}))
+            alone, with_value = (error_of(assigned, points[name].settings) for assigned in ({}, {path: value}))
             if with_value is not None and alone is None:
-                (_, told), *_ = describe(with_value)
-                raise refusal((path, name), value, f"the variant makes no model with it: {told}", "Give another value.")
+                (_, problem), *_ = describe(with_value)
+                raise refusal(
+                    (path, name), value, f"the variant makes no model with it: {problem}", "Give another value."
+                )
         missing = [name for name, point in points.items() if name not in values and not error_of({}, point.settings)]
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            rule = f"no value was tuned for the variant `{missing[0]}`{more}, so that the comparison would be unfair"
+            rule = f"no value was tuned for the variant `{missing[0]}`{more}, so the comparison would be unfair"
             raise refusal((path,), {}, rule, "List a value for every variant that the design trains.")
 
 
 class MatchSpec(Spec):
-    """What all variants have as much of as the baseline. A bare word is a quantity."""
+    """The quantity that is equal for all variants. A bare word is a quantity."""
 
     equal: Quantity = "steps"
-    """`steps`: each trains as many as the space says. `tokens`, `flops` (arithmetic of training), `seconds` (of
-    training, measured on the machine of the study): each variant's `training.steps` are solved for the baseline's sum.
-    `parameters`: each variant's model is widened or narrowed."""
+    """`steps`: all variants train for the steps of the space. `tokens`, `flops` (arithmetic of training), `seconds` (of
+    training, measured on the machine of the study): `training.steps` of each variant is chosen to match the total of
+    the baseline. `parameters`: the size of each variant's model is adjusted."""
     by: Literal["width", "mlp"] = "width"
-    """What is solved for equal parameters: `width` (`model.width`, heads left alone) or `mlp` (`block.mlp.ratio`)."""
+    """What is adjusted for equal parameters: `width` (`model.width`, with unchanged heads) or `mlp`
+    (`block.mlp.ratio`)."""
     within: float = Field(default=0.01, gt=0, le=0.5)
-    """How far off the baseline's parameters still counts as equal, as a share of them."""
+    """The largest relative deviation from the parameters of the baseline that counts as equal."""
 
     @model_validator(mode="before")
     @classmethod
@@ -173,30 +176,30 @@ class MatchSpec(Spec):
         if isinstance(value, Mapping) and value.get("equal", "steps") != "parameters":
             for key in ("by", "within"):
                 if key in value and value[key] != cls.model_fields[key].default:
-                    rule = f"`{key}` is of equal parameters; whole steps come as near as they can"
+                    rule = f"`{key}` applies to equal parameters only"
                     raise refusal((key,), value[key], rule, f"Leave `{key}` out, or set `equal: parameters`.")
         return value
 
     @property
     def path(self) -> str | None:
-        """The spec path that is solved; None where nothing is."""
+        """The spec path that is adjusted; None if there is none."""
         if self.equal == "parameters":
             return "model.width" if self.by == "width" else "model.block.mlp.ratio"
         return None if self.equal == "steps" else "training.steps"
 
     def check(self, taken: Mapping[str, str]) -> None:
-        """Refuse a quantity whose path something else sets.
+        """Refuse a quantity whose path is also set by something else.
 
         Args:
-            taken: Full path to who sets it.
+            taken: For each full path that is set, what sets it.
 
         Raises:
-            ValidationError: One does; paths start at this spec.
+            ValidationError: The path is also set; paths are relative to this spec.
         """
         for path, who in taken.items():
             if self.path is not None and overlaps(path, self.path):
-                rule = f"equal {self.equal} are reached by solving `{self.path}`, which {who} sets too"
-                raise refusal(("equal",), self.equal, rule, "Match another quantity, or leave that path alone.")
+                rule = f"equal {self.equal} are reached by adjusting `{self.path}`, which {who} also sets"
+                raise refusal(("equal",), self.equal, rule, "Match another quantity, or do not set that path.")
 
 
 def _check_values(path: str, values: object) -> None:
@@ -205,22 +208,24 @@ def _check_values(path: str, values: object) -> None:
         remedy = f"Did you mean `{_SEEDS}`?" if near else "List at least two values."
         raise refusal((path,), values, f"`{path}` is tuned over a list of values", remedy)
     if len(values) < 2:
-        rule = f"`{path}` is tuned over at least two values, and here {'is' if values else 'are'} {len(values)}"
-        raise refusal((path,), list(values), rule, "List more, or set the value where it stands and leave it out here.")
+        rule = f"`{path}` is tuned over at least two values, but has {len(values)}"
+        raise refusal(
+            (path,), list(values), rule, "List more values, or set the value at its path and leave it out here."
+        )
     for index, value in enumerate(values):
         if value in values[:index]:
-            raise refusal((path, index), value, f"`{value}` is there twice", "List each value once.")
+            raise refusal((path, index), value, f"`{value}` is listed twice", "List each value once.")
 
 
 def _check_free(path: str, taken: Mapping[str, str], what: str) -> None:
     for other, who in taken.items():
         if overlaps(full_path(path), other):
-            rule = f"`{path}` is {what}, and {who} sets it too: only one of them can have its way"
+            rule = f"`{path}` is {what}, but {who} also sets it"
             raise refusal((path,), {}, rule, "Leave it out of one of the two.")
 
 
 def full_path(path: str) -> str:
-    """A spec path as written in a space, from its root: `block` is short for `model.block`."""
+    """The full form of a spec path: `block` is short for `model.block`."""
     return f"model.{path}" if path == "block" or path.startswith("block.") else path
 
 
@@ -230,16 +235,16 @@ def check_fairness(
     taken: Iterable[tuple[str, str]],
     error_of: ErrorOf,
 ) -> None:
-    """Refuse what cannot be tuned or matched in a space.
+    """Refuse tuning and matching that is not possible in a space.
 
     Args:
-        tune: What is tuned.
-        match: What is equal.
-        taken: Paths as written, with who sets them.
-        error_of: Why the baseline makes no model with these values; None if it makes one.
+        tune: The values to tune.
+        match: The quantity to match.
+        taken: Paths as written, with what sets them.
+        error_of: Returns why the baseline makes no model with some values; None if it makes one.
 
     Raises:
-        ValidationError: Something cannot be; paths start at the space.
+        ValidationError: Tuning or matching is refused; paths start at the space.
     """
     full = {full_path(path): who for path, who in taken}
     try:

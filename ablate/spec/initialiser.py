@@ -1,4 +1,4 @@
-"""`InitialiserSpec`: how the weights of maps start. The kinds stand in `ablate/kinds/initialisers/`, one file each."""
+"""`InitialiserSpec`: initial values of weights. The kinds are in `ablate/kinds/initialisers/`, one file each."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from ablate.spec.layer import LayerContext
 
 Initial = Callable[["Tensor", "Generator"], "Tensor"]
-"""Fills one member's values [...] in place and returns them."""
+"""Fills the values [...] of one member in place and returns them."""
 INITIALISERS = Family("initialiser", package="ablate.kinds.initialisers", entry_points="ablate.initialisers")
 
 Role = Literal["embedding", "hidden", "output", "head"]
-"""What a map is for: `embedding` (of tokens or positions), `hidden` (inside a branch of a block), `output` (the last
-map of a branch, whose result is added to the residual stream), `head` (from the stream to the logits)."""
+"""The role of a weight: `embedding` (of tokens or positions), `hidden` (inside a branch of a block), `output` (the last
+layer of a branch, whose result is added to the residual stream), `head` (from the stream to the logits)."""
 
 
 class InitialiserSpec(Kinded):
@@ -33,18 +33,18 @@ class InitialiserSpec(Kinded):
 
     @classmethod
     def facts(cls) -> dict[str, str | bool]:
-        """Its source."""
+        """The source."""
         return {"source": cls.source}
 
     @abstractmethod
     def initial(self, role: Role, inputs: int, outputs: int, context: LayerContext) -> Initial:
-        """The rule for one weight [inputs, outputs]: fills one member's values in place and returns them.
+        """The function that initialises a weight [inputs, outputs] of one member.
 
         Args:
-            role: What the map is for.
-            inputs: Its fan-in; of an embedding the number of rows.
+            role: Role of the weight.
+            inputs: Its fan-in; for an embedding the number of rows.
             outputs: Its fan-out.
-            context: Where it stands; `context.init_std` is the model's standard deviation.
+            context: Its layer; `context.init_std` is the standard deviation of the model.
         """
 
 

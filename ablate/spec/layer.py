@@ -1,32 +1,34 @@
-"""`LayerContext`: what the parts of a layer (mixer, MLP, norms, residual) are told of the model around them."""
+"""`LayerContext`: facts about the model that the parts of a layer (mixer, MLP, norms, residual) are built from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from ablate.spec.initialiser import Initial, InitialiserSpec, Role
-from ablate.spec.part import SharedTensor
+from ablate.spec.part import EMBEDDING, SharedTensor, Sublayer
 from ablate.spec.position import PositionSpec
 
 
 @dataclass(frozen=True, slots=True)
 class LayerContext:
-    """What a part of a layer is told of the model around it.
+    """Facts about the model from which a part of a layer is built.
 
     Attributes:
-        pack: K, members trained together.
-        width: D, of the residual stream.
-        heads: H, of the model; kinds without heads ignore it.
-        head_width: Width of a head; 0 stands for D/H.
+        pack: Number K of members trained together.
+        width: Width D of the residual stream.
+        heads: Number H of heads; kinds without heads ignore it.
+        head_width: Width of a head; 0: D/H.
         depth: Number of blocks.
         context: The longest input in tokens.
         causal: Whether position t may see positions after t.
         init_std: Standard deviation of normal initial values.
         positions: Positions that the layer's mixer applies itself; None if there are none.
-        window: Tokens that the mixer sees to each side, its own counted; None for all.
+        window: Number of tokens that the mixer sees to each side, including the token itself; None for all.
         cross: Whether keys and values are read from another sequence.
         layer: Index of the layer, from 0.
+        sublayers: Those that join the stream; a parallel block joins as `mixer` alone.
         initialiser: How the weights of maps start.
+        vocabulary: Number of token ids V; 0 where it is not known, as when layers are priced by themselves.
     """
 
     pack: int
@@ -41,7 +43,9 @@ class LayerContext:
     window: int | None = None
     cross: bool = False
     layer: int = 0
+    sublayers: tuple[Sublayer, ...] = ("mixer", "mlp")
     initialiser: InitialiserSpec = field(default_factory=InitialiserSpec.default)
+    vocabulary: int = 0
 
     def __post_init__(self) -> None:
         if not self.head_width:
@@ -57,14 +61,19 @@ class LayerContext:
         return SharedTensor(name, self.layer, sizes)
 
     def stream(self, layer: int) -> SharedTensor:
-        """What a layer gives to the next one; `EMBEDDING` for what the first one is given."""
+        """The output of a layer; of `EMBEDDING`, the input of the first layer."""
         return SharedTensor("stream", layer, (self.width,))
 
+    @property
+    def tokens(self) -> SharedTensor:
+        """The token ids that a decoder reads, [K, B, T]."""
+        return SharedTensor("tokens", EMBEDDING, ())
+
     def initial(self, role: Role, inputs: int, outputs: int) -> Initial:
-        """How the weight [inputs, outputs] of a map starts.
+        """The function that initialises a weight [inputs, outputs].
 
         Args:
-            role: What the map is for.
+            role: Role of the weight.
             inputs: Its fan-in.
             outputs: Its fan-out.
         """

@@ -1,4 +1,4 @@
-"""A block that a person names on the command line: a named block, or a mixer kind in a plain pre-norm block."""
+"""Looks up a block that is named on the command line: a named block, or a mixer kind in a plain pre-norm block."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class FoundBlock:
     """A block by its name.
 
     Attributes:
-        name: As it was given.
-        description: What it is, in one sentence; empty for a mixer kind.
-        block: Its spec.
+        name: The given name.
+        description: Description in one sentence; empty for a mixer kind.
+        block: Spec of the block.
         exceptions: Layers that differ, as in a model spec.
     """
 
@@ -35,10 +35,10 @@ class FoundBlock:
     exceptions: Mapping[str, dict[str, Any]]
 
     def model(self, *, width: int, heads: int, depth: int | None) -> ModelSpec:
-        """A model of these blocks, causal where the mixer can be; without a depth one block, exceptions apart.
+        """A model of these blocks, causal if the mixer can be. Without a depth: one block, ignoring exceptions.
 
         Raises:
-            SpaceError: The sizes do not fit the block.
+            SpaceError: The sizes are invalid for the block.
         """
         plain = {
             "family": "decoder" if self.block.mixer.causal_form else "encoder",
@@ -63,7 +63,7 @@ def find_block(name: str) -> FoundBlock:
     """Look a block up by its name, or by the kind of its mixer.
 
     Raises:
-        SpaceError: There is neither, or the block's file is broken.
+        SpaceError: There is no such block or kind, or the file of the block is invalid.
     """
     blocks, kinds = block_names([Path()]), MIXERS.members()
     try:
@@ -76,14 +76,14 @@ def find_block(name: str) -> FoundBlock:
         raise refused(name, error) from None
     near = difflib.get_close_matches(name, [*blocks, *kinds], n=1)
     raise SpaceError(
-        "there is no block and no kind of mixer of this name",
+        "there is no block or mixer kind of this name",
         where=name,
         remedy=f"Did you mean `{near[0]}`?" if near else "`ablate kinds` lists them.",
     )
 
 
 def refused(name: str, error: ValidationError) -> SpaceError:
-    """The first line of a validation error of a block as an error that says where it stands."""
+    """Convert the first line of a validation error of a block to an error that names the block."""
     loc, sentence = describe(error)[0]
     path = ".".join(str(part) for part in loc)
     return SpaceError(f"`{path}`: {sentence}" if path else sentence, where=name)

@@ -1,4 +1,4 @@
-"""`MixerSpec`: what every kind of mixer says of itself. The kinds stand in `ablate/kinds/mixers/`, one file each."""
+"""`MixerSpec`: the base class of mixers. The kinds are in `ablate/kinds/mixers/`, one file each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _is_a_block(name: str) -> str | None:
-    return f"`{name}` is a named block, with its mixer in it: set `block: {name}`." if name in block_names() else None
+    return f"`{name}` is a named block, which has a mixer: set `block: {name}`." if name in block_names() else None
 
 
 MIXERS = Family("mixer", package="ablate.kinds.mixers", entry_points="ablate.mixers", other=_is_a_block)
@@ -31,25 +31,25 @@ class MixerSpec(PartSpec):
 
     family = MIXERS
     complexity: ClassVar[str]
-    """Cost class in sequence length L and width d, in words a reader of the papers knows (`L²d`)."""
+    """Complexity in sequence length L and width d, as in papers (`L²d`)."""
     causal_form: ClassVar[bool] = True
-    """Whether the mixer can hide the future, so that a decoder may use it."""
+    """Whether the mixer can be causal, so that a decoder may use it."""
     bidirectional_form: ClassVar[bool] = True
-    """Whether the mixer can see both sides, so that an encoder may use it."""
+    """Whether the mixer can be bidirectional, so that an encoder may use it."""
     uses_heads: ClassVar[bool] = False
-    """Whether it splits the width into heads, so that their number must divide it."""
+    """Whether it has heads, whose number must divide the width."""
     any_head_width: ClassVar[bool] = False
-    """Whether a head may have another width than D/H (`context.head_width`)."""
+    """Whether the width of a head may differ from D/H (`context.head_width`)."""
     relative_positions: ClassVar[frozenset[Applied]] = frozenset()
-    """Where it applies the positions of its layer: to its queries and keys, to its logits."""
+    """Where it can apply the positions of its layer: to queries and keys, or to logits."""
     takes_window: ClassVar[bool] = False
-    """Whether it can see the tokens nearer than `context.window` alone."""
+    """Whether it supports `context.window`."""
     cross_form: ClassVar[bool] = False
     """Whether it can read keys and values from another sequence: `forward(x, padding, memory, memory_padding)`."""
 
     @classmethod
     def facts(cls) -> dict[str, str | bool]:
-        """Cost class, forms and source."""
+        """Complexity, forms and source."""
         return {
             "complexity": cls.complexity,
             "causal": cls.causal_form,
@@ -69,26 +69,26 @@ class MixerSpec(PartSpec):
         """Cost of the forward pass over one sequence of `length` tokens in training."""
 
     def step_cost(self, context: LayerContext, position: int) -> Cost:
-        """Cost of token `position` (from 1) in causal inference, what the tokens before it left being kept.
+        """Cost of token `position` (from 1) in causal inference with cached states of the previous tokens.
 
-        It is what the token adds to the cost of a sequence; a kind whose training takes another way overrides this.
+        By default the difference of the costs of the sequences with and without the token. Kinds with another algorithm
+        for inference override this.
         """
         whole = self.cost(context, position)
         token = whole + self.cost(context, position - 1) * -1
         return replace(token, parameters=whole.parameters, activations=0)
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """Scalars that causal inference keeps of a sequence of `length` tokens, to go on without reading them again.
+        """Number of scalars that causal inference caches for a sequence of `length` tokens.
 
-        The mixer's inputs, unless a kind says otherwise.
+        By default the inputs of the mixer.
         """
         return length * context.width
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """What a picture shows inside the mixer: rows of (slot, label), in the order of the computation.
+        """Rows of (slot, label) that a drawing shows inside the mixer, in the order of the computation.
 
-        Two mixers of one kind are compared slot by slot. Unless a kind says otherwise: its settings
-        that are no default.
+        Two mixers of one kind are compared slot by slot. By default the settings that differ from their defaults.
         """
         return self.settings_as_parts()
 

@@ -1,4 +1,4 @@
-"""`MLPSpec`: the feed-forward sub-layer of a block. The kinds stand in `ablate/kinds/mlps/`, one file each."""
+"""`MLPSpec`: the feed-forward sub-layer of a block. The kinds are in `ablate/kinds/mlps/`, one file each."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ MLPS = Family("MLP", package="ablate.kinds.mlps", entry_points="ablate.mlps")
 
 
 class MLPSpec(PartSpec):
-    """A sub-layer that maps each token on its own. A final subclass adds `kind`, its fields, `build` and `cost`."""
+    """A sub-layer that maps each token separately. A final subclass adds `kind`, its fields, `build` and `cost`."""
 
     family = MLPS
     default_kind = "plain"
     present: ClassVar[bool] = True
-    """Whether there is anything to compute; False for `none`."""
+    """Whether the part exists; False for `none`."""
 
     @abstractmethod
     def build(self, context: LayerContext) -> nn.Module:
-        """The module; `forward(x)` maps x [K, B, T, D] to the same shape, each token on its own."""
+        """Build the module; `forward(x)` maps x [K, B, T, D] to the same shape, each token separately."""
 
     @abstractmethod
     def cost(self, context: LayerContext, length: int) -> Cost:
         """Cost of the forward pass over one sequence of `length` tokens in training."""
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """What a picture shows inside the MLP: rows of (slot, label), in the order of the computation.
+        """Rows of (slot, label) that a drawing shows inside the MLP, in the order of the computation.
 
-        Unless a kind says otherwise: its settings that are no default.
+        By default the settings that differ from their defaults.
         """
         return self.settings_as_parts()
 

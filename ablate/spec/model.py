@@ -15,8 +15,10 @@ from pydantic import Field, ValidationError, ValidationInfo, model_validator
 from ablate.spec.annotations import default_kind
 from ablate.spec.base import Spec, below, largest_divisor, refusal
 from ablate.spec.block import BlockSpec, GainsSpec, SkipsSpec
+from ablate.spec.embedding import BigramSpec, MultiTokenSpec, SmearSpec
 from ablate.spec.initialiser import Initialiser, InitialiserSpec
 from ablate.spec.layer import LayerContext
+from ablate.spec.loop import LoopSpec
 from ablate.spec.mixer import Mixer, MixerSpec
 from ablate.spec.named import expand_block
 from ablate.spec.norm import Norm, NormSpec
@@ -96,6 +98,9 @@ class ModelSpec(Spec):
     spec that is laid over `block` (mappings merge key by key; one that names a `kind` replaces)."""
     pattern: tuple[dict[str, Any], ...] = ()
     """Parts of a block spec laid over `block` in turn, layer by layer, again from the start when all were used."""
+    loops: tuple[LoopSpec, ...] = ()
+    """Runs of layers that are passed through several times, in the order of the layers. `depth` counts each layer
+    once."""
     head: HeadSpec | None = None
     """The classifier of an encoder or dual encoder."""
     decoder: CrossSpec | None = None
@@ -106,8 +111,18 @@ class ModelSpec(Spec):
     `alibi`), of which a block may set its own."""
     embedding_scale: Literal["none", "sqrt_width"] = "none"
     """`sqrt_width`: embeddings are multiplied by √d (arXiv:1706.03762, §3.4)."""
+    bigram: BigramSpec | None = None
+    """A hashed embedding of pairs of tokens, added to the token embedding."""
+    smear: SmearSpec | None = None
+    """A share of the embedding before, added to each embedding."""
     tied_head: bool = True
     """Whether the output matrix is the token embedding."""
+    logit_cap: float | None = Field(default=None, gt=0)
+    """c: the logits of tokens z become c·tanh(z/c) (Gemma 2, arXiv:2408.00118, eq. 1)."""
+    z_loss: float = Field(default=0.0, ge=0)
+    """Weight of a loss, the mean of (log Σ exp z)² over the tokens, in training alone (PaLM, arXiv:2204.02311, §5)."""
+    multi_token: MultiTokenSpec | None = None
+    """Tokens after the next one that are predicted too, in training alone."""
     final_norm: Norm = default_kind(NormSpec)
     """Norm after the last block."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -143,9 +158,68 @@ class ModelSpec(Spec):
                 self._check_settings(place)
         if self.decoder is not None:
             self._check_decoder_block(self.block)
+            self._check_alone_in_layer(("decoder", "mixer"), self.decoder.mixer)
         self._check_streams()
         self._check_shared()
+        self._check_ends()
+        self._check_loops()
         return self
+
+    def _check_ends(self) -> None:
+        """Refuse what this family's embedding or head cannot do."""
+        for name in ("bigram", "smear"):
+            if getattr(self, name) is not None and self.family == "encoder_decoder":
+                rule = "the embedding of an encoder-decoder reads two texts and looks at one token at a time"
+                raise refusal((name,), getattr(self, name), rule, f"Leave `{name}` out, or set `family: decoder`.")
+        if self.smear is not None and self.smear.inputs > self.width:
+            rule = f"an embedding has {self.width} entries"
+            raise refusal(("smear", "inputs"), self.smear.inputs, rule, f"Set it to at most {self.width}.")
+        for name in ("logit_cap", "z_loss"):
+            if getattr(self, name) and self.head is not None:
+                rule = f"it belongs to the logits of tokens, and {self._a_family} with `head` has none"
+                raise refusal((name,), getattr(self, name), rule, f"Leave `{name}` out.")
+        if self.multi_token is None:
+            return
+        if self.family != "decoder":
+            rule = f"{self._a_family} does not predict the next token, so that no token comes after it"
+            raise refusal(
+                ("multi_token",), self.multi_token, rule, "Leave `multi_token` out, or set `family: decoder`."
+            )
+        if self.multi_token.form == "modules" and self.block.shares:
+            rule = "the blocks of its modules stand apart, and `block` reads tensors of other layers or publishes some"
+            raise refusal(
+                ("multi_token", "form"),
+                "modules",
+                rule,
+                "Set `form: same_logits`, or choose parts of `block` that share nothing.",
+            )
+
+    def _check_loops(self) -> None:
+        """Refuse loops over layers that are not there, and loops that overlap."""
+        end = -1
+        for index, loop in enumerate(self.loops):
+            if loop.last >= self.depth or loop.first > loop.last:
+                rule = (
+                    f"a loop goes from a layer to the same or a later one, and they are numbered 0 to {self.depth - 1}"
+                )
+                raise refusal(("loops", index, "last"), loop.last, rule, "Name layers that exist, in their order.")
+            if loop.first <= end:
+                rule = f"loops stand in the order of the layers and do not overlap, and the one before ends at {end}"
+                raise refusal(("loops", index, "first"), loop.first, rule, f"Let it begin at {end + 1} or later.")
+            end = loop.last
+
+    @functools.cached_property
+    def order(self) -> tuple[int, ...]:
+        """Indices of the layers in the order in which a text passes through them."""
+        order: list[int] = []
+        loops = {loop.first: loop for loop in self.loops}
+        layer = 0
+        while layer < self.depth:
+            loop = loops.get(layer)
+            last = layer if loop is None else loop.last
+            order += [*range(layer, last + 1)] * (1 if loop is None else loop.times)
+            layer = last + 1
+        return tuple(order)
 
     def _check_family(self) -> None:
         heads = {"decoder": (False,), "encoder": (False, True), "dual_encoder": (True,), "encoder_decoder": (False,)}
@@ -245,7 +319,17 @@ class ModelSpec(Spec):
         return self.positions, ("positions",)
 
     @staticmethod
-    def _check_decoder_block(block: BlockSpec) -> None:
+    def _check_alone_in_layer(home: tuple[str, ...], part: PartSpec) -> None:
+        """Refuse a part that shares tensors where layers cannot."""
+        if part.shares:
+            raise refusal(
+                home,
+                part.kind_name(),
+                "the decoder of an encoder-decoder shares no tensors between its layers",
+                "Choose another kind or other settings, or set `family: decoder`.",
+            )
+
+    def _check_decoder_block(self, block: BlockSpec) -> None:
         plain = block.arrangement == "sequential" and block.skips == SkipsSpec() and block.mlp.present
         if not plain or block.gains != GainsSpec():
             raise refusal(
@@ -255,6 +339,13 @@ class ModelSpec(Spec):
                 "and no gains",
                 "Use a block such as `post_ln` or `pre_ln`.",
             )
+        if any(norm.on_output for norm in block.norms):
+            raise refusal(
+                ("block", "norm", "place"),
+                block.norms[0].place,
+                "in the blocks of a decoder that reads an encoder norms stand before the sub-layers or after the sums",
+                "Set `norm.place` to pre or post.",
+            )
         if block.residual != ResidualSpec.default():
             raise refusal(
                 ("block", "residual"),
@@ -263,13 +354,7 @@ class ModelSpec(Spec):
                 "Leave `residual` out.",
             )
         for name, part in (("mixer", block.mixer), ("mlp", block.mlp)):
-            if part.shares:
-                raise refusal(
-                    ("block", name),
-                    part.kind_name(),
-                    "the decoder of an encoder-decoder shares no tensors between its layers",
-                    "Choose another kind, or set `family: decoder`.",
-                )
+            self._check_alone_in_layer(("block", name), part)
 
     def _check_streams(self) -> None:
         """Refuse a layer whose stream has other sizes than that of the layer before it."""
@@ -293,6 +378,8 @@ class ModelSpec(Spec):
         if not any(block.shares for block in blocks.values()):
             return
         published = {self.layer_context(1).stream(EMBEDDING)}
+        if self.causal:
+            published.add(self.layer_context(1).tokens)
         for layer, (home, block) in enumerate(self._layers):
             told, gives = self.layer_context(1, layer=layer), set[SharedTensor]()
             for name, part in block.parts:
@@ -390,6 +477,7 @@ class ModelSpec(Spec):
             window=None if cross else block.window,
             cross=cross,
             layer=layer,
+            sublayers=block.sublayers,
         )
 
     def canonical(self) -> Any:

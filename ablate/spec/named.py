@@ -1,6 +1,6 @@
-"""Named blocks: `spaces/blocks/NAME.yaml`, looked up beside a space file first, then among those that are shipped.
+"""Named blocks: `spaces/blocks/NAME.yaml`, looked up next to the space file first, then among the shipped ones.
 
-A block file holds `description`, `source`, `block`, and `exceptions` when some layers of the paper's model differ.
+A block file has `description`, `source`, `block`, and `exceptions` if some layers of the paper's model differ.
 """
 
 from __future__ import annotations
@@ -8,20 +8,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, JsonValue, ValidationError
 
 from ablate.spec.base import Spec, below, refusal
-
-if TYPE_CHECKING:
-    from ablate.spec.document import Document
+from ablate.spec.document import Document, read_document
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def shipped_spaces() -> Path:
-    """The folder of ready spaces: inside an installed package, else beside it in a checkout."""
+    """The folder of ready spaces: inside an installed package, or next to it in a checkout."""
     inside = _PACKAGE / "spaces"
     return inside if inside.is_dir() else _PACKAGE.parent / "spaces"
 
@@ -30,7 +28,7 @@ class NamedBlock(Spec):
     """The content of a block file."""
 
     description: str
-    """What the block is, in one sentence."""
+    """Description of the block in one sentence."""
     source: str
     """Paper and equation."""
     block: dict[str, JsonValue]
@@ -40,12 +38,12 @@ class NamedBlock(Spec):
 
 
 def block_names(folders: Iterable[Path] = ()) -> dict[str, Path]:
-    """Name to file of every named block; earlier folders win over later ones and over those that are shipped."""
-    found: dict[str, Path] = {}
+    """Files of all named blocks by name; earlier folders take precedence over later ones and over shipped blocks."""
+    files: dict[str, Path] = {}
     for folder in (*folders, shipped_spaces()):
         for file in sorted((folder / "blocks").glob("*.yaml")):
-            found.setdefault(file.stem, file)
-    return found
+            files.setdefault(file.stem, file)
+    return files
 
 
 def block_document(name: str, folders: Iterable[Path] = ()) -> Document:
@@ -53,10 +51,8 @@ def block_document(name: str, folders: Iterable[Path] = ()) -> Document:
 
     Raises:
         ValidationError: There is no such block.
-        SpaceError: Its file is broken.
+        SpaceError: Its file is invalid.
     """
-    from ablate.spec.document import read_document  # a spec that names no block needs no YAML
-
     known = block_names(folders)
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
@@ -70,7 +66,7 @@ def named_block(name: str, folders: Iterable[Path] = ()) -> NamedBlock:
 
     Raises:
         ValidationError: There is no such block.
-        SpaceError: Its file is broken, or is no block file.
+        SpaceError: Its file is invalid or not a block file.
     """
     document = block_document(name, folders)
     try:
@@ -80,10 +76,10 @@ def named_block(name: str, folders: Iterable[Path] = ()) -> NamedBlock:
 
 
 def expand_block(model: dict[str, Any], folders: Iterable[Path] = ()) -> dict[str, Any]:
-    """A model's plain data with its block name replaced by what the name stands for; own exceptions win.
+    """Replace the block name in the data of a model by the named block. Exceptions of the model take precedence.
 
     Raises:
-        ValidationError: There is no such block; the path is below the model.
+        ValidationError: There is no such block; the path is relative to the model.
         SpaceError: As `named_block`.
     """
     named = _named_at(("block",), model["block"], folders)
@@ -92,10 +88,10 @@ def expand_block(model: dict[str, Any], folders: Iterable[Path] = ()) -> dict[st
 
 
 def expand_setting(setting: dict[str, Any], folders: Iterable[Path] = ()) -> dict[str, Any]:
-    """A switch's setting with the name of a block replaced by what the name stands for, exceptions included.
+    """Replace the block name in the setting of a switch by the named block, including its exceptions.
 
     Raises:
-        ValidationError: There is no such block; the path is below the setting.
+        ValidationError: There is no such block; the path is relative to the setting.
         SpaceError: As `named_block`.
     """
     expanded: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""`NormSpec`: the normalisation of a sub-layer. The kinds stand in `ablate/kinds/norms/`, one file each."""
+"""`NormSpec`: the normalisation of a sub-layer. The kinds are in `ablate/kinds/norms/`, one file each."""
 
 from __future__ import annotations
 
@@ -23,19 +23,31 @@ class NormSpec(Kinded):
     source: ClassVar[str]
     """Paper and equation."""
     present: ClassVar[bool] = True
-    """Whether there is anything to compute; False for `none`."""
+    """Whether the part exists; False for `none`."""
 
     @classmethod
     def facts(cls) -> dict[str, str | bool]:
-        """Its source."""
+        """The source."""
         return {"source": cls.source}
 
-    place: Literal["pre", "post"] = "pre"
-    """`pre`: before each sub-layer; `post`: after each residual sum (Transformer of 2017)."""
+    place: Literal["pre", "post", "sandwich", "output"] = "pre"
+    """`pre`: before each sub-layer; `post`: after each residual sum (Transformer of 2017); `output`: on what each
+    sub-layer gives, before the sum (OLMo 2, arXiv:2501.00656); `sandwich`: before each sub-layer and on what it gives
+    (Peri-LN, arXiv:2502.02732; Gemma 2), by two norms."""
+
+    @property
+    def before(self) -> bool:
+        """Whether there is a norm before the sub-layer."""
+        return self.place in ("pre", "sandwich")
+
+    @property
+    def on_output(self) -> bool:
+        """Whether there is a norm on what the sub-layer gives."""
+        return self.place in ("output", "sandwich")
 
     @abstractmethod
     def build(self, pack: int, width: int) -> nn.Module:
-        """The module; `forward(x)` maps x [K, ..., width] to the same shape, each vector on its own."""
+        """Build the module; `forward(x)` maps x [K, ..., width] to the same shape, each vector separately."""
 
     @abstractmethod
     def cost(self, width: int, length: int) -> Cost:
@@ -43,7 +55,7 @@ class NormSpec(Kinded):
 
     @abstractmethod
     def label(self) -> str:
-        """What a picture writes on it."""
+        """Label in drawings."""
 
 
 Norm = Annotated[NormSpec, OneOf]

@@ -1,4 +1,4 @@
-"""`OptimizerSpec`: what every kind of optimizer says of itself. The kinds stand in `ablate/kinds/optimizers/`."""
+"""`OptimizerSpec`: the base class of optimizers. The kinds are in `ablate/kinds/optimizers/`."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from ablate.spec.base import Family, Kinded
+from ablate.spec.base import Family, Kinded, Spec
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from ablate.spec.model import ModelSpec
+
 OPTIMIZERS = Family("optimizer", package="ablate.kinds.optimizers", entry_points="ablate.optimizers")
 
 Role = Literal["matrix", "embedding", "head", "gain"]
-"""What a parameter is in its model. `matrix`: a weight matrix of a hidden layer, or a stack of them. `embedding`: the
-table of tokens or of learned positions. `head`: a matrix between the last block and the outputs; a head tied to the
-embedding is the embedding. `gain`: everything else, such as gains, norms and biases."""
+"""The role of a parameter. `matrix`: a weight matrix of a hidden layer, or a stack of them. `embedding`: the table of
+tokens or learned positions. `head`: a matrix between the last block and the outputs; a head tied to the embedding is
+`embedding`. `gain`: everything else, such as gains, norms and biases."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterInfo:
-    """What an optimizer may know of a parameter.
+    """Facts about a parameter for optimizers.
 
     Attributes:
-        name: Qualified, as in `model.named_parameters()`.
-        shape: Of one member, without the pack axis.
-        role: What it is in its model.
-        decays: Whether weight decay applies to it: to matrices and embeddings, but not to gains, norms and biases.
-        layer: Number of its block, counted from 0; None outside the blocks.
+        name: Qualified name, as in `model.named_parameters()`.
+        shape: Shape for one member, without the pack axis.
+        role: Role in the model.
+        decays: Whether weight decay applies: to matrices and embeddings, but not to gains, norms and biases.
+        layer: Index of its block, from 0; None outside the blocks.
     """
 
     name: str
@@ -42,16 +44,38 @@ class ParameterInfo:
     layer: int | None = None
 
 
+class RatesSpec(Spec):
+    """Learning rates of groups of parameters, as shares of the rate that the optimizer gives them."""
+
+    embedding: float = Field(default=1.0, gt=0)
+    """Of the tables of tokens and of learned positions; a head tied to the embedding is the embedding."""
+    head: float = Field(default=1.0, gt=0)
+    """Of the matrices between the last block and the outputs."""
+    gain: float = Field(default=1.0, gt=0)
+    """Of gains, norms, biases and all else that is no matrix."""
+    layer_decay: float = Field(default=1.0, gt=0, le=1)
+    """Share that each block, and below the first one the embedding, has of the rate of what stands above it (the
+    discriminative rates of arXiv:1801.06146, section 3.2, with 1/2.6)."""
+
+    def factor(self, parameter: ParameterInfo, depth: int) -> float:
+        """The share of one parameter in a model of `depth` blocks; what stands above the last block has no decay."""
+        by_role = {"embedding": self.embedding, "head": self.head, "gain": self.gain, "matrix": 1.0}
+        below = depth + 1 if parameter.role == "embedding" else 0
+        if parameter.layer is not None:
+            below = depth - parameter.layer
+        return by_role[parameter.role] * self.layer_decay**below
+
+
 class OptimizerSpec(Kinded):
     """An optimizer. A final subclass adds `kind`, its fields, the methods below and `source`.
 
-    A member of a pack may have its own value of each field in `value_fields`. All other fields are structure: trials
-    that differ in them are never trained together.
+    The members of a pack may differ in the fields in `value_fields`. All other fields are structure: trials that differ
+    in them never share a pack.
     """
 
     family = OPTIMIZERS
     default_kind = "adamw"
-    value_fields: ClassVar[frozenset[str]] = frozenset({"lr", "clip"})
+    value_fields: ClassVar[frozenset[str]] = frozenset({"lr", "clip", "rates"})
     source: ClassVar[str]
     """Paper and equation."""
 
@@ -59,32 +83,41 @@ class OptimizerSpec(Kinded):
     """Peak learning rate."""
     clip: float = Field(default=1.0, gt=0)
     """Largest 2-norm of a member's whole gradient; longer ones are scaled down."""
+    rates: RatesSpec = RatesSpec()
+    """Rates of embeddings, heads and gains, and of blocks by their depth, where they are not the optimizer's own."""
 
     @classmethod
     def facts(cls) -> dict[str, str | bool]:
         """Paper and equation."""
         return {"source": cls.source}
 
+    def check_model(self, model: ModelSpec) -> None:
+        """Refuse a model that it cannot train.
+
+        Raises:
+            ValidationError: From `refusal`, with the path inside this spec.
+        """
+
     @abstractmethod
     def options(self, parameter: ParameterInfo) -> Mapping[str, Any]:
-        """The options of one parameter: its peak rate `lr`, and what else `build` reads from a parameter group.
+        """The options of one parameter: its peak rate `lr`, `rates` apart, and what else `build` reads from its group.
 
-        Parameters of equal options become one group. The values are hashable.
+        Parameters with equal options form one group. The values must be hashable.
         """
 
     @abstractmethod
     def state(self, tensor: Tensor, parameter: ParameterInfo) -> dict[str, Tensor]:
-        """What the optimizer keeps of a parameter [K, ...], by name, before the first step.
+        """The initial optimizer state of a parameter [K, ...], by name.
 
-        A tensor with the leading axis K holds a value for each member. A scalar tensor is the same for all of them.
+        A tensor with leading axis K has values for each member. A scalar tensor is shared by all members.
         """
 
     @abstractmethod
     def build(self, groups: list[dict[str, Any]], *, capturable: bool) -> torch.optim.Optimizer:
-        """The optimizer of parameter groups, each with `params` and its options.
+        """Build the optimizer for parameter groups, each with `params` and its options.
 
-        The tensors in `params` are [k, ...], of the k members that share these options; the optimizer must treat each
-        of them as if it were alone. `optimizer.state` is filled with `state` before the first step.
+        The tensors in `params` are [k, ...] for the k members that share these options; the optimizer must treat
+        members independently. `optimizer.state` is filled with `state` before the first step.
 
         Args:
             groups: The parameter groups.
@@ -94,8 +127,8 @@ class OptimizerSpec(Kinded):
 
     @abstractmethod
     def state_bytes(self) -> int:
-        """Bytes that `state` needs for each parameter, at most."""
+        """Maximum number of bytes in `state` per parameter."""
 
     @abstractmethod
-    def step_flops(self, parameters: int) -> float:
-        """Arithmetic of one step over so many parameters."""
+    def step_flops(self, parameters: int, width: int) -> float:
+        """Arithmetic of one step over so many parameters, in a model of this width."""

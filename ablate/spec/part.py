@@ -1,29 +1,32 @@
-"""`PartSpec`: what mixers, MLPs and residuals have in common, and the tensors that layers share."""
+"""`PartSpec`: the base class of mixers, MLPs and residuals; `SharedTensor`: a tensor that layers share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ablate.spec.base import Kinded
 
 if TYPE_CHECKING:
     from ablate.spec.layer import LayerContext
 
+Sublayer = Literal["mixer", "mlp"]
+"""A part of a block that joins the stream."""
 EMBEDDING = -1
-"""Stands for the layer of what the token embedding gives to the first layer."""
+"""The layer index of the input of the first layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedTensor:
     """A tensor [K, B, T, *sizes] that one layer publishes and later layers read.
 
-    The model itself publishes `stream`: what each layer gives, and at `EMBEDDING` what the first layer is given.
+    The model itself publishes `stream`: the output of each layer, and at `EMBEDDING` the input of the first layer. A
+    decoder also publishes `tokens` at `EMBEDDING`: the token ids [K, B, T], whole numbers.
 
     Attributes:
-        name: What it is.
+        name: Name of the tensor.
         layer: Index of the layer that publishes it.
-        sizes: Sizes of its axes after those of the tokens.
+        sizes: Sizes of its axes after the token axis.
     """
 
     name: str
@@ -32,42 +35,45 @@ class SharedTensor:
 
 
 class PartSpec(Kinded):
-    """A part of a layer that makes a module. It may read tensors of earlier layers, and publish tensors for later ones.
+    """A part of a layer with a module. It may read tensors of earlier layers and publish tensors for later ones.
 
     A part that reads is called with `shared`, the tensors in the order of `reads`: `forward(..., shared=(a, b))`, and
-    `step(..., shared=(a, b))` if it has a `step`. One that publishes gives its tensors, in the order of `publishes`, as
-    a tuple after its result: `return y, (a, b)`; a step gives `y, state, (a, b)`. In cached decoding a shared tensor
-    holds the present token alone, [K, B, 1, *sizes].
+    `step(..., shared=(a, b))` if it has a `step`. A part that publishes returns its tensors, in the order of
+    `publishes`, as a tuple after its result: `return y, (a, b)`; a step returns `y, state, (a, b)`. In cached decoding
+    a shared tensor holds only the current token, [K, B, 1, *sizes].
     """
 
     source: ClassVar[str]
     """Paper and equation."""
     pack_aware: ClassVar[bool] = True
-    """Whether its module keeps the pack axis K apart. False: written for [B, T, D], wrapped, never fused."""
-    shares: ClassVar[bool] = False
-    """Whether it reads or publishes tensors; follows from its methods."""
+    """Whether its module handles the pack axis K. False: it is written for [B, T, D], wrapped, and never packed."""
+    differs_by_layer: ClassVar[bool] = False
+    """Whether its cost depends on the index of its layer, as that of a part that shares may."""
 
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        super().__pydantic_init_subclass__(**kwargs)
-        cls.shares = cls.reads is not PartSpec.reads or cls.publishes is not PartSpec.publishes
+    @property
+    def shares(self) -> bool:
+        """Whether it reads or publishes tensors in some layer; unless a kind says otherwise, if it has a method for it.
+
+        What a part costs may depend on its layer only if it shares.
+        """
+        return type(self).reads is not PartSpec.reads or type(self).publishes is not PartSpec.publishes
 
     @classmethod
     def facts(cls) -> dict[str, str | bool]:
-        """Its source."""
+        """The source."""
         return {"source": cls.source}
 
     def check(self, context: LayerContext) -> None:
-        """Refuse a context that this part cannot work in.
+        """Refuse a context that this part does not support.
 
         Raises:
             ValidationError: From `refusal`, with the path inside this spec.
         """
 
     def reads(self, context: LayerContext) -> tuple[SharedTensor, ...]:
-        """The tensors of earlier layers that it is given in the layer `context.layer`."""
+        """The tensors of earlier layers that it reads in the layer `context.layer`."""
         return ()
 
     def publishes(self, context: LayerContext) -> tuple[SharedTensor, ...]:
-        """The tensors that it gives to later layers; see `LayerContext.shared`."""
+        """The tensors that it publishes for later layers; see `LayerContext.shared`."""
         return ()

@@ -1,4 +1,4 @@
-"""Dotted paths into plain data: how a switch names the fields that it sets."""
+"""Dotted paths into nested mappings, with which switches address fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ablate.spec.base import Spec
 
 
 class PathError(ValueError):
-    """A path that leads through something that is no mapping."""
+    """A path that leads through a value that is not a mapping."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -19,17 +19,17 @@ class PathError(ValueError):
 
 
 def assign(plain: dict[str, Any], path: str, value: Any) -> None:
-    """Set `path` in nested mappings to `value`, in place; nothing is merged, mappings on the way are made.
+    """Set `path` in nested mappings to `value`, in place. Missing mappings are created; nothing is merged.
 
-    A spec on the way is opened into a mapping, and those beside it stay: they need no second validation. A bare kind
-    name on the way (`value: identity`) counts as `{kind: identity}`.
+    A spec on the path is converted to a mapping; other specs are kept, so that they need not be validated again. A bare
+    kind name on the path (`value: identity`) counts as `{kind: identity}`.
 
     Raises:
-        PathError: The path is empty or leads through a value that is no mapping.
+        PathError: The path is empty or leads through a value that is not a mapping.
     """
     *parents, last = path.split(".")
     if not all((*parents, last)):
-        raise PathError(f"`{path}` is no path", "Write field names joined by single dots.")
+        raise PathError(f"`{path}` is not a path", "Write field names joined by single dots.")
     here = plain
     for depth, name in enumerate(parents):
         below = here.get(name)
@@ -47,7 +47,7 @@ def assign(plain: dict[str, Any], path: str, value: Any) -> None:
 
 
 def lay_over(plain: dict[str, Any], patch: Mapping[str, Any]) -> None:
-    """Lay `patch` over nested mappings, in place: mappings merge key by key, one that names a `kind` replaces."""
+    """Merge `patch` into nested mappings, in place, key by key; a mapping with a `kind` replaces."""
     for key, value in patch.items():
         below = plain.get(key)
         if isinstance(value, Mapping) and isinstance(below, dict) and "kind" not in value:
@@ -57,21 +57,21 @@ def lay_over(plain: dict[str, Any], patch: Mapping[str, Any]) -> None:
 
 
 def leaves(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of nested mappings by their dotted paths; a list, and a mapping with nothing in it, is one value."""
-    found: dict[str, Any] = {}
+    """The values of nested mappings by dotted path; lists and empty mappings are values."""
+    values: dict[str, Any] = {}
     for key, value in plain.items():
         if isinstance(value, Mapping) and value:
-            found |= {f"{key}.{path}": leaf for path, leaf in leaves(value).items()}
+            values |= {f"{key}.{path}": leaf for path, leaf in leaves(value).items()}
         else:
-            found[key] = value
-    return found
+            values[key] = value
+    return values
 
 
 def value_at(plain: Mapping[str, Any], path: str) -> Any:
-    """The value at a path of nested mappings, which must exist."""
+    """The value at an existing path of nested mappings."""
     return functools.reduce(lambda here, name: here[name], path.split("."), plain)
 
 
 def overlaps(left: str, right: str) -> bool:
-    """Whether one path is the other or lies below it."""
+    """Whether one path equals or contains the other."""
     return f"{left}.".startswith(f"{right}.") or f"{right}.".startswith(f"{left}.")

@@ -1,4 +1,4 @@
-"""`PositionSpec`: how a model knows where a token is. The kinds stand in `ablate/kinds/positions/`, one file each."""
+"""`PositionSpec`: positional encodings. The kinds are in `ablate/kinds/positions/`, one file each."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 POSITIONS = Family("position", package="ablate.kinds.positions", entry_points="ablate.positions")
 
 Applied = Literal["embedding", "query_key", "logits", "nowhere"]
-"""Where positions enter: `embedding` (added to the token embedding), `query_key` (queries and keys of a mixer are
-changed), `logits` (added to the logits of a mixer), `nowhere`."""
+"""Where positions are applied: `embedding` (added to the token embedding), `query_key` (transform queries and keys of a
+mixer), `logits` (added to the logits of a mixer), `nowhere`."""
 
 
 class PositionSpec(Kinded):
@@ -29,20 +29,25 @@ class PositionSpec(Kinded):
     source: ClassVar[str]
     """Paper and equation."""
     applied: ClassVar[Applied]
-    """Where they enter."""
+    """Where they are applied."""
 
     @classmethod
     def facts(cls) -> dict[str, str | bool]:
-        """Its source."""
+        """The source."""
         return {"source": cls.source}
 
     @property
     def in_layers(self) -> bool:
-        """Whether a layer applies them, and not the embedding."""
+        """Whether layers apply them instead of the embedding."""
         return self.applied in ("query_key", "logits")
 
+    @property
+    def factor_of_logits(self) -> float:
+        """The factor by which these positions multiply all logits of softmax attention."""
+        return 1.0
+
     def check(self, context: LayerContext) -> None:
-        """Refuse a context that these positions cannot work in.
+        """Refuse a context that these positions do not support.
 
         Raises:
             ValidationError: From `refusal`, with the path inside this spec.
@@ -50,12 +55,12 @@ class PositionSpec(Kinded):
 
     @abstractmethod
     def build(self, context: LayerContext) -> nn.Module:
-        """The module; what its `forward` does depends on `applied`. `first` is the position of the first token.
+        """Build the module. Its `forward` depends on `applied`; `first` is the position of the first token.
 
-        `embedding`: `forward(x, first=0)` maps [K, B, T, D] to the same.
-        `query_key`: `forward(x, first=0)` maps queries or keys [K, B, H, T, d_h] to the same.
-        `logits`: `forward(q, length, first=0)` gives what is added to the logits of queries q [K, B, H, T, d_h] and
-        keys at the positions 0 to `length` - 1: it broadcasts to [K, B, H, T, length].
+        `embedding`: `forward(x, first=0)` maps [K, B, T, D] to the same. `query_key`: `forward(x, first=0)` maps
+        queries or keys [K, B, H, T, d_h] to the same. `logits`: `forward(q, length, first=0)` returns the bias for the
+        logits of queries q [K, B, H, T, d_h] and keys at the positions 0 to `length` - 1, broadcastable to [K, B, H, T,
+        length].
         """
 
     @abstractmethod
@@ -64,9 +69,9 @@ class PositionSpec(Kinded):
 
         Args:
             context: Where they are applied; `embedding` positions have rows for `context.context` tokens.
-            length: Tokens.
-            key_heads: Heads of keys, for `query_key`; queries have `context.heads`.
-            pairs: Logits of each head, for `logits`.
+            length: Number of tokens.
+            key_heads: Number of heads of keys, for `query_key`; queries have `context.heads`.
+            pairs: Number of logits of each head, for `logits`.
         """
 
 

@@ -1,4 +1,4 @@
-"""Space files: YAML to `SpaceSpec`, with file, line and column in every error; `extends`, named blocks."""
+"""Reads space files: YAML to `SpaceSpec`, with file, line and column in errors; handles `extends` and named blocks."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from ablate.spec.space import SpaceSpec
 
 
 def find_space(location: str | Path) -> Path:
-    """The file of a space: a path, or the name of a space that is shipped.
+    """The file of a space, given by path or by the name of a shipped space.
 
     Raises:
         SpaceError: There is no such file and no such space.
     """
     path = typed_path(location, SpaceError)
-    found = path if path.is_file() else _shipped(path)
-    if found is None:
+    file = path if path.is_file() else _shipped(path)
+    if file is None:
         raise _no_space(path)
-    return found
+    return file
 
 
 def load_space(location: str | Path, *, data: str | None = None) -> SpaceSpec:
-    """Read a space by its path or by the name of a space that is shipped.
+    """Read a space by path or by the name of a shipped space.
 
     Args:
         location: The path or the name.
-        data: The address of data in place of the one that the space names.
+        data: Address of data that replaces the one in the space.
 
     Raises:
-        ArgumentError: The location is no path, or `data` no address.
-        SpaceError: The file is missing or broken, or what it says cannot be; with file, line and column.
+        ArgumentError: The location is not a path, or `data` is not an address.
+        SpaceError: The file is missing or invalid; with file, line and column.
     """
     check_argument("load_space: location", location, (str, Path), "the path or the name of a space")
     if data is not None:
@@ -62,7 +62,7 @@ def _shipped_names() -> dict[str, Path]:
 
 
 def _shipped(path: Path) -> Path | None:
-    # `spaces/NAME.yaml` typed where no such folder is (an installed package) means the space that is shipped.
+    # Without a folder `spaces` (installed package), `spaces/NAME.yaml` is the shipped space.
     is_name = path.parent in (Path("."), Path("spaces")) and not path.is_dir()
     return _shipped_names().get(path.stem) if is_name else None
 
@@ -73,12 +73,14 @@ def _no_space(path: Path) -> SpaceError:
         remedy = f"Name a file in it, such as `{path / inside[0]}`." if inside else "Name a file."
         return SpaceError("this is a folder", where=str(path), expected="a space file", remedy=remedy)
     if path.exists():
-        remedy = "Write it to a file first: a space is read more than once."
-        return SpaceError("this is no ordinary file", where=str(path), expected="a space file", remedy=remedy)
+        remedy = "Write it to a file: a space is read more than once."
+        return SpaceError("this is not a regular file", where=str(path), expected="a space file", remedy=remedy)
     if path.is_symlink():
-        remedy = "Mend the link, or name another file."
-        return SpaceError(f"this is a link to `{path.readlink()}`, which is not there", where=str(path), remedy=remedy)
-    # Names are compared, and not whole paths, of which folder and ending are alike.
+        remedy = "Correct the link, or name another file."
+        return SpaceError(
+            f"this is a link to `{path.readlink()}`, which does not exist", where=str(path), remedy=remedy
+        )
+    # Compare names instead of paths, because folder and suffix are equal anyway.
     ready, beside = _shipped_names(), {file.stem: file for file in sorted(path.parent.glob("*.yaml"))}
     near = [*difflib.get_close_matches(path.stem, ready, n=1), *_nearest(path.stem, beside)]
     hint = f"Did you mean `{near[0]}`?" if near else f"Ready spaces: {', '.join(ready)}; `ablate new` writes one."
@@ -90,7 +92,7 @@ def _nearest(stem: str, files: Mapping[str, Path]) -> list[str]:
 
 
 def _read(path: Path, seen: tuple[Path, ...]) -> tuple[Document, list[Path]]:
-    """A space file laid over those that it extends, and the folders they stand in, nearest first."""
+    """A space file merged over those that it extends, and their folders, nearest first."""
     document = read_document(path, "a space")
     parent = document.plain.pop("extends", None)
     base, folders = Document(path, {}), list[Path]()
@@ -102,24 +104,24 @@ def _read(path: Path, seen: tuple[Path, ...]) -> tuple[Document, list[Path]]:
 
 
 def _parent(document: Document, parent: object, seen: tuple[Path, ...]) -> Path:
-    """The file that `extends` names: beside the file that says so, else a space that is shipped."""
+    """The file that `extends` names: next to the extending file, or a shipped space."""
     where = str(document.position(("extends",)))
     if not isinstance(parent, str):
-        raise SpaceError("`extends` names one space", where=where, expected="a file or a name", got=repr(parent))
+        raise SpaceError("`extends` must name one space", where=where, expected="a file or a name", got=repr(parent))
     beside = typed_path(document.file.parent / parent, SpaceError)
     file = beside if beside.is_file() else _shipped(Path(parent))
     if file is None:
         error = _no_space(beside)
         raise SpaceError(f"`extends`: {error.problem}", where=where, got=f"`{parent}`", remedy=error.remedy)
     if file.resolve() in seen:
-        raise SpaceError("`extends`: a space cannot extend itself", where=where, remedy="Break the circle.")
+        raise SpaceError("`extends`: a space cannot extend itself", where=where, remedy="Remove the cycle.")
     return file
 
 
 def _graft_block(document: Document, folders: list[Path]) -> None:
-    """Note where the model's own named block was written, so that errors in it carry the position in its own file.
+    """Add the positions of the user's named block, so that its errors have positions in its own file.
 
-    A shipped block is right in itself: what does not go with it is the space that names it.
+    Shipped blocks are valid, so errors with them are attributed to the space.
     """
     model = document.plain.get("model")
     name = model.get("block") if isinstance(model, dict) else None
@@ -132,9 +134,9 @@ def _graft_block(document: Document, folders: list[Path]) -> None:
 
 
 def _lay_over(base: dict[str, Any], child: Mapping[str, Any]) -> None:
-    """Lay `child` over `base`, in place.
+    """Merge `child` over `base`, in place.
 
-    Mappings merge key by key, but one that names a `kind` replaces, as any other value does; null takes a key away.
+    Mappings merge key by key, except that a mapping with a `kind` replaces, as other values do. Null removes a key.
     """
     for key, value in child.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""`ResidualSpec`: how a layer is joined to the stream. The kinds stand in `ablate/kinds/residuals/`, one file each."""
+"""`ResidualSpec`: residual connections of a layer. The kinds are in `ablate/kinds/residuals/`, one file each."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class ResidualSpec(PartSpec):
     default_kind = "plain"
 
     def stream_sizes(self, context: LayerContext) -> tuple[int, ...]:
-        """Sizes of the stream after the axis of tokens: (D,), unless a kind has several streams."""
+        """Sizes of the stream after the token axis: (D,), unless a kind has several streams."""
         return (context.width,)
 
     def check_block(self, block: BlockSpec) -> None:
-        """Refuse a block that this kind cannot join, as one whose skips it replaces.
+        """Refuse a block that this kind does not support, such as one whose skips it replaces.
 
         Raises:
             ValidationError: From `refusal`, with the path inside the block.
@@ -41,14 +41,14 @@ class ResidualSpec(PartSpec):
 
     @abstractmethod
     def build(self, context: LayerContext) -> nn.Module:
-        """The module of one layer, an `ablate.pack.Residual`."""
+        """Build the module of one layer, an `ablate.nn.pack.Residual`."""
 
     @abstractmethod
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
         """Cost of one layer over one sequence of `length` tokens, with `joins` sums of a skip and a branch."""
 
     def label(self) -> str:
-        """What a picture writes at the start of the block; nothing unless a kind says otherwise."""
+        """Label at the start of the block in drawings; empty by default."""
         return ""
 
 

@@ -1,4 +1,4 @@
-"""`Resolver`: the variants of many points of one space. What points share is validated, written and hashed once."""
+"""`Resolver`: resolves many points of a space. Roots that points share are validated, serialised and hashed once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _Key = tuple[str, ...]
 
 
 class Resolver:
-    """Gives what `SpaceSpec.compose` and `content_hash` give, sooner.
+    """A faster equivalent of `SpaceSpec.compose` and `content_hash`.
 
-    A root (`model`, `task`, `training`) depends on the switches that set paths below it, and on nothing else.
+    A root (`model`, `task`, `training`) depends only on the switches that set paths below it.
 
     Args:
-        space: The space of all points.
+        space: The space of the points.
     """
 
     def __init__(self, space: SpaceSpec) -> None:
@@ -51,7 +51,7 @@ class Resolver:
             spec = self._space.compose(settings, values)
         except ValidationError as error:
             if all(line["loc"][:1] in (("model",), ("task",)) for line in error.errors(include_url=False)):
-                self._errors[model_and_task] = error  # whatever the training
+                self._errors[model_and_task] = error  # independent of the training
             raise
         shared = {root: self._roots.setdefault(key, getattr(spec, root)) for root, key in keys.items()}
         if all(shared[root] is getattr(spec, root) for root in ROOTS):
@@ -59,7 +59,7 @@ class Resolver:
         return VariantSpec.model_validate(shared)
 
     def reason(self, settings: Mapping[str, str], error: ValidationError) -> str:
-        """Why `resolve` refused settings; as `SpaceSpec.reason`, asked once for settings that are to blame together."""
+        """Why `resolve` refused settings; as `SpaceSpec.reason`, cached by the settings that cause it."""
         for blamed, reason in self._blamed:
             if blamed.items() <= settings.items():
                 return reason
@@ -70,12 +70,12 @@ class Resolver:
         return reason
 
     def text(self, spec: Spec) -> str:
-        """The canonical JSON of a root that `resolve` gave."""
+        """The canonical JSON of a root that `resolve` returned."""
         if id(spec) not in self._texts:
             self._texts[id(spec)] = spec.canonical_json()
         return self._texts[id(spec)]
 
     def content_hash(self, variant: VariantSpec) -> str:
-        """The content hash of a variant that `resolve` gave."""
+        """The content hash of a variant that `resolve` returned."""
         inner = ",".join(f'"{root}":{self.text(getattr(variant, root))}' for root in sorted(ROOTS))
         return hashlib.sha256(f"{{{inner}}}".encode()).hexdigest()

@@ -1,8 +1,7 @@
-"""The JSON Schema of space files, with which an editor completes and underlines.
+"""The JSON Schema of space files, for completion and validation in editors.
 
-`python -m ablate.spec.schema > spaces/space.schema.json` renews the one that stands beside the shipped spaces. It knows
-the kinds, the named blocks and the paths that switches can set; what depends on several values at once is left to
-`ablate validate`.
+`python -m ablate.spec.schema > spaces/space.schema.json` updates the schema of the shipped spaces. It covers the kinds,
+the named blocks and the paths that switches can set; rules on several values are checked by `ablate validate`.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from ablate.spec.texts import WORDS
 _DIALECT = "http://json-schema.org/draft-07/schema#"  # what editors know best
 _SELECTOR = r"(first|last|\d+(-\d+)?)"
 _PART = ".part"
-_EXTENDS = "The space that this one is laid over: a file beside it, or a shipped space. Mappings merge key by key, one \
-that names a `kind` replaces, null takes a key away."
+_EXTENDS = "The space that this one extends: a file next to it, or a shipped space. Mappings merge key by key, one \
+with a `kind` replaces, null removes a key."
 _TEXTS = {
     word: {
         "anyOf": [{"type": "string"}, {"type": "null"}],
-        "description": f"What this {word}, in words for the answer.",
+        "description": f"What this {word}, as a text for the answer.",
     }
     for word in WORDS
 }
@@ -39,11 +38,11 @@ def space_schema(folders: Iterable[Path] = ()) -> dict[str, Any]:
     """The JSON Schema of a space file.
 
     Args:
-        folders: Folders whose `blocks/` hold more named blocks.
+        folders: Folders with further named blocks in `blocks/`.
     """
     schema = SpaceSpec.model_json_schema(schema_generator=_Generator)
     definitions: dict[str, Any] = {**schema.pop("$defs"), "SpaceSpec": schema}
-    del definitions["JsonValue"]  # of settings, which get a closer schema
+    del definitions["JsonValue"]  # settings get a stricter schema
     _share(definitions)
     _allow_texts(definitions["SpaceSpec"]["properties"]["variants"])
     definitions.update({f"{name}{_PART}": _part(body) for name, body in definitions.items()})
@@ -70,7 +69,7 @@ def space_schema(folders: Iterable[Path] = ()) -> dict[str, Any]:
 
 
 class _Generator(GenerateJsonSchema):
-    """As pydantic's, without titles made from field names, and with tuples as draft 7 writes them."""
+    """Pydantic's generator without titles from field names, and with tuples in the form of draft 7."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -84,7 +83,7 @@ class _Generator(GenerateJsonSchema):
     def generate(self, schema: CoreSchema, mode: Any = "validation") -> JsonSchemaValue:
         plain = super().generate(schema, mode)
         for node in _nodes(plain):
-            node.pop("default", None)  # a default that is a mapping would be typed into the file whole
+            node.pop("default", None)  # editors would insert a default that is a mapping
             if "description" in node:
                 node["description"] = " ".join(node["description"].split())
         return plain
@@ -95,7 +94,7 @@ def _ref(name: str) -> dict[str, Any]:
 
 
 def _children(node: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """The places below a schema that hold schemas: (container, key or index in it)."""
+    """The subschemas of a schema as (container, key or index in it)."""
     for keyword in ("properties", "patternProperties", "$defs"):
         yield from ((node[keyword], name) for name in node.get(keyword, ()))
     for keyword in ("anyOf", "oneOf", "allOf", "items"):
@@ -117,7 +116,7 @@ def _described(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _switches(*, whole: bool) -> dict[str, Any]:
-    """Switch to setting to `Setting`; what is laid over another space may have fewer of each, and take some away."""
+    """The schema of switches; a space that extends another may have fewer settings and remove some."""
     setting, least = (_ref("Setting"), {"minProperties": 2}) if whole else (_or_null(_ref("Setting")), {})
     settings = {"type": "object", **least, "properties": _TEXTS, "additionalProperties": setting}
     switches = settings if whole else _or_null(settings)
@@ -125,7 +124,7 @@ def _switches(*, whole: bool) -> dict[str, Any]:
 
 
 def _allow_texts(variants: dict[str, Any]) -> None:
-    """Let the named variants hold texts beside their settings, which are names."""
+    """Allow texts in named variants in addition to their settings."""
     for variant in variants["patternProperties"].values():
         (names,) = variant["patternProperties"].items()
         variant["properties"] = _TEXTS
@@ -152,21 +151,21 @@ def _share(definitions: dict[str, Any]) -> None:
 
 
 def _part(body: dict[str, Any]) -> dict[str, Any]:
-    """A schema for a part of what `body` describes, to be laid over a whole: nothing is required, null takes away."""
+    """The schema for a partial value that is merged over a whole one: nothing is required, null removes."""
     part = copy.deepcopy(body)
-    for node in reversed(list(_nodes(part))):  # from the leaves, as a property is replaced by a copy
+    for node in reversed(list(_nodes(part))):  # bottom-up, because properties are replaced by copies
         node.pop("required", None)
         if "$ref" in node:
             node["$ref"] += _PART
         for name, value in node.get("properties", {}).items():
-            if name != "kind":  # by which an editor tells the members of a family apart
+            if name != "kind":  # distinguishes the members of a family
                 bare = {key: item for key, item in value.items() if key != "description"}
                 node["properties"][name] = {**_described(value), **_or_null(bare)}
     return part
 
 
 def _setting(definitions: dict[str, Any]) -> dict[str, Any]:
-    """A setting of a switch: every path that exists, with the schema of what stands there."""
+    """The schema of a setting: every existing path with the schema of its value."""
     space = definitions["SpaceSpec"]["properties"]
     paths: dict[str, list[Any]] = {}
     for root in ROOTS:
@@ -185,15 +184,15 @@ def _setting(definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _collect(
-    path: str, node: dict[str, Any], definitions: dict[str, Any], found: dict[str, list[Any]], dot: str = "."
+    path: str, node: dict[str, Any], definitions: dict[str, Any], schemas: dict[str, list[Any]], dot: str = "."
 ) -> None:
-    """Note `node` under `path`, and what its fields hold under their paths."""
-    if node not in found.setdefault(path, []):
-        found[path].append(node)
+    """Collect `node` under `path`, and its fields under their paths."""
+    if node not in schemas.setdefault(path, []):
+        schemas[path].append(node)
     for option in _alternatives(node):
         body = definitions[option["$ref"].rpartition("/")[2]] if "$ref" in option else option
         for name, field in body.get("properties", {}).items():
-            _collect(f"{path}{dot}{name}", field, definitions, found, dot)
+            _collect(f"{path}{dot}{name}", field, definitions, schemas, dot)
 
 
 def _any_of(options: list[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Validation errors in sentences: what is wrong, what was found, and the way out."""
+"""Converts validation errors to sentences: the problem, the value, and a remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ablate.spec.base import Spec
 _LONGEST = 80
 
 Loc = tuple[str | int, ...]
-"""Where a value stands in nested data: keys and indices from the root."""
+"""Path of a value in nested data: keys and indices from the root."""
 
 _WHOLE, _NUMBER, _SWITCH = "a whole number", "a number", "`true` or `false`"
 
@@ -32,22 +32,22 @@ _EXPECTED = {
     "tuple_type": "a list",
     "list_type": "a list",
 }
-"""Pydantic's kind of error to what should have been there."""
+"""What is expected, by pydantic's type of error."""
 
 
 def describe(error: ValidationError) -> list[tuple[Loc, str]]:
-    """Every line of a validation error as (path, sentence with what was found and the way out)."""
+    """Every line of a validation error as (path, sentence with value and remedy)."""
     return [(where(line), sentence(line)) for line in error.errors(include_url=False)]
 
 
 def where(line: ErrorDetails) -> Loc:
-    """The path of one line of a validation error; that of a missing key is the mapping that lacks it."""
+    """The path of a line of a validation error; for a missing key the mapping that lacks it."""
     loc = tuple(part for part in line["loc"] if part != "[key]")
     return loc[:-1] if line["type"] == "missing" else loc
 
 
 def sentence(line: ErrorDetails) -> str:
-    """One line of a validation error as a sentence or two, without its path."""
+    """A line of a validation error as one or two sentences, without its path."""
     context = line.get("ctx", {})
     problem, remedy = line["msg"], str(context.get("remedy", ""))
     if line["type"] == "missing":
@@ -56,8 +56,8 @@ def sentence(line: ErrorDetails) -> str:
         problem = f"{_EXPECTED[line['type']]} is expected here"
     elif line["type"] == "too_short":
         least, there = context["min_length"], context["actual_length"]
-        wanted = "one entry is" if least == 1 else f"{least} entries are"
-        problem = f"at least {wanted} expected here, and there {'is' if there == 1 else 'are'} {there or 'none'}"
+        entries = "one entry is" if least == 1 else f"{least} entries are"
+        problem = f"at least {entries} expected here, but there {'is' if there == 1 else 'are'} {there or 'none'}"
     elif line["type"] == "literal_error":
         known = re.findall(r"'([^']*)'", context["expected"])
         near = difflib.get_close_matches(str(line["input"]), known, n=1)
@@ -69,12 +69,12 @@ def sentence(line: ErrorDetails) -> str:
 
 
 def _missing(part: str | int) -> str:
-    """What a mapping lacks by its key, or a list by its place."""
+    """The key or the list entry that is missing."""
     return f"entry {part + 1} of this list is missing." if isinstance(part, int) else f"the key `{part}` is missing."
 
 
 def _got(value: object, problem: str) -> str:
-    """What was found, unless the problem says it or it is too large for a sentence."""
+    """The value, unless the problem contains it or it is too long for a sentence."""
     if isinstance(value, (dict, list, tuple, Spec)) or f"`{value}`" in problem:
         return ""
     text = "nothing" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)

@@ -1,4 +1,4 @@
-"""`SpaceSpec`: a base model, a task, a training, the switches over them and the design that asks the question."""
+"""`SpaceSpec`: baseline model, task, training, switches, design, objective and claims."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from ablate.errors import SpaceError
+from ablate.metrics import Metric
 from ablate.spec.annotations import STUDY_NAME, ShortFor, Spelling
 from ablate.spec.base import Spec, below, refusal
 from ablate.spec.claims import ClaimField, check_claims
@@ -60,71 +61,71 @@ def _expanded(value: Any, info: ValidationInfo) -> Any:
 
 
 Setting = Annotated[dict[str, JsonValue], BeforeValidator(_expanded)]
-"""Spec paths and the values that one setting of a switch gives them."""
+"""Values of spec paths that a setting of a switch sets."""
 
 Name = Annotated[str, Spelling(r"^[^\s,=]+$", "a name is one word without commas and equals signs")]
-"""Name of a switch, a setting or a variant; names of points are made from them, with commas and equals signs."""
+"""Name of a switch, setting or variant. Names of points combine these with commas and equals signs."""
 
 ROOTS = ("model", "task", "training")
 
 
 class ObjectiveSpec(Spec):
-    """What is compared, and how large a difference matters."""
+    """The metric that is compared, and the smallest difference that matters."""
 
     metric: str = "val_loss"
     """Name of a metric of the task."""
     direction: Literal["minimize", "maximize"] = "minimize"
-    """Which way is better."""
+    """Whether smaller or larger values are better."""
     margin: float = Field(gt=0)
-    """The difference, in units of the metric, below which a variant counts as not worse. Declared before the study
-    runs: verdicts are `needed` beyond it and `not needed` within it."""
+    """The smallest difference that matters, in units of the metric, declared before the study runs: a difference beyond
+    it gives the verdict `needed`, one within it `not needed`."""
 
 
 class SpaceSpec(Spec):
-    """A space: the whole of a space file."""
+    """A space: the content of a space file."""
 
     name: Annotated[str, STUDY_NAME]
     """Name of the study: letters, digits, `.`, `_` and `-`."""
     question: str
-    """What the study is to find out, as a sentence."""
+    """The question that the study answers, as a sentence."""
     source: str = ""
     """The paper that the question comes from."""
     departs: str = ""
-    """How the data or the way of measuring departs from that paper's; `ablate data` says it."""
+    """How data or evaluation differ from that paper; `ablate data` shows it."""
     task: TaskField
-    """What the models learn."""
+    """The task."""
     model: ModelSpec
     """The baseline model."""
     training: TrainingSpec
-    """How a trial is trained."""
+    """The training of a trial."""
     switches: dict[Name, dict[Name, Setting]] = Field(min_length=1)
-    """Switch to settings; the first setting is the baseline's. A setting names spec paths and the values they get; a
-    path starts at `model`, `task` or `training`, and `block` is short for `model.block`. Switches apply in the order
-    they are written: where two set the same path, the later one wins. Nothing is merged into what a path held before.
-    A `block` that is set to the name of a block brings its exceptions, in place of the model's. A switch or a setting
-    may say in words what it takes away, `removes: the skip around attention`, or replaces, `replaces: attention by a
-    mean`: answers are written with these texts."""
+    """Settings of each switch; the first setting is the baseline's. A setting assigns values to spec paths. A path
+    starts at `model`, `task` or `training`; `block` is short for `model.block`. Switches are applied in the order in
+    which they are written: if two set the same path, the later one wins. A value replaces the previous one without
+    merging. A `block` that is set to the name of a block replaces the exceptions of the model by those of the block. A
+    switch or a setting may have a text on what it removes, `removes: the skip around attention`, or replaces,
+    `replaces: attention by a mean`, which answers use."""
     variants: dict[Name, dict[Name, Name]] = Field(default_factory=dict)
-    """Named variants: switch to setting; switches left out stay at the baseline's. They may have a text, `removes` or
+    """Settings of named variants; other switches are at the baseline's setting. They may have a text, `removes` or
     `replaces`, as switches may."""
     design: DesignField
     """Which variants are trained, with how many seeds."""
     objective: ObjectiveSpec
-    """What is compared."""
+    """The objective."""
     claims: tuple[ClaimField, ...] = ()
-    """What is believed; each claim gets a verdict."""
+    """Hypotheses; each gets a verdict."""
     resources: ResourcesSpec = ResourcesSpec()
-    """What a trial gets on a cluster; it changes no result."""
+    """Resources of a trial on a cluster; they do not affect results."""
     tune: TuneSpec | None = Field(default=None, exclude_if=lambda tune: tune is None)
-    """Values that each variant is tried with, and takes the best of, before it is compared; paths to lists of values,
-    and `seeds`, how many choose."""
+    """A grid that is trained for each variant before the comparison, to choose its best values: paths with lists of
+    values, and `seeds`, the number of trials of each combination."""
     tuned: TunedValues = Field(default_factory=dict, exclude_if=lambda tuned: not tuned)
-    """Values that were tuned for each variant before this study: spec paths to variant and value. Every variant that
-    the design trains is listed."""
+    """Values that were tuned for each variant before this study, by spec path and variant. Every variant that the
+    design trains must be listed."""
     match: Annotated[MatchSpec, ShortFor("equal")] = Field(
         default=MatchSpec(), exclude_if=lambda match: match == MatchSpec()
     )
-    """What all variants have as much of as the baseline: `steps`, `tokens`, `seconds`, `flops` or `parameters`."""
+    """The quantity that is equal for all variants: `steps`, `tokens`, `seconds`, `flops` or `parameters`."""
 
     _text: str = PrivateAttr(default="")
     _document: Document | None = PrivateAttr(default=None)
@@ -132,13 +133,13 @@ class SpaceSpec(Spec):
 
     @property
     def text(self) -> str:
-        """The space file as it was written; empty if the space was made in Python."""
+        """The text of the space file; empty if the space was created in Python."""
         return self._text
 
     @model_validator(mode="wrap")
     @classmethod
     def _keep_texts_apart(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Texts decide nothing: they stay out of `switches` and `variants`, and so out of every spec and hash."""
+        """Remove texts from `switches` and `variants`, so that they are in no spec and no hash."""
         if not isinstance(value, Mapping):
             return validate(value)
         plain, texts = without_texts(value)
@@ -173,7 +174,7 @@ class SpaceSpec(Spec):
                             (switch, setting, path),
                             {},
                             "a path starts at `model`, `task` or `training`, or at `block`, short for `model.block`",
-                            f"Did you mean `{near[0]}`?" if near else f"Write where in the space `{path}` stands.",
+                            f"Did you mean `{near[0]}`?" if near else f"Write the full path of `{path}`.",
                         )
         return switches
 
@@ -183,16 +184,16 @@ class SpaceSpec(Spec):
         for name, settings in self.variants.items():
             self._check_variant(name, settings)
         self._check_baseline()
-        if self.objective.metric.startswith("test_"):
+        if (metric := Metric.of(self.objective.metric)).split == "test":
             raise refusal(
                 ("objective", "metric"),
                 self.objective.metric,
-                "a test is read once, at the end: what is chosen by looking at it is no longer tested by it",
-                f"Name `val_{self.objective.metric.removeprefix('test_')}`; the test is shown beside it.",
+                "a test metric cannot be an objective, because variants chosen by it would no longer be tested",
+                f"Name `{metric.on('val')}`; the test is shown next to it.",
             )
         if self.objective.metric not in self.task.metric_names:
             known = dict.fromkeys(sorted(self.task.metric_names))
-            rule = f"the task {self.task.kind_name()} gives no metric of this name"
+            rule = f"the task {self.task.kind_name()} has no metric of this name"
             raise _unknown(("objective", "metric"), rule, self.objective.metric, known)
         for switch, setting in self.single_settings():
             self._check_setting(switch, setting)
@@ -207,36 +208,36 @@ class SpaceSpec(Spec):
         return {switch: next(iter(settings)) for switch, settings in self.switches.items()}
 
     def single_settings(self) -> Iterator[tuple[str, str]]:
-        """Every (switch, setting) that is not the baseline's."""
+        """All (switch, setting) pairs except those of the baseline."""
         for switch, settings in self.switches.items():
             for setting in list(settings)[1:]:
                 yield switch, setting
 
     def resolve(self, settings: Mapping[str, str], values: Mapping[str, JsonValue] | None = None) -> VariantSpec:
-        """The variant that some settings give; switches left out stay at the baseline's.
+        """The variant with some settings; other switches are at the baseline's setting.
 
         Args:
-            settings: Switch to setting.
-            values: Spec paths and the values that they get after the switches have applied.
+            settings: Settings by switch.
+            values: Values of spec paths that are set after the switches.
 
         Raises:
             SpaceError: There is no such switch, it has no such setting, or the settings make no model.
         """
         here, values = f"space {self.name}", values or {}
-        _expect_mapping(settings, here, "settings are a mapping of switch to setting", '{"norm": "none"}')
-        _expect_mapping(values, here, "values are a mapping of spec path to value", '{"model.depth": 2}')
+        _expect_mapping(settings, here, "settings must be a mapping of switch to setting", '{"norm": "none"}')
+        _expect_mapping(values, here, "values must be a mapping of spec path to value", '{"model.depth": 2}')
         try:
             self._check_settings((), settings)
         except ValidationError as error:
-            (_, told), *_ = describe(error)
-            raise SpaceError(told, where=here) from None
+            (_, problem), *_ = describe(error)
+            raise SpaceError(problem, where=here) from None
         try:
             return self.compose(settings, values)
         except ValidationError as error:
             raise SpaceError(f"this makes no model: {self.reason(settings, error)}", where=here) from None
 
     def compose(self, settings: Mapping[str, str], values: Mapping[str, JsonValue] | None = None) -> VariantSpec:
-        """As `resolve`, for callers that need to know at which path of a `VariantSpec` it fails.
+        """As `resolve`, but errors have the path in the `VariantSpec`.
 
         Raises:
             ValidationError: There is no such switch, it has no such setting, or the settings make no model.
@@ -245,21 +246,21 @@ class SpaceSpec(Spec):
         return self._with({**self.baseline_settings, **settings}, values or {})
 
     def with_names(self, aliases: Mapping[str, str]) -> Self:
-        """The same space, its claims with other names for their variants: a study knows each variant by one name."""
+        """The same space with renamed variants in its claims: a study has one name for each variant."""
         return self.model_copy(update={"claims": tuple(claim.renamed(aliases) for claim in self.claims)})
 
     def setter_of(self, settings: Mapping[str, str], path: str) -> tuple[str, str, str] | None:
-        """The (switch, setting, path as written) among `settings` that last set this full path or a part of it."""
-        found = None
+        """The last (switch, setting, path as written) among `settings` that sets this full path or a part of it."""
+        last = None
         for switch, options in self.switches.items():
             if switch in settings:
                 for written in options[settings[switch]]:
                     if overlaps(full_path(written), path):
-                        found = (switch, settings[switch], written)
-        return found
+                        last = (switch, settings[switch], written)
+        return last
 
     def setters_below(self, root: str) -> tuple[str, ...]:
-        """The switches of which some setting sets this root (`model`, `task`, `training`) or a path below it."""
+        """The switches that set this root (`model`, `task`, `training`) or a path below it."""
         return tuple(
             switch
             for switch, options in self.switches.items()
@@ -267,7 +268,7 @@ class SpaceSpec(Spec):
         )
 
     def culprits(self, settings: Mapping[str, str]) -> dict[str, str]:
-        """Of settings that make no model, those that are to blame: with any one of them at the baseline's, it would.
+        """A minimal set of settings that together make no model.
 
         Empty if the settings make a model.
         """
@@ -281,19 +282,19 @@ class SpaceSpec(Spec):
         return blamed
 
     def reason(self, settings: Mapping[str, str], error: ValidationError) -> str:
-        """Why `resolve` refused settings: those to blame, then the path, the rule and the way out."""
-        (loc, told), *_ = describe(error)
+        """Why `resolve` refused settings: the settings that cause it, the path, the rule and a remedy."""
+        (loc, problem), *_ = describe(error)
         blamed = ", ".join(f"{switch}={setting}" for switch, setting in self.culprits(settings).items())
-        path = f"`{'.'.join(str(part) for part in loc)}`: {told}"
+        path = f"`{'.'.join(str(part) for part in loc)}`: {problem}"
         return f"{blamed}: {path}" if blamed else path
 
     def canonical(self) -> Any:
-        """As any spec, but switches and their settings are written as lists: their order has a meaning."""
+        """As for any spec, but with switches and settings as lists, because their order matters."""
         ordered = [[switch, [[*pair] for pair in settings.items()]] for switch, settings in self.switches.items()]
         return {**super().canonical(), "switches": ordered}
 
     def _with(self, chosen: Mapping[str, str], values: Mapping[str, JsonValue] = {}) -> VariantSpec:
-        """The variant that these settings and values alone give; switches left out set nothing."""
+        """The variant with only these settings and values; other switches set nothing."""
         plain: dict[str, Any] = {root: getattr(self, root) for root in ROOTS}
         settings = [options[chosen[switch]] for switch, options in self.switches.items() if switch in chosen]
         for path, value in (item for assignments in (*settings, values) for item in assignments.items()):
@@ -312,7 +313,7 @@ class SpaceSpec(Spec):
         return False
 
     def _check_baseline(self) -> None:
-        """Refuse first settings that make no model, at the first switch that breaks it."""
+        """Refuse a baseline that makes no model, with the first switch that causes it."""
         if not self._refused({}):
             return
         self._with({})
@@ -328,12 +329,12 @@ class SpaceSpec(Spec):
     def _check_variant(self, name: str, settings: Mapping[str, str]) -> None:
         if name == BASELINE:
             raise refusal(
-                ("variants", name), name, f"`{BASELINE}` is every switch at its first setting", "Choose another name."
+                ("variants", name), name, f"`{BASELINE}` is the variant with all first settings", "Choose another name."
             )
         self._check_settings(("variants", name), settings)
 
     def _check_settings(self, home: Loc, settings: Mapping[str, str]) -> None:
-        """Refuse switches and settings that are not in the space; `home` is where they are written."""
+        """Refuse unknown switches and settings; `home` is their path in the space."""
         for switch, setting in settings.items():
             if switch not in self.switches:
                 raise _unknown((*home, switch), f"there is no switch `{switch}`", switch, self.switches)
@@ -344,7 +345,7 @@ class SpaceSpec(Spec):
     def design_context(
         self, refusal: Callable[[Point], str | None], cost: Callable[[Point], PointCost]
     ) -> DesignContext:
-        """What the design of this space is told; the two callables are those of `DesignContext`."""
+        """The context of the design of this space; see `DesignContext` for the two callables."""
         return DesignContext(
             switches={switch: tuple(settings) for switch, settings in self.switches.items()},
             variants=self.variants,
@@ -352,18 +353,18 @@ class SpaceSpec(Spec):
             margin=self.objective.margin,
             refusal=refusal,
             cost=cost,
-            where=self._design_place,
+            where=self._design_position,
             tuned=tuned_by_variant(self.tuned),
         )
 
-    def _design_place(self, *keys: str) -> str:
-        """See `DesignContext.where`."""
+    def _design_position(self, *keys: str) -> str:
+        """As `DesignContext.where`."""
         loc = ("design", *keys)
         path = ".".join(loc)
         return path if self._document is None else f"{self._document.position(loc)}: `{path}`"
 
     def _taken(self) -> Iterator[tuple[str, str]]:
-        """Every path that a switch or the design sets, with who does."""
+        """All paths that a switch or the design sets, with what sets them."""
         for switch, options in self.switches.items():
             for path in (path for setting in options.values() for path in setting):
                 yield path, f"the switch `{switch}`"
@@ -379,8 +380,8 @@ class SpaceSpec(Spec):
         return None
 
     def _points(self) -> dict[str, Point]:
-        """The points that the design knows before results, by name."""
-        # The names of points do not hang on what they cost, which only a model can tell.
+        """The points of the design that are known before results, by name."""
+        # The names of points do not depend on their cost, which needs a model.
         context = self.design_context(lambda point: None, lambda point: PointCost(parameters=0, flops=0.0))
         return {point.name: point for point in self.design.build(context).points()}
 
@@ -412,7 +413,7 @@ class SpaceSpec(Spec):
             raise below(("claims",), error) from None
 
     def _check_setting(self, switch: str, setting: str) -> None:
-        """Refuse paths that exist in no spec; a combination that is impossible alone may be fine beside others."""
+        """Refuse paths that exist in no spec. A setting that is invalid alone may be valid together with others."""
         try:
             self.compose({switch: setting})
         except ValidationError as error:
@@ -422,31 +423,33 @@ class SpaceSpec(Spec):
                 raise self._at_switches(settings, lines, (switch, setting)) from None
 
     def _at_switches(
-        self, settings: Mapping[str, str], lines: Iterable[ErrorDetails], turned: tuple[str, str]
+        self, settings: Mapping[str, str], lines: Iterable[ErrorDetails], changed: tuple[str, str]
     ) -> ValidationError:
-        """Errors of a variant, put where its settings set the offending paths, else at the setting that was turned."""
+        """Attribute errors of a variant to the settings that set the paths, or else to the changed setting."""
         details: list[InitErrorDetails] = []
         for line in lines:
             path, problem = ".".join(str(part) for part in where(line)), sentence(line)
-            switch, setting, written = self.setter_of(settings, path) or (*turned, "")
+            switch, setting, written = self.setter_of(settings, path) or (*changed, "")
             loc: Loc = ("switches", switch, setting, *([written] if written else ()))
             if written and f"{path}.".startswith(f"{full_path(written)}."):
                 loc += where(line)[len(full_path(written).split(".")) :]
             else:
                 problem = f"`{path}`: {problem}"
             details.append(
-                InitErrorDetails(type=PydanticCustomError("told", "{text}", {"text": problem}), loc=loc, input={})
+                InitErrorDetails(
+                    type=PydanticCustomError("invalid_setting", "{text}", {"text": problem}), loc=loc, input={}
+                )
             )
         return ValidationError.from_exception_data("spec", details)
 
 
 def _check_texts(plain: Mapping[str, Any], texts: Mapping[Place, Mapping[str, Any]]) -> None:
-    """Refuse what is no text, a place that has two, and texts and names where they mean nothing."""
-    for place, found in texts.items():
-        (word, text), *others = found.items()
+    """Refuse invalid texts, two texts in one place, texts of baseline settings, and reserved names."""
+    for place, held in texts.items():
+        (word, text), *others = held.items()
         if others:
-            rule = "a text says what is removed or what is replaced, and here it says both"
-            remedy = f"Leave one of them out; `{word}: null` takes away what an extended space says."
+            rule = "there can be one text, either `removes` or `replaces`"
+            remedy = f"Leave one of them out; `{word}: null` removes the text of an extended space."
             raise refusal((*place, word), text, rule, remedy)
         if not isinstance(text, str) or not text.strip():
             rule = f"`{word}` is a text that says what is {word.removesuffix('s')}d"
@@ -456,20 +459,23 @@ def _check_texts(plain: Mapping[str, Any], texts: Mapping[Place, Mapping[str, An
         for name, holder in holders.items() if isinstance(holders, Mapping) else ():
             if name in WORDS:
                 raise refusal(
-                    (kind, name), holder, f"`{name}` is the key of a text, and no name of a {home}", "Rename it."
+                    (kind, name),
+                    holder,
+                    f"`{name}` is the key of a text and cannot be the name of a {home}",
+                    "Rename it.",
                 )
             if not isinstance(holder, Mapping) or not holder:
                 continue
             first = name_of(next(iter(holder)))
-            if kind == "switches" and (at := (kind, name_of(name), first)) in texts:
-                (word, text), *_ = texts[at].items()
-                rule = f"`{first}` is the baseline's setting, from which the others remove and replace"
-                raise refusal((*at, word), text, rule, "Leave the text out, or put it beside another setting.")
+            if kind == "switches" and (baseline := (kind, name_of(name), first)) in texts:
+                (word, text), *_ = texts[baseline].items()
+                rule = f"`{first}` is the baseline's setting, to which the texts of the others refer"
+                raise refusal((*baseline, word), text, rule, "Leave the text out, or move it to another setting.")
             _check_words(plain, kind, name, holder)
 
 
 def _check_words(plain: Mapping[str, Any], kind: str, name: str, holder: Mapping[Any, Any]) -> None:
-    """Refuse a text under a key that is no word, nearly: pydantic would call it a bad setting or a bad name."""
+    """Refuse misspelt keys of texts, which pydantic would report as invalid settings."""
     known = plain.get("switches") if kind == "variants" else ()
     for key, value in holder.items():
         is_text = isinstance(value, str) and key not in (known or ())
@@ -484,5 +490,5 @@ def _expect_mapping(given: object, where: str, rule: str, example: str) -> None:
 
 def _unknown(loc: Loc, rule: str, name: str, known: Mapping[str, Any]) -> ValidationError:
     near = difflib.get_close_matches(str(name), known, n=1)
-    remedy = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(known)}."
+    remedy = f"Did you mean `{near[0]}`?" if near else f"Known names: {', '.join(known)}."
     return refusal(loc, name, rule, remedy)

@@ -1,6 +1,6 @@
-"""What a task is: `TaskSpec` says which data and how, `Task` is the data made ready, with its loss and its metrics.
+"""The base classes of tasks: `TaskSpec` names data and settings, `Task` is the prepared data with loss and metrics.
 
-The kinds stand in `ablate/tasks/`, one file each. Shapes: K pack, B batch, T tokens.
+The kinds are in `ablate/tasks/`, one file each. Shapes: K pack, B batch, T tokens.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 TASKS = Family("task", package="ablate.tasks", entry_points="ablate.tasks")
 
 Say = Callable[[str], None]
-"""Receives one line of progress while data is prepared."""
+"""Called with progress messages of one line while data is prepared."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataShape:
-    """What a model must know of its data.
+    """The sizes of the data that determine the model.
 
     Attributes:
         vocabulary: Number of token ids; ids are 0 ... vocabulary - 1.
-        context: Tokens in one input.
+        context: Number of tokens in one input.
         classes: Number of classes of a classifier; 0 for a language model.
     """
 
@@ -43,15 +43,15 @@ class DataShape:
 
 @dataclass(frozen=True, slots=True)
 class DataSummary:
-    """What a person wants to see of prepared data; `ablate data` prints it.
+    """A summary of prepared data, which `ablate data` prints.
 
     Attributes:
-        rows: What was counted, by split: documents, texts or pairs.
-        tokens: Tokens, by split.
-        lengths: Length in tokens of every training row, or of some spread evenly, for a histogram.
-        labels: Training rows of each label, in the order of the classes; empty if there are no labels.
-        samples: Some inputs as text, with what is to be predicted where that is a label.
-        notes: Facts worth a line each, such as what was left out.
+        rows: Number of documents, texts or pairs, by split.
+        tokens: Number of tokens, by split.
+        lengths: Lengths in tokens of the training rows, or of evenly spaced ones, for a histogram.
+        labels: Number of training rows of each label, in the order of the classes; empty without labels.
+        samples: Some inputs as text, with their labels if there are any.
+        notes: Remarks of one line each, such as what was left out.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -63,25 +63,25 @@ class DataSummary:
 
 
 class Codec(Protocol):
-    """Text to token ids and back; a tokenizer is one."""
+    """Converts text to token ids and back, such as a tokenizer."""
 
     @property
     def end_of_document(self) -> int:
         """The id that ends a text."""
 
     def encode(self, text: str) -> NDArray[Any]:
-        """The ids of a text, without the one that ends it."""
+        """The ids of a text, without the end of the text."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids."""
 
 
 class Task(ABC):
-    """A task whose data is ready: batches, loss, metrics. Opened in every worker from memory-mapped files.
+    """A task with prepared data: batches, loss, metrics. Opened in every worker from memory-mapped files.
 
     Attributes:
-        fingerprint: Content hash of the prepared data (text, split, tokens). With the spec it decides the batches.
-        shape: What the model must know.
+        fingerprint: Content hash of the prepared data (text, split, tokens). It determines the batches, with the spec.
+        shape: The sizes of the data that determine the model.
     """
 
     fingerprint: str
@@ -89,109 +89,110 @@ class Task(ABC):
 
     @abstractmethod
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
-        """One training batch on the CPU, a pure function of (spec, fingerprint, seed, step, batch_size).
+        """A training batch on the CPU, a pure function of (spec, fingerprint, seed, step, batch_size).
 
-        All seeds have the same shapes at one step, so that they can share a pack.
+        At each step the shapes are equal for all seeds, so that they can share a pack.
 
         Returns:
-            Tensors with leading axis B, among them `inputs` [B, T] (int64).
+            Tensors with leading axis B, including `inputs` [B, T] (int64).
         """
 
     @abstractmethod
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
-        """The validation batches, the same for every trial: the tensors of `train_batch`, and what `measure` needs."""
+        """The validation batches, equal for all trials: tensors as in `train_batch`, and those that `measure` needs."""
 
     def test_batches(self, batch_size: int) -> Iterator[Batch]:
-        """The batches of a test that is read once, after the last step: as `validation_batches`; none without one.
+        """The test batches, as `validation_batches`; read once, after the last step. Empty without a test.
 
-        Its metrics are called `test_...`. No decision reads them: objectives, designs and seeds see validation alone.
+        Test metrics are named `test_...`. No decision uses them: objectives, designs and schedules use validation
+        metrics.
         """
         return iter(())
 
     def outputs(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
-        """What the model gives for a batch with leading axes [K, B]; a task of several inputs says how they go in."""
+        """The outputs of the model for a batch with leading axes [K, B]; tasks with several inputs override this."""
         outputs: torch.Tensor = model(batch["inputs"], batch.get("padding"))
         return outputs
 
     @abstractmethod
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Mean loss of each member: outputs [K, B, ...] and a batch with leading axes [K, B] give [K]."""
+        """Mean loss of each member, [K], for outputs [K, B, ...] and a batch with leading axes [K, B]."""
 
     @abstractmethod
     def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
-        """Final metrics by name (with the prefix `val_`), a value for each member, from the totals of `measure`."""
+        """Metrics by name (with the prefix `val_`), with a value for each member, from the totals of `measure`."""
 
     @abstractmethod
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
-        """Totals over one validation batch, each [K, ...], to be added up over batches and given to `metrics`."""
+        """Totals over a validation batch, each [K, ...], which are summed over batches and passed to `metrics`."""
 
     @abstractmethod
     def tokens_per_batch(self, batch_size: int) -> int:
-        """Training tokens in a batch, for the token axis of curves."""
+        """Number of training tokens in a batch, for the token axis of curves."""
 
     def input_lengths(self) -> tuple[int, ...]:
-        """Tokens in an input of a training batch with its padding, each length as frequent as any other.
+        """Padded lengths of training inputs, all with equal frequency. Default: the context.
 
-        The arithmetic of training is counted over these. The context, unless a task sorts its inputs by length.
+        The arithmetic of training is averaged over them. Tasks that sort inputs by length override this.
         """
         return (self.shape.context,)
 
     def final_metrics(self, model: torch.nn.Module, device: torch.device) -> dict[str, list[float]]:
-        """Metrics that are too dear for every evaluation: measured once, after the last step, of every member.
+        """Metrics that are too expensive for every evaluation: measured once, after the last step, for every member.
 
-        Their names begin with `val_`, or with `test_` where they are of the test.
+        Their names start with `val_`, or with `test_` for the test.
         """
         return {}
 
     def codec(self) -> Codec | None:
-        """How its tokens stand for text, for a model that is to write; None if they stand for none."""
+        """The codec for generating text; None if the tokens are not text."""
         return None
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """Trivial baselines that a model must beat: name to metrics, over the rows of `validation_batches`."""
+        """Metrics of trivial baselines that a model must beat, by name, on the rows of `validation_batches`."""
         return {}
 
     def describe(self) -> DataSummary:
-        """What a person wants to see of the data."""
+        """A summary of the data."""
         return DataSummary()
 
 
 class TaskSpec(Kinded):
-    """A task as a space names it. Preparing it gives a `Task`."""
+    """A task in a space. Preparing its data gives a `Task`."""
 
     family = TASKS
     metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss"})
-    """What its `Task.metrics` gives; an objective names one of these. `val_loss` is always among them."""
+    """Names of the metrics of `Task.metrics`, of which an objective names one; always includes `val_loss`."""
     model_families: ClassVar[frozenset[str]]
-    """Families of model that can learn this task."""
+    """Model families that support this task."""
     pooled: ClassVar[bool | None] = None
-    """Whether the model needs a `head` that pools its tokens (True), may have none (False), or the family decides."""
+    """Whether the model needs a pooling `head` (True), must not have one (False), or this depends on the family."""
 
     @property
     @abstractmethod
     def length(self) -> int:
-        """Tokens in the longest input that a model is given."""
+        """Maximum number of tokens in an input."""
 
     @abstractmethod
     def prepare(self, cache: Path, say: Say) -> str:
-        """Make the data ready in `cache` (once; a second call finds it) and return its fingerprint.
+        """Prepare the data in `cache`, unless it is already there, and return its fingerprint.
 
-        Safe when several processes call it at once, and when one of them is killed.
+        Safe for concurrent calls of several processes, also if one of them is killed.
 
         Raises:
-            DataError: The data is missing or unfit.
+            DataError: The data is missing or invalid.
         """
 
     def missing(self) -> str | None:
-        """A sentence that says which data is missing, without reading any; None if nothing is known to be missing."""
+        """What data is known to be missing, as a sentence, without reading any; None if nothing is."""
         return None
 
     @abstractmethod
     def open(self, cache: Path, fingerprint: str) -> Task:
-        """Open prepared data by memory map; cheap, called in every worker.
+        """Memory-map prepared data; called in every worker.
 
         Raises:
-            DataError: The prepared files are missing or their checksum is off.
+            DataError: The prepared files are missing or damaged.
         """
 
 

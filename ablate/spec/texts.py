@@ -1,8 +1,8 @@
-"""The texts of a space: what its switches, settings and variants take away or replace, in words for reports.
+"""The texts of a space: what its switches, settings and variants remove or replace, for reports.
 
-A text stands beside what it describes: `removes: the skip around attention` or `replaces: attention by a mean`, in a
-switch (for all its settings that have none), in a setting beside its paths, or in a named variant. No text decides a
-trial. This module reads plain data, so that reports need no validation library.
+A text is written as `removes: the skip around attention` or `replaces: attention by a mean` in a switch (for all its
+settings without a text), in a setting next to its paths, or in a named variant. Texts do not affect trials. This module
+reads plain data, so that reports need no validation library.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 WORDS = ("removes", "replaces")
-"""Keys of texts: no switch, setting or path has such a name."""
+"""Keys of texts, which cannot be names of switches, settings or paths."""
 
 Place = tuple[str, ...]
-"""Where a mapping stands in a space: `("switches", SWITCH)`, with its SETTING, or `("variants", NAME)`."""
+"""Path of a mapping in a space: `("switches", SWITCH)`, optionally with SETTING, or `("variants", NAME)`."""
 
 
 def without_texts(space: Mapping[str, Any]) -> tuple[dict[str, Any], dict[Place, dict[str, Any]]]:
-    """The plain data of a space without its texts, and the texts by the place of the mapping that held them."""
+    """The data of a space without its texts, and the texts by the path of their mapping."""
     plain, texts = dict(space), dict[Place, dict[str, Any]]()
     for place, holder in _holders(space):
         *parents, last = place
@@ -26,13 +26,13 @@ def without_texts(space: Mapping[str, Any]) -> tuple[dict[str, Any], dict[Place,
         for key in parents:
             here[key] = here = dict(here[key])
         here[last] = {key: value for key, value in holder.items() if key not in WORDS}
-        if found := {word: holder[word] for word in WORDS if holder.get(word) is not None}:
-            texts[tuple(map(name_of, place))] = found
+        if held := {word: holder[word] for word in WORDS if holder.get(word) is not None}:
+            texts[tuple(map(name_of, place))] = held
     return plain, texts
 
 
 def with_texts(space: dict[str, Any], texts: Mapping[Place, Mapping[str, Any]]) -> dict[str, Any]:
-    """The plain data of a space with its texts back in their places."""
+    """The data of a space with its texts."""
     for place, text in texts.items():
         here = space
         for key in place:
@@ -42,12 +42,12 @@ def with_texts(space: dict[str, Any], texts: Mapping[Place, Mapping[str, Any]]) 
 
 
 def name_of(key: Any) -> str:
-    """A key of YAML as the name that it stands for: `true` and numbers are names too."""
+    """A YAML key as a name: booleans and numbers are names too."""
     return str(key).lower() if isinstance(key, bool) else str(key)
 
 
 def _holders(space: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], Mapping[str, Any]]]:
-    """The mappings that may hold a text, outer ones first; what is no mapping is for the validation to refuse."""
+    """The mappings that may have a text, outer ones first. Other values are refused later by validation."""
     switches, variants = space.get("switches"), space.get("variants")
     for switch, settings in switches.items() if isinstance(switches, Mapping) else ():
         if isinstance(settings, Mapping):

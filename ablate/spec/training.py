@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from ablate.spec.annotations import OneOf, default_kind
-from ablate.spec.base import Spec, refusal
+from ablate.spec.average import Average
+from ablate.spec.base import Spec, below, refusal
 from ablate.spec.optimizer import OptimizerSpec
 from ablate.spec.population import PopulationSpec
 from ablate.spec.schedule import ScheduleSpec
@@ -30,6 +31,9 @@ class TrainingSpec(Spec):
     """The optimizer; `adamw` unless it says its `kind`."""
     schedule: Annotated[ScheduleSpec, OneOf] = default_kind(ScheduleSpec)
     """The learning rate over the steps; `linear` unless it says its `kind`."""
+    average: Average | None = None
+    """The average of the weights that is evaluated and kept in place of the weights after the last step; none unless
+    set."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """`bf16`: matrix products under autocast; parameters and optimizer stay fp32."""
     evaluations: int = Field(default=10, ge=1, le=100_000)
@@ -57,18 +61,27 @@ class TrainingSpec(Spec):
             )
         return self
 
+    @model_validator(mode="after")
+    def _has_time_for_its_schedule(self) -> Self:
+        try:
+            self.schedule.check_steps(self.steps)
+        except ValidationError as error:
+            raise below(("schedule",), error) from None
+        return self
+
     def canonical(self) -> Any:
         """As any spec, without what changes no result."""
         return {name: value for name, value in super().canonical().items() if name not in _ASIDE}
 
-    def step_flops(self, forward: float, parameters: int) -> float:
+    def step_flops(self, forward: float, parameters: int, width: int) -> float:
         """Arithmetic of one step: forward and backward pass over a batch, and the optimizer.
 
         Args:
             forward: Arithmetic of the forward pass over one example.
             parameters: Trainable parameters of the model.
+            width: Of the model.
         """
-        return (1 + _BACKWARD) * forward * self.batch_size + self.optimizer.step_flops(parameters)
+        return (1 + _BACKWARD) * forward * self.batch_size + self.optimizer.step_flops(parameters, width)
 
     def evaluation_steps(self) -> tuple[int, ...]:
         """The steps after which the validation loss is measured, ascending, the last step among them."""

@@ -1,4 +1,4 @@
-"""`VariantSpec`: everything that decides a trial but its seed and the content of its data."""
+"""`VariantSpec`: everything that determines a trial except its seed and the content of its data."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ablate.spec.training import TrainingSpec
 
 
 class VariantSpec(Spec):
-    """The full spec that some settings of the switches give."""
+    """The full spec that results from settings of the switches."""
 
     model: ModelSpec
     """The model."""
     task: TaskField
-    """What it learns."""
+    """The task."""
     training: TrainingSpec
-    """How it is trained."""
+    """The training."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -29,25 +29,33 @@ class VariantSpec(Spec):
             raise refusal(
                 ("model", "family"),
                 self.model.family,
-                f"the task {self.task.kind_name()} is learnt by {' or '.join(sorted(families))}",
+                f"the task {self.task.kind_name()} needs the family {' or '.join(sorted(families))}",
                 "Change `model.family` or `task.kind`.",
             )
         if self.task.pooled is not None and self.task.pooled != (self.model.head is not None):
-            need = "one answer: the model needs a `head`" if self.task.pooled else "tokens: the model has no `head`"
+            need = (
+                "one output per input, so the model needs a `head`"
+                if self.task.pooled
+                else "an output per token, so the model cannot have a `head`"
+            )
             raise refusal(
                 ("model", "head"),
                 None,
-                f"the task {self.task.kind_name()} asks for {need}",
+                f"the task {self.task.kind_name()} needs {need}",
                 "Add `head: {pooling: mean}`." if self.task.pooled else "Leave `head` out.",
             )
         try:
             self.model.check_context(self.task.length)
         except ValidationError as error:
             raise below(("model",), error) from None
+        try:
+            self.training.optimizer.check_model(self.model)
+        except ValidationError as error:
+            raise below(("training", "optimizer"), error) from None
         return self
 
     def trial_key(self, data_fingerprint: str, seed: int) -> str:
-        """The key of one trial: equal keys are the same training run, in any study."""
+        """The key of a trial: trials with equal keys are the same training run, in any study."""
         return trial_key(self.content_hash(), data_fingerprint, seed)
 
 

@@ -46,7 +46,7 @@ __all__ = [
     "open_store",
 ]
 
-# Looked up late: SQLAlchemy takes longer to import than a list of studies takes to read.
+# Imported on first use: importing SQLAlchemy takes longer than listing the studies.
 __getattr__, __dir__ = late(
     __name__,
     {"Lease": "ablate.store.leases", "Store": "ablate.store.store", "open_store": "ablate.store.store"},

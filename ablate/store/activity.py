@@ -1,4 +1,4 @@
-"""What goes on in a store now: who drives which study, what runs where, and how fast trials end."""
+"""The current activity of a store: drivers, running trials and throughput."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ablate.store.records import TrialState, WorkerRecord
 from ablate.store.tables import curves, leases, studies, study_trials, trials, variants
 
 WINDOW = timedelta(minutes=10)
-"""How far back throughput looks."""
+"""Time window in which throughput is measured."""
 _SETTLED = (TrialState.FINISHED, TrialState.DIVERGED, TrialState.PRUNED)
 
 
@@ -22,7 +22,7 @@ _MOST_FAILURES = 5
 
 @dataclass(frozen=True, slots=True)
 class FailedTrial:
-    """A trial that failed: its variant, its seed, and why, in whole."""
+    """A failed trial: its variant, its seed, and the full reason."""
 
     variant: str
     seed: int
@@ -31,24 +31,24 @@ class FailedTrial:
 
 @dataclass(frozen=True, slots=True)
 class DriverRecord:
-    """A study's driver, and how its study stands.
+    """The driver of a study, and the progress of that study.
 
     Attributes:
-        study: Its name.
-        host: Machine of the driver.
-        pid: Its process there.
-        since: When it took the study.
-        heartbeat: Its last sign of life.
-        alive: Whether it is taken to live.
-        planned: Trials of the study.
-        settled: Of them, those that are not trained again.
-        failed: Of them, those that failed.
-        running: Of them, those that run, whoever drives them.
-        retries: Times that a trial of the study was begun again after its worker had died.
-        ended: Trials that ended since `begin`.
-        flops: Their arithmetic.
-        begin: Where throughput begins to count.
-        failures: The latest trials that failed, at most five.
+        study: Name of the study.
+        host: Host of the driver.
+        pid: Process id of the driver.
+        since: When it acquired the lease.
+        heartbeat: When it last renewed the lease.
+        alive: Whether the driver is assumed to be alive.
+        planned: Number of trials in the study.
+        settled: Number of these that will not be trained again.
+        failed: Number of these that failed.
+        running: Number of these that are running, under any driver.
+        retries: Number of restarts of trials whose worker died.
+        ended: Number of trials that ended since `begin`.
+        flops: Arithmetic of these trials.
+        begin: Start of the window in which throughput is measured.
+        failures: The latest failed trials, at most five.
     """
 
     study: str
@@ -70,19 +70,19 @@ class DriverRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunningTrial:
-    """A trial that runs.
+    """A running trial.
 
     Attributes:
-        key: Of the trial.
-        study: Whose driver has it run; empty if that driver is gone.
-        variant: Its name in that study.
-        seed: Of the trial.
-        step: Of the last point of its curve; None if there is none.
-        steps: All that it will do.
-        val_loss: At that point.
-        attempts: How often it was begun.
-        started_at: When.
-        worker: Where; None while it waits for a worker.
+        key: Key of the trial.
+        study: Study whose driver runs it; empty if that driver is gone.
+        variant: Name of the variant in that study.
+        seed: Seed of the trial.
+        step: Step of the last point of its curve; None without points.
+        steps: Total number of steps.
+        val_loss: Validation loss at the last point.
+        attempts: How often it was started.
+        started_at: When it was started.
+        worker: Where it is trained; None while it waits for a worker.
     """
 
     key: str
@@ -99,7 +99,7 @@ class RunningTrial:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What goes on in a store at `at`, by the database's clock."""
+    """The activity of a store at the time `at` of the database's clock."""
 
     at: datetime
     drivers: tuple[DriverRecord, ...]
@@ -107,7 +107,7 @@ class Activity:
 
 
 def activity(connection: Connection) -> Activity:
-    """Read it, within one transaction."""
+    """Read the activity in one transaction."""
     at = clock(connection)
     held = connection.execute(select(leases).order_by(leases.c.acquired_at)).all()
     return Activity(at, tuple(_driver(connection, row, at) for row in held), _running(connection))

@@ -1,7 +1,8 @@
-"""Checks a store in a file row by row, and saves what can be read of a damaged one. Opens it to read, by sqlite3.
+"""Checks an SQLite store row by row, and exports the readable rows of a damaged one. Opens it read-only by sqlite3.
 
-What SQLite itself can tell (`PRAGMA integrity_check`, `PRAGMA foreign_key_check`) does not cover values: a changed byte
-within a text leaves a whole database whose text is no UTF-8 or no JSON. So every value is read as its column says.
+SQLite's own checks (`PRAGMA integrity_check`, `PRAGMA foreign_key_check`) do not validate values: after a byte of a
+text has changed, the database is intact but the text may not be UTF-8 or JSON. So every value is read by the type of
+its column.
 """
 
 from __future__ import annotations
@@ -20,23 +21,24 @@ from sqlalchemy import JSON, Boolean, Column, Double, Integer, Table
 
 from ablate.errors import NotFoundError, StoreError
 from ablate.locations import typed_path
+from ablate.store.locks import check_locks
 from ablate.store.records import TrialState
 from ablate.store.tables import State, UtcDateTime, metadata
 
 _MOST_FINDINGS = 20
 _UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What reading a damaged file raises; its error messages may themselves hold bytes of the file."""
+"""Exceptions raised when reading a damaged file; their messages may contain bytes of the file."""
 _VERSIONS = "alembic_version"
 
 
 @dataclass(frozen=True, slots=True)
 class TableCheck:
-    """What can be read of a table.
+    """The readable and damaged rows of a table.
 
     Attributes:
-        name: Of the table.
-        whole: Rows of which every value can be read.
-        damaged: Rows that were reached and hold a value that cannot be read.
+        name: Name of the table.
+        whole: Number of rows without unreadable values.
+        damaged: Number of rows that were reached and have an unreadable value.
         complete: Whether all rows were reached.
     """
 
@@ -48,12 +50,12 @@ class TableCheck:
 
 @dataclass(frozen=True, slots=True)
 class StoreCheck:
-    """What a check of a store found.
+    """The result of a check of a store.
 
     Attributes:
         where: The file.
-        findings: What is wrong, one line each; empty for a store that is whole.
-        tables: Every table that could be found.
+        findings: The problems, one line each; empty for an intact store.
+        tables: Every table that was found.
     """
 
     where: str
@@ -62,19 +64,19 @@ class StoreCheck:
 
 
 def check_store(location: str | Path, export: Path | None = None) -> StoreCheck:
-    """Check a store in a file; it is not changed.
+    """Check an SQLite store without changing it.
 
     Args:
         location: The file, or its URL.
-        export: A new file for all that can be read, which is a store again.
+        export: A new file to which all readable rows are written as a store.
 
     Raises:
         NotFoundError: There is no such file.
-        StoreError: It is no file of SQLite, `export` is there already, or cannot be written.
+        StoreError: It is not an SQLite file, or `export` exists or cannot be written.
     """
     path = _file(location)
     if export is not None and export.exists():
-        raise StoreError("this file exists", where=str(export), remedy="Name a new file with --export.")
+        raise StoreError("this file already exists", where=str(export), remedy="Name a new file with --export.")
     try:
         with closing(_opened(path)) as connection:
             findings = [*_integrity(connection), *_foreign_keys(connection)]
@@ -82,59 +84,60 @@ def check_store(location: str | Path, export: Path | None = None) -> StoreCheck:
             rows = {name: _Rows(connection, name) for name in schema}
             tables = tuple(each.check(findings) for each in rows.values())
             if not tables:
-                raise sqlite3.DatabaseError("no table of a store is found")
+                raise sqlite3.DatabaseError("it has no table of a store")
             if export is not None:
                 _write(export, schema, rows)
     except _UNREADABLE as error:
-        raise StoreError("nothing of this file can be read", where=str(path), got=repr(str(error))) from None
+        raise StoreError("this file cannot be read", where=str(path), got=repr(str(error))) from None
     return StoreCheck(str(path), tuple(findings), tables)
 
 
 def _file(location: str | Path) -> Path:
     text = str(location).removeprefix("sqlite:///")
     if "://" in text:
-        remedy = "A server checks its own files: ask for `pg_amcheck`, and save a store with `pg_dump`."
-        raise StoreError("only a store in a file can be checked", where="--store", remedy=remedy)
+        remedy = "For PostgreSQL, check with `pg_amcheck` and save with `pg_dump`."
+        raise StoreError("only an SQLite store can be checked", where="--store", remedy=remedy)
     path = typed_path(text, StoreError)
     if not path.is_file():
         raise NotFoundError("there is no such file", where=str(path), remedy="Name the store with --store.")
+    check_locks(path.parent, str(path))
     return path
 
 
 def _opened(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)
-    connection.text_factory = bytes  # to be decoded value by value
+    connection.text_factory = bytes  # decoded value by value
     return connection
 
 
 def _integrity(connection: sqlite3.Connection) -> Iterator[str]:
     try:
-        for (said,) in connection.execute(f"PRAGMA integrity_check({_MOST_FINDINGS})"):
-            if said != b"ok":
-                yield from _readable(said).splitlines()
+        for (message,) in connection.execute(f"PRAGMA integrity_check({_MOST_FINDINGS})"):
+            if message != b"ok":
+                yield from _readable(message).splitlines()
     except _UNREADABLE as error:
         yield str(error)
 
 
 def _foreign_keys(connection: sqlite3.Connection) -> Iterator[str]:
     try:
-        for found, (table, _, parent, _) in enumerate(connection.execute("PRAGMA foreign_key_check")):
-            if found == _MOST_FINDINGS:
+        for count, (table, _, parent, _) in enumerate(connection.execute("PRAGMA foreign_key_check")):
+            if count == _MOST_FINDINGS:
                 return
-            yield f"a row of {_readable(table)} refers to a row of {_readable(parent)} that is not there"
+            yield f"a row of {_readable(table)} refers to a row of {_readable(parent)} that does not exist"
     except _UNREADABLE as error:
         yield str(error)
 
 
 def _schema(connection: sqlite3.Connection) -> dict[str, list[str]]:
-    """The statements that make each table of ours, and its indices; in an order in which rows may refer to others."""
-    made: dict[str, list[str]] = {name: [] for name in (_VERSIONS, *(table.name for table in metadata.sorted_tables))}
+    """The CREATE statements of the tables of a store and their indexes; referenced tables come first."""
+    schema: dict[str, list[str]] = {name: [] for name in (_VERSIONS, *(table.name for table in metadata.sorted_tables))}
     with suppress(*_UNREADABLE):
         query = "SELECT tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type = 'index'"
         for name, statement in connection.execute(query):
-            if _readable(name) in made:
-                made[_readable(name)].append(_readable(statement))
-    return {name: statements for name, statements in made.items() if statements}
+            if _readable(name) in schema:
+                schema[_readable(name)].append(_readable(statement))
+    return {name: statements for name, statements in schema.items() if statements}
 
 
 def _readable(value: bytes) -> str:
@@ -142,11 +145,11 @@ def _readable(value: bytes) -> str:
 
 
 class _Rows:
-    """The rows of one table of a file that may be damaged.
+    """The rows of a table in a file that may be damaged.
 
     Args:
-        connection: To the file.
-        name: Of the table.
+        connection: Connection to the file.
+        name: Name of the table.
     """
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
@@ -156,7 +159,7 @@ class _Rows:
         self._complete = True
 
     def check(self, findings: list[str]) -> TableCheck:
-        """Read every row, and add what is wrong with some."""
+        """Read every row and append problems to `findings`."""
         whole = damaged = 0
         for row in self._reached():
             problem = self._problem(row)
@@ -168,15 +171,15 @@ class _Rows:
         return TableCheck(self._name, whole, damaged, self._complete)
 
     def whole(self) -> Iterator[Mapping[str, Any]]:
-        """The rows of which every value can be read."""
+        """The rows without unreadable values."""
         for row in self._reached():
             if self._problem(row) is None:
                 yield {name: _text(value) for name, value in row.items()}
 
     def _reached(self) -> Iterator[dict[str, Any]]:
-        """The rows from the first on, and if one cannot be reached those from the last back to it."""
+        """The rows in order; if one cannot be reached, also the rows from the last one backwards."""
         seen: set[Any] = set()
-        for order in ("", *(f" ORDER BY {end}" for end in self._backwards())):
+        for order in ("", *(f" ORDER BY {end}" for end in self._reverse_order())):
             try:
                 cursor = self._connection.execute(f"SELECT * FROM {self._name}{order}")
                 names = [column[0] for column in cursor.description]
@@ -189,12 +192,12 @@ class _Rows:
             except _UNREADABLE:
                 self._complete = False
 
-    def _backwards(self) -> Iterator[str]:
+    def _reverse_order(self) -> Iterator[str]:
         if self._table is not None:
             yield ", ".join(f"{column.name} DESC" for column in self._table.primary_key)
 
     def _problem(self, row: Mapping[str, Any]) -> str | None:
-        """What is wrong with a row; None if nothing is."""
+        """The problem of a row; None if there is none."""
         for name, value in row.items():
             column = None if self._table is None else self._table.c.get(name)
             if column is not None and not _fits(column, value):
@@ -207,7 +210,7 @@ class _Rows:
 
 
 def _text(value: Any) -> Any:
-    """A value with bytes as text, where they are text."""
+    """A value, decoded if it is bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
@@ -238,11 +241,11 @@ _READ: dict[type, Callable[[Any], Any]] = {
     UtcDateTime: lambda value: datetime.fromisoformat(value.decode()),
     State: lambda value: TrialState(value.decode()),
 }
-"""Type of a column to what reads its values, or raises. All others are text."""
+"""For each column type a function that reads a value or raises. Other types are text."""
 
 
 def _write(export: Path, schema: Mapping[str, list[str]], rows: Mapping[str, _Rows]) -> None:
-    """Make a new file of all rows that are whole and whose parents are."""
+    """Write all readable rows whose referenced rows are readable to a new file."""
     try:
         with closing(sqlite3.connect(export)) as connection:
             connection.execute("PRAGMA foreign_keys = ON")
@@ -251,9 +254,9 @@ def _write(export: Path, schema: Mapping[str, list[str]], rows: Mapping[str, _Ro
                     connection.execute(statement)
                 for row in rows[name].whole():
                     places = ", ".join("?" * len(row))
-                    with suppress(sqlite3.IntegrityError):  # a row that it belongs to was lost
+                    with suppress(sqlite3.IntegrityError):  # a referenced row was lost
                         connection.execute(f"INSERT INTO {name} ({', '.join(row)}) VALUES ({places})", [*row.values()])
             connection.commit()
     except (sqlite3.Error, OSError) as error:
         export.unlink(missing_ok=True)
-        raise StoreError("the readable part cannot be written", where=str(export), got=repr(str(error))) from None
+        raise StoreError("the readable rows cannot be written", where=str(export), got=repr(str(error))) from None

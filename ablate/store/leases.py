@@ -1,6 +1,6 @@
-"""`Lease`: the right to run a study. One driver holds it, on any database, and a dead driver loses it at once.
+"""`Lease`: the exclusive right of one driver to run a study. The lease of a dead driver is released.
 
-The trials that a driver runs are held by the same lease: they carry its token, and are free when it is gone.
+Running trials carry the token of the lease of their driver, and are free when that lease is gone.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from ablate.store.database import Database
 from ablate.store.records import TrialState
 from ablate.store.tables import UtcDateTime, leases, trials
 
-# A holder whose process cannot be looked at from here, and that gave no sign of life for so long, is taken for dead.
-PATIENCE = timedelta(seconds=60)
-# Two readings of one process's creation time may differ by this many seconds when the clock is set.
-_CLOCK_SLACK = 2.0
+# A driver whose process cannot be seen from here is assumed dead if its heartbeat is older than this.
+HEARTBEAT_TIMEOUT = timedelta(seconds=60)
+# Two readings of a process's start time may differ by this many seconds.
+_READING_SLACK = 2.0
 
 
 class Lease:
     """Context manager: holds the lease of a study while the body runs.
 
     Attributes:
-        study: Its name.
-        token: What the trials that its holder runs are marked with.
+        study: Name of the study.
+        token: Token that marks the trials of its driver.
 
     Raises:
-        StudyBusyError: On entering, if a living driver holds it.
+        StudyBusyError: On entering, if another driver that is alive holds it.
     """
 
     def __init__(self, database: Database, study: str) -> None:
@@ -45,8 +45,9 @@ class Lease:
 
     def __enter__(self) -> Self:
         with self._database.writing() as connection:
-            if not self._take(connection):
-                raise self._busy(connection)
+            busy = None if self._take(connection) else self._busy(connection)
+        if busy is not None:
+            raise busy
         return self
 
     def __exit__(
@@ -56,10 +57,10 @@ class Lease:
             connection.execute(leases.delete().where(leases.c.study == self.study, leases.c.token == self.token))
 
     def renew(self) -> None:
-        """Give a sign of life. The driver calls it at least every 20 seconds.
+        """Update the heartbeat. The driver calls it at least every 20 seconds.
 
         Raises:
-            StudyBusyError: The lease was lost: no sign came for too long, and another driver took over.
+            StudyBusyError: The lease expired and another driver has acquired it.
         """
         with self._database.writing() as connection:
             renewed = connection.execute(
@@ -71,32 +72,33 @@ class Lease:
                 raise self._busy(connection)
 
     def _take(self, connection: Connection) -> bool:
-        """Put our row where there is none, or in the place of a dead driver's."""
-        import psutil  # late: who only reads needs none
+        """Insert our row, or replace that of a dead driver."""
+        import psutil  # not needed for reading
 
         process = psutil.Process()
         now = clock(connection)
+        _count_from(now, connection)
         ours = {
             "study": self.study,
             "token": self.token,
             "host": platform.node(),
             "pid": process.pid,
-            "process_started": process.create_time(),
+            "process_started": process_began(process.pid),
             "acquired_at": now,
             "heartbeat": now,
             "processes": processes(),
         }
-        fresh = connection.execute(self._database.insert(leases).values(ours).on_conflict_do_nothing())
-        if fresh.rowcount:
+        inserted = connection.execute(self._database.insert(leases).values(ours).on_conflict_do_nothing())
+        if inserted.rowcount:
             return True
         holder = self._holder(connection)
         if holder is None or not abandoned(holder, now):
             return False
-        # Only if it is still the same dead driver's: of several that got here, one succeeds.
-        taken = connection.execute(
+        # Compare and swap: of several drivers that try this, one succeeds.
+        replaced = connection.execute(
             leases.update().where(leases.c.study == self.study, leases.c.token == holder.token).values(ours)
         )
-        return bool(taken.rowcount)
+        return bool(replaced.rowcount)
 
     def _holder(self, connection: Connection) -> Row[Any] | None:
         return connection.execute(select(leases).where(leases.c.study == self.study)).first()
@@ -110,22 +112,23 @@ class Lease:
         return StudyBusyError(
             f"the study {self.study!r} is being run by {who}",
             where=self._database.where,
-            remedy="Wait until it is done, or stop it and run the same command again, which goes on from there."
-            f" A process whose machine is gone loses the study after {PATIENCE.seconds} seconds.",
+            remedy="Wait until it is done, or stop it and run the same command again, which resumes the study."
+            f" If its machine is gone, its lease expires after {HEARTBEAT_TIMEOUT.seconds} seconds.",
         )
 
 
 def drop_abandoned(connection: Connection, alive: str = "") -> int:
-    """Remove the leases of dead drivers, and so free their trials.
+    """Remove the leases of dead drivers, which frees their trials.
 
     Args:
-        connection: In a transaction.
-        alive: Token of the driver that asks; it lives, however long it has given no sign of it.
+        connection: Connection with an open transaction.
+        alive: Token of the calling driver, which is alive even if its heartbeat is old.
 
     Returns:
-        How many there were.
+        Number of removed leases.
     """
     now = clock(connection)
+    _count_from(now, connection)
     dead = [row.token for row in connection.execute(select(leases)) if row.token != alive and abandoned(row, now)]
     if dead:
         connection.execute(leases.delete().where(leases.c.token.in_(dead)))
@@ -133,40 +136,68 @@ def drop_abandoned(connection: Connection, alive: str = "") -> int:
 
 
 def free(driver: ColumnElement[str]) -> ColumnElement[bool]:
-    """Of the row of a trial: that no living driver but this one runs it; a failed or pruned one is run by nobody."""
+    """SQL condition on `trials`: no other living driver runs the trial. Failed and pruned trials are always free."""
     held = select(leases.c.token)
-    over = trials.c.state.in_((TrialState.FAILED, TrialState.PRUNED))
-    return over | (trials.c.driver == driver) | trials.c.driver.not_in(held)
+    ended = trials.c.state.in_((TrialState.FAILED, TrialState.PRUNED))
+    return ended | (trials.c.driver == driver) | trials.c.driver.not_in(held)
 
 
 def clock(connection: Connection) -> datetime:
-    """The database's clock: those of several machines need not agree."""
+    """The time of the database's clock; clocks of several hosts may differ."""
     now = connection.execute(select(type_coerce(func.now(), UtcDateTime))).scalar_one()
     assert now.tzinfo is UTC
     return now
 
 
 def processes() -> str:
-    """Which table of processes this one stands in: of this host since it was started, or of its container."""
+    """Identifies the process table (PID namespace) of this process: host, boot and container."""
     known = [platform.node()]
-    with suppress(OSError):  # told by Linux alone
+    with suppress(OSError):  # Linux only
         known += [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/pid")]
     return " ".join(known)
 
 
-def abandoned(holder: Row[Any], now: datetime) -> bool:
-    """Whether the driver of a row of `leases` is dead, or has given no sign of life for too long."""
-    if now - holder.heartbeat > PATIENCE:
-        return True
-    if holder.processes != processes():  # containers may share the name of their host, and do not see each other
-        return False
+def process_began(pid: int) -> float:
+    """Start time of a process on this machine in seconds, independent of later changes of the clock.
+
+    On Linux it is the time since boot; elsewhere the recorded time of day.
+
+    Raises:
+        psutil.NoSuchProcess: There is no such process.
+        psutil.AccessDenied: Its start time cannot be read.
+    """
     import psutil
 
     try:
-        process = psutil.Process(holder.pid)
-        reused = abs(process.create_time() - holder.process_started) > _CLOCK_SLACK
-        return bool(reused or process.status() == psutil.STATUS_ZOMBIE)
+        # The name of the program, which stands in brackets, may hold anything; the 20th value after it is the time.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return float(psutil.Process(pid).create_time())
+
+
+def abandoned(holder: Row[Any], now: datetime) -> bool:
+    """Whether the driver of a row of `leases` is dead, or its process cannot be seen and its heartbeat is too old.
+
+    A living process on this machine keeps its lease even if its heartbeat is old: the clock may have been set forward,
+    or the machine may have slept.
+    """
+    if holder.processes != processes():  # containers may share the name of their host, and do not see each other
+        return bool(now - holder.heartbeat > HEARTBEAT_TIMEOUT)
+    import psutil
+
+    try:
+        reused = abs(process_began(holder.pid) - holder.process_started) > _READING_SLACK
+        return bool(reused or psutil.Process(holder.pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
     except psutil.AccessDenied:
         return False
+
+
+def _count_from(now: datetime, connection: Connection) -> None:
+    """Let signs of life from the future, given before the clock was set back, count from now on.
+
+    Else the study of a dead driver would be held until the clock comes there again.
+    """
+    connection.execute(leases.update().where(leases.c.heartbeat > now + HEARTBEAT_TIMEOUT).values(heartbeat=now))

@@ -1,4 +1,4 @@
-"""What people write beside studies and trials: a star, tags, a note. All that is ever written by hand."""
+"""User annotations of studies and trials: a star, tags and a note."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Marked = Literal["study", "trial"]
 
 
 class Marks:
-    """The marks of a store; made by `Store.marks`. They outlive what they stand beside."""
+    """The marks of a store; see `Store.marks`. Marks remain when their study or trial is removed."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def of(self, kind: Marked, name: str) -> Mark:
-        """The mark of one study (by its name) or trial (by its key); an empty one if there is none."""
+        """The mark of a study (by name) or trial (by key); an empty mark if there is none."""
         return self.all(kind, name).get(name, Mark())
 
     def all(self, kind: Marked, name: str | None = None) -> dict[str, Mark]:
-        """The marks of all studies or trials that have one, by name or key."""
+        """All marks of studies or trials, by name or key."""
         query = select(marks).where(marks.c.kind == kind)
         if name is not None:
             query = query.where(marks.c.name == name)
@@ -34,7 +34,7 @@ class Marks:
         return {row.name: Mark(row.starred, tuple(row.tags), row.note) for row in rows}
 
     def put(self, kind: Marked, name: str, mark: Mark) -> None:
-        """Write a mark in place of the one before; the last one to write wins."""
+        """Write a mark, replacing an existing one."""
         values = {
             "kind": kind,
             "name": name,

@@ -1,4 +1,4 @@
-"""What a store reads within a transaction: the rows of a question, as records."""
+"""Queries of a store. Each reads rows within a transaction and returns records."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Row, Select, func, select, text
 
 from ablate.errors import NotFoundError
+from ablate.roles import TrialRole
 from ablate.store.records import (
     CurvePoint,
     Environment,
@@ -36,7 +37,7 @@ from ablate.store.tables import (
     variants,
 )
 
-# Databases limit the values in one statement, to 32,766 at least.
+# Databases limit the number of values in a statement (SQLite: 32,766).
 _CHUNK = 5_000
 
 
@@ -50,7 +51,7 @@ def study_row(connection: Connection, where: str, name: str) -> Row[Any]:
     """The row of a study.
 
     Raises:
-        NotFoundError: There is no such study; the message names the nearest, and the store by `where`.
+        NotFoundError: There is no such study; the message suggests similar names and names the store by `where`.
     """
     row = connection.execute(select(studies).where(studies.c.name == name)).first()
     if row is not None:
@@ -75,23 +76,23 @@ def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
         .order_by(study_variants.c.position)
     )
     planned_rows = connection.execute(
-        select(study_trials.c.trial_key, study_trials.c.variant, study_trials.c.seed)
+        select(study_trials.c.trial_key, study_trials.c.variant, study_trials.c.seed, study_trials.c.role)
         .where(study_trials.c.study_id == row.id)
         .order_by(study_trials.c.position)
     )
-    found = [VariantRecord(**variant) for variant in variant_rows.mappings()]
+    variant_records = [VariantRecord(**variant) for variant in variant_rows.mappings()]
     trials = [PlannedTrial(*planned) for planned in planned_rows]
-    compared = {planned.variant for planned in trials if not planned.scouts}
-    scouts = {planned.variant for planned in trials if planned.scouts} - compared
-    row_of = {**row._mapping, "trivial": row.trivial or {}}  # an older ablate stored none
-    row_of["declared_before"] = tuple(map(declaration, row.declared_before or ()))
+    compared = {planned.variant for planned in trials if not planned.role.scouts}
+    scouts = {planned.variant for planned in trials if planned.role.scouts} - compared
+    values = {**row._mapping, "trivial": row.trivial or {}}  # older versions stored none
+    values["declared_before"] = tuple(map(declaration, row.declared_before or ()))
     return StudyRecord(
-        **row_of,
-        variants=tuple(variant for variant in found if variant.name not in scouts),
-        planned=tuple(planned for planned in trials if not planned.scouts and not planned.confirms),
-        scout_variants=tuple(variant for variant in found if variant.name in scouts),
-        scout_trials=tuple(planned for planned in trials if planned.scouts),
-        confirm_trials=tuple(planned for planned in trials if planned.confirms),
+        **values,
+        variants=tuple(variant for variant in variant_records if variant.name not in scouts),
+        planned=tuple(planned for planned in trials if planned.role is TrialRole.COMPARISON),
+        scout_variants=tuple(variant for variant in variant_records if variant.name in scouts),
+        scout_trials=tuple(planned for planned in trials if planned.role.scouts),
+        confirm_trials=tuple(planned for planned in trials if planned.role is TrialRole.CONFIRMATION),
     )
 
 
@@ -105,14 +106,14 @@ def trials_of_keys(connection: Connection, keys: Sequence[str]) -> dict[str, Tri
 def trial_records(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, TrialRecord]:
     """The records of rows with `TRIAL_COLUMNS`, by key."""
     ids = sorted({row.environment_id for row in rows if row.environment_id is not None})
-    found = chunked(connection, ids, lambda chunk: select(environments).where(environments.c.id.in_(chunk)))
+    rows_of_ids = chunked(connection, ids, lambda chunk: select(environments).where(environments.c.id.in_(chunk)))
     environment: dict[int | None, Environment | None] = {None: None}
-    environment.update((row.id, Environment(**row.content)) for row in found)
+    environment.update((row.id, Environment(**row.content)) for row in rows_of_ids)
     return {row[0]: trial_record(row, environment) for row in rows}
 
 
 def points_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:
-    """The curves of those trials that have points, each with its key, by step."""
+    """Pairs of key and curve, ordered by step, of the trials that have points."""
     rows = chunked(
         connection,
         keys,
@@ -128,8 +129,8 @@ def points_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tupl
 def crossings_of_keys(
     connection: Connection, keys: Sequence[str], target: float
 ) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:
-    """Of each curve that comes down to the target: the point that does, after the evaluated one before it."""
-    earlier, evaluated = curves.alias(), func.abs(curves.c.val_loss) < math.inf  # a loss that overflowed is none
+    """For each curve that reaches the target: the first point at or below it and the evaluated point before."""
+    earlier, evaluated = curves.alias(), func.abs(curves.c.val_loss) < math.inf  # exclude overflowed losses
 
     def query(chunk: Sequence[str]) -> Select[Any]:
         reached = (
@@ -160,20 +161,20 @@ def _curves(rows: Iterator[Any]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]
 
 
 def recordings_of(connection: Connection, key: str) -> tuple[Recording, ...]:
-    """What was recorded inside the model of a trial, by step."""
+    """The recordings of a trial, by step."""
     query = select(recordings.c.step, recordings.c.content).where(recordings.c.trial_key == key)
     return tuple(Recording(*row) for row in connection.execute(query.order_by(recordings.c.step)))
 
 
 def keys_near(connection: Connection, prefix: str) -> list[str]:
-    """The beginnings of the keys between which a prefix that no key has would stand."""
+    """Prefixes of the existing keys before and after a prefix that no key has."""
     key = trials.c.key
     around = (
         select(key).where(key < prefix).order_by(key.desc()).limit(1),
         select(key).where(key > prefix).order_by(key).limit(1),
     )
-    found = [connection.execute(query).scalar() for query in around]
-    return [str(near)[: max(12, len(prefix))] for near in found if near is not None]
+    keys = [connection.execute(query).scalar() for query in around]
+    return [str(near)[: max(12, len(prefix))] for near in keys if near is not None]
 
 
 def next_position(connection: Connection, study: int, owner: Column[int], position: Column[int]) -> int:
@@ -183,7 +184,7 @@ def next_position(connection: Connection, study: int, owner: Column[int], positi
 
 
 def chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """The values, so many at a time as one statement may name."""
+    """The values in chunks that fit into one statement."""
     for start in range(0, len(values), _CHUNK):
         yield values[start : start + _CHUNK]
 
@@ -191,6 +192,6 @@ def chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
 def chunked(
     connection: Connection, values: Sequence[Any], query: Callable[[Sequence[Any]], Select[Any]]
 ) -> Iterator[Any]:
-    """The rows of a query, asked for some values at a time."""
+    """The rows of a query that is run for chunks of values."""
     for chunk in chunks(values):
         yield from connection.execute(query(chunk)).all()

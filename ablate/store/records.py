@@ -1,6 +1,6 @@
-"""Frozen records: what goes into the store and what comes out. Plain data, no SQL, no torch.
+"""Frozen records that the store writes and returns. Plain data without SQL or torch.
 
-A trial's life: planned in a study (`PlannedTrial`), `running`, then `finished`, `diverged`, `pruned` or `failed`.
+A trial is first planned in a study (`PlannedTrial`), then `running`, then `finished`, `diverged`, `pruned` or `failed`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-FIRST_SCOUT_SEED, FIRST_CONFIRMING_SEED = 1000, 3000
-"""Trials of seeds from the one on, and below the other, only say how others shall be trained; those from the other on
-confirm what was chosen. As in `ablate.spec.seeds`."""
+from ablate.roles import TrialRole
 
 
 class TrialState(StrEnum):
-    """Where a trial stands.
+    """The state of a trial.
 
-    `waiting` trials are planned by a study but have no row of their own yet; a `pruned` one was ended early, because
-    its design saw that it would not be among the best.
+    A `waiting` trial is planned by a study but has no row in the table of trials. A `pruned` trial was stopped early by
+    its design.
     """
 
     WAITING = "waiting"
@@ -30,9 +28,13 @@ class TrialState(StrEnum):
     FAILED = "failed"
 
 
+SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)
+"""The states in which a trial is not trained again."""
+
+
 @dataclass(frozen=True, slots=True)
 class VariantRecord:
-    """One variant of a study: the full spec that some settings of the switches give.
+    """A variant of a study: the full spec that results from settings of the switches.
 
     Attributes:
         name: Unique in its study: `baseline`, `switch=setting`, or the name given in the space.
@@ -40,7 +42,8 @@ class VariantRecord:
         settings: Switch name to setting name.
         spec: The full spec as plain JSON: keys `model`, `task`, `training`.
         parameters: Trainable parameters of the model.
-        activation_bytes: What one sequence keeps for the backward pass; None if an older version wrote the variant.
+        activation_bytes: Bytes that one sequence keeps for the backward pass; None if an older version wrote the
+            variant.
     """
 
     name: str
@@ -53,39 +56,31 @@ class VariantRecord:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTrial:
-    """A trial that a study wants: one variant, one seed. `key` identifies it in every study of the store.
+    """A trial that a study has planned: one variant, one seed. `key` identifies it in all studies of the store.
 
     Attributes:
         key: Content hash (hex).
         variant: Name of the variant in the study.
         seed: Seed of its initial values and its batches.
+        role: What the study trains it for.
     """
 
     key: str
     variant: str
     seed: int
-
-    @property
-    def scouts(self) -> bool:
-        """Whether it only says how others shall be trained (`ablate.spec.seeds`), and is never compared."""
-        return FIRST_SCOUT_SEED <= self.seed < FIRST_CONFIRMING_SEED
-
-    @property
-    def confirms(self) -> bool:
-        """Whether it confirms what a design chose, with a seed that took no part in the choice."""
-        return self.seed >= FIRST_CONFIRMING_SEED
+    role: TrialRole = TrialRole.COMPARISON
 
 
 @dataclass(frozen=True, slots=True)
 class StudyDraft:
-    """What a driver writes when it starts or resumes a study.
+    """The data that a driver writes when it starts or resumes a study.
 
     Attributes:
         space: The whole space as plain JSON (canonical), from which the study can be run again.
         text: The space file as the user wrote it (empty if it came from Python).
         objective: Keys `metric`, `direction` (`minimize` or `maximize`), `margin` (in units of the metric).
-        baseline: Name of the variant that all others are compared with.
-        trivial: What is reached without learning, on the data of the baseline: name to metrics, all finite numbers.
+        baseline: Name of the variant with which all others are compared.
+        trivial: Metrics of trivial baselines on the data of the baseline, by name; all are finite.
     """
 
     name: str
@@ -100,13 +95,13 @@ class StudyDraft:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a study declared until it was changed.
+    """A former declaration of a study, which has been changed.
 
     Attributes:
         objective: As in `StudyDraft`.
-        claims: Of its space.
+        claims: Claims of the space.
         until: When it was changed.
-        finished: How many of its trials had finished by then.
+        finished: Number of trials that had finished by then.
         seeds: Of its design, as its space has them; None if an older version wrote it.
     """
 
@@ -119,12 +114,12 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True)
 class StudyRecord:
-    """A study with its variants (in the order of the design) and the trials it planned.
+    """A study with its variants (in the order of the design) and its planned trials.
 
     Attributes:
         variants: What is compared.
         planned: Its trials.
-        declared_before: What was declared otherwise when trials had finished already, the oldest first.
+        declared_before: Former declarations that were changed after trials had finished, oldest first.
         scout_variants: What is trained only to tune or time others.
         scout_trials: The trials of those.
         confirm_trials: Those that train again, with fresh seeds, what a design chose by the others.
@@ -170,10 +165,10 @@ class CurvePoint:
     """One point of a learning curve.
 
     Attributes:
-        step: Optimiser steps done.
-        seconds: Seconds of training so far, evaluation left out.
-        tokens: Training tokens seen so far.
-        flops: Arithmetic of training so far (forward and backward), by the spec's cost.
+        step: Number of optimizer steps done.
+        seconds: Seconds of training so far, without evaluation.
+        tokens: Number of training tokens so far.
+        flops: Arithmetic of training so far (forward and backward), from the cost of the spec.
         train_loss: Mean training loss since the previous point; None at step 0.
         val_loss: Validation loss at this step; None if it was not evaluated here.
     """
@@ -188,13 +183,13 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What was recorded of the blocks of a trial's model at a step; see `ablate.training.inside`.
+    """Quantities recorded inside the model of a trial at a step; see `ablate.training.inside`.
 
     Attributes:
-        step: Optimiser steps done.
-        values: Quantity (`weights`, `gradients`, `spread`, `map`) to part of the model (`block 1 mixer`) to a number,
-            or to the rows of a map; None where it was not finite. Of a member of a population also `values`: spec path
-            to what its weights were trained with up to this step.
+        step: Number of optimizer steps done.
+        values: By quantity (`weights`, `gradients`, `spread`, `map`) and part of the model (`block 1 mixer`), a number
+            or the rows of a map; None if not finite. For a member of a population also `values`: the values of spec
+            paths with which it was trained up to this step.
     """
 
     step: int
@@ -203,7 +198,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where trials ran. Equal environments are one row.
+    """The environment in which trials ran. Equal environments share one row.
 
     Attributes:
         versions: Package name to version, `python` among them.
@@ -224,12 +219,12 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """A process that trains.
+    """A worker process.
 
     Attributes:
-        host: Name of its machine.
+        host: Name of its host.
         device: As in `Environment`.
-        pid: Its number there.
+        pid: Its process id.
     """
 
     host: str
@@ -239,17 +234,18 @@ class WorkerRecord:
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """What a driver writes when a trial ended.
+    """The data that a driver writes when a trial has ended.
 
     Attributes:
         metrics: Final metrics by name (`val_loss` ...); empty unless finished.
-        steps: Optimiser steps done.
-        stopped_at: For a diverged trial, the step whose loss was not finite; for a pruned one, that at which it ended.
-        reason: For a diverged, pruned or failed trial, one sentence (a failed one: the traceback follows). Of a
-            finished one, why it was not trained in the pack that it was begun in; else empty.
-        data_fingerprint: Content hash of the tokenised data that it saw.
+        steps: Number of optimizer steps done.
+        stopped_at: For a diverged trial, the step whose loss was not finite; for a pruned one, the step at which it
+            ended.
+        reason: For a diverged, pruned or failed trial, one sentence (followed by the traceback of a failed trial). For
+            a finished trial, why it left the pack in which it was started; otherwise empty.
+        data_fingerprint: Fingerprint of the prepared data.
         curve: Its learning curve.
-        recordings: Of its blocks, if its variant asked for them.
+        recordings: Its recordings, if its variant asks for them.
     """
 
     key: str
@@ -272,11 +268,11 @@ class TrialOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A trial as the store holds it (its curve is read apart).
+    """A trial in the store. Its curve is read separately.
 
     Attributes:
-        attempts: How often it was begun by the driver that wrote it.
-        worker: Where it trains or trained; None before it has reached a worker, or if that was not recorded.
+        attempts: How often the driver that wrote it has started it.
+        worker: Where it is or was trained; None before it has a worker, or if that was not recorded.
     """
 
     key: str
@@ -300,11 +296,11 @@ class TrialRecord:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What stands beside one study or trial.
+    """User annotations of a study or trial.
 
     Attributes:
         starred: Whether it has a star.
-        tags: Short words to find it by, in the order of the alphabet.
+        tags: Tags in alphabetical order.
         note: Free text.
     """
 

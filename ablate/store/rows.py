@@ -1,4 +1,4 @@
-"""Records to rows and back."""
+"""Convert records to rows and back."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from ablate.store.records import (
 )
 from ablate.store.tables import curves, trials
 
-# The columns of a curve in the order of the fields of `CurvePoint`.
+# Columns of a curve in the order of the fields of `CurvePoint`.
 POINT_COLUMNS = tuple(curves.c[field.name] for field in fields(CurvePoint))
-# Those of a record that its row has too; the curve and the environment are rows of their own.
+# Fields of an outcome that are columns of its row; curve and recordings are in other tables.
 _OUTCOME = tuple(field.name for field in fields(TrialOutcome) if field.name not in ("curve", "recordings"))
-_KEPT_APART = {"environment": "environment_id"}
-# The columns of a trial in the order of the fields of `TrialRecord`; its environment is a row of its own.
-TRIAL_COLUMNS = tuple(trials.c[_KEPT_APART.get(field.name, field.name)] for field in fields(TrialRecord))
+_REFERENCES = {"environment": "environment_id"}
+# Columns of a trial in the order of the fields of `TrialRecord`; the environment is in another table.
+TRIAL_COLUMNS = tuple(trials.c[_REFERENCES.get(field.name, field.name)] for field in fields(TrialRecord))
 _ENVIRONMENT, _WORKER = (
     [field.name for field in fields(TrialRecord)].index(name) for name in ("environment", "worker")
 )
 
 
 def variant_row(variant: VariantRecord) -> dict[str, Any]:
-    """The row of `variants`, which all studies share."""
+    """The row in `variants`, which all studies share."""
     return {
         "hash": variant.hash,
         "spec": variant.spec,
@@ -48,7 +48,7 @@ def variant_row(variant: VariantRecord) -> dict[str, Any]:
 
 
 def study_variant_row(study: int, position: int, variant: VariantRecord) -> dict[str, Any]:
-    """The row of `study_variants`."""
+    """The row in `study_variants`."""
     return {
         "study_id": study,
         "position": position,
@@ -59,13 +59,14 @@ def study_variant_row(study: int, position: int, variant: VariantRecord) -> dict
 
 
 def study_trial_row(study: int, position: int, planned: PlannedTrial) -> dict[str, Any]:
-    """The row of `study_trials`."""
+    """The row in `study_trials`."""
     return {
         "study_id": study,
         "position": position,
         "trial_key": planned.key,
         "variant": planned.variant,
         "seed": planned.seed,
+        "role": planned.role,
     }
 
 
@@ -75,17 +76,17 @@ def declaration_row(declared: Declaration) -> dict[str, Any]:
 
 
 def declaration(row: Mapping[str, Any]) -> Declaration:
-    """The declaration of such an item."""
+    """The declaration of an item of the column `declared_before`."""
     return Declaration(**{**row, "until": datetime.fromisoformat(row["until"])})
 
 
 def outcome_row(outcome: TrialOutcome) -> dict[str, Any]:
-    """The row of `trials`, but for its environment."""
+    """The row in `trials`, without its environment."""
     return {name: getattr(outcome, name) for name in _OUTCOME}
 
 
 def point_rows(key: str, points: Iterable[CurvePoint]) -> list[dict[str, Any]]:
-    """The rows of `curves`. A loss that is no number is stored as none: SQLite has no NaN."""
+    """The rows in `curves`. NaN is stored as NULL because SQLite has no NaN."""
     return [
         {
             "trial_key": key,
@@ -101,19 +102,19 @@ def point_rows(key: str, points: Iterable[CurvePoint]) -> list[dict[str, Any]]:
 
 
 def recording_rows(key: str, recordings: Iterable[Recording]) -> list[dict[str, Any]]:
-    """The rows of `recordings`, to four significant digits."""
-    return [{"trial_key": key, "step": one.step, "content": _short(one.values)} for one in recordings]
+    """The rows in `recordings`, rounded to four significant digits."""
+    return [{"trial_key": key, "step": each.step, "content": _rounded(each.values)} for each in recordings]
 
 
 def environment_row(environment: Environment) -> dict[str, Any]:
-    """The row of `environments`; equal environments have equal hashes."""
+    """The row in `environments`; equal environments have equal hashes."""
     content = asdict(environment)
     text = json.dumps(content, sort_keys=True)
     return {"hash": hashlib.sha256(text.encode()).hexdigest(), "content": content}
 
 
 def trial_record(row: Row[Any], environments: Mapping[int | None, Environment | None]) -> TrialRecord:
-    """The record of a row with `TRIAL_COLUMNS`; by their places, as there may be 10,000 rows."""
+    """The record of a row with `TRIAL_COLUMNS`. Uses positions for speed, as there may be 10,000 rows."""
     values: list[Any] = list(row)
     values[_ENVIRONMENT] = environments[values[_ENVIRONMENT]]
     if values[_WORKER] is not None:
@@ -121,12 +122,12 @@ def trial_record(row: Row[Any], environments: Mapping[int | None, Environment | 
     return TrialRecord(*values)
 
 
-def _short(value: Any) -> Any:
-    """Plain data with short numbers; JSON in a database has none that are not finite."""
+def _rounded(value: Any) -> Any:
+    """JSON data with rounded numbers; numbers that are not finite become None, as JSON has none."""
     if isinstance(value, Mapping):
-        return {name: _short(item) for name, item in value.items()}
+        return {name: _rounded(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_short(item) for item in value]
+        return [_rounded(item) for item in value]
     return float(f"{value:.4g}") if value is not None and math.isfinite(value) else None
 
 

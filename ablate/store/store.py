@@ -1,4 +1,4 @@
-"""`Store`: studies, variants, trials and curves in a database. Records go in, records come out."""
+"""`Store`: writes and reads studies, variants, trials and curves as records."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, Self
 from sqlalchemy import Connection, Row, func, literal, select
 
 from ablate.errors import NotFoundError, check_argument, check_texts
+from ablate.roles import TrialRole
 from ablate.store import queries
 from ablate.store.activity import Activity, activity
 from ablate.store.database import Database
 from ablate.store.leases import Lease, drop_abandoned, free
 from ablate.store.marks import Marks
 from ablate.store.records import (
-    FIRST_SCOUT_SEED,
     CurvePoint,
     Declaration,
     Environment,
@@ -56,24 +56,24 @@ def open_store(location: str | Path, *, create: bool = True) -> Store:
 
     Args:
         location: A path (SQLite), or a URL: `sqlite:///PATH`, `postgresql://USER@HOST/NAME`.
-        create: Make the store if there is none, and open it to write. Without it the store is opened to read, which
-            also works in a read-only folder.
+        create: Create the store if it does not exist, and open it for writing. If False, the store is opened for
+            reading, which also works in a read-only folder.
 
     Raises:
         ArgumentError: The location is neither a path nor a URL.
-        NotFoundError: There is no store and `create` is false.
-        StoreError: It is no store, of a newer schema, or the database refuses.
+        NotFoundError: There is no store and `create` is False.
+        StoreError: The database is not a store, has a newer schema, or failed.
     """
     check_argument("open_store: location", location, (str, Path), "a path or a URL")
     return Store(Database(location, create=create))
 
 
 class Store:
-    """What is known about studies and trials; made by `open_store`.
+    """The studies and trials of a database; created by `open_store`.
 
-    Several processes may read a store and write to it at once. Every method may raise a StoreError when the database
-    refuses (no space left, a lock, a lost connection); then nothing of the call was stored. Those that read raise an
-    ArgumentError for an argument of the wrong kind.
+    Several processes may read and write a store concurrently. Every method may raise a StoreError if the database fails
+    (disk full, lock, lost connection); then nothing of the call was stored. Methods that read raise an ArgumentError
+    for an argument of the wrong type.
     """
 
     def __init__(self, database: Database) -> None:
@@ -98,18 +98,29 @@ class Store:
         return self._database.where
 
     @property
+    def caution(self) -> str:
+        """What to mind where the store is; empty if nothing."""
+        kind = self._database.shared_by
+        return (
+            f"the store is on a network file system ({kind}), on which locks of several machines may not hold: run one"
+            " study at a time on it, or use PostgreSQL"
+            if kind
+            else ""
+        )
+
+    @property
     def schema_version(self) -> str:
-        """Revision of the tables, four digits."""
+        """Revision of the tables: four digits."""
         return self._database.schema_version
 
     def lease(self, study: str) -> Lease:
-        """The right to run a study, as a context manager. The study need not exist yet."""
+        """The exclusive right to run a study, as a context manager. The study need not exist yet."""
         check_argument("Store.lease: study", study, str, "the name of a study")
         return Lease(self._database, study)
 
     @property
     def marks(self) -> Marks:
-        """The stars, tags and notes of people; also to be written where the store was opened to read."""
+        """Stars, tags and notes of users; can be written even if the store was opened for reading."""
         return Marks(self._database)
 
     # Writing: the driver only.
@@ -117,9 +128,10 @@ class Store:
     def begin_study(
         self, draft: StudyDraft, variants: Sequence[VariantRecord], planned: Sequence[PlannedTrial]
     ) -> StudyRecord:
-        """Store a study, in place of one with the same name. Trials stay as they are, whoever planned them.
+        """Store a study, replacing one with the same name. Existing trials are not changed.
 
-        What it declared otherwise before, when trials of it had finished, is kept: `StudyRecord.declared_before`.
+        If objective or claims have changed since trials finished, the former ones are kept in
+        `StudyRecord.declared_before`.
 
         Args:
             draft: The study.
@@ -146,16 +158,16 @@ class Store:
         row = connection.execute(select(studies).where(studies.c.name == draft.name)).first()
         if row is None:
             return None
-        before = row.declared_before or []
+        earlier = row.declared_before or []
         ours = trials.c.key == study_trials.c.trial_key
         planned = select(func.count()).select_from(study_trials.join(trials, ours))
         finished = connection.execute(
             planned.where(study_trials.c.study_id == row.id, trials.c.state == TrialState.FINISHED)
         ).scalar_one()
-        was = Declaration(row.objective, row.space.get("claims", []), now, finished, _seeds(row.space))
-        same = (was.objective, was.claims) == (draft.objective, draft.space.get("claims", []))
-        same = same and not self._seeds_changed(connection, row, _seeds(draft.space))
-        return before if same or not finished else [*before, declaration_row(was)]
+        previous = Declaration(row.objective, row.space.get("claims", []), now, finished, _seeds(row.space))
+        unchanged = (previous.objective, previous.claims) == (draft.objective, draft.space.get("claims", []))
+        unchanged = unchanged and not self._seeds_changed(connection, row, _seeds(draft.space))
+        return earlier if unchanged or not finished else [*earlier, declaration_row(previous)]
 
     def seeds_before(self, study: str, seeds: Any) -> list[Any]:
         """The seeds that a study declared one after the other until results had been seen, these left out.
@@ -181,7 +193,7 @@ class Store:
             select(study_trials.c.variant, func.count())
             .join(trials, trials.c.key == study_trials.c.trial_key)
             .where(study_trials.c.study_id == study, trials.c.state == TrialState.FINISHED)
-            .where(study_trials.c.seed < FIRST_SCOUT_SEED)
+            .where(study_trials.c.role == TrialRole.COMPARISON)
             .group_by(study_trials.c.variant)
         )
         counts: dict[str, int] = dict(rows.tuples().all())
@@ -189,7 +201,7 @@ class Store:
         return min(ours, max(counts.values(), default=0))
 
     def add_variants(self, study: str, variants: Sequence[VariantRecord]) -> None:
-        """Add variants to a study, after those it has; one with the name of an older one takes its place.
+        """Append variants to a study. A variant with an existing name replaces it.
 
         Raises:
             NotFoundError: There is no such study.
@@ -198,7 +210,7 @@ class Store:
             self._writer.put_variants(connection, self._touch(connection, study), variants)
 
     def plan_trials(self, study: str, planned: Sequence[PlannedTrial]) -> None:
-        """Add trials to the plan of a study, after those it has; those it has already are left alone.
+        """Append trials to the plan of a study. Trials that are already planned are not changed.
 
         Raises:
             NotFoundError: There is no such study.
@@ -216,19 +228,19 @@ class Store:
         driver: str = "",
         attempts: int = 1,
     ) -> bool:
-        """Store that a trial is running, with no points yet.
+        """Store that a trial is running, without points.
 
         Args:
-            key: Of the trial.
-            variant_hash: Of its variant.
-            seed: Of the trial.
-            data_fingerprint: Of the data that it is to see.
-            environment: Of its driver.
-            driver: Token of the lease that its driver holds; the trial is held by it. Empty: by nobody.
-            attempts: How often this driver has begun it, with this time.
+            key: Key of the trial.
+            variant_hash: Content hash of its variant.
+            seed: Seed of the trial.
+            data_fingerprint: Fingerprint of its data.
+            environment: Environment of its driver.
+            driver: Token of the lease of its driver; empty if there is none.
+            attempts: How often this driver has started it, including this time.
 
         Returns:
-            False if the trial is settled already, or another living driver runs it; then nothing is changed.
+            False, without any change, if the trial is already settled or another living driver runs it.
         """
         row = {
             "key": key,
@@ -256,121 +268,119 @@ class Store:
         return freed > 0 and self._writer.put_start(row, environment)
 
     def record_worker(self, key: str, worker: WorkerRecord | None, attempts: int, driver: str = "") -> None:
-        """Store where a running trial trains now, and how often it was begun."""
+        """Store where a running trial is trained, and how often it was started."""
         with self._database.writing() as connection:
             running = (trials.c.key == key) & (trials.c.state == TrialState.RUNNING) & (trials.c.driver == driver)
             values = {"worker": None if worker is None else asdict(worker), "attempts": attempts}
             connection.execute(trials.update().where(running).values(values))
 
     def record_points(self, points: Mapping[str, Sequence[CurvePoint]], driver: str = "") -> None:
-        """Add points to the curves of running trials, by key; those of a trial not run by this driver are left out."""
+        """Append points to the curves of running trials, by key; ignores trials that this driver does not run."""
         rows = [row for key, added in points.items() for row in point_rows(key, added)]
         if rows:
             self._writer.put_running_points(rows, driver)
 
     def record_outcome(self, outcome: TrialOutcome, environment: Environment, driver: str = "") -> bool:
-        """Store how a trial ended, with its complete curve in place of the points so far, and what was recorded.
+        """Store the outcome of a trial with its recordings and its complete curve, which replaces earlier points.
 
         Args:
-            outcome: How it ended. Its metrics are finite numbers; a loss in its curve that is NaN is stored as None.
-            environment: Where it ran.
-            driver: Token of the lease that its driver holds.
+            outcome: The outcome. Its metrics are finite; NaN losses in its curve are stored as None.
+            environment: The environment in which it ran.
+            driver: Token of the lease of its driver.
 
         Returns:
-            False if the trial was settled before, or another living driver runs it; then nothing is changed.
+            False, without any change, if the trial was already settled or another living driver runs it.
         """
         row = outcome_row(outcome) | {"driver": driver}
         return self._writer.put_outcome(row, outcome, environment)
 
     def forget_unfinished(self, keys: Sequence[str], driver: str = "") -> int:
-        """Remove those of the trials that run (their driver is dead, or this one) or failed, so that they run again.
+        """Remove failed trials and running trials of dead drivers or of this one, so that they run again.
 
         Args:
-            keys: Of the trials.
-            driver: Token of the lease that the caller holds. What another living driver runs is left alone.
-
-        Pruned ones stay.
+            keys: Keys of the trials to consider. Pruned trials and trials of other living drivers are kept.
+            driver: Token of the lease of the caller.
 
         Returns:
-            How many were removed.
+            Number of removed trials.
         """
-        forgotten = 0
+        removed = 0
         with self._database.writing() as connection:
             drop_abandoned(connection, alive=driver)
             for chunk in queries.chunks(keys):
                 unfinished = trials.c.key.in_(chunk) & trials.c.state.in_(UNSETTLED) & free(literal(driver))
-                forgotten += connection.execute(trials.delete().where(unfinished)).rowcount
+                removed += connection.execute(trials.delete().where(unfinished)).rowcount
                 gone = ~select(trials.c.key).where(trials.c.key == study_trials.c.trial_key).exists()
                 left = study_trials.c.trial_key.in_(chunk) & study_trials.c.state.in_(UNSETTLED) & gone
                 connection.execute(study_trials.update().where(left).values(state=TrialState.WAITING))
-        return forgotten
+        return removed
 
     # Reading.
 
     def studies(self) -> list[StudySummary]:
-        """All studies with how many of their trials are in which state, the latest first."""
+        """All studies with the number of trials in each state, latest first."""
         with self._database.reading() as connection:
             return queries.summaries(connection)
 
     def activity(self) -> Activity:
-        """What goes on now: drivers, running trials, throughput."""
+        """The current drivers, running trials and throughput."""
         with self._database.reading() as connection:
             return activity(connection)
 
     def study(self, name: str) -> StudyRecord:
-        """One study with its variants and planned trials.
+        """A study with its variants and planned trials.
 
         Raises:
-            NotFoundError: There is no such study; the message names the nearest.
+            NotFoundError: There is no such study; the message suggests similar names.
         """
         check_argument("Store.study: name", name, str, "the name of a study", "`Store.studies()` lists them.")
         with self._database.reading() as connection:
             return queries.study_record(connection, queries.study_row(connection, self.where, name))
 
     def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
-        """The trials of these keys that the store holds, by key, in the order of the keys."""
+        """The existing trials among these keys, by key, in the order of the keys."""
         keys = _keys("Store.trials", keys)
         with self._database.reading() as connection:
-            found = queries.trials_of_keys(connection, keys)
-        return {key: found[key] for key in keys if key in found}
+            records = queries.trials_of_keys(connection, keys)
+        return {key: records[key] for key in keys if key in records}
 
     def trial(self, prefix: str) -> TrialRecord:
-        """The one trial whose key begins so.
+        """The trial whose key starts with a prefix.
 
         Raises:
-            NotFoundError: There is none, or more than one.
+            NotFoundError: There is no such trial, or more than one.
         """
         check_argument("Store.trial: prefix", prefix, str, "the beginning of a trial's key", _KEYS)
-        named = trials.c.key.startswith(prefix, autoescape=True)
-        query = select(*TRIAL_COLUMNS).where(named).order_by(trials.c.key).limit(3)
+        matches = trials.c.key.startswith(prefix, autoescape=True)
+        query = select(*TRIAL_COLUMNS).where(matches).order_by(trials.c.key).limit(3)
         with self._database.reading() as connection:
-            found = queries.trial_records(connection, list(connection.execute(query)))
-        if not found:
+            records = queries.trial_records(connection, list(connection.execute(query)))
+        if not records:
             with self._database.reading() as connection:
                 near = queries.keys_near(connection, prefix)
             raise NotFoundError(
-                f"there is no trial whose key begins with {prefix!r}",
+                f"there is no trial whose key starts with {prefix!r}",
                 where=self.where,
-                expected=f"the beginning of a key; the nearest: {' and '.join(near)}" if near else None,
+                expected=f"the beginning of a key, such as {' and '.join(near)}" if near else None,
                 remedy="`ablate plan FILE --json` lists the trials of a space with their keys.",
             )
-        if len(found) > 1:
+        if len(records) > 1:
             raise NotFoundError(
-                f"the key of more than one trial begins with {prefix!r}",
+                f"the keys of several trials start with {prefix!r}",
                 where=self.where,
                 expected="the beginning of one key",
-                got=f"for instance {' and '.join(key[: len(prefix) + 8] for key in found)}",
-                remedy="Write more of the key.",
+                got=f"for instance {' and '.join(key[: len(prefix) + 8] for key in records)}",
+                remedy="Give more characters of the key.",
             )
-        return next(iter(found.values()))
+        return next(iter(records.values()))
 
     def variant(self, digest: str) -> VariantRecord:
-        """The variant of this content hash, with the name and settings that the first study with it has for it.
+        """The variant with this content hash, with its name and settings in the first study that has it.
 
-        A variant that no study has any more (its space has changed since) has an empty name and no settings.
+        A variant that no study has any more has an empty name and no settings.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: There is no such variant.
         """
         remedy = "`Store.study(NAME).variants` holds the hashes."
         check_argument("Store.variant: digest", digest, str, "the content hash of a variant", remedy)
@@ -387,7 +397,7 @@ class Store:
         return VariantRecord(**{**row, "name": row["name"] or "", "settings": row["settings"] or {}})
 
     def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
-        """The learning curves of these trials, by key, by step; empty for a trial without points."""
+        """The learning curves of these trials by key, ordered by step; empty for a trial without points."""
         keys = _keys("Store.curves", keys)
         points: dict[str, tuple[CurvePoint, ...]] = dict.fromkeys(keys, ())
         with self._database.reading() as connection:
@@ -395,19 +405,19 @@ class Store:
         return points
 
     def recordings(self, key: str) -> tuple[Recording, ...]:
-        """What was recorded inside the model of a trial, by step; empty if nothing was."""
+        """The recordings of a trial, ordered by step; empty if there are none."""
         check_argument("Store.recordings: key", key, str, "the key of a trial", _KEYS)
         with self._database.reading() as connection:
             return queries.recordings_of(connection, key)
 
     def crossings(self, keys: Sequence[str], target: float) -> dict[str, tuple[CurvePoint, ...]]:
-        """Where the validation loss of these trials first is at or below `target`, by key.
+        """Where the validation loss of these trials first reaches `target`, by key.
 
-        Much sooner read than whole curves: the database looks for it.
+        The database searches the curves, which is much faster than reading them.
 
         Returns:
-            The first point that is, and before it the last one that was evaluated, if there is one. A trial that
-            stays above the target is left out.
+            The first point at or below the target, preceded by the last evaluated point before it, if there is one.
+            Trials that stay above the target are left out.
         """
         keys = _keys("Store.crossings", keys)
         check_argument("Store.crossings: target", target, (int, float), "a loss, as a number")

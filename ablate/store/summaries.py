@@ -1,6 +1,6 @@
-"""The studies of a store in one line each. A store in a file is read with sqlite3 alone.
+"""Lists the studies of a store. SQLite stores are read with sqlite3 alone.
 
-`ablate list` is typed many times a day, and importing SQLAlchemy takes longer than all the rest of it.
+Importing SQLAlchemy would take most of the time of `ablate list`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ablate.locations import typed_path
 from ablate.store.migrations import SCHEMA_VERSION
 from ablate.store.records import StudySummary
 
-# Both databases read it. The columns are the fields of `StudySummary`, in their order.
+# Valid in SQLite and PostgreSQL. The columns are the fields of `StudySummary` in order.
 SUMMARIES = """
     SELECT studies.name, studies.question,
         (SELECT count(*) FROM study_variants WHERE study_variants.study_id = studies.id) AS variants,
@@ -33,23 +33,23 @@ SUMMARIES = """
 
 
 def list_studies(location: str | Path) -> list[StudySummary]:
-    """All studies of a store with how many of their trials are in which state, the latest first.
+    """All studies of a store with the number of trials in each state, latest first.
 
     Raises:
         NotFoundError: There is no store.
-        StoreError: It is no store, of a newer schema, or the database refuses.
+        StoreError: The database is not a store, has a newer schema, or failed.
     """
-    found = _glance(location)
-    if found is None:
+    summaries = _read_directly(location)
+    if summaries is None:
         from ablate.store.store import open_store
 
         with open_store(location, create=False) as store:
             return store.studies()
-    return found
+    return summaries
 
 
-def _glance(location: str | Path) -> list[StudySummary] | None:
-    """The studies of a file with the newest schema; None where anything is otherwise, which `open_store` deals with."""
+def _read_directly(location: str | Path) -> list[StudySummary] | None:
+    """The studies of an SQLite store with the current schema; None otherwise, which `open_store` then handles."""
     if "://" in str(location):
         return None
     path = typed_path(location, StoreError)

@@ -1,6 +1,6 @@
-"""The tables of a store, in types that SQLite and PostgreSQL share.
+"""The tables of a store, with types that SQLite and PostgreSQL share.
 
-The newest migration in `migrations/versions` and this file say the same; a test compares them.
+A test checks that this file agrees with the migrations in `migrations/versions`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
+from ablate.roles import TrialRole
 from ablate.store.records import TrialState
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware datetime, stored in UTC. SQLite has no time zones, so there it is stored without one."""
+    """A time-zone-aware datetime, stored in UTC (in SQLite without a time zone)."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Aware datetime to UTC."""
+        """Convert to UTC."""
         if value is None:
             return None
         if value.tzinfo is None:
@@ -46,38 +47,53 @@ class UtcDateTime(TypeDecorator[datetime]):
         return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """What the database gives to aware UTC."""
+        """Convert to an aware datetime in UTC."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class FreeText(TypeDecorator[str]):
-    """Text that people or tracebacks wrote. What no database can hold (NUL, lone surrogates) becomes U+FFFD."""
+    """Text of users or tracebacks. NUL and lone surrogates, which databases cannot store, become U+FFFD."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Text that every database takes."""
+        """Replace characters that databases cannot store."""
         if value is None:
             return None
         return value.replace("\0", "�").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class State(TypeDecorator[TrialState]):
-    """The state of a trial, stored as its word."""
+    """The state of a trial, stored as its value."""
 
     impl = String
     cache_ok = True
 
     def process_bind_param(self, value: TrialState | None, dialect: Dialect) -> str | None:
-        """State to word."""
+        """Convert to the value."""
         return None if value is None else value.value
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> TrialState | None:
-        """Word to state."""
+        """Convert to a `TrialState`."""
         return None if value is None else TrialState(value)
+
+
+class Role(TypeDecorator[TrialRole]):
+    """What a study trains a trial for, stored as its word."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: TrialRole | None, dialect: Dialect) -> str | None:
+        """Role to word."""
+        return None if value is None else value.value
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> TrialRole | None:
+        """Word to role."""
+        return None if value is None else TrialRole(value)
 
 
 metadata = MetaData(
@@ -151,14 +167,14 @@ trials = Table(
     Column("started_at", UtcDateTime),
     Column("finished_at", UtcDateTime),
     Column("environment_id", ForeignKey("environments.id")),
-    # Token of the lease of the driver that has it run, which is the trial's lease too; empty: of none.
+    # Token of the lease of the driver that runs the trial; empty: none.
     Column("driver", String, nullable=False, server_default=text("''")),
     Column("attempts", Integer, nullable=False, server_default="1"),
     Column("worker", JSON(none_as_null=True)),
 )
 
-# The trials a study planned. A trial that waits has no row in `trials`, so `trial_key` refers to none. `state` is that
-# of the trial again, as looking 100,000 keys up for each `ablate list` takes longer than keeping it.
+# The planned trials of each study. Waiting trials have no row in `trials`, so `trial_key` is not a foreign key. `state`
+# duplicates that of `trials`, because `ablate list` would otherwise look up 100,000 keys.
 study_trials = Table(
     "study_trials",
     metadata,
@@ -168,6 +184,7 @@ study_trials = Table(
     Column("variant", String, nullable=False),
     Column("seed", BigInteger, nullable=False),
     Column("state", State, nullable=False, server_default=TrialState.WAITING.value),
+    Column("role", Role, nullable=False, server_default=TrialRole.COMPARISON.value),
     ForeignKeyConstraint(["study_id", "variant"], ["study_variants.study_id", "study_variants.name"]),
     Index("ix_study_trials_trial_key", "trial_key"),
     Index("ix_study_trials_study_id_state", "study_id", "state"),
@@ -187,7 +204,7 @@ curves = Table(
     sqlite_with_rowid=False,
 )
 
-# What was recorded inside the model of a trial, for those who look at that trial alone.
+# Quantities recorded inside the model of a trial; read only for single trials.
 recordings = Table(
     "recordings",
     metadata,
@@ -197,7 +214,7 @@ recordings = Table(
     sqlite_with_rowid=False,
 )
 
-# At most one row for each study: the driver that runs it. A lease may be older than the study's first row.
+# The driver of each running study. A lease may exist before the row of its study.
 leases = Table(
     "leases",
     metadata,
@@ -211,7 +228,7 @@ leases = Table(
     Column("processes", String, nullable=False, server_default=text("''")),
 )
 
-# What people write by hand: `kind` is study or trial, `name` a study's name or a trial's key; neither need exist.
+# User annotations: `kind` is study or trial; `name` is the name of a study or the key of a trial, which need not exist.
 marks = Table(
     "marks",
     metadata,

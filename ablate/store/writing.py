@@ -1,4 +1,4 @@
-"""What a store writes within a transaction: records as rows, in place of those that they may replace."""
+"""Writes records as rows within a transaction, replacing rows that may be replaced."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from ablate.store.rows import (
 from ablate.store.tables import curves, environments, recordings, study_trials, study_variants, trials, variants
 
 UNSETTLED = (TrialState.RUNNING, TrialState.FAILED)
-"""States of a trial that is to be run again."""
-_REPLACEABLE = (*UNSETTLED, TrialState.PRUNED)  # what one study has pruned another may train to its end
+"""States of trials that are run again."""
+_REPLACEABLE = (*UNSETTLED, TrialState.PRUNED)  # another study may train a pruned trial to its end
 
 
 class Writer:
-    """Writes into one database; its statements are made once, as making them takes as long as running them."""
+    """Writes to a database with prebuilt statements, because building one takes as long as running it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._environment_ids: dict[str, int] = {}
         self._put_start = database.upsert(trials, where=_replaceable(database))
         self._put_outcome = database.upsert(trials, keep=["attempts", "worker"], where=_replaceable(database))
-        self._put_state = study_trials.update().where(study_trials.c.trial_key == bindparam("ended"))
+        self._put_state = study_trials.update().where(study_trials.c.trial_key == bindparam("key_"))
         self._put_points = database.upsert(curves)
         self._running = (
             select(trials.c.key)
@@ -50,11 +50,13 @@ class Writer:
             .where(trials.c.state == TrialState.RUNNING)
             .with_for_update()
         )
-        self._drop_told = [told.delete().where(told.c.trial_key == bindparam("of")) for told in (curves, recordings)]
+        self._delete_details = [
+            table.delete().where(table.c.trial_key == bindparam("key_")) for table in (curves, recordings)
+        ]
         self._put_study_variants = database.upsert(study_variants, keep=["position"])
 
     def put_variants(self, connection: Connection, study: int, added: Sequence[VariantRecord]) -> None:
-        """Add variants to a study, after those it has."""
+        """Append variants to a study."""
         if not added:
             return
         first = queries.next_position(connection, study, study_variants.c.study_id, study_variants.c.position)
@@ -67,7 +69,7 @@ class Writer:
         )
 
     def put_planned(self, connection: Connection, study: int, added: Sequence[PlannedTrial]) -> None:
-        """Add trials to the plan of a study, after those it has; the state of those that exist is taken over."""
+        """Append trials to the plan of a study, with the state of those that already exist."""
         if not added:
             return
         first = queries.next_position(connection, study, study_trials.c.study_id, study_trials.c.position)
@@ -84,15 +86,15 @@ class Writer:
             )
 
     def put_start(self, row: dict[str, Any], environment: Environment) -> bool:
-        """Write a trial that runs, without a curve; False, and nothing written, if it takes nobody's place."""
+        """Write a running trial without a curve. Returns False, without any change, if it may not be replaced."""
         return self._put_trial(self._put_start, row, (), environment)
 
     def put_outcome(self, row: dict[str, Any], outcome: TrialOutcome, environment: Environment) -> bool:
-        """Write a trial that has ended, its curve and what was recorded; False as with `put_start`."""
+        """Write an ended trial, its curve and its recordings. Returns False as `put_start` does."""
         return self._put_trial(self._put_outcome, row, outcome.curve, environment, outcome.recordings)
 
     def put_running_points(self, rows: Sequence[dict[str, Any]], driver: str) -> None:
-        """Write points of curves, but for those of trials that this driver does not run."""
+        """Write points of curves, except those of trials that this driver does not run."""
         with self._database.writing() as connection:
             running: set[str] = set()
             for keys in queries.chunks(sorted({row["trial_key"] for row in rows})):
@@ -108,14 +110,14 @@ class Writer:
         environment: Environment,
         recorded: Sequence[Recording] = (),
     ) -> bool:
-        """Write a trial and its curve in place of a replaceable one; False, and nothing written, if it is none."""
+        """Write a trial and its curve. Returns False, without any change, if the existing one may not be replaced."""
         row = row | {"environment_id": self._environment_id(environment)}
         with self._database.writing() as connection:
             if not connection.execute(put, row).rowcount:
                 return False
-            connection.execute(self._put_state, {"ended": row["key"], "state": row["state"]})
-            for drop in self._drop_told:
-                connection.execute(drop, {"of": row["key"]})
+            connection.execute(self._put_state, {"key_": row["key"], "state": row["state"]})
+            for delete in self._delete_details:
+                connection.execute(delete, {"key_": row["key"]})
             if curve:
                 connection.execute(self._put_points, point_rows(row["key"], curve))
             if recorded:
@@ -125,7 +127,7 @@ class Writer:
     def _environment_id(self, environment: Environment) -> int:
         row = environment_row(environment)
         if row["hash"] not in self._environment_ids:
-            # A transaction of its own: were it part of one that fails, we would remember a row that is not there.
+            # A separate transaction: if it were part of one that fails, we would cache the id of a missing row.
             with self._database.writing(more=True) as connection:
                 connection.execute(self._database.insert(environments).on_conflict_do_nothing(), row)
                 query = select(environments.c.id).where(environments.c.hash == row["hash"])
@@ -134,5 +136,5 @@ class Writer:
 
 
 def _replaceable(database: Database) -> ColumnElement[bool]:
-    """Of the row of a trial: that another may be put in its place, by a driver that the other row names."""
+    """SQL condition: the existing row of a trial may be replaced by the driver of the new row."""
     return trials.c.state.in_(_REPLACEABLE) & free(database.insert(trials).excluded.driver)

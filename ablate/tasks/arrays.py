@@ -1,4 +1,4 @@
-"""Arrays of tokens on disk, written as `numpy.save` writes them: memory stays flat however many tokens there are."""
+"""Arrays of tokens in `.npy` files, written in chunks and read by memory mapping, so that memory use stays constant."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 
 class GrowingArray:
-    """A one-dimensional `.npy` file that is appended to; whole after the `with` block.
+    """A one-dimensional `.npy` file that grows by appending; valid only after the `with` block has ended.
 
     Args:
         path: The file to write.
-        dtype: Of its elements.
+        dtype: Data type of its elements.
     """
 
     def __init__(self, path: Path, dtype: Any) -> None:
@@ -27,7 +27,7 @@ class GrowingArray:
         self._header = self._file.tell()
 
     def append(self, values: NDArray[Any]) -> None:
-        """Write further elements."""
+        """Append elements."""
         self._file.write(values.astype(self._dtype, copy=False).tobytes())
         self.size += values.size
 
@@ -41,7 +41,7 @@ class GrowingArray:
             if kind is None:
                 self._file.seek(0)
                 self._write_header()
-                assert self._file.tell() == self._header, "numpy leaves room in the header for a first axis that grows"
+                assert self._file.tell() == self._header, "numpy pads the header for a growing first axis"
 
     def _write_header(self) -> None:
         descr = npy.dtype_to_descr(self._dtype)
@@ -49,17 +49,17 @@ class GrowingArray:
 
 
 def mapped(path: Path) -> NDArray[Any]:
-    """The array of a file, mapped into memory."""
+    """The array in a file, memory-mapped."""
     tokens: NDArray[Any] = np.load(path, mmap_mode="r").view(np.ndarray)
     return tokens
 
 
 def spread(count: int, most: int) -> NDArray[np.int64]:
-    """At most `most` of the places 0 ... count - 1, spread evenly over them."""
+    """At most `most` evenly spaced indices from 0 to count - 1."""
     chosen = min(count, most)
     return np.arange(chosen, dtype=np.int64) * count // max(1, chosen)
 
 
 def token_dtype(vocabulary: int) -> type[np.unsignedinteger[Any]]:
-    """The narrowest type that holds the ids of a vocabulary."""
+    """The smallest integer type that holds the ids of a vocabulary."""
     return np.uint16 if vocabulary <= 1 << 16 else np.uint32

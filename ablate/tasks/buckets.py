@@ -1,6 +1,6 @@
-"""`Buckets`: rows of nearly equal length side by side, so that a batch holds little padding.
+"""`Buckets`: batches of rows of similar length, so that little padding is needed.
 
-Which bucket a step reads is the same for all seeds: members of a pack are stacked, so their batches have one width.
+All seeds read the same bucket at the same step: the batches of a pack's members are stacked and need one width.
 """
 
 from __future__ import annotations
@@ -17,49 +17,49 @@ SMALLEST_BUCKET = 64
 
 
 class Buckets:
-    """Rows sorted by length and cut into buckets of one size, give or take a row.
+    """Rows sorted by length and divided into buckets whose sizes differ by at most one row.
 
     Args:
-        fingerprint: Of the data; with step and batch size it decides the batches.
-        lengths: Tokens of every row, [N], or of each of its texts, [N, texts].
+        fingerprint: Fingerprint of the data. Fingerprint, seed, step and batch size determine a batch.
+        lengths: Number of tokens of each row, [N], or of each text of each row, [N, texts].
     """
 
     def __init__(self, fingerprint: str, lengths: NDArray[np.int64]) -> None:
         self._fingerprint = fingerprint
         self._lengths = lengths.reshape(len(lengths), -1)
         self.order: NDArray[np.int64] = np.argsort(self._lengths.sum(axis=1), kind="stable")
-        """The rows, from short to long."""
+        """Row indices, shortest row first."""
         count = max(1, min(MOST_BUCKETS, len(lengths) // SMALLEST_BUCKET))
         self._buckets = np.array_split(self.order, count)
         self._widths = [tuple(self._lengths[bucket].max(axis=0).tolist()) for bucket in self._buckets]
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Tokens of a row of each bucket with its padding, of a text on average where it has several."""
+        """Padded width of each bucket; the mean over the texts of a row if it has several."""
         return tuple(round(sum(widths) / len(widths)) for widths in self._widths)
 
     def draw(self, seed: int, step: int, batch_size: int) -> tuple[NDArray[np.int64], tuple[int, ...]]:
-        """Rows of one bucket, drawn uniformly with replacement, and the width that each of their texts is padded to.
+        """Sample rows of one bucket uniformly with replacement; also returns the padded width of each text.
 
-        Over all steps every row is as likely as any other, up to one row more in some buckets.
+        Over all steps, all rows are equally likely, except that bucket sizes may differ by one row.
         """
-        place = f"{self._fingerprint}/{step}/{batch_size}"
-        bucket = int(Draws(f"{place}/bucket").integers(len(self._buckets), 1)[0])
+        name = f"{self._fingerprint}/{step}/{batch_size}"
+        bucket = int(Draws(f"{name}/bucket").integers(len(self._buckets), 1)[0])
         rows = self._buckets[bucket]
-        return rows[Draws(f"{place}/{seed}").integers(rows.size, batch_size)], self._widths[bucket]
+        return rows[Draws(f"{name}/{seed}").integers(rows.size, batch_size)], self._widths[bucket]
 
     def batches(self, batch_size: int) -> Iterator[tuple[NDArray[np.int64], tuple[int, ...]]]:
-        """Every row once, from short to long, with the widths of each batch."""
+        """Every row once, shortest first, with the padded widths of each batch."""
         for first in range(0, self.order.size, batch_size):
             rows = self.order[first : first + batch_size]
             yield rows, tuple(self._lengths[rows].max(axis=0).tolist())
 
 
 def padded(
-    tokens: NDArray[np.integer], starts: NDArray[np.int64], lengths: NDArray[np.int64], width: int, filler: int
+    tokens: NDArray[np.integer], starts: NDArray[np.int64], lengths: NDArray[np.int64], width: int, padding_id: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Runs of `tokens` as rows of one width, and where a token is real; [B, width] each."""
+    """Slices of `tokens` as rows padded to `width`, and a mask that is True for real tokens; both [B, width]."""
     offsets = np.arange(width)
     real = offsets < lengths[:, None]
-    places = np.where(real, starts[:, None] + offsets, 0)
-    return np.where(real, tokens[places].astype(np.int64), filler), real
+    positions = np.where(real, starts[:, None] + offsets, 0)
+    return np.where(real, tokens[positions].astype(np.int64), padding_id), real

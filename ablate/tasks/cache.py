@@ -1,8 +1,8 @@
-"""Prepared data on disk: built once, whole or not at all, and checked by checksum whenever it is opened.
+"""Prepared data on disk: built once and atomically, and verified by checksum whenever it is opened.
 
-`CACHE/KEY/` holds the files of one build and `manifest.json` with their checksums. The key is the hash of what went
-in; the fingerprint is half of the key followed by half of the hash of what came out, so that it finds the folder and
-also tells data apart that another version of a library prepared otherwise from the same input.
+`CACHE/KEY/` holds the files of one build and `manifest.json` with their checksums. The key is a hash of the inputs. The
+fingerprint is half of the key followed by half of the hash of the built files: the first half locates the folder, and
+the second half differs if another version of a library built other files from the same inputs.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MANIFEST = "manifest.json"
 
 _HALF = 32
 
-_READ: dict[tuple[int, int, int, int], str] = {}
-"""Device, inode, size and time of the last change of a file to its checksum."""
-_A_MOMENT = 10**9
-"""Nanoseconds after a change of a file in which another may bear the same time."""
+_CHECKSUMS: dict[tuple[int, int, int, int], str] = {}
+"""Checksums of files by device, inode, size and time of last change."""
+_TIME_RESOLUTION = 10**9
+"""Resolution of file times in nanoseconds: a second change within it may leave the time as it was."""
 
 
 def default_cache() -> Path:
-    """The folder in the environment variable ABLATE_CACHE, or the user's cache folder."""
+    """The folder that the environment variable ABLATE_CACHE names; otherwise the user's cache folder."""
     from platformdirs import user_cache_path
 
     named = os.environ.get("ABLATE_CACHE")
@@ -43,17 +43,16 @@ def default_cache() -> Path:
 
 
 def prepare(cache: Path, key: str, build: Callable[[Path], dict[str, Any]], say: Say) -> str:
-    """Make sure that prepared data is there and whole.
+    """Build prepared data unless an intact copy exists.
 
-    Processes that ask for one key at the same time build it once; the others wait. A build that is killed leaves only
-    a folder that the next build removes.
+    Concurrent calls with one key build once; the other processes wait. A build that is killed leaves a temporary
+    folder, which the next build removes.
 
     Args:
-        cache: The cache folder; made if it is missing.
-        key: Content hash of everything that decides the files, 64 hexadecimal digits.
-        build: Writes the files into the empty folder that it is given; returns facts about them for the reader of the
-            manifest.
-        say: Receives progress.
+        cache: The cache folder; created if it is missing.
+        key: Content hash of all inputs, 64 hexadecimal digits.
+        build: Writes the files into the empty folder it receives, and returns facts to store in the manifest.
+        say: Called with progress messages.
 
     Returns:
         The fingerprint, 64 hexadecimal digits, for `locate`.
@@ -63,11 +62,11 @@ def prepare(cache: Path, key: str, build: Callable[[Path], dict[str, Any]], say:
     """
     folder = cache / key[:_HALF]
     try:
-        content = _whole(folder)
+        content = _content_if_intact(folder)
         if content is None:
             cache.mkdir(parents=True, exist_ok=True)
-            with _alone(cache / f"{folder.name}.lock", say):
-                content = _whole(folder)
+            with _locked(cache / f"{folder.name}.lock", say):
+                content = _content_if_intact(folder)
                 if content is None:
                     if folder.exists():
                         say(f"The prepared data in {folder} is damaged; preparing it again")
@@ -84,45 +83,45 @@ def prepare(cache: Path, key: str, build: Callable[[Path], dict[str, Any]], say:
 
 
 def folder_of(cache: Path, fingerprint: str) -> Path:
-    """Where the prepared data with this fingerprint is, if it is there."""
+    """The folder that holds prepared data with this fingerprint, if it exists."""
     return cache / fingerprint[:_HALF]
 
 
 def locate(cache: Path, fingerprint: str) -> Path:
-    """The folder of prepared data, every checksum verified.
+    """The folder of prepared data, after verifying every checksum.
 
     Raises:
-        DataError: It is missing, damaged, or not what the fingerprint says.
+        DataError: The data is missing, damaged, or does not match the fingerprint.
     """
     folder = folder_of(cache, fingerprint)
     if not folder.exists():
-        raise _unfit(folder, "the prepared data is missing")
+        raise _damaged(folder, "the prepared data is missing")
     if _content(folder) != fingerprint[_HALF:]:
-        raise _unfit(folder, "the prepared data has changed since it was prepared")
+        raise _damaged(folder, "the prepared data has changed since it was prepared")
     return folder
 
 
 def about(folder: Path) -> dict[str, Any]:
-    """The facts that the build of prepared data gave for the reader of the manifest."""
+    """The facts that `build` returned, read from the manifest."""
     facts: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["about"]
     return facts
 
 
-def _alone(lock: Path, say: Say) -> AbstractContextManager[Any]:
+def _locked(lock: Path, say: Say) -> AbstractContextManager[Any]:
     held = FileLock(lock)
     try:
         return held.acquire(timeout=0)
     except Timeout:
-        say("Waiting for another process that prepares the same data")
+        say("Waiting for another process that is preparing the same data")
         return held.acquire()
 
 
 def _build(folder: Path, build: Callable[[Path], dict[str, Any]]) -> None:
-    # Only the holder of the lock is here, so what exists is damaged or was left by a process that was killed.
+    # We hold the lock, so an existing folder is damaged or was left by a process that was killed.
     building = folder.with_name(f"{folder.name}.building")
-    for left in (building, folder):
-        if left.exists():
-            shutil.rmtree(left)
+    for leftover in (building, folder):
+        if leftover.exists():
+            shutil.rmtree(leftover)
     building.mkdir()
     try:
         about = build(building)
@@ -137,7 +136,7 @@ def _build(folder: Path, build: Callable[[Path], dict[str, Any]]) -> None:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _whole(folder: Path) -> str | None:
+def _content_if_intact(folder: Path) -> str | None:
     try:
         return _content(folder)
     except DataError:
@@ -149,28 +148,28 @@ def _content(folder: Path) -> str:
         files: dict[str, str] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         for name, checksum in files.items():
             if _checksum(folder / name) != checksum:
-                raise _unfit(folder / name, "the checksum of the prepared data is off")
+                raise _damaged(folder / name, "the checksum of the prepared data does not match")
         return content_hash(files)[:_HALF]
     except OSError as error:
-        raise _unfit(folder, f"the prepared data cannot be read ({error.strerror}: {error.filename})") from None
+        raise _damaged(folder, f"the prepared data cannot be read ({error.strerror}: {error.filename})") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise _unfit(folder / MANIFEST, "the list of the prepared files cannot be read") from None
+        raise _damaged(folder / MANIFEST, "the manifest of the prepared data cannot be read") from None
 
 
 def _checksum(path: Path) -> str:
-    """Read once by a process for as long as the file is the one that was read: large data is opened several times.
+    """SHA-256 of a file, cached per process while the file is unchanged: large data is opened several times.
 
-    A file that was changed a moment ago is read again, as a further change might not show in its time.
+    The checksum of a recently changed file is not cached, because another change may leave its time as it was.
     """
     now = path.stat()
     state = (now.st_dev, now.st_ino, now.st_size, now.st_ctime_ns)
-    if known := _READ.get(state):
+    if known := _CHECKSUMS.get(state):
         return known
-    settled = time.time_ns() - now.st_ctime_ns > _A_MOMENT
+    settled = time.time_ns() - now.st_ctime_ns > _TIME_RESOLUTION
     with path.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     if settled:
-        _READ[state] = checksum
+        _CHECKSUMS[state] = checksum
     return checksum
 
 
@@ -182,5 +181,5 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _unfit(where: Path, problem: str) -> DataError:
-    return DataError(problem, where=str(where), remedy="Run the command again: the data is then prepared anew.")
+def _damaged(where: Path, problem: str) -> DataError:
+    return DataError(problem, where=str(where), remedy="Run the command again: it prepares the data again.")

@@ -1,4 +1,4 @@
-"""`classification`: tell the label of a text. Shapes: K pack, B batch, T tokens, C classes, V vocabulary."""
+"""`classification`: predict the label of a text. Shapes: K pack, B batch, T tokens, C classes, V vocabulary."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from ablate.tasks.base import Batch
 
 _COUNTED_ROWS = 100_000
-"""Training texts, spread evenly, that the unigram baseline is counted on."""
+"""Maximum number of training texts, evenly spaced, that the unigram baseline counts."""
 
 
 class ClassificationSpec(LabelledSpec):
-    """Tell the label of a text.
+    """Predict the label of a text.
 
-    Over `builtin:python_stdlib` the label is the `package` that a file belongs to. A column of numbers counts as
-    labels; in a table without a header columns are named by their number, from 1.
+    With `builtin:python_stdlib`, the label is the `package` of a file. A column of numbers can be the label. In a table
+    without a header, columns are named by their number, counted from 1.
     """
 
     model_families: ClassVar[frozenset[str]] = frozenset({"encoder"})
@@ -38,7 +38,7 @@ class ClassificationSpec(LabelledSpec):
     pooled: ClassVar[bool | None] = True
 
     kind: Literal["classification"] = "classification"
-    """Tell the label of a text."""
+    """Predict the label of a text."""
     text: str = "text"
     """The column of the text."""
     label: str = "label"
@@ -46,33 +46,31 @@ class ClassificationSpec(LabelledSpec):
 
     @property
     def text_columns(self) -> tuple[str, ...]:
-        """See `LabelledSpec.text_columns`."""
         return (self.text,)
 
     @property
     def label_column(self) -> str:
-        """See `LabelledSpec.label_column`."""
         return self.label
 
     def open(self, cache: Path, fingerprint: str) -> Classification:
-        """Map the prepared texts into memory after a look at their checksums.
+        """Memory-map the prepared texts after verifying their checksums.
 
         Raises:
-            DataError: The prepared files are missing or their checksum is off, or a text is too long.
+            DataError: The prepared files are missing or damaged, or a text is too long.
         """
         return Classification(self, prepared.locate(cache, fingerprint), fingerprint)
 
 
 class Classification(Labelled):
-    """See `ClassificationSpec`. The classes are the labels of the training rows, sorted, numbers by value.
+    """The task of `ClassificationSpec`. Classes are the sorted labels of the training rows; numbers sort by value.
 
     Args:
         spec: The task.
-        folder: Prepared data, verified.
-        fingerprint: Of the prepared data.
+        folder: Folder of the verified prepared data.
+        fingerprint: Fingerprint of the prepared data.
 
     Raises:
-        DataError: A text is longer than the context, and the spec refuses that.
+        DataError: A text is longer than the context and `long_texts` is `refuse`.
     """
 
     def __init__(self, spec: ClassificationSpec, folder: Path, fingerprint: str) -> None:
@@ -81,18 +79,18 @@ class Classification(Labelled):
         self._windows = windows[spread(len(windows), spec.validation_rows)]
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
-        """Rows drawn uniformly: `inputs` int64 and `padding` bool (True where real) [B, T], `labels` int64 [B]."""
+        """Uniformly sampled rows: `inputs` int64 and `padding` bool (True: real token) [B, T], `labels` int64 [B]."""
         drawn = Draws(f"{self.fingerprint}/{seed}/{step}/{batch_size}")
         texts = drawn.integers(self.train.labels.size, batch_size)
         offsets = self.random_offsets(texts, drawn.uniforms(batch_size))
         return self._batch(*self._cut(self.train, texts, offsets))
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
-        """The same rows, or windows of them, every time: as `train_batch`."""
+        """The same rows, or windows of them, at each call, in the format of `train_batch`."""
         return self._batches(self.validation, self._windows, batch_size)
 
     def test_batches(self, batch_size: int) -> Iterator[Batch]:
-        """All rows of the test, or windows of them: as `train_batch`."""
+        """All rows of the test split, or windows of them, in the format of `train_batch`."""
         return self._batches(self.test, self.windows(self.test), batch_size) if self.test else iter(())
 
     def _batches(self, split: Split, windows: NDArray[np.int64], batch_size: int) -> Iterator[Batch]:
@@ -105,7 +103,6 @@ class Classification(Labelled):
         return scores.cross_entropy(outputs, batch["labels"]).mean(1)
 
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
-        """See `scores.totals`."""
         return scores.totals(outputs, batch["labels"])
 
     def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
@@ -117,7 +114,7 @@ class Classification(Labelled):
         return batch_size * self.shape.context
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """The majority class, and naive Bayes over single tokens (one added to each count)."""
+        """The majority class, and naive Bayes over single tokens with add-one smoothing."""
         classes = self.shape.classes
         texts, offsets = self._windows.T
         truth = self.validation.labels[texts]
@@ -139,7 +136,7 @@ class Classification(Labelled):
         }
 
     def describe(self) -> DataSummary:
-        """Rows, tokens, labels, and the first, middle and last training rows."""
+        """Rows, tokens, labels, and three evenly spaced training rows."""
         counts = np.bincount(self.train.labels, minlength=len(self.labels))
         shown = spread(self.train.labels.size, 3)
         ids, real, labels = self._cut(self.train, shown, np.zeros_like(shown))

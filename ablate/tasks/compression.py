@@ -1,4 +1,4 @@
-"""Files read line by line, plain or compressed (gz, xz, zst): memory does not grow with the file."""
+"""Read plain or compressed files (gz, xz, zst) line by line, with memory use independent of the file size."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from typing import BinaryIO, cast
 from ablate.errors import DataError
 
 COMPRESSED = {".gz": "gzip", ".xz": "xz", ".zst": "zstandard"}
-"""Suffix to the name of the format."""
+"""Name of the format of each suffix."""
 
 LONGEST = 1 << 26
-"""Bytes in the longest line or document that is read: more is no text to split or to show to a model."""
+"""Maximum number of bytes in a line or document."""
 
 
 def inner_name(path: Path) -> Path:
-    """The name without the suffix of a compression."""
+    """The path without a compression suffix."""
     return path.with_suffix("") if path.suffix in COMPRESSED else path
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file, decompressed as its suffix says.
+    """Open a file for reading and decompress it according to its suffix.
 
     Raises:
-        DataError: The file cannot be read, or is no whole file of its format.
+        DataError: The file cannot be read, or is not a complete file of its format.
     """
     name = COMPRESSED.get(path.suffix, "")
     try:
@@ -49,10 +49,10 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Every line with the offset of its first byte; a byte order mark is left out.
+    """Every line with the offset of its first byte; a byte order mark is removed.
 
     Raises:
-        DataError: As `opened`, and for a line that is too long to be one.
+        DataError: As `opened`, or a line is longer than `LONGEST`.
     """
     with opened(path) as file:
         offset = 0
@@ -64,9 +64,9 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def too_long(path: Path, what: str) -> DataError:
-    """The refusal of a line or document that would not fit into memory."""
+    """The error for a line or document that is longer than `LONGEST`."""
     return DataError(
-        f"a {what} is too long to be read at once",
+        f"a {what} is too long",
         where=str(path),
         expected=f"at most {LONGEST // (1 << 20)} MiB",
         remedy="Divide the text into documents by lines that hold only `<|endoftext|>`, or into several files.",
@@ -96,42 +96,42 @@ def _zstandard(path: Path) -> io.RawIOBase:
 
 
 class _WholeZstandard(io.RawIOBase):
-    """A zstandard file of frames that must be complete: the library's own reader takes a cut file for a whole one."""
+    """A reader of zstandard files that rejects truncated files, which the library's own reader accepts."""
 
     def __init__(self, path: Path, library: object) -> None:
         self._file = path.open("rb")
         self._library = library
         self._frame = self._new()
-        self._begun = False
+        self._in_frame = False
         self._ready = b""
 
     def _new(self) -> object:
         return self._library.ZstdDecompressor().decompressobj()  # type: ignore[attr-defined]
 
     def readable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: object) -> int:
         """Fill a buffer with decompressed bytes."""
         view = memoryview(buffer)  # type: ignore[arg-type]
         while not self._ready and (chunk := self._file.read(1 << 16)):
-            self._take(chunk)
-        if not self._ready and self._begun:
-            raise EOFError("it ends in the middle of a frame")
-        given = self._ready[: len(view)]
-        view[: len(given)] = given
-        self._ready = self._ready[len(given) :]
-        return len(given)
+            self._decompress(chunk)
+        if not self._ready and self._in_frame:
+            raise EOFError("it ends within a frame")
+        chunk = self._ready[: len(view)]
+        view[: len(chunk)] = chunk
+        self._ready = self._ready[len(chunk) :]
+        return len(chunk)
 
-    def _take(self, chunk: bytes) -> None:
+    def _decompress(self, chunk: bytes) -> None:
         while chunk:
-            self._begun = True
+            self._in_frame = True
             self._ready += self._frame.decompress(chunk)  # type: ignore[attr-defined]
             if not self._frame.eof:  # type: ignore[attr-defined]
                 return
             chunk = self._frame.unused_data  # type: ignore[attr-defined]
-            self._frame, self._begun = self._new(), False
+            self._frame, self._in_frame = self._new(), False
 
     def close(self) -> None:
         """Close the file."""
@@ -140,4 +140,6 @@ class _WholeZstandard(io.RawIOBase):
 
 
 def _broken(path: Path, name: str, error: Exception) -> DataError:
-    return DataError(f"this is no whole {name} file ({error})", where=str(path), remedy="Compress the text again.")
+    return DataError(
+        f"this is not a complete {name} file ({error})", where=str(path), remedy="Compress the text again."
+    )

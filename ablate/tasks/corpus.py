@@ -1,7 +1,7 @@
-"""`Corpus`: the texts of a source, each once, divided into training, validation and (if asked for) test.
+"""`Corpus`: the deduplicated texts of a source in a training, a validation and optionally a test split.
 
-Documents are read anew whenever they are asked for, one at a time, and known by the hash of their text: memory does not
-grow with the text.
+Each iteration reads the documents again, one at a time. Only hashes of the texts are kept, so memory use does not grow
+with the length of the text.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ablate.tasks.base import Say
 from ablate.tasks.sources import BadRows, Document, Piece, Source, parse
 
 _PIECE = 1 << 20
-"""Characters of a single text that are held at once."""
+"""Approximate number of characters of a single text that are in memory at once."""
 
 
 class Corpus(ABC):
-    """Text divided into parts.
+    """Text in splits.
 
     Attributes:
-        fingerprint: Content hash of all texts, in order. Names do not count: a folder may move.
-        sizes: Documents of each part; no two parts share a text.
-        dropped: Documents left out because they are empty or copies.
-        bad_rows: Rows left out because they cannot be read.
+        fingerprint: Content hash of all texts, in order. File names are not included, so a folder may be moved.
+        sizes: Number of documents in each split. No text is in two splits.
+        dropped: Number of documents left out because they are empty or duplicates.
+        bad_rows: Number of rows left out because they cannot be read.
         source: Where the text comes from.
-        note: What a person is to know of the division; empty for whole documents.
+        note: How a single text was split; empty if whole documents were.
     """
 
     fingerprint: str
@@ -41,22 +41,22 @@ class Corpus(ABC):
     source: Source
     note: str
 
-    def part(self, name: str) -> Iterator[Document]:
+    def documents_in(self, name: str) -> Iterator[Document]:
         """The documents of `train`, `validation` or `test`."""
-        return (document for document, part in self.documents() if part == name)
+        return (document for document, split in self.documents() if split == name)
 
     @abstractmethod
     def documents(self) -> Iterator[tuple[Document, str]]:
-        """Every document once, and its part.
+        """Every document once, with its split.
 
         Raises:
-            DataError: The text is not what it was when the corpus was made.
+            DataError: The text has changed since the corpus was first read.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Documents(Corpus):
-    """Documents in the order of their source, each in one part as a whole."""
+    """Documents in the order of their source; each is in one split as a whole."""
 
     fingerprint: str
     sizes: dict[str, int]
@@ -65,11 +65,10 @@ class Documents(Corpus):
     source: Source = field(repr=False)
     column: str = field(repr=False)
     held_out: dict[bytes, str] = field(repr=False)
-    """Digest of a document that is not for training to its part."""
+    """Split of each held-out document, by digest."""
     note: str = ""
 
     def documents(self) -> Iterator[tuple[Document, str]]:
-        """See `Corpus.documents`."""
         seen: dict[bytes, None] = {}
         for document in self.source.documents(self.column, BadRows(refuse=False), lambda line: None):
             if document.text and (digest := _digest(document.text)) not in seen:
@@ -81,9 +80,9 @@ class Documents(Corpus):
 
 @dataclass(frozen=True, slots=True)
 class OneText(Corpus):
-    """A single text, whose parts follow one another: training, validation, test.
+    """A single text with contiguous splits: training, validation, test.
 
-    A part ends with a line, unless the line reaches far into the next part: then it ends within the line.
+    A split ends at the end of a line, unless that line would extend far into the next split.
     """
 
     fingerprint: str
@@ -93,48 +92,48 @@ class OneText(Corpus):
     source: Source = field(repr=False)
     lines: Callable[[], Iterator[str]] = field(repr=False)
     characters: dict[str, int]
-    """Part to how many characters it has, but for the rest of the line at its end."""
+    """Number of characters in each split, without the remainder of its last line."""
     note: str
 
     def documents(self) -> Iterator[tuple[Document, str]]:
-        """See `Corpus.documents`; each part in pieces of about a million characters, of which the last one ends it."""
+        """As `Corpus.documents`; yields each split in pieces of about a million characters."""
         content = _Content()
-        for part, texts in groupby(self._divided(content), key=itemgetter(0)):
+        for split, texts in groupby(self._divided(content), key=itemgetter(0)):
             pieces = _joined(text for _, text in texts)
             piece = next(pieces)
             for number, following in enumerate(pieces):
-                yield Piece(f"{part}#{number}", piece), part
+                yield Piece(f"{split}#{number}", piece), split
                 piece = following
-            yield Document(f"{part}#end", piece), part
+            yield Document(f"{split}#end", piece), split
         if content.fingerprint() != self.fingerprint:
             raise _changed()
 
     def _divided(self, content: _Content) -> Iterator[tuple[str, str]]:
-        """Every line, or the part of a line at a bound, with the name of its part."""
+        """Lines with their splits; a line that crosses a boundary may be cut in two."""
         slack = min(self.characters.values()) // 10
         names = list(self.characters)
         bounds = list(accumulate(self.characters.values()))[:-1]
-        place = 0
+        position = 0
         for line in self.lines():
             content.add(line)
             rest = line
-            while bounds and place + len(rest) > bounds[0]:
-                inside = bounds.pop(0) - place
+            while bounds and position + len(rest) > bounds[0]:
+                inside = bounds.pop(0) - position
                 cut = len(rest) if inside > 0 and len(rest) - inside <= slack else max(0, inside)
                 if cut:
                     yield names[0], rest[:cut]
                 del names[0]
-                place, rest = place + cut, rest[cut:]
+                position, rest = position + cut, rest[cut:]
             if rest:
                 yield names[0], rest
-            place += len(rest)
+            position += len(rest)
 
 
 class _Content:
     """The content hash and the length of a text that is read line by line."""
 
     def __init__(self) -> None:
-        self._hash = hashlib.sha256(b"one text\0")  # no fingerprint of documents is one of a text
+        self._hash = hashlib.sha256(b"one text\0")  # differs from the fingerprint of any list of documents
         self.characters = 0
 
     def add(self, line: str) -> None:
@@ -146,7 +145,7 @@ class _Content:
 
 
 def _joined(texts: Iterator[str]) -> Iterator[str]:
-    """The same text in pieces of at least `_PIECE` characters, but for the last."""
+    """The same text in pieces of at least `_PIECE` characters; the last may be shorter."""
     held: list[str] = []
     size = 0
     for text in texts:
@@ -168,24 +167,24 @@ def read_corpus(
     refuse_bad_rows: bool = True,
     test_share: float = 0.0,
 ) -> Corpus:
-    """Read a source and divide its documents; a single document is divided into contiguous parts instead.
+    """Read a source and assign its documents to splits; a single document is cut into contiguous splits instead.
 
-    Empty documents and second copies are dropped. The documents whose texts have the smallest hashes are held out, so
-    the division is the same on every run and has nothing to do with names or order. Those to validate on come first, so
-    that a test takes nothing from them.
+    Empty documents and duplicates are dropped. The documents with the smallest hashes are held out, so the splits are
+    the same in every run and independent of file names and order. The validation split is assigned before the test
+    split, so that adding a test split leaves it unchanged.
 
     Args:
         address: As for `sources.parse`.
-        validation_share: Share of the documents (of a single one: of its characters) to hold out; at least one is, and
-            at least one is not.
-        say: Receives progress.
+        validation_share: Share of the documents to hold out (of the characters of a single document). At least one is
+            held out and at least one is not.
+        say: Called with progress messages.
         column: The column of a table that holds the text.
-        refuse_bad_rows: Whether a bad row of a table is refused, or left out and counted.
-        test_share: Share of the documents to hold out for the test as well; at least one is, unless it is 0.
+        refuse_bad_rows: Whether a bad row of a table raises an error; otherwise it is skipped and counted.
+        test_share: Share of the documents to hold out for the test split; at least one, unless the share is 0.
 
     Raises:
-        DataError: The source is missing or unfit, has fewer different documents than parts, or is a single text of a
-            few characters.
+        DataError: The source is missing or unreadable, has fewer distinct documents than splits, or is a single text of
+            only a few characters.
     """
     source, bad_rows = parse(address), BadRows(refuse_bad_rows)
     shares = {"validation": validation_share, **({"test": test_share} if test_share else {})}
@@ -198,14 +197,14 @@ def read_corpus(
         if document.text:
             digests[_digest(document.text)] = None
     if not digests:
-        raise DataError("the source has no text in it", where=address, remedy="Name a source that holds text.")
+        raise DataError("the source contains no text", where=address, remedy="Name a source that contains text.")
     dropped = read - len(digests)
     if len(digests) == 1:
         return _one_text(
             source, lambda: _first(source, column), shares, address, say, dropped=dropped, bad_rows=bad_rows.count
         )
     held_out = _held_out(list(digests), shares, address, read)
-    say(f"Read {len(digests):,} documents from {address} ({dropped:,} empty or copies left out)")
+    say(f"Read {len(digests):,} documents from {address} ({dropped:,} empty or duplicate ones left out)")
     if bad_rows.count:
         say(f"Left out {bad_rows.count:,} bad rows, the first at {bad_rows.first}")
     return Documents(
@@ -240,20 +239,20 @@ def _one_text(
         content.add(line)
     total = content.characters
     if not total:
-        raise DataError("the source has no text in it", where=address, remedy="Name a source that holds text.")
-    held_out = {part: max(1, round(share * total)) for part, share in shares.items()}
+        raise DataError("the source contains no text", where=address, remedy="Name a source that contains text.")
+    held_out = {split: max(1, round(share * total)) for split, share in shares.items()}
     characters = {"train": total - sum(held_out.values()), **held_out}
     if characters["train"] < 1:
         raise DataError(
-            f"a single text of {total:,} characters cannot be divided into training and {' and '.join(shares)}",
+            f"a single text of {total:,} characters cannot be split into training and {' and '.join(shares)}",
             where=address,
-            expected="a longer text, or one of several documents",
+            expected="a longer text, or several documents",
             remedy="Give a longer text, or hold out less of it: `validation_share`, `test_share`.",
         )
-    rest = " and ".join(f"about {size:,} for the {part}" for part, size in held_out.items())
+    held_out_sizes = " and ".join(f"about {size:,} for the {split}" for split, size in held_out.items())
     note = (
-        f"a single text of {total:,} characters, divided where lines end: its beginning is for training, "
-        f"what follows is held out ({rest})"
+        f"a single text of {total:,} characters, split at line ends: the beginning is for training, "
+        f"the remainder is held out ({held_out_sizes})"
     )
     say(f"Read {address}: {note}")
     return OneText(
@@ -268,23 +267,23 @@ def _one_text(
     )
 
 
-def _held_out(digests: list[bytes], wanted: dict[str, float], address: str, read: int) -> dict[bytes, str]:
-    """The part of each document that is not for training: part after part, in the order of the hashes."""
-    if len(digests) <= len(wanted):
+def _held_out(digests: list[bytes], shares: dict[str, float], address: str, read: int) -> dict[bytes, str]:
+    """The split of each held-out document. Splits are filled one after another, in the order of the hashes."""
+    if len(digests) <= len(shares):
         raise DataError(
-            f"{len(digests)} documents cannot be divided into training and {' and '.join(wanted)}",
+            f"{len(digests)} documents cannot be split into training and {' and '.join(shares)}",
             where=address,
             expected="at least three different documents, or a single one",
-            got=f"{read} read, {len(digests)} of them with a text of its own",
+            got=f"{read} read, {len(digests)} of them distinct",
             remedy="Give a folder of several files, or divide the file into documents by lines that hold only"
             " `<|endoftext|>`.",
         )
     held_out: dict[bytes, str] = {}
     ranked = iter(sorted(digests))
-    for part, share in wanted.items():
-        still = len(wanted) - len({*held_out.values()})  # parts that need a document each, this one among them
-        most = len(digests) - len(held_out) - still
-        held_out |= dict.fromkeys(islice(ranked, min(max(1, round(share * len(digests))), most)), part)
+    for split, share in shares.items():
+        empty = len(shares) - len({*held_out.values()})  # this split and later ones, which need one document each
+        most = len(digests) - len(held_out) - empty
+        held_out |= dict.fromkeys(islice(ranked, min(max(1, round(share * len(digests))), most)), split)
     return held_out
 
 

@@ -1,4 +1,4 @@
-"""List operations as they are written in files: read, checked and worked out."""
+"""Parse, validate and evaluate ListOps expressions from files."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _IDS = {word: index for index, word in enumerate(WORDS)}
 
 
 def parsed(values: Sequence[str], where: str, bad_rows: BadRows) -> Tree | None:
-    """The tree of a row; None if the row is bad and bad rows are left out."""
+    """The tree of a row; None if the row is bad and bad rows are skipped."""
     words = values[0].replace("(", " ").replace(")", " ").split()
     unknown = next((word for word in words if word not in _IDS), None)
     if unknown is not None:
-        bad_rows.meet(where, f"`{unknown}` is none of the tokens {' '.join(WORDS)}")
+        bad_rows.add(where, f"`{unknown}` is not one of the tokens {' '.join(WORDS)}")
         return None
     value = evaluated(words)
     if value is None:
-        bad_rows.meet(where, "the brackets of this expression do not match")
+        bad_rows.add(where, "the brackets of this expression do not match")
     elif values[1].strip() != str(value):
-        bad_rows.meet(where, f"the value of this expression is {value}, and its label is {values[1].strip()!r}")
+        bad_rows.add(where, f"the value of this expression is {value}, and its label is {values[1].strip()!r}")
     else:
         return Tree(np.array([_IDS[word] for word in words], dtype=np.uint8), value)
     return None
 
 
 def evaluated(words: Sequence[str]) -> int | None:
-    """The value of an expression; None if it is none."""
+    """The value of an expression; None if it is malformed."""
     opened: list[str] = []
     stack: list[list[int]] = [[]]
     for word in words:

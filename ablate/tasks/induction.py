@@ -1,4 +1,4 @@
-"""`induction`: what followed the special token the first time follows it again (arXiv:2209.11895, arXiv:2212.14052)."""
+"""`induction`: predict the token that followed an earlier special token (arXiv:2209.11895, arXiv:2212.14052)."""
 
 from __future__ import annotations
 
@@ -13,26 +13,24 @@ from ablate.tasks.random_stream import Draws
 
 
 class InductionSpec(ProbeSpec):
-    """Induction head: random symbols, with a special token at a random place and again at the end.
+    """Induction heads: random symbols with a special token at a random position and again at the end.
 
-    The model must say which symbol followed the special token at its first place. Sizes are those of arXiv:2212.14052.
+    The model predicts the symbol that followed the first special token. Default sizes are those of arXiv:2212.14052.
     """
 
     kind: Literal["induction"] = "induction"
-    """Say what followed the special token the first time."""
+    """Predict the symbol that followed an earlier special token."""
     context: int = Field(default=30, ge=3, le=1_000_000)
     """Tokens in a sequence."""
     symbols: int = Field(default=20, ge=2)
-    """Number of symbols; the special token is one id more."""
+    """Number of distinct symbols; the special token is one more id."""
 
     @property
     def length(self) -> int:
-        """See `TaskSpec.length`."""
         return self.context
 
     @property
     def vocabulary(self) -> int:
-        """See `ProbeSpec.vocabulary`."""
         return self.symbols + 1
 
     @property
@@ -41,11 +39,10 @@ class InductionSpec(ProbeSpec):
         return self.symbols
 
     def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """See `ProbeSpec.sequences`."""
         inputs = draws.integers(self.symbols, (rows, self.context))
-        place = draws.integers(self.context - 2, (rows, 1))
+        position = draws.integers(self.context - 2, (rows, 1))
         inputs[:, -1] = self.symbols
-        np.put_along_axis(inputs, place, self.symbols, axis=1)
+        np.put_along_axis(inputs, position, self.symbols, axis=1)
         targets = np.full((rows, self.context), UNSCORED, dtype=np.int64)
-        targets[:, -1:] = np.take_along_axis(inputs, place + 1, axis=1)
+        targets[:, -1:] = np.take_along_axis(inputs, position + 1, axis=1)
         return inputs, targets

@@ -1,4 +1,4 @@
-"""Texts with labels: rows of a source, tokenized and kept as arrays; for classification and matching.
+"""Texts with labels: rows of a source, tokenized and stored as arrays; for classification and matching.
 
 Shapes: B batch, T tokens.
 """
@@ -20,14 +20,14 @@ from ablate.errors import DataError
 from ablate.spec.base import content_hash
 from ablate.tasks import cache as prepared
 from ablate.tasks.arrays import GrowingArray, mapped, token_dtype
-from ablate.tasks.base import PARTS, DataShape, Say, Task
+from ablate.tasks.base import SPLITS, DataShape, Say, Task
 from ablate.tasks.rows import Table, read_table
 from ablate.tasks.sourced import TokenizedSpec
 from ablate.tasks.sources import TEST, Address
-from ablate.tasks.tokenizers import Again, Tokenizer
+from ablate.tasks.tokenizers import ReiterableTexts, Tokenizer
 
 CODE_VERSION = 1
-"""Part of the key of prepared data: raised whenever reading, dividing or tokenizing comes to mean something else."""
+"""Part of the key of prepared data. Increment it when reading, splitting or tokenizing changes."""
 
 LABELS = "labels.json"
 
@@ -36,42 +36,42 @@ class LabelledSpec(TokenizedSpec):
     """A task on texts with labels."""
 
     data: Address
-    """Address of the rows: `builtin:python_stdlib`, `file:PATH` with a table, a glob or a folder, or `hub:NAME`. Where
-    files or splits are named `train` and `validation` (`valid`, `val`, `dev`) they are the two parts; else a share of
-    the rows is held out."""
+    """Address of the rows: `builtin:python_stdlib`, `file:PATH` with a table, a glob or a folder, or `hub:NAME`. Files
+    or splits named `train` and `validation` (`valid`, `val`, `dev`) are used as such; otherwise a share of the rows is
+    held out."""
     context: int = Field(ge=1, le=1_000_000)
-    """Tokens in one text at most; shorter ones are padded."""
+    """Maximum number of tokens in a text; shorter texts are padded."""
     long_texts: Literal["truncate", "window", "refuse"] = "truncate"
-    """What happens to a text with more tokens than the context: its beginning is read; or windows of it, in training
-    at random places; or the preparation stops."""
+    """What to do with a text of more tokens than the context: `truncate` keeps its beginning; `window` reads windows of
+    it, at random positions in training; `refuse` stops the preparation."""
     validation_share: float = Field(default=0.1, gt=0, lt=1)
-    """Share of the rows that is held out for validation, where the source has no division of its own."""
+    """Share of the rows that is held out for validation, if the source has no validation split."""
     validation_rows: int = Field(default=1000, ge=1)
-    """Rows that an evaluation reads, spread evenly; all if there are fewer."""
+    """Number of evenly spaced rows that an evaluation reads; all if there are fewer."""
     test_share: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the rows that is held out for a test, where the source has no part named `test`; measured once, at the
-    end of a trial, on all of its rows; 0: no test."""
+    """Share of the rows that is held out for a test, if the source has no test split. All test rows are measured once,
+    at the end of a trial. 0: no test."""
 
     @property
     @abstractmethod
     def text_columns(self) -> tuple[str, ...]:
-        """The columns that are texts."""
+        """The columns that hold text."""
 
     @property
     @abstractmethod
     def label_column(self) -> str:
-        """The column that is not."""
+        """The column that holds the label."""
 
     @property
     def held_out_by_label(self) -> bool:
-        """Whether whole labels are held out, not single rows."""
+        """Whether all rows of a label are held out together, instead of single rows."""
         return False
 
     def prepare(self, cache: Path, say: Say) -> str:
-        """Read, divide and tokenize the rows, unless `cache` holds the result for the very same rows.
+        """Read, split and tokenize the rows, unless `cache` holds the result for the same rows.
 
         Raises:
-            DataError: The rows are missing or unfit.
+            DataError: The rows are missing or invalid.
         """
         table = read_table(self, say)
         revision = table.source.revision()
@@ -91,9 +91,11 @@ class LabelledSpec(TokenizedSpec):
         return fingerprint
 
     def _build(self, table: Table, folder: Path, say: Say) -> dict[str, Any]:
-        say(f"Learning the tokenizer ({self.tokenizer.kind_name()}) from {table.sizes['train']:,} training rows")
-        tokenizer = self.tokenizer.train(Again(lambda: (t for row in table.rows("train") for t in row.values[:-1])))
-        say("Turning the text into tokens")
+        say(f"Training the tokenizer ({self.tokenizer.kind_name()}) from {table.sizes['train']:,} training rows")
+        tokenizer = self.tokenizer.train(
+            ReiterableTexts(lambda: (t for row in table.rows("train") for t in row.values[:-1]))
+        )
+        say("Tokenizing the text")
         about: dict[str, Any] = {"data": self.data, "tokenizer": self.tokenizer.canonical()}
         for split in table.sizes:
             about[split] = {"rows": table.sizes[split], "tokens": self._write(table, split, tokenizer, folder)}
@@ -103,13 +105,13 @@ class LabelledSpec(TokenizedSpec):
         return about
 
     def _write(self, table: Table, split: str, tokenizer: Tokenizer, folder: Path) -> int:
-        """Texts side by side: the columns of a row follow each other, so row r has texts r·columns and on."""
-        number = {label: index for index, label in enumerate(table.labels)}
+        """Write the texts one after another, row by row: row r has the texts r·columns to (r + 1)·columns - 1."""
+        index_of = {label: index for index, label in enumerate(table.labels)}
         labels: list[int] = []
 
         def texts() -> Iterator[str]:
             for row in table.rows(split):
-                labels.append(number[row.values[-1]])
+                labels.append(index_of[row.values[-1]])
                 yield from row.values[:-1]
 
         ends = [0]
@@ -123,12 +125,12 @@ class LabelledSpec(TokenizedSpec):
 
 
 class Split:
-    """The prepared texts and labels of one split.
+    """Prepared texts and labels of one split.
 
     Attributes:
-        tokens: All texts, end to end.
-        ends: Where text t begins (ends[t]) and ends (ends[t + 1]).
-        labels: Class of every row.
+        tokens: The tokens of all texts, concatenated.
+        ends: Text t begins at ends[t] and ends at ends[t + 1].
+        labels: Class of each row.
     """
 
     def __init__(self, folder: Path, split: str) -> None:
@@ -138,17 +140,17 @@ class Split:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of every text."""
+        """Number of tokens in each text."""
         return np.diff(self.ends)
 
     def cut(
         self, texts: NDArray[np.int64], offsets: NDArray[np.int64], context: int, padding_id: int
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Tokens of texts from offsets on, at most `context`, padded: ids and what is real, both [B, T]."""
+        """Up to `context` tokens of each text from its offset, padded: ids and the mask of real tokens, [B, T]."""
         starts = self.ends[texts] + offsets
-        places = starts[:, None] + np.arange(context)
-        real = places < self.ends[texts + 1][:, None]
-        ids = np.where(real, self.tokens[np.minimum(places, max(0, self.tokens.size - 1))], padding_id)
+        positions = starts[:, None] + np.arange(context)
+        real = positions < self.ends[texts + 1][:, None]
+        ids = np.where(real, self.tokens[np.minimum(positions, max(0, self.tokens.size - 1))], padding_id)
         return ids.astype(np.int64), real
 
 
@@ -157,18 +159,18 @@ class Labelled(Task):
 
     Args:
         spec: The task.
-        folder: Prepared data, verified.
-        fingerprint: Of the prepared data.
-        classes: Number of classes; None: as many as there are labels.
+        folder: Folder of the verified prepared data.
+        fingerprint: Fingerprint of the prepared data.
+        classes: Number of classes; None: the number of labels.
 
     Raises:
-        DataError: A text is longer than the context, and the spec refuses that.
+        DataError: A text is longer than the context and `long_texts` is `refuse`.
     """
 
     def __init__(self, spec: LabelledSpec, folder: Path, fingerprint: str, classes: int | None = None) -> None:
         self.fingerprint = fingerprint
         self.spec = spec
-        self.train, self.validation = (Split(folder, split) for split in PARTS)
+        self.train, self.validation = (Split(folder, split) for split in SPLITS)
         self.test = Split(folder, TEST) if spec.test_share else None
         self.splits = {"train": self.train, "validation": self.validation, **({TEST: self.test} if self.test else {})}
         self.labels: list[str] = json.loads((folder / LABELS).read_text(encoding="utf-8"))
@@ -192,12 +194,12 @@ class Labelled(Task):
         return self.spec.tokenizer.load(self._folder)
 
     def sizes(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Rows and tokens of each part."""
-        rows = {part: split.labels.size for part, split in self.splits.items()}
-        return rows, {part: split.tokens.size for part, split in self.splits.items()}
+        """Number of rows and of tokens in each split."""
+        rows = {name: split.labels.size for name, split in self.splits.items()}
+        return rows, {name: split.tokens.size for name, split in self.splits.items()}
 
     def windows(self, split: Split) -> NDArray[np.int64]:
-        """Every window of every text that may be read, as rows (text, offset); one for a text unless it is windowed."""
+        """All windows of all texts as rows (text, offset). A text has one window unless `long_texts` is `window`."""
         counts = np.ones(split.lengths.size, dtype=np.int64)
         if self.spec.long_texts == "window":
             counts = np.maximum(1, split.lengths // self.spec.context)
@@ -206,7 +208,7 @@ class Labelled(Task):
         return np.stack([texts, offsets], axis=1)
 
     def random_offsets(self, texts: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Where a training window of each text begins: 0, or anywhere if texts are windowed."""
+        """Offset of a training window in each text: 0, or uniformly random if `long_texts` is `window`."""
         if self.spec.long_texts != "window":
             return np.zeros_like(texts)
         room = np.maximum(0, self.train.lengths[texts] - self.spec.context) + 1

@@ -1,7 +1,7 @@
-"""`listops`: the value, 0 to 9, of a nested list operation (arXiv:1804.06028; at length, arXiv:2011.04006).
+"""`listops`: classify the value, 0 to 9, of a nested list operation (arXiv:1804.06028; long: arXiv:2011.04006).
 
-Published scores at Long Range Arena's lengths fall near two trivial rules: always the most frequent value, and the most
-frequent value given the root's operator. `baselines` measures both.
+Published scores at the lengths of Long Range Arena are close to those of two trivial rules: the most frequent value,
+and the most frequent value given the root operator. `baselines` measures both.
 
 Shapes: K pack, B batch, T tokens, C = 10 classes.
 """
@@ -25,7 +25,7 @@ from ablate.spec.base import content_hash, refusal
 from ablate.tasks import cache as prepared
 from ablate.tasks import scores
 from ablate.tasks.arrays import mapped
-from ablate.tasks.base import PARTS, DataShape, DataSummary, Say, Task
+from ablate.tasks.base import SPLITS, DataShape, DataSummary, Say, Task
 from ablate.tasks.buckets import Buckets, padded
 from ablate.tasks.expressions import parsed
 from ablate.tasks.sourced import Column, SourcedSpec
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ablate.tasks.base import Batch
 
 CODE_VERSION = 1
-"""Part of the key of prepared data: raised whenever making, reading or dividing comes to mean something else."""
+"""Part of the key of prepared data. Increment it when generating, reading or splitting changes."""
 
 CLASSES = 10
 PADDING = 0
@@ -55,160 +55,158 @@ class ListOpsSpec(SourcedSpec):
     kind: Literal["listops"] = "listops"
     """The value of a nested list operation."""
     data: Address = "builtin:listops"
-    """`builtin:listops` makes Long Range Arena's expressions; `file:PATH` or `hub:NAME` names written ones."""
+    """`builtin:listops` generates expressions as in Long Range Arena; `file:PATH` and `hub:NAME` read existing ones."""
     shortest: int = Field(default=LENGTHS[0], ge=0)
-    """Expressions have more tokens than this; parentheses do not count."""
+    """Expressions have more tokens than this; parentheses are not counted."""
     longest: int = Field(default=LENGTHS[1], ge=2)
     """Expressions have fewer tokens than this."""
     train_rows: int = Field(default=96_000, ge=1)
-    """Expressions to train on; fewer if a file holds fewer."""
+    """Number of expressions to train on; fewer if a file has fewer."""
     validation_rows: int = Field(default=2_000, ge=1)
-    """Expressions to validate on; at most half of those in a file that has no such part of its own."""
+    """Number of expressions to validate on; at most half of those in a file that has no validation split."""
     test_rows: int = Field(default=0, ge=0)
-    """Expressions for a test that is measured once, at the end of a trial, taken as those to validate on are; 0: no
+    """Number of test expressions, measured once at the end of a trial and selected like those for validation; 0: no
     test. Long Range Arena has 2,000."""
     expression: Column = "Source"
     """The column of a table that holds the expression."""
     label: Column = "Target"
     """The column of a table that holds its value."""
     bad_rows: Literal["refuse", "skip"] = "refuse"
-    """Whether a row that holds no expression, or another value than its own, is refused, or left out and counted."""
+    """Whether a row with a malformed expression or a wrong value stops the preparation, or is skipped and counted."""
 
     @model_validator(mode="after")
     def _has_lengths(self) -> Self:
         if self.longest - self.shortest < 2:
-            rule = f"an expression must have room between `shortest`, which is {self.shortest}, and `longest`"
+            rule = f"`longest` must exceed `shortest`, which is {self.shortest}, by at least 2"
             raise refusal(("longest",), self.longest, rule, "Raise `longest`, or lower `shortest`.")
         return self
 
     @property
     def length(self) -> int:
-        """See `TaskSpec.length`."""
         return self.longest - 1
 
     def prepare(self, cache: Path, say: Say) -> str:
-        """Make or read the expressions, unless `cache` holds the result.
+        """Generate or read the expressions, unless `cache` holds the result.
 
         Raises:
-            DataError: The file is missing, or holds no such expressions.
+            DataError: The file is missing, or has too few expressions of these lengths.
         """
-        made = isinstance(parse(self.data), ListOps)
-        found = None if made else self._read(say)
-        identity = self.data if found is None else {"rows": found.digest}
+        given = None if isinstance(parse(self.data), ListOps) else self._read(say)
+        identity = self.data if given is None else {"rows": given.digest}
         sizes = {name: getattr(self, name) for name in ("shortest", "longest", "train_rows", "validation_rows")}
         sizes |= {"test_rows": self.test_rows} if self.test_rows else {}
         key = content_hash({"task": "listops", "data": identity, "code": CODE_VERSION, **sizes})
-        fingerprint = prepared.prepare(cache, key, lambda folder: self._build(found, folder, say), say)
+        fingerprint = prepared.prepare(cache, key, lambda folder: self._build(given, folder, say), say)
         self.open(cache, fingerprint)
         return fingerprint
 
     def open(self, cache: Path, fingerprint: str) -> ListOpsTask:
-        """Map the expressions into memory after a look at their checksums.
+        """Memory-map the expressions after verifying their checksums.
 
         Raises:
-            DataError: The prepared files are missing or their checksum is off.
+            DataError: The prepared files are missing or damaged.
         """
         return ListOpsTask(self, prepared.locate(cache, fingerprint), fingerprint)
 
     @property
     def _held_out(self) -> dict[str, int]:
-        """Part to the rows that it is to have."""
+        """Number of rows in each held-out split."""
         return {"validation": self.validation_rows, **({TEST: self.test_rows} if self.test_rows else {})}
 
-    def _build(self, found: _Found | None, folder: Path, say: Say) -> dict[str, Any]:
-        if found is None:
-            say(f"Making {self.train_rows + sum(self._held_out.values()):,} expressions")
+    def _build(self, given: _GivenRows | None, folder: Path, say: Say) -> dict[str, Any]:
+        if given is None:
+            say(f"Generating {self.train_rows + sum(self._held_out.values()):,} expressions")
             stream = trees(self.shortest, self.longest)
-            # What is held out comes first: it stays the same when there is more to train on.
+            # The held-out splits come first, so that they do not depend on the number of training rows.
             sizes = self._held_out | {"train": self.train_rows}
-            parts: dict[str, Iterator[Tree]] = {part: islice(stream, size) for part, size in sizes.items()}
+            splits: dict[str, Iterator[Tree]] = {split: islice(stream, size) for split, size in sizes.items()}
             notes = []
         else:
-            parts, notes = {part: iter(trees) for part, trees in found.parts.items()}, found.notes
-        counts = {part: _save(folder, part, trees) for part, trees in parts.items()}
+            splits, notes = {split: iter(trees) for split, trees in given.splits.items()}, given.notes
+        counts = {split: _save(folder, split, trees) for split, trees in splits.items()}
         return {"data": self.data, "rows": counts, "notes": notes}
 
-    def _read(self, say: Say) -> _Found:
-        """The expressions of a file, each once, divided as the file is, else by the hashes of the expressions."""
+    def _read(self, say: Say) -> _GivenRows:
+        """Deduplicated expressions of a file in its own splits, or else split by the hashes of the expressions."""
         bad_rows = BadRows(self.bad_rows == "refuse")
         digest = hashlib.sha256()
         given: dict[str, dict[bytes, Tree]] = {"": {}, "train": {}, "validation": {}, TEST: {}}
-        unfit = copies = 0
+        wrong_length = duplicates = 0
         for row in parse(self.data, with_test=self.test_rows > 0).rows((self.expression, self.label), bad_rows, say):
             tree = parsed(row.values, row.where, bad_rows)
             if tree is None:
                 continue
             if not self.shortest < tree.tokens.size < self.longest:
-                unfit += 1
+                wrong_length += 1
                 continue
             key = hashlib.sha256(tree.tokens.tobytes()).digest()
             if any(key in trees for trees in given.values()):
-                copies += 1
+                duplicates += 1
                 continue
             given[row.split][key] = tree
             digest.update(key + row.split.encode())
         train = {**given["train"], **given[""]}
-        parts: dict[str, list[Tree]] = {}
+        splits: dict[str, list[Tree]] = {}
         ranked = sorted(train)
-        for part, rows in self._held_out.items():
-            if not given[part]:
+        for split, rows in self._held_out.items():
+            if not given[split]:
                 keys, ranked = ranked[: min(rows, len(train) // 2)], ranked[min(rows, len(train) // 2) :]
-                given[part] = {key: train.pop(key) for key in keys}
-            parts[part] = list(given[part].values())[:rows]
-        parts["train"] = list(train.values())[: self.train_rows]
-        for part, kept in parts.items():
+                given[split] = {key: train.pop(key) for key in keys}
+            splits[split] = list(given[split].values())[:rows]
+        splits["train"] = list(train.values())[: self.train_rows]
+        for split, kept in splits.items():
             if not kept:
                 raise DataError(
-                    f"there are too few expressions: none for {part}",
+                    f"there are too few expressions: none for {split}",
                     where=self.data,
                     expected=f"at least two different expressions of {self.shortest + 1} to {self.longest - 1} tokens",
-                    got=f"{sum(map(len, given.values())):,}, and {unfit:,} of other lengths",
+                    got=f"{sum(map(len, given.values())):,}, and {wrong_length:,} of other lengths",
                     remedy="Change `shortest` and `longest`, or name other data.",
                 )
-        left_out = [(unfit, "of other lengths"), (copies, "copies"), (bad_rows.count, "bad rows")]
-        notes = [f"left out: {count:,} {what}" for count, what in left_out if count]
+        skipped = [(wrong_length, "of other lengths"), (duplicates, "duplicates"), (bad_rows.count, "bad rows")]
+        notes = [f"left out: {count:,} {what}" for count, what in skipped if count]
         for note in notes:
             say(note[0].upper() + note[1:])
-        return _Found(digest.hexdigest(), parts, notes)
+        return _GivenRows(digest.hexdigest(), splits, notes)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What a file held."""
+class _GivenRows:
+    """The expressions of a file."""
 
     digest: str
-    parts: dict[str, list[Tree]]
+    splits: dict[str, list[Tree]]
     notes: list[str] = field(default_factory=list)
 
 
 class ListOpsTask(Task):
-    """See `ListOpsSpec`. Id 0 is padding; ids 1 and on are the words of `sources.listops.WORDS`."""
+    """The task of `ListOpsSpec`. Id 0 is padding; ids from 1 are the words of `sources.listops.WORDS`."""
 
     def __init__(self, spec: ListOpsSpec, folder: Path, fingerprint: str) -> None:
         self.fingerprint = fingerprint
         self.shape = DataShape(vocabulary=1 + len(WORDS), context=spec.length, classes=CLASSES)
         self._about = prepared.about(folder)
-        self._rows = {part: _Rows(folder, part) for part in (*PARTS, *([TEST] if spec.test_rows else []))}
-        self._buckets = {part: Buckets(fingerprint, rows.lengths) for part, rows in self._rows.items()}
+        self._rows = {split: _Rows(folder, split) for split in (*SPLITS, *([TEST] if spec.test_rows else []))}
+        self._buckets = {split: Buckets(fingerprint, rows.lengths) for split, rows in self._rows.items()}
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
-        """Expressions of like length: `inputs` int64 [B, T], `padding` bool [B, T] (True: real), `labels` int64 [B]."""
+        """Expressions of similar length: `inputs` int64 [B, T], `padding` bool (True: real), `labels` int64 [B]."""
         return self._rows["train"].batch(*self._buckets["train"].draw(seed, step, batch_size))
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
-        """Every expression to validate on, from short to long; as `train_batch`."""
+        """All validation expressions, shortest first, in the format of `train_batch`."""
         return self._batches("validation", batch_size)
 
     def test_batches(self, batch_size: int) -> Iterator[Batch]:
-        """Every expression of the test; as `validation_batches`."""
+        """All test expressions, in the format of `validation_batches`."""
         return self._batches(TEST, batch_size) if TEST in self._rows else iter(())
 
-    def _batches(self, part: str, batch_size: int) -> Iterator[Batch]:
-        for rows, widths in self._buckets[part].batches(batch_size):
-            yield self._rows[part].batch(rows, widths)
+    def _batches(self, split: str, batch_size: int) -> Iterator[Batch]:
+        for rows, widths in self._buckets[split].batches(batch_size):
+            yield self._rows[split].batch(rows, widths)
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Mean cross entropy of each member in nats: outputs [K, B, C] and labels [K, B] to [K]."""
+        """Mean cross entropy of each member in nats: outputs [K, B, C], labels [K, B] -> [K]."""
         return scores.cross_entropy(outputs, batch["labels"]).mean(1)
 
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
@@ -230,13 +228,12 @@ class ListOpsTask(Task):
         return batch_size * round(float(self._rows["train"].lengths.mean()))
 
     def input_lengths(self) -> tuple[int, ...]:
-        """See `Task.input_lengths`."""
         return self._buckets["train"].lengths
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """`majority`: the most frequent value; `root_operator`: the most frequent value given the root's operator.
+        """`majority`: the most frequent value; `root_operator`: the most frequent value given the root operator.
 
-        Frequencies are those of the training expressions, one added to each count.
+        Frequencies are those of the training expressions, with add-one smoothing.
         """
         train, validation = self._rows["train"], self._rows["validation"]
         counts = np.ones((len(_ROOTS), CLASSES))
@@ -254,8 +251,8 @@ class ListOpsTask(Task):
         roots = Counter(_ROOTS[root] for root in train.roots().tolist())
         shares = ", ".join(f"{name} {roots[name] / train.labels.size:.1%}" for name in _ROOTS if roots[name])
         return DataSummary(
-            rows={part: rows.labels.size for part, rows in self._rows.items()},
-            tokens={part: int(rows.lengths.sum()) for part, rows in self._rows.items()},
+            rows={split: rows.labels.size for split, rows in self._rows.items()},
+            tokens={split: int(rows.lengths.sum()) for split, rows in self._rows.items()},
             lengths=tuple(train.lengths.tolist()),
             labels={str(value): labels[value] for value in range(CLASSES)},
             samples=tuple(validation.text(row) for row in range(min(3, validation.labels.size))),
@@ -264,12 +261,12 @@ class ListOpsTask(Task):
 
 
 class _Rows:
-    """The expressions of one part, laid end to end."""
+    """The expressions of one split, concatenated."""
 
-    def __init__(self, folder: Path, part: str) -> None:
-        self.tokens = mapped(folder / f"{part}_tokens.npy")
-        self.lengths: NDArray[np.int64] = np.load(folder / f"{part}_lengths.npy")
-        self.labels: NDArray[np.int64] = np.load(folder / f"{part}_labels.npy")
+    def __init__(self, folder: Path, split: str) -> None:
+        self.tokens = mapped(folder / f"{split}_tokens.npy")
+        self.lengths: NDArray[np.int64] = np.load(folder / f"{split}_lengths.npy")
+        self.labels: NDArray[np.int64] = np.load(folder / f"{split}_labels.npy")
         self.starts = np.cumsum(self.lengths) - self.lengths
 
     def batch(self, rows: NDArray[np.int64], widths: tuple[int, ...]) -> Batch:
@@ -283,7 +280,7 @@ class _Rows:
         }
 
     def roots(self) -> NDArray[np.int64]:
-        """Of each expression, the place of its root in `_ROOTS`."""
+        """Index in `_ROOTS` of the root of each expression."""
         roots: NDArray[np.int64] = np.minimum(self.tokens[self.starts].astype(np.int64) - 1, len(OPERATORS))
         return roots
 
@@ -292,16 +289,16 @@ class _Rows:
         return f"{expression(words)} = {self.labels[row]}"
 
 
-def _save(folder: Path, part: str, expressions: Iterator[Tree]) -> int:
+def _save(folder: Path, split: str, expressions: Iterator[Tree]) -> int:
     kept = list(expressions)
-    np.save(folder / f"{part}_tokens.npy", np.concatenate([tree.tokens for tree in kept]) + np.uint8(1))
-    np.save(folder / f"{part}_lengths.npy", np.array([tree.tokens.size for tree in kept], dtype=np.int64))
-    np.save(folder / f"{part}_labels.npy", np.array([tree.value for tree in kept], dtype=np.int64))
+    np.save(folder / f"{split}_tokens.npy", np.concatenate([tree.tokens for tree in kept]) + np.uint8(1))
+    np.save(folder / f"{split}_lengths.npy", np.array([tree.tokens.size for tree in kept], dtype=np.int64))
+    np.save(folder / f"{split}_labels.npy", np.array([tree.value for tree in kept], dtype=np.int64))
     return len(kept)
 
 
 def _rule(counts: NDArray[np.float64], roots: NDArray[np.int64], labels: NDArray[np.int64]) -> dict[str, float]:
-    """Metrics of the rule that answers by the frequencies `counts` [root, value]."""
+    """Metrics of the classifier with the frequencies `counts` [root, value]."""
     logs = np.log(counts / counts.sum(axis=1, keepdims=True))
     right = counts.argmax(axis=1)[roots] == labels
     return {"val_loss": float(-logs[roots, labels].mean()), "val_accuracy": float(right.mean())}

@@ -1,4 +1,4 @@
-"""`matching`: tell how two texts belong together. Shapes: K pack, B batch, T tokens, C classes."""
+"""`matching`: classify pairs of texts. Shapes: K pack, B batch, T tokens, C classes."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from ablate.tasks.base import Batch
 
 SAME = ("different", "same")
-"""The classes of pairs that are drawn."""
+"""The classes of sampled pairs."""
 
 _COUNTED_PAIRS = 4096
 _BINS = 20
 
 
 class MatchingSpec(LabelledSpec):
-    """Tell how two texts belong together.
+    """Classify pairs of texts.
 
-    Either every row holds two texts and a label; or, with `same`, every row holds one text, and pairs are drawn of
-    which half have the same value in that column: over `builtin:python_stdlib` with `same: file`, whether two windows
-    are of one file. Where a share is held out, it is whole values of that column.
+    Without `same`, every row holds two texts and a label. With `same`, every row holds one text, and pairs are sampled,
+    half of them with equal values in the column `same`: `builtin:python_stdlib` with `same: file` asks whether two
+    windows are from one file. Held-out rows then are all rows of some values of that column.
     """
 
     model_families: ClassVar[frozenset[str]] = frozenset({"dual_encoder"})
@@ -45,45 +45,41 @@ class MatchingSpec(LabelledSpec):
     pooled: ClassVar[bool | None] = True
 
     kind: Literal["matching"] = "matching"
-    """Tell how two texts belong together."""
+    """Classify pairs of texts."""
     first: str = "a"
-    """The column of the one text."""
+    """The column of the first text."""
     second: str = "b"
-    """The column of the other text."""
+    """The column of the second text."""
     label: str = "label"
     """The column of the label of a pair."""
     text: str = "text"
     """With `same`: the column of the text."""
     same: str | None = Field(default=None, min_length=1)
-    """Pairs are drawn from rows with one text each, and this column says which belong together."""
+    """Sample pairs from rows with one text each; two texts are `same` if they have equal values in this column."""
 
     @property
     def text_columns(self) -> tuple[str, ...]:
-        """See `LabelledSpec.text_columns`."""
         return (self.text,) if self.same else (self.first, self.second)
 
     @property
     def label_column(self) -> str:
-        """See `LabelledSpec.label_column`."""
         return self.same or self.label
 
     @property
     def held_out_by_label(self) -> bool:
-        """See `LabelledSpec.held_out_by_label`."""
         return self.same is not None
 
     def open(self, cache: Path, fingerprint: str) -> Matching:
-        """Map the prepared texts into memory after a look at their checksums.
+        """Memory-map the prepared texts after verifying their checksums.
 
         Raises:
-            DataError: The prepared files are missing or their checksum is off, a text is too long, or no pairs can be
-                drawn.
+            DataError: The prepared files are missing or damaged, a text is too long, or no pairs can be sampled.
         """
         return Matching(self, prepared.locate(cache, fingerprint), fingerprint)
 
 
 class Pairs(NamedTuple):
-    """Pairs of windows: places of two texts, where the windows begin in them, and the class. All int64 [B]."""
+    """Pairs of windows: indices of two texts, offsets of the windows in them, and the class. All int64 [B]."""
 
     first: NDArray[np.int64]
     first_offset: NDArray[np.int64]
@@ -93,57 +89,57 @@ class Pairs(NamedTuple):
 
 
 class Matching(Labelled):
-    """See `MatchingSpec`.
+    """The task of `MatchingSpec`.
 
     Args:
         spec: The task.
-        folder: Prepared data, verified.
-        fingerprint: Of the prepared data.
+        folder: Folder of the verified prepared data.
+        fingerprint: Fingerprint of the prepared data.
 
     Raises:
-        DataError: A text is longer than the context and the spec refuses that, or no pairs can be drawn.
+        DataError: A text is longer than the context and `long_texts` is `refuse`, or no pairs can be sampled.
     """
 
     def __init__(self, spec: MatchingSpec, folder: Path, fingerprint: str) -> None:
         super().__init__(spec, folder, fingerprint, classes=len(SAME) if spec.same else None)
-        self._drawers = (
-            {part: Drawer(self.windows(split), split.labels, spec.data) for part, split in self.splits.items()}
+        self._samplers = (
+            {name: PairSampler(self.windows(split), split.labels, spec.data) for name, split in self.splits.items()}
             if spec.same
             else {}
         )
         self._classes = SAME if spec.same else tuple(self.labels)
-        self._validation = self._measured("validation", spec.validation_rows)
+        self._validation = self._evaluation_pairs("validation", spec.validation_rows)
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
-        """Pairs drawn uniformly: `inputs` and `other` int64, `padding` and `other_padding` bool (True where real), all
-        [B, T], and `labels` int64 [B]."""
+        """Uniformly sampled pairs: `inputs` and `other` int64, `padding` and `other_padding` bool (True: real token),
+        all [B, T], and `labels` int64 [B]."""
         draws = Draws(f"{self.fingerprint}/{seed}/{step}/{batch_size}")
         return self._batch(self.train, self._train_pairs(draws, batch_size))
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
-        """The same pairs every time: as `train_batch`."""
+        """The same pairs at each call, in the format of `train_batch`."""
         return self._batches(self.validation, self._validation, batch_size)
 
     def test_batches(self, batch_size: int) -> Iterator[Batch]:
-        """All pairs of the test; if pairs are drawn, as many as there are rows."""
+        """All pairs of the test split; if pairs are sampled, as many as it has rows."""
         if self.test is None:
             return iter(())
-        return self._batches(self.test, self._measured(TEST, self.test.labels.size), batch_size)
+        return self._batches(self.test, self._evaluation_pairs(TEST, self.test.labels.size), batch_size)
 
     def _batches(self, split: Split, pairs: Pairs, batch_size: int) -> Iterator[Batch]:
         for first in range(0, pairs.labels.size, batch_size):
             yield self._batch(split, Pairs(*(values[first : first + batch_size] for values in pairs)))
 
-    def _measured(self, part: str, rows: int) -> Pairs:
-        """The pairs of a part that are measured, the same every time."""
-        if self._drawers:
-            return self._drawers[part].pairs(Draws(f"{self.fingerprint}/{part}/{rows}"), rows)
-        split = self.splits[part]
+    def _evaluation_pairs(self, name: str, rows: int) -> Pairs:
+        """The pairs of a split that an evaluation reads, the same at each call."""
+        if self._samplers:
+            return self._samplers[name].pairs(Draws(f"{self.fingerprint}/{name}/{rows}"), rows)
+        split = self.splits[name]
         chosen = spread(split.labels.size, rows)
-        return self._given(split, chosen, np.zeros((2, chosen.size), dtype=np.int64))
+        return self._pairs_of_rows(split, chosen, np.zeros((2, chosen.size), dtype=np.int64))
 
     def outputs(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
-        """Both texts go through the model: [K, B, C]."""
+        """Logits of pairs of texts, [K, B, C]."""
         logits: torch.Tensor = model(batch["inputs"], batch["other"], batch["padding"], batch["other_padding"])
         return logits
 
@@ -152,7 +148,6 @@ class Matching(Labelled):
         return scores.cross_entropy(outputs, batch["labels"]).mean(1)
 
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
-        """See `scores.totals`."""
         return scores.totals(outputs, batch["labels"])
 
     def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
@@ -164,7 +159,7 @@ class Matching(Labelled):
         return 2 * batch_size * self.shape.context
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """The majority class, and the share of tokens that two texts have in common (in bins)."""
+        """The majority class, and class frequencies given the binned share of tokens that two texts have in common."""
         train = self._train_pairs(Draws(f"{self.fingerprint}/baselines"), _COUNTED_PAIRS)
         counts = np.ones((_BINS, self.shape.classes))
         np.add.at(counts, (self._overlap(self.train, train), train.labels), 1)
@@ -199,14 +194,14 @@ class Matching(Labelled):
         )
 
     def _train_pairs(self, draws: Draws, count: int) -> Pairs:
-        if self._drawers:
-            return self._drawers["train"].pairs(draws, count)
+        if self._samplers:
+            return self._samplers["train"].pairs(draws, count)
         rows = draws.integers(self.train.labels.size, count)
         uniforms = draws.uniforms((2, count))
         offsets = np.stack([self.random_offsets(2 * rows + side, uniforms[side]) for side in (0, 1)])
-        return self._given(self.train, rows, offsets)
+        return self._pairs_of_rows(self.train, rows, offsets)
 
-    def _given(self, split: Split, rows: NDArray[np.int64], offsets: NDArray[np.int64]) -> Pairs:
+    def _pairs_of_rows(self, split: Split, rows: NDArray[np.int64], offsets: NDArray[np.int64]) -> Pairs:
         return Pairs(2 * rows, offsets[0], 2 * rows + 1, offsets[1], np.asarray(split.labels[rows]))
 
     def _batch(self, split: Split, pairs: Pairs) -> Batch:
@@ -219,7 +214,7 @@ class Matching(Labelled):
         return {name: torch.from_numpy(values) for name, values in {**arrays, "labels": pairs.labels}.items()}
 
     def _overlap(self, split: Split, pairs: Pairs) -> NDArray[np.int64]:
-        """The bin of the share of different tokens, of those of either text, that both have, [B]."""
+        """Bin of the Jaccard similarity of the token sets of the two texts, [B]."""
         context, padding_id = self.shape.context, self.tokenizer.end_of_document
         bins = np.zeros(pairs.labels.size, dtype=np.int64)
         for row in range(bins.size):
@@ -232,16 +227,16 @@ class Matching(Labelled):
         return bins
 
 
-class Drawer:
-    """Draws pairs of windows, half of them of one group.
+class PairSampler:
+    """Samples pairs of windows, half of them from one group.
 
     Args:
         windows: (text, offset) of every window, [N, 2].
         groups: The group of every text.
-        where: The data, for messages.
+        where: Name of the data for error messages.
 
     Raises:
-        DataError: No group has two windows, or there is one group.
+        DataError: No group has two windows, or there is only one group.
     """
 
     def __init__(self, windows: NDArray[np.int64], groups: NDArray[np.int64], where: str) -> None:
@@ -255,14 +250,14 @@ class Drawer:
         self._anchors = np.flatnonzero(self._counts > 1)
         if not self._anchors.size or starts.size < 2:
             raise DataError(
-                "no pairs can be drawn",
+                "no pairs can be sampled",
                 where=where,
-                expected="two groups or more in each part, and one of them with two windows",
+                expected="at least two groups in each split, one of them with at least two windows",
                 remedy="Name another column in `same`, or set `long_texts: window`.",
             )
 
     def pairs(self, draws: Draws, count: int) -> Pairs:
-        """`count` pairs: a window of a group that has several; then another one of it, or one of another group."""
+        """Sample `count` pairs: a window, and another window of the same group or one of another group."""
         anchors = self._anchors[draws.integers(self._anchors.size, count)]
         labels = draws.integers(len(SAME), count)
         uniforms = draws.uniforms(count)

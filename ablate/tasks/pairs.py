@@ -1,4 +1,4 @@
-"""Pairs of texts: read from a source, each once, divided, tokenized and kept as arrays; for translation.
+"""Pairs of texts for translation: read from a source, deduplicated, split, tokenized and stored as arrays.
 
 Shapes: B batch, S source tokens, T target tokens.
 """
@@ -24,12 +24,12 @@ from ablate.tasks.tokenizers import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Pairs of a source, each once, divided; read anew whenever they are asked for.
+    """Deduplicated pairs of a source in splits; each iteration reads the source again.
 
     Attributes:
-        fingerprint: Content hash of all pairs and of the division, in order.
-        sizes: Pairs of each part.
-        left_out: What was left out, and how many.
+        fingerprint: Content hash of all pairs and their splits, in order.
+        sizes: Number of pairs in each split.
+        left_out: Number of rows that were left out, by reason.
     """
 
     fingerprint: str
@@ -37,156 +37,156 @@ class Pairs:
     left_out: dict[str, int]
     source: Source = field(repr=False)
     columns: tuple[str, str] = field(repr=False)
-    parts: dict[tuple[bytes, bytes], str] = field(repr=False)
+    splits: dict[tuple[bytes, bytes], str] = field(repr=False)
 
-    def rows(self, part: str) -> Iterator[tuple[str, str]]:
-        """The pairs of a part.
+    def rows(self, split: str) -> Iterator[tuple[str, str]]:
+        """The pairs of a split.
 
         Raises:
-            DataError: They are not what they were at the first reading.
+            DataError: The data has changed since it was first read.
         """
         seen: set[tuple[bytes, bytes]] = set()
         for row in self.source.rows(self.columns, BadRows(refuse=False), lambda line: None):
             first, second = row.values
             key = (_digest(first), _digest(second))
-            if key not in seen and self.parts.get(key) == part:
+            if key not in seen and self.splits.get(key) == split:
                 seen.add(key)
                 yield first, second
-        if len(seen) != self.sizes[part]:
-            raise DataError("the data has changed while it was read", remedy="Run the command again.")
+        if len(seen) != self.sizes[split]:
+            raise DataError("the data changed while it was read", remedy="Run the command again.")
 
 
 def read_pairs(
     address: str, columns: tuple[str, str], held_out: dict[str, int], say: Say, *, refuse_bad_rows: bool = True
 ) -> Pairs:
-    """Read a source and divide its pairs: no source text and no target text is in two parts.
+    """Read a source and split its pairs so that no source text and no target text is in two splits.
 
-    Pairs of one source text are held out together: texts in the order of their hashes, as many as wanted.
+    All pairs of one source text are held out together. Source texts are chosen in the order of their hashes.
 
     Args:
         address: As for `sources.parse`.
-        columns: Of the source text and of the target text.
-        held_out: Part to the pairs it is to have, at most half of them, where the source has no such part of its own.
-        say: Receives progress.
-        refuse_bad_rows: Whether a bad row is refused, or left out and counted.
+        columns: Columns of the source text and of the target text.
+        held_out: Number of pairs of each split that the source itself does not have; at most half of the pairs.
+        say: Called with progress messages.
+        refuse_bad_rows: Whether a bad row raises an error; otherwise it is skipped and counted.
 
     Raises:
-        DataError: The source is missing or unfit, or has no pairs for a part.
+        DataError: The source is missing or unreadable, or has no pairs for a split.
     """
     source, bad_rows = parse(address, with_test=TEST in held_out), BadRows(refuse_bad_rows)
-    parts: dict[tuple[bytes, bytes], str] = {}
+    splits: dict[tuple[bytes, bytes], str] = {}
     read = 0
     for row in source.rows(columns, bad_rows, say):
         read += 1
-        parts.setdefault((_digest(row.values[0]), _digest(row.values[1])), row.split)
-    parts = _divided(parts, held_out)
+        splits.setdefault((_digest(row.values[0]), _digest(row.values[1])), row.split)
+    splits = _divided(splits, held_out)
     in_both: list[tuple[bytes, bytes]] = []
     known: tuple[set[bytes], set[bytes]] = (set(), set())
-    # A text of two parts belongs to the one that is measured, the test before all.
-    for part in (*reversed(held_out), "train"):
-        members = [pair for pair, name in parts.items() if name == part]
+    # A text in several splits is kept in the test split first, then in validation, then in training.
+    for split in (*reversed(held_out), "train"):
+        members = [pair for pair, name in splits.items() if name == split]
         in_both += [pair for pair in members if pair[0] in known[0] or pair[1] in known[1]]
         for pair in members:
             known[0].add(pair[0])
             known[1].add(pair[1])
-    parts |= dict.fromkeys(in_both, "")
-    sizes = {part: sum(value == part for value in parts.values()) for part in ("train", *held_out)}
-    for part, size in sizes.items():
+    splits |= dict.fromkeys(in_both, "")
+    sizes = {split: sum(value == split for value in splits.values()) for split in ("train", *held_out)}
+    for split, size in sizes.items():
         if not size:
             raise DataError(
-                f"no pairs are left for {part}",
+                f"no pairs are left for {split}",
                 where=address,
-                got=f"{read:,} rows, {read - len(parts):,} copies, {len(in_both):,} with a text of another part",
-                remedy="Give more pairs with texts of their own.",
+                got=f"{read:,} rows, {read - len(splits):,} duplicates, {len(in_both):,} with a text of another split",
+                remedy="Provide more pairs with distinct texts.",
             )
-    left_out = {"empty_or_copies": read - len(parts), "in_both": len(in_both), "bad_rows": bad_rows.count}
+    left_out = {"empty_or_copies": read - len(splits), "in_both": len(in_both), "bad_rows": bad_rows.count}
     say(
-        f"Read {len(parts):,} pairs from {address} ({read - len(parts):,} copies and {len(in_both):,} pairs with a text"
-        " of another part left out)"
+        f"Read {len(splits):,} pairs from {address} ({read - len(splits):,} duplicates and {len(in_both):,} pairs with"
+        " a text of another split left out)"
     )
     if bad_rows.count:
         say(f"Left out {bad_rows.count:,} bad rows, the first at {bad_rows.first}")
-    plain = [[first.hex(), second.hex(), part] for (first, second), part in parts.items()]
-    return Pairs(content_hash(plain), sizes, left_out, source, columns, parts)
+    plain = [[first.hex(), second.hex(), split] for (first, second), split in splits.items()]
+    return Pairs(content_hash(plain), sizes, left_out, source, columns, splits)
 
 
-def _divided(parts: dict[tuple[bytes, bytes], str], held_out: dict[str, int]) -> dict[tuple[bytes, bytes], str]:
-    given = {*parts.values()}
+def _divided(splits: dict[tuple[bytes, bytes], str], held_out: dict[str, int]) -> dict[tuple[bytes, bytes], str]:
+    existing = {*splits.values()}
     counts: dict[bytes, int] = {}
-    for (text, _), part in parts.items():
-        if part not in held_out:
+    for (text, _), split in splits.items():
+        if split not in held_out:
             counts[text] = counts.get(text, 0) + 1
     chosen: dict[bytes, str] = {}
-    whole = sum(counts.values())
-    for part, pairs in held_out.items():
-        if part in given:
+    total = sum(counts.values())
+    for split, pairs in held_out.items():
+        if split in existing:
             continue
-        room = min(pairs, (whole - sum(counts[text] for text in chosen)) // 2)
+        room = min(pairs, (total - sum(counts[text] for text in chosen)) // 2)
         for text in sorted(counts.keys() - chosen.keys()):
             if counts[text] <= room:
-                chosen[text] = part
+                chosen[text] = split
                 room -= counts[text]
             if not room:
                 break
-    return {pair: part if part in held_out else chosen.get(pair[0], "train") for pair, part in parts.items()}
+    return {pair: split if split in held_out else chosen.get(pair[0], "train") for pair, split in splits.items()}
 
 
-def write_pairs(pairs: Pairs, part: str, tokenizer: Tokenizer, context: int, folder: Path) -> tuple[int, int]:
-    """Write a part: source and target side by side, each with its end.
+def write_pairs(pairs: Pairs, split: str, tokenizer: Tokenizer, context: int, folder: Path) -> tuple[int, int]:
+    """Write the tokens of a split: source and target of each pair, each followed by the end-of-document id.
 
     Returns:
-        How many pairs fit the context, and how many do not.
+        Number of pairs that fit the context, and number of those that do not.
 
     Raises:
-        DataError: No pair fits.
+        DataError: No pair fits the context.
     """
     end = np.array([tokenizer.end_of_document])
     sizes: list[int] = []
-    texts = (text for pair in pairs.rows(part) for text in pair)
-    with GrowingArray(folder / f"{part}.tokens.npy", token_dtype(tokenizer.vocabulary)) as tokens:
+    texts = (text for pair in pairs.rows(split) for text in pair)
+    with GrowingArray(folder / f"{split}.tokens.npy", token_dtype(tokenizer.vocabulary)) as tokens:
         for ids in tokenizer.encode_all(texts):
             tokens.append(ids)
             tokens.append(end)
             sizes.append(ids.size + 1)
     lengths = np.array(sizes, dtype=np.int64).reshape(-1, 2)
-    np.save(folder / f"{part}.lengths.npy", lengths)
+    np.save(folder / f"{split}.lengths.npy", lengths)
     fits = (lengths <= context).all(axis=1)
     if not fits.any():
         raise DataError(
-            f"no {part} pair fits the context",
+            f"no {split} pair fits the context",
             where=pairs.source.address,
             expected=f"texts of at most {context} tokens",
             got=f"{int(lengths.max(axis=1).min())} and more",
             remedy="Raise `context`.",
         )
-    np.save(folder / f"{part}.fits.npy", np.flatnonzero(fits))
+    np.save(folder / f"{split}.fits.npy", np.flatnonzero(fits))
     return int(fits.sum()), int((~fits).sum())
 
 
-class Part:
-    """The pairs of one part that fit the context.
+class PairSplit:
+    """The pairs of one split that fit the context.
 
     Attributes:
-        fits: Which of the pairs that were written these are.
-        lengths: Tokens of source and target, [N, 2].
+        fits: Indices of these pairs among all written pairs.
+        lengths: Number of tokens of source and target, [N, 2].
     """
 
-    def __init__(self, folder: Path, part: str) -> None:
-        self.tokens = mapped(folder / f"{part}.tokens.npy")
-        self.fits: NDArray[np.int64] = np.load(folder / f"{part}.fits.npy")
-        lengths: NDArray[np.int64] = np.load(folder / f"{part}.lengths.npy")
+    def __init__(self, folder: Path, split: str) -> None:
+        self.tokens = mapped(folder / f"{split}.tokens.npy")
+        self.fits: NDArray[np.int64] = np.load(folder / f"{split}.fits.npy")
+        lengths: NDArray[np.int64] = np.load(folder / f"{split}.lengths.npy")
         starts = (np.cumsum(lengths) - lengths.ravel()).reshape(lengths.shape)
         self.lengths, self._starts = lengths[self.fits], starts[self.fits]
 
     def cut(
-        self, rows: NDArray[np.int64], widths: tuple[int, ...], filler: int
+        self, rows: NDArray[np.int64], widths: tuple[int, ...], padding_id: int
     ) -> tuple[tuple[NDArray[np.int64], NDArray[np.bool_]], ...]:
-        """Source and target of pairs, padded, and where they are real."""
+        """Padded source and target of pairs, each with the mask of real tokens."""
         sides = ((self._starts[rows, side], self.lengths[rows, side], widths[side]) for side in (0, 1))
-        return tuple(padded(self.tokens, *side, filler) for side in sides)
+        return tuple(padded(self.tokens, *side, padding_id) for side in sides)
 
     def target_counts(self, vocabulary: int) -> NDArray[np.float64]:
-        """How often every id is a target."""
+        """How often each id occurs in the targets."""
         ids, real = padded(self.tokens, self._starts[:, 1], self.lengths[:, 1], int(self.lengths[:, 1].max()), 0)
         return np.bincount(ids[real], minlength=vocabulary).astype(np.float64)
 

@@ -1,4 +1,4 @@
-"""What the probes share: small tasks for decoders whose sequences are drawn anew at every step; nothing is prepared.
+"""Base classes of probes: synthetic tasks for decoders with new sequences at every step and no prepared data.
 
 Shapes: K pack, B batch, T tokens, V vocabulary.
 """
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from ablate.tasks.base import Batch
 
 CODE_VERSION = 1
-"""Part of every fingerprint: raised whenever a probe comes to draw other sequences."""
+"""Part of every fingerprint. Increment it when a probe generates other sequences."""
 
 UNSCORED = -100
-"""The target of a place that does not count."""
+"""Target of positions that do not contribute to the loss."""
 
 
 class ProbeSpec(TaskSpec):
-    """A task whose sequences are a pure function of seed and step. A kind says how they are drawn."""
+    """A task whose sequences are a pure function of seed and step. Each kind defines how they are generated."""
 
     model_families: ClassVar[frozenset[str]] = frozenset({"decoder"})
     metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_accuracy"})
 
     validation_rows: int = Field(default=512, ge=1)
-    """Sequences to validate on, the same for every trial."""
+    """Number of validation sequences, which are the same for every trial."""
     test_rows: int = Field(default=0, ge=0)
-    """Sequences for a test that is measured once, at the end of a trial; 0: no test."""
+    """Number of test sequences, measured once at the end of a trial; 0: no test."""
 
     @property
     @abstractmethod
@@ -50,23 +50,23 @@ class ProbeSpec(TaskSpec):
     @property
     @abstractmethod
     def guesses(self) -> int:
-        """Answers between which somebody guesses who knows the rule of the task but remembers nothing of the text."""
+        """Number of equally likely answers for a predictor that knows the task but not the sequence."""
 
     @abstractmethod
     def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Inputs and targets, [rows, T] each; a target is what follows the input at its place, or `UNSCORED`."""
+        """Inputs and targets, [rows, T] each; a target is the token after the input at its position, or `UNSCORED`."""
 
     def prepare(self, cache: Path, say: Say) -> str:
-        """Nothing is to be prepared: the fingerprint is a hash of the settings."""
+        """Return a hash of the settings as fingerprint; there is no data to prepare."""
         return content_hash({"probe": self.canonical(), "code": CODE_VERSION})
 
     def open(self, cache: Path, fingerprint: str) -> Probe:
-        """The task; nothing is read."""
+        """Create the task; no files are read."""
         return Probe(self, fingerprint)
 
 
 class Probe(Task):
-    """See `ProbeSpec`."""
+    """The task of a `ProbeSpec`."""
 
     def __init__(self, spec: ProbeSpec, fingerprint: str) -> None:
         self.fingerprint = fingerprint
@@ -76,19 +76,19 @@ class Probe(Task):
         self._test = spec.sequences(Draws(f"{fingerprint}/test"), spec.test_rows) if spec.test_rows else None
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
-        """New sequences: `inputs` and `targets`, int64 [B, T]; what does not count has the target `UNSCORED`."""
+        """New sequences: `inputs` and `targets`, int64 [B, T]; positions without a loss have the target `UNSCORED`."""
         return _batch(*self.spec.sequences(Draws(f"{self.fingerprint}/{seed}/{step}/{batch_size}"), batch_size))
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
-        """The same sequences every time; as `train_batch`."""
+        """The same sequences at each call, in the format of `train_batch`."""
         return _batches(*self._validation, batch_size)
 
     def test_batches(self, batch_size: int) -> Iterator[Batch]:
-        """The sequences of the test; as `train_batch`."""
+        """The test sequences, in the format of `train_batch`."""
         return _batches(*self._test, batch_size) if self._test else iter(())
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Mean cross entropy of each member over what counts, in nats: [K, B, T, V] and [K, B, T] to [K]."""
+        """Mean cross entropy of each member over scored positions, in nats: [K, B, T, V] and [K, B, T] to [K]."""
         nats, scored = _nats(outputs, batch["targets"])
         return nats.flatten(1).sum(1) / scored.flatten(1).sum(1)
 
@@ -101,7 +101,7 @@ class Probe(Task):
         return {name: values.flatten(1).double().sum(1) for name, values in totals.items()}
 
     def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
-        """`val_loss` (nats per scored token) and `val_accuracy` (share of the scored tokens that are right)."""
+        """`val_loss` (nats per scored token) and `val_accuracy` (share of the scored tokens that are correct)."""
         return {
             name: [total / scored for total, scored in zip(sums[key], sums["scored"], strict=True)]
             for name, key in (("val_loss", "nats"), ("val_accuracy", "right"))
@@ -112,18 +112,18 @@ class Probe(Task):
         return batch_size * self.shape.context
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """`guess`: any answer that is possible, each as likely. Known without a look at the data."""
+        """`guess`: all possible answers with equal probability. Computed without any data."""
         return {"guess": {"val_loss": math.log(self.spec.guesses), "val_accuracy": 1 / self.spec.guesses}}
 
     def describe(self) -> DataSummary:
-        """The validation sequences, and three of them with what counts in parentheses."""
+        """The validation sequences, with three samples that show scored targets in parentheses."""
         inputs, targets = self._validation
         return DataSummary(
             rows={"validation": len(inputs)},
             tokens={"validation": inputs.size},
             lengths=(inputs.shape[1],) * len(inputs),
             samples=tuple(_written(*pair) for pair in zip(inputs[:3], targets[:3], strict=True)),
-            notes=("training sequences are drawn anew at every step",),
+            notes=("training uses new sequences at every step",),
         )
 
 
@@ -139,7 +139,7 @@ def _batch(inputs: NDArray[np.int64], targets: NDArray[np.int64]) -> Batch:
 
 
 def _nats(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cross entropy of every target, 0 where it does not count, and whether it counts; [K, B, T] each."""
+    """Cross entropy of every target (0 where unscored) and the mask of scored targets; [K, B, T] each."""
     from torch.nn import functional
 
     flat = outputs.flatten(0, 2).float()

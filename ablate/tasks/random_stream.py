@@ -1,4 +1,4 @@
-"""`Draws`: random numbers that are a pure function of a name, the same with every version of numpy."""
+"""`Draws`: random numbers that are a pure function of a name and the same with every version of numpy."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 
 class Draws:
-    """A stream of random numbers keyed by its name. Two streams of one name give the same numbers in the same order.
+    """A stream of random numbers keyed by a name. Streams with equal names give the same numbers in the same order.
 
     Args:
-        name: Everything that the numbers may depend on, such as fingerprint, seed and step.
+        name: All that the numbers depend on, such as fingerprint, seed and step.
     """
 
     def __init__(self, name: str) -> None:
         key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:16], "little")
-        # The raw stream of a bit generator is the same in every version of numpy; its distributions need not be.
+        # numpy guarantees the raw stream of a bit generator across versions, but not the distributions.
         self._bits = np.random.Philox(key=key)
 
     def integers(self, high: int, shape: int | Sequence[int]) -> NDArray[np.int64]:
-        """Uniform whole numbers from 0 to high - 1 (the remainder's bias is below high / 2^64)."""
+        """Uniform integers from 0 to high - 1 (with a modulo bias below high / 2^64)."""
         size = int(np.prod(shape))
         return (self._bits.random_raw(size) % np.uint64(high)).astype(np.int64).reshape(shape)
 
@@ -34,9 +34,10 @@ class Draws:
     def subsets(
         self, population: int, count: int, rows: int, weights: NDArray[np.float64] | None = None
     ) -> NDArray[np.int64]:
-        """In every row, `count` different numbers below `population`, drawn one after another by their weights.
+        """Weighted sampling without replacement: in each row, `count` distinct numbers below `population`.
 
-        An exponential variable divided by its weight comes first with a probability that is in proportion to it.
+        Sorts exponential variables divided by the weights: the smallest is item i with probability proportional to its
+        weight, and so on (Efraimidis and Spirakis 2006).
         """
-        times = -np.log(self.uniforms((rows, population)))
-        return np.argsort(times if weights is None else times / weights, axis=1, kind="stable")[:, :count]
+        keys = -np.log(self.uniforms((rows, population)))
+        return np.argsort(keys if weights is None else keys / weights, axis=1, kind="stable")[:, :count]

@@ -1,4 +1,4 @@
-"""`recall`: multi-query associative recall (arXiv:2312.04927): pairs of key and value, then the keys to be answered."""
+"""`recall`: multi-query associative recall (arXiv:2312.04927): key-value pairs, then queries for their values."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ablate.tasks.random_stream import Draws
 
 
 class RecallSpec(ProbeSpec):
-    """Multi-query associative recall, drawn as the authors' released code does.
+    """Multi-query associative recall, generated as in the authors' released code.
 
-    A sequence begins with `pairs` pairs of different keys and different values. Then every key comes once more, at a
-    random even distance that is short more often than long (density a·x^(a-1) of the distance, a = `recency`), and the
-    model must say its value. Between them stand random tokens. Keys are ids 1 to V/2 - 1, values V/2 to V - 1.
+    A sequence begins with `pairs` pairs of distinct keys and distinct values. Then every key occurs once more, at a
+    random even distance with density a·x^(a-1), a = `recency`, and the model predicts its value. The other tokens are
+    random. Keys are ids 1 to V/2 - 1, values V/2 to V - 1.
     """
 
     kind: Literal["recall"] = "recall"
-    """Multi-query associative recall: which value stood beside this key?"""
+    """Multi-query associative recall: predict the value that was paired with a key."""
     context: int = Field(default=64, ge=4, multiple_of=2, le=1_000_000)
     """Tokens in a sequence."""
     pairs: int = Field(default=8, ge=1)
-    """Pairs of key and value; four tokens of the context are needed for each."""
+    """Number of key-value pairs; each needs four tokens of the context."""
     symbols: int = Field(default=8192, ge=8, multiple_of=2)
     """Number of token ids V."""
     recency: float = Field(default=0.01, gt=0)
-    """Exponent a of the distances; 1 makes all as likely, less makes short ones likelier."""
+    """Exponent a of the distribution of distances: 1 is uniform; smaller values make short distances more likely."""
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:
@@ -38,27 +38,24 @@ class RecallSpec(ProbeSpec):
             rule = f"every pair needs four tokens of the context, which is {self.context}"
             raise refusal(("pairs",), self.pairs, rule, f"Set `pairs: {self.context // 4}`, or a longer context.")
         if self.pairs >= self.symbols // 2:
-            rule = f"there are {self.symbols // 2 - 1} different keys, half of the symbols less one"
+            rule = f"there are {self.symbols // 2 - 1} different keys, half of the symbols minus one"
             raise refusal(("pairs",), self.pairs, rule, "Lower `pairs`, or raise `symbols`.")
         return self
 
     @property
     def length(self) -> int:
-        """See `TaskSpec.length`."""
         return self.context
 
     @property
     def vocabulary(self) -> int:
-        """See `ProbeSpec.vocabulary`."""
         return self.symbols
 
     @property
     def guesses(self) -> int:
-        """One of the values that the sequence holds."""
+        """The number of values in the sequence."""
         return self.pairs
 
     def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """See `ProbeSpec.sequences`."""
         half, shown = self.symbols // 2, 2 * self.pairs
         keys = 1 + draws.subsets(half - 1, self.pairs, rows)
         values = half + draws.subsets(self.symbols - half, self.pairs, rows)

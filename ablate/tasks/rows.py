@@ -1,4 +1,4 @@
-"""Rows of a source, read once, without copies, and divided into training, validation and (if asked for) test."""
+"""Deduplicated rows of a source in a training, a validation and optionally a test split."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from typing import Literal, NamedTuple, Protocol
 
 from ablate.errors import DataError
 from ablate.spec.base import content_hash
-from ablate.tasks.base import PARTS as SPLITS
-from ablate.tasks.base import Say
+from ablate.tasks.base import SPLITS, Say
 from ablate.tasks.sources import TEST, BadRows, Row, Source, parse
 
 _RANK = {"train": 0, "": 0, "validation": 1, TEST: 2}
-"""A text that is in several splits belongs to the first."""
+"""Precedence of the source's splits for a row that is in several of them; the lowest number wins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of a source, each set of texts once, divided; read anew whenever they are asked for.
+    """Rows of a source in splits, with unique texts; each iteration reads the source again.
 
     Attributes:
-        fingerprint: Content hash of all rows and of the division, in order.
+        fingerprint: Content hash of all rows and their splits, in order.
         labels: All labels of the training rows, sorted.
-        sizes: Rows of each split.
-        left_out: What was left out, and how many.
+        sizes: Number of rows in each split.
+        left_out: Number of rows that were left out, by reason.
     """
 
     fingerprint: str
@@ -35,15 +34,15 @@ class Table:
     source: Source = field(repr=False)
     columns: tuple[str, ...] = field(repr=False)
     splits: dict[bytes, str] = field(repr=False)
-    """Digest of a row's texts to its split; empty for rows that are left out."""
+    """Split of each row by the digest of its texts; empty for rows that are left out."""
     origins: dict[bytes, str] = field(repr=False)
-    """Digest of a row's texts to the split that its source has it in; empty where it has none."""
+    """Split of each row in the source, by the digest of its texts; empty if the source has no splits."""
 
     def rows(self, split: str) -> Iterator[Row]:
-        """The rows of a split, texts first and the label last.
+        """The rows of a split; values are the texts followed by the label.
 
         Raises:
-            DataError: The rows are not what they were when the table was made.
+            DataError: The rows have changed since the table was first read.
         """
         seen: set[bytes] = set()
         for row in self.source.rows(self.columns, BadRows(refuse=False), lambda line: None):
@@ -52,11 +51,11 @@ class Table:
                 seen.add(digest)
                 yield row
         if len(seen) != self.sizes[split]:
-            raise DataError("the data has changed while it was read", remedy="Run the command again.")
+            raise DataError("the data changed while it was read", remedy="Run the command again.")
 
 
 class _Key(NamedTuple):
-    """What is kept of a row while the rows are divided."""
+    """What is kept of a row in memory until the splits are known."""
 
     texts: tuple[bytes, ...]
     label: str
@@ -65,7 +64,7 @@ class _Key(NamedTuple):
 
 
 class TableSpec(Protocol):
-    """What the spec of a task says of its rows."""
+    """The fields of a task spec that determine how its rows are read and split."""
 
     @property
     def data(self) -> str:
@@ -73,80 +72,81 @@ class TableSpec(Protocol):
 
     @property
     def bad_rows(self) -> Literal["refuse", "skip"]:
-        """Whether a bad row is refused, or left out and counted."""
+        """Whether a bad row raises an error, or is skipped and counted."""
 
     @property
     def validation_share(self) -> float:
-        """Share to validate on, where the source has no such part."""
+        """Share of the rows for validation, if the source has no such split."""
 
     @property
     def test_share(self) -> float:
-        """Share for a test, where the source has no such part; 0: no test."""
+        """Share of the rows for the test, if the source has no such split; 0: no test."""
 
     @property
     def text_columns(self) -> tuple[str, ...]:
-        """The columns that are texts."""
+        """The columns that hold text."""
 
     @property
     def label_column(self) -> str:
-        """The column that is not."""
+        """The column that holds the label."""
 
     @property
     def held_out_by_label(self) -> bool:
-        """Whether whole labels are held out, not single rows."""
+        """Whether all rows of a label are held out together, instead of single rows."""
 
 
 def read_table(spec: TableSpec, say: Say) -> Table:
-    """Read the rows of a source and divide them.
+    """Read the rows of a source and assign them to splits.
 
-    Rows whose texts were read before are dropped. Where the source has no part to validate on (or for a test, if one is
-    asked for), the rows (or labels) with the smallest hashes are held out. Of a text that is in several parts, what is
-    to be validated on gives way to training, and what is to be tested on to both.
+    Rows with texts that were read before are dropped. If the source has no validation split (or no requested test
+    split), the rows (or labels) with the smallest hashes are held out. A text in several splits is kept in training
+    first, then in validation, then in the test split.
 
     Raises:
-        DataError: The source is missing or unfit, has no rows in a part, or a label that training has not.
+        DataError: The source is missing or unreadable, has no rows in a split, or has a held-out label that does not
+            occur in training.
     """
     source = parse(spec.data, with_test=spec.test_share > 0)
     bad_rows = BadRows(spec.bad_rows == "refuse")
     columns = (*spec.text_columns, spec.label_column)
     keys: dict[bytes, _Key] = {}
-    given: set[str] = set()
+    source_splits: set[str] = set()
     read = crossing = 0
     for row in source.rows(columns, bad_rows, say):
         read += 1
-        given.add(row.split)
+        source_splits.add(row.split)
         *texts, label = row.values
         digests = tuple(_digest((text,)) for text in texts)
         key = _Key(digests, label, row.split, row.where)
         known = keys.setdefault(_digest(texts), key)
         if known.split != row.split:
             crossing += 1
-            keys[_digest(texts)] = min(known, key, key=lambda one: _RANK[one.split])
+            keys[_digest(texts)] = min(known, key, key=lambda candidate: _RANK[candidate.split])
     if not keys:
-        raise DataError("the source has no rows in it", where=spec.data, remedy="Name a source that holds rows.")
-    splits = _divided(spec, keys, given)
+        raise DataError("the source contains no rows", where=spec.data, remedy="Name a source that contains rows.")
+    splits = _divided(spec, keys, source_splits)
     in_both: list[bytes] = []
     known_texts: set[bytes] = set()
-    parts = [*SPLITS, *([TEST] if spec.test_share else [])]
-    for part in parts:
-        members = [digest for digest, split in splits.items() if split == part]
+    names = [*SPLITS, *([TEST] if spec.test_share else [])]
+    for name in names:
+        members = [digest for digest, split in splits.items() if split == name]
         in_both += [digest for digest in members if not known_texts.isdisjoint(keys[digest].texts)]
         known_texts |= {text for digest in members for text in keys[digest].texts}
     splits |= dict.fromkeys(in_both, "")
-    crossed, copies = len(in_both) + crossing, read - len(keys) - crossing
-    sizes = {split: sum(value == split for value in splits.values()) for split in parts}
+    crossed, duplicates = len(in_both) + crossing, read - len(keys) - crossing
+    sizes = {split: sum(value == split for value in splits.values()) for split in names}
     for split, size in sizes.items():
         if not size:
             raise DataError(
                 f"no {split} rows are left",
                 where=spec.data,
-                got=f"{read:,} rows read, {copies:,} copies, {crossed:,} in training and validation",
-                remedy="Give more rows with texts of their own.",
+                got=f"{read:,} rows read, {duplicates:,} duplicates, {crossed:,} in several splits",
+                remedy="Provide more rows with distinct texts.",
             )
     labels = _labels(spec, keys, splits)
-    left_out = {"empty_or_copies": copies, "in_both": crossed, "bad_rows": bad_rows.count}
-    told = f"{copies:,} copies and {crossed:,} validation rows with a text of a training row left out"
-    say(f"Read {len(keys):,} rows from {spec.data} ({told})")
+    left_out = {"empty_or_copies": duplicates, "in_both": crossed, "bad_rows": bad_rows.count}
+    counts = f"{duplicates:,} duplicates and {crossed:,} rows with a text of another split left out"
+    say(f"Read {len(keys):,} rows from {spec.data} ({counts})")
     if bad_rows.count:
         say(f"Left out {bad_rows.count:,} bad rows, the first at {bad_rows.first}")
     plain = [[digest.hex(), key.label, splits[digest]] for digest, key in keys.items()]
@@ -154,12 +154,12 @@ def read_table(spec: TableSpec, say: Say) -> Table:
     return Table(content_hash(plain), labels, sizes, left_out, source, columns, splits, origins)
 
 
-def _divided(spec: TableSpec, keys: dict[bytes, _Key], given: set[str]) -> dict[bytes, str]:
-    """Digest to split: the source's, and by hash what it does not divide."""
+def _divided(spec: TableSpec, keys: dict[bytes, _Key], source_splits: set[str]) -> dict[bytes, str]:
+    """Split of each row by digest: the split in the source if it has one, otherwise by hash."""
     shares = {"validation": spec.validation_share, TEST: spec.test_share}
-    wanted = {part: share for part, share in shares.items() if share and part not in given}
+    missing = {name: share for name, share in shares.items() if share and name not in source_splits}
     splits = {digest: key.split or "train" for digest, key in keys.items()}
-    if not wanted:
+    if not missing:
         return splits
     units = {
         digest: _digest((key.label,)) if spec.held_out_by_label else digest
@@ -167,50 +167,50 @@ def _divided(spec: TableSpec, keys: dict[bytes, _Key], given: set[str]) -> dict[
         if splits[digest] == "train"
     }
     ranked = sorted(set(units.values()))
-    if len(ranked) <= len(wanted):
+    if len(ranked) <= len(missing):
         what = "label" if spec.held_out_by_label else "row"
         raise DataError(
-            f"{'one' if len(ranked) == 1 else len(ranked)} {what}{'' if len(ranked) == 1 else 's'} cannot be divided"
-            f" into training and {' and '.join(wanted)}",
+            f"{'one' if len(ranked) == 1 else len(ranked)} {what}{'' if len(ranked) == 1 else 's'} cannot be split"
+            f" into training and {' and '.join(missing)}",
             where=spec.data,
-            expected=f"at least {'two' if len(wanted) == 1 else 'three'} different {what}s",
-            remedy="Give more rows.",
+            expected=f"at least {'two' if len(missing) == 1 else 'three'} different {what}s",
+            remedy="Provide more rows.",
         )
     held_out: dict[bytes, str] = {}
-    for place, (part, share) in enumerate(wanted.items()):
-        room = len(ranked) - len(held_out) - (len(wanted) - place)
+    for position, (name, share) in enumerate(missing.items()):
+        room = len(ranked) - len(held_out) - (len(missing) - position)
         first = len(held_out)
         count = min(max(1, round(share * len(ranked))), room)
-        held_out |= dict.fromkeys(ranked[first : first + count], part)
+        held_out |= dict.fromkeys(ranked[first : first + count], name)
     return splits | {digest: held_out.get(unit, "train") for digest, unit in units.items()}
 
 
 def _labels(spec: TableSpec, keys: dict[bytes, _Key], splits: dict[bytes, str]) -> tuple[str, ...]:
-    found: dict[str, set[str]] = {"train": set(), "validation": set(), TEST: set(), "": set()}
+    labels: dict[str, set[str]] = {"train": set(), "validation": set(), TEST: set(), "": set()}
     for digest, key in keys.items():
-        found[splits[digest]].add(key.label)
+        labels[splits[digest]].add(key.label)
     if spec.held_out_by_label:
-        return tuple(sorted(found["train"] | found["validation"] | found[TEST]))
-    for part in ("validation", TEST):
-        unseen = found[part] - found["train"]
+        return tuple(sorted(labels["train"] | labels["validation"] | labels[TEST]))
+    for name in ("validation", TEST):
+        unseen = labels[name] - labels["train"]
         if not unseen:
             continue
-        first = next(key for digest, key in keys.items() if splits[digest] == part and key.label in unseen)
+        first = next(key for digest, key in keys.items() if splits[digest] == name and key.label in unseen)
         raise DataError(
-            f"the label {first.label!r} is only in {part}",
+            f"the label {first.label!r} occurs only in {name}",
             where=first.where,
-            expected="labels that training rows have too",
-            got=f"{len(unseen):,} that they have not",
-            remedy="Give more rows of such labels, or take them out.",
+            expected="labels that also occur in training",
+            got=f"{len(unseen):,} labels that do not",
+            remedy="Provide more rows with these labels, or leave them out.",
         )
-    if len(found["train"]) < 2:
+    if len(labels["train"]) < 2:
         raise DataError(
             "all training rows have one label",
             where=spec.data,
-            got=repr(next(iter(found["train"]), "")),
+            got=repr(next(iter(labels["train"]), "")),
             remedy=f"Check that `{spec.label_column}` is the column of the labels.",
         )
-    return tuple(sorted(found["train"], key=_natural))
+    return tuple(sorted(labels["train"], key=_natural))
 
 
 def _natural(label: str) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Loss, accuracy and macro-F1 of classifiers; BLEU and chrF of written texts. Shapes: K pack, B batch, C classes."""
+"""Loss, accuracy and macro-F1 of classifiers; BLEU and chrF of translations. Shapes: K pack, B batch, C classes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cross_entropy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def totals(outputs: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Totals over a batch: `nats` and `rows` [K]; `right`, `guessed` and `true`, rows of each class, [K, C]."""
+    """Totals over a batch: `nats` and `rows` [K]; `right`, `guessed` and `true`, counts for each class, [K, C]."""
     from torch.nn import functional
 
     classes = outputs.shape[-1]
@@ -43,7 +43,7 @@ def totals(outputs: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tenso
 def scores(sums: dict[str, list[Any]]) -> dict[str, list[float]]:
     """`val_loss`, `val_accuracy` and `val_macro_f1` of each member from the totals.
 
-    Macro-F1 is the mean over the classes that occur, or are guessed, of 2·right / (guessed + true).
+    Macro-F1 is the mean of 2·right / (guessed + true) over the classes that occur or are predicted.
     """
     rows, right = np.array(sums["rows"]), np.array(sums["right"])
     either = np.array(sums["guessed"]) + np.array(sums["true"])
@@ -56,7 +56,7 @@ def scores(sums: dict[str, list[Any]]) -> dict[str, list[float]]:
 
 
 def of_log_probabilities(logs: NDArray[np.float64], labels: NDArray[np.int64]) -> dict[str, float]:
-    """The scores of one classifier given as log probabilities [B, C]."""
+    """The scores of log probabilities [B, C]."""
     import torch
 
     sums = totals(torch.from_numpy(logs)[None], torch.from_numpy(labels)[None])
@@ -64,18 +64,18 @@ def of_log_probabilities(logs: NDArray[np.float64], labels: NDArray[np.int64]) -
 
 
 def majority(train: NDArray[np.int64], validation: NDArray[np.int64], classes: int) -> dict[str, float]:
-    """The scores of the frequencies of the training labels."""
+    """The scores of a predictor that uses the frequencies of the training labels, with add-one smoothing."""
     counts = np.bincount(train, minlength=classes) + 1.0
     return of_log_probabilities(np.tile(np.log(counts / counts.sum()), (validation.size, 1)), validation)
 
 
-def of_texts(written: Sequence[str], wanted: Sequence[str]) -> dict[str, float]:
-    """`bleu` and `chrf` of texts by `sacrebleu`, 0 to 100, as it scores unless told otherwise."""
+def of_texts(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """`bleu` and `chrf`, 0 to 100, by `sacrebleu` with its default settings."""
     require("translation", "the score of a translation")
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
     return {
-        "bleu": BLEU().corpus_score(list(written), [list(wanted)]).score,
-        "chrf": CHRF().corpus_score(list(written), [list(wanted)]).score,
+        "bleu": BLEU().corpus_score(list(hypotheses), [list(references)]).score,
+        "chrf": CHRF().corpus_score(list(hypotheses), [list(references)]).score,
     }

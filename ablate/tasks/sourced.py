@@ -1,4 +1,4 @@
-"""`SourcedSpec`: a task whose data a source gives; `TokenizedSpec`: one whose texts a tokenizer cuts."""
+"""`SourcedSpec`: a task that reads a data source; `TokenizedSpec`: one that also tokenizes the text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ablate.tasks.base import TaskSpec
 from ablate.tasks.sources import Address, parse
 from ablate.tasks.tokenizers import TokenizerSpec
 
-Column = Annotated[str, Spelling(r"\S", "a column has a name, or a number counted from 1 in a file without header")]
+Column = Annotated[str, Spelling(r"\S", "a column has a name, or in a file without a header a number counted from 1")]
 
 
 class SourcedSpec(TaskSpec):
@@ -20,22 +20,21 @@ class SourcedSpec(TaskSpec):
     data: Address
     """Address of the data: `builtin:NAME`, `file:PATH` with a file, a glob or a folder, or `hub:NAME`."""
     bad_rows: Literal["refuse", "skip"] = "refuse"
-    """Whether a bad row stops the preparation, or is left out and counted."""
+    """Whether a bad row stops the preparation, or is skipped and counted."""
 
     def missing(self) -> str | None:
-        """See `TaskSpec.missing`."""
         return parse(self.data).missing()
 
 
 class TokenizedSpec(SourcedSpec):
-    """A task on tokens of text."""
+    """A task on tokenized text."""
 
     tokenizer: Annotated[TokenizerSpec, OneOf]
-    """How text becomes tokens."""
+    """The tokenizer."""
     context: int = Field(ge=2, le=1_000_000)
-    """Tokens in one input."""
+    """Number of tokens in one input."""
 
     @property
     def length(self) -> int:
-        """See `TaskSpec.length`: the context."""
+        """The context."""
         return self.context

@@ -1,4 +1,4 @@
-"""Tables in files: csv, tsv, jsonl and parquet, one row at a time, with the line of every row."""
+"""Readers of tables in csv, tsv, jsonl and parquet files: one row at a time, with its line number."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ablate.tasks.compression import lines
 from ablate.tasks.sources import BadRows, no_column
 
 Read = Callable[[Path, Sequence[str], BadRows], Iterator[tuple[str, tuple[str, ...]]]]
-"""(file, columns, what happens to bad rows) to file and line, and the values."""
+"""A reader takes file, columns and `BadRows`, and yields the location (file and line) and the values of each row."""
 
 
 def read_csv(path: Path, columns: Sequence[str], bad_rows: BadRows) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Comma separated values, quoted as spreadsheets do."""
+    """Read comma-separated values with double quotes."""
     return _delimited(path, columns, bad_rows, delimiter=",", strict=True)
 
 
 def read_tsv(path: Path, columns: Sequence[str], bad_rows: BadRows) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Tab separated values; a quotation mark is a character like any other."""
+    """Read tab-separated values; quotation marks have no special meaning."""
     return _delimited(path, columns, bad_rows, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
 def read_jsonl(path: Path, columns: Sequence[str], bad_rows: BadRows) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """A JSON object on every line; the first one says which columns there are."""
+    """Read one JSON object from each line; the first object defines the columns."""
     known: set[str] | None = None
     for number, (_, line) in enumerate(lines(path), 1):
         where = f"{path}:{number}"
@@ -39,14 +39,14 @@ def read_jsonl(path: Path, columns: Sequence[str], bad_rows: BadRows) -> Iterato
         try:
             value = json.loads(line, parse_constant=_no_constant)
         except RecursionError:
-            bad_rows.meet(where, "this row is nested too deeply")
+            bad_rows.add(where, "this row is nested too deeply")
             continue
         except ValueError as error:
-            problem = "no UTF-8 text" if isinstance(error, UnicodeDecodeError) else f"no JSON ({error})"
-            bad_rows.meet(where, f"this row is {problem}")
+            problem = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else f"not JSON ({error})"
+            bad_rows.add(where, f"this row is {problem}")
             continue
         if not isinstance(value, dict):
-            bad_rows.meet(where, "this row is no JSON object")
+            bad_rows.add(where, "this row is not a JSON object")
             continue
         if known is None:
             known = set(value)
@@ -59,7 +59,7 @@ def read_jsonl(path: Path, columns: Sequence[str], bad_rows: BadRows) -> Iterato
 
 
 def read_parquet(path: Path, columns: Sequence[str], bad_rows: BadRows) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """A parquet file, read in batches of rows."""
+    """Read a parquet file in batches of rows."""
     try:
         import pyarrow as arrow
         import pyarrow.parquet as parquet
@@ -73,7 +73,7 @@ def read_parquet(path: Path, columns: Sequence[str], bad_rows: BadRows) -> Itera
         file = parquet.ParquetFile(path)
     except (arrow.ArrowException, OSError) as error:
         problem = str(error).partition("\n")[0]
-        raise DataError(f"this is no whole parquet file ({problem})", where=str(path)) from None
+        raise DataError(f"this is not a complete parquet file ({problem})", where=str(path)) from None
     with file:
         for column in columns:
             if column not in file.schema_arrow.names:
@@ -94,14 +94,14 @@ TABLES: dict[str, Read] = {
     ".ndjson": read_jsonl,
     ".parquet": read_parquet,
 }
-"""Suffix to how such a table is read."""
+"""Reader of each suffix."""
 
 
 def _delimited(
     path: Path, columns: Sequence[str], bad_rows: BadRows, **dialect: Any
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # a field may be a book; `lines` bounds it
-    # Bytes that are no UTF-8 become lone surrogates, and their row is found to be bad.
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # fields may be very long; `lines` limits them
+    # Invalid UTF-8 becomes lone surrogates, which `is_good` rejects.
     reader = csv.reader((line.decode(errors="surrogateescape") for _, line in lines(path)), **dialect)
     rows = _rows(reader, str(path), bad_rows)
     first = next(rows, None)
@@ -113,20 +113,20 @@ def _delimited(
         header = first[1]
     if not all(_is_unicode(name) and "\0" not in name for name in header):
         remedy = "Convert the file to UTF-8 text."
-        raise DataError("the names of the columns are no UTF-8 text", where=first[0], remedy=remedy)
+        raise DataError("the column names are not UTF-8 text", where=first[0], remedy=remedy)
     for column in columns:
         if column not in header:
             raise no_column(first[0], column, header)
     for column in columns:
         if header.count(column) > 1:
-            remedy = "Give each column a name of its own."
-            raise DataError(f"{header.count(column)} columns are called `{column}`", where=first[0], remedy=remedy)
-    places = [header.index(column) for column in columns]
+            remedy = "Give each column a unique name."
+            raise DataError(f"{header.count(column)} columns are named `{column}`", where=first[0], remedy=remedy)
+    indices = [header.index(column) for column in columns]
     for where, row in rows:
         if len(row) != len(header):
-            bad_rows.meet(where, f"this row has {len(row)} fields, and there are {len(header)} columns")
+            bad_rows.add(where, f"this row has {len(row)} fields, but there are {len(header)} columns")
             continue
-        values = tuple(row[place] for place in places)
+        values = tuple(row[index] for index in indices)
         if is_good(values, columns, where, bad_rows):
             yield where, values
 
@@ -139,14 +139,14 @@ def _rows(reader: Any, name: str, bad_rows: BadRows) -> Iterator[tuple[str, list
         except StopIteration:
             return
         except csv.Error as error:
-            bad_rows.meet(where, f"this row cannot be read ({error})")
+            bad_rows.add(where, f"this row cannot be read ({error})")
             continue
         if row:
             yield where, row
 
 
 def plain_value(value: object) -> str:
-    """A value as text; a finite number or a truth value is a label too, all else is no value."""
+    """A value as text: strings unchanged, finite numbers and booleans as JSON, anything else as an empty string."""
     if isinstance(value, str):
         return value
     if isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
@@ -155,21 +155,21 @@ def plain_value(value: object) -> str:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is none of its values")
+    raise ValueError(f"{name} is not allowed")
 
 
 def is_good(values: Sequence[str], columns: Sequence[str], where: str, bad_rows: BadRows) -> bool:
-    """Whether every value is text; if not, the row is a bad one."""
+    """Whether every value is non-empty text; if not, the row is added to `bad_rows`."""
     for column, value in zip(columns, values, strict=True):
         problem = ""
         if not value.strip():
-            problem = f"the column `{column}` is empty, or no text, here"
+            problem = f"the column `{column}` is empty or not text"
         elif "\0" in value:
-            problem = f"the column `{column}` holds a NUL byte"
+            problem = f"the column `{column}` contains a NUL byte"
         elif not _is_unicode(value):
-            problem = f"the column `{column}` is no UTF-8 text"
+            problem = f"the column `{column}` is not UTF-8 text"
         if problem:
-            bad_rows.meet(where, problem)
+            bad_rows.add(where, problem)
             return False
     return True
 

@@ -1,4 +1,4 @@
-"""Translations that an encoder-decoder writes, of many texts at once. Shapes: K pack, B texts, S source tokens."""
+"""Batched translation of texts with an encoder-decoder. Shapes: K pack, B texts, S source tokens."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from ablate.decoding.remembering import States
 
 MORE_THAN_SOURCE = 50
-"""Tokens by which a translation may be longer than its source (arXiv:1706.03762, §6.1)."""
+"""Maximum number of tokens by which a translation is longer than its source (arXiv:1706.03762, §6.1)."""
 _AT_ONCE = 64
 
 
 class Translator(Protocol):
-    """What is asked of a model that is to translate."""
+    """The methods that a model needs for translation."""
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Ids [K, B, S] to [K, B, S, D]."""
+        """Embed ids: [K, B, S] -> [K, B, S, D]."""
 
     def mix(self, x: torch.Tensor, padding: torch.Tensor | None) -> torch.Tensor:
-        """The encoder: [K, B, S, D] to the same."""
+        """Run the encoder: [K, B, S, D] -> [K, B, S, D]."""
 
     def decode_step(
         self,
@@ -39,10 +39,10 @@ class Translator(Protocol):
         states: States,
         source_padding: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, States]:
-        """The encoder's output [K, B, S, D], ids [K, B, 1] at `place` and what is kept of those before it.
+        """Decode one token from the encoder output [K, B, S, D], the ids [K, B, 1] at position `place`, and the states.
 
         Returns:
-            Logits [K, B, 1, V], and what is kept now.
+        Logits [K, B, 1, V] and the new states.
         """
 
 
@@ -56,16 +56,19 @@ def translate(
     length_penalty: float,
     device: torch.device | None,
 ) -> list[list[str]]:
-    """Translations of texts by every member of a pack.
+    """Translate texts with every member of a pack.
 
     Args:
         model: An encoder-decoder in evaluation mode.
-        tokenizer: Of both languages.
-        texts: What to translate.
-        context: Tokens in a text at most, its end included.
-        beams: 1 is greedy.
-        length_penalty: Of a search with several beams.
-        device: Where the model is; None: the CPU.
+        tokenizer: Tokenizer of both languages.
+        texts: Texts to translate.
+        context: Maximum number of tokens in a text, including the end-of-document token.
+        beams: Number of beams; 1: greedy decoding.
+        length_penalty: Length penalty of beam search.
+        device: Device of the model; None: the CPU.
+
+        Returns:
+        For each member, the translations in the order of `texts`.
 
     Raises:
         DataError: A text is longer than the context.
@@ -77,20 +80,20 @@ def translate(
             raise DataError(
                 "a text is too long for this model",
                 where=repr(text[:60]),
-                expected=f"at most {context} tokens, the end included",
+                expected=f"at most {context} tokens, including the end of the text",
                 got=f"{ids.size}",
                 remedy="Divide it into sentences.",
             )
     order = sorted(range(len(texts)), key=lambda row: sources[row].size)
-    found: list[list[str]] = []
+    translations: list[list[str]] = []
     for first in range(0, len(order), _AT_ONCE):
         rows = order[first : first + _AT_ONCE]
         members = _search(model, [sources[row] for row in rows], end, context, beams, length_penalty, device)
-        found = found or [[""] * len(texts) for _ in members]
+        translations = translations or [[""] * len(texts) for _ in members]
         for member, written in enumerate(members):
             for row, tokens in zip(rows, written, strict=True):
-                found[member][row] = tokenizer.decode(tokens)
-    return found
+                translations[member][row] = tokenizer.decode(tokens)
+    return translations
 
 
 def _search(

@@ -1,7 +1,7 @@
-"""`translation`: read a text in one language and write it in another (arXiv:1706.03762).
+"""`translation`: translate a text from one language to another (arXiv:1706.03762).
 
-One vocabulary serves both languages. The decoder is given the target shifted right by one, beginning with the id that
-ends a text.
+Both languages share one vocabulary. The decoder reads the target shifted right by one, starting with the
+end-of-document id.
 
 Shapes: K pack, B batch, S source tokens, T target tokens, V vocabulary.
 """
@@ -24,9 +24,9 @@ from ablate.spec.base import content_hash
 from ablate.tasks import cache as prepared
 from ablate.tasks import scores
 from ablate.tasks.arrays import spread
-from ablate.tasks.base import PARTS, DataShape, DataSummary, Say, Task
+from ablate.tasks.base import SPLITS, DataShape, DataSummary, Say, Task
 from ablate.tasks.buckets import Buckets
-from ablate.tasks.pairs import Pairs, Part, read_pairs, write_pairs
+from ablate.tasks.pairs import Pairs, PairSplit, read_pairs, write_pairs
 from ablate.tasks.sourced import Column, TokenizedSpec
 from ablate.tasks.sources import TEST, Address
 from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec
@@ -38,47 +38,47 @@ if TYPE_CHECKING:
     from ablate.tasks.base import Batch
 
 CODE_VERSION = 1
-"""Part of the key of prepared data: raised whenever reading, dividing or tokenizing comes to mean something else."""
+"""Part of the key of prepared data. Increment it when reading, splitting or tokenizing changes."""
 
 UNSCORED = -100
-"""The target of a place that is padding."""
+"""Target of padded positions."""
 
 
 class TranslationSpec(TokenizedSpec):
-    """Translate. BLEU and chrF are those of `sacrebleu` (arXiv:1804.08771), over texts that the model writes."""
+    """Translate texts. BLEU and chrF of the generated translations are computed by `sacrebleu` (arXiv:1804.08771)."""
 
     model_families: ClassVar[frozenset[str]] = frozenset({"encoder_decoder"})
-    # BLEU and chrF are of the end alone, so that no objective can follow them.
+    # BLEU and chrF are measured only after the last step, so they cannot be an objective.
     metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_token_accuracy"})
 
     kind: Literal["translation"] = "translation"
-    """Write in another language what a text says."""
+    """Translate a text into another language."""
     data: Address
     """Address of the pairs: `builtin:number_words`, `file:PATH` or `hub:NAME`."""
     tokenizer: Annotated[TokenizerSpec, OneOf]
-    """How text of both languages becomes tokens; learnt from the training texts of both together."""
+    """Tokenizer of both languages, trained on the training texts of both."""
     context: int = Field(ge=2, le=1_000_000)
-    """Tokens in a text at most, its end included; pairs with a longer one are left out and counted."""
+    """Maximum number of tokens in a text, including its end; pairs with a longer text are left out and counted."""
     source: Column
-    """The column of a table that is read; a number, counted from 1, where a file has no header."""
+    """The column of the source text; in a file without a header its number, counted from 1."""
     target: Column
-    """The column that is to be written."""
+    """The column of the target text."""
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the wanted probability that training spreads over all tokens; validation is without it."""
+    """Label smoothing of the training loss; the validation loss has none."""
     validation_pairs: int = Field(default=1000, ge=1)
-    """Pairs held out, at most half of them. No source text and no target text is in both parts."""
+    """Number of held-out pairs, at most half of all. No source or target text is in both splits."""
     beams: int = Field(default=1, ge=1, le=100)
-    """Beams of the search that writes the texts for BLEU and chrF; 1 is greedy."""
+    """Number of beams with which the texts for BLEU and chrF are generated; 1: greedy decoding."""
     length_penalty: float = Field(default=0.6, ge=0)
-    """Of a search with several beams: scores are divided by ((5 + length) / 6) to this power (arXiv:1609.08144)."""
+    """Exponent α of beam search: scores are divided by ((5 + length) / 6)^α (arXiv:1609.08144)."""
     test_pairs: int = Field(default=0, ge=0)
-    """Pairs for a test that is measured once, at the end of a trial, taken as those to validate on are; 0: no test."""
+    """Number of test pairs, measured once at the end of a trial and selected like those for validation; 0: no test."""
 
     def prepare(self, cache: Path, say: Say) -> str:
-        """Read, divide and tokenize the pairs, unless `cache` holds the result for the very same pairs.
+        """Read, split and tokenize the pairs, unless `cache` holds the result for the same pairs.
 
         Raises:
-            DataError: The pairs are missing or unfit.
+            DataError: The pairs are missing or invalid.
             MissingPackageError: sacrebleu is not installed.
         """
         require("translation", "the task `translation`")
@@ -100,24 +100,24 @@ class TranslationSpec(TokenizedSpec):
         return fingerprint
 
     def open(self, cache: Path, fingerprint: str) -> Translation:
-        """Map the pairs into memory after a look at their checksums.
+        """Memory-map the pairs after verifying their checksums.
 
         Raises:
-            DataError: The prepared files are missing or their checksum is off.
+            DataError: The prepared files are missing or damaged.
         """
         return Translation(self, prepared.locate(cache, fingerprint), fingerprint)
 
     def _build(self, pairs: Pairs, folder: Path, say: Say) -> dict[str, Any]:
-        say(f"Learning the tokenizer ({self.tokenizer.kind_name()}) from {pairs.sizes['train']:,} training pairs")
+        say(f"Training the tokenizer ({self.tokenizer.kind_name()}) from {pairs.sizes['train']:,} training pairs")
         tokenizer = self.tokenizer.train(text for pair in pairs.rows("train") for text in pair)
-        say("Turning the text into tokens")
+        say("Tokenizing the text")
         kept, too_long = {}, 0
-        for part in pairs.sizes:
-            kept[part], more = write_pairs(pairs, part, tokenizer, self.context, folder)
-            too_long += more
-            if part != "train":
-                texts = [list(pair) for pair in pairs.rows(part)]
-                (folder / f"{part}.json").write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")
+        for split in pairs.sizes:
+            kept[split], excluded = write_pairs(pairs, split, tokenizer, self.context, folder)
+            too_long += excluded
+            if split != "train":
+                texts = [list(pair) for pair in pairs.rows(split)]
+                (folder / f"{split}.json").write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")
         tokenizer.save(folder)
         if too_long:
             say(f"Left out {too_long:,} pairs with a text of more than {self.context} tokens")
@@ -125,14 +125,14 @@ class TranslationSpec(TokenizedSpec):
 
 
 class Translation(Task):
-    """See `TranslationSpec`."""
+    """The task of `TranslationSpec`."""
 
     def __init__(self, spec: TranslationSpec, folder: Path, fingerprint: str) -> None:
         self.fingerprint = fingerprint
         self.spec = spec
         self._folder = folder
-        self._parts = {part: Part(folder, part) for part in (*PARTS, *([TEST] if spec.test_pairs else []))}
-        self._buckets = {part: Buckets(fingerprint, rows.lengths) for part, rows in self._parts.items()}
+        self._splits = {split: PairSplit(folder, split) for split in (*SPLITS, *([TEST] if spec.test_pairs else []))}
+        self._buckets = {split: Buckets(fingerprint, rows.lengths) for split, rows in self._splits.items()}
         self.shape = DataShape(vocabulary=self.tokenizer.vocabulary, context=spec.context)
 
     @cached_property
@@ -141,32 +141,31 @@ class Translation(Task):
         return self.spec.tokenizer.load(self._folder)
 
     def codec(self) -> Tokenizer:
-        """See `Task.codec`."""
         return self.tokenizer
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
-        """Pairs of like length, padded.
+        """Padded pairs of similar length.
 
         Returns:
             `inputs` and `padding` [B, S], `before` (the target shifted right), `before_padding` and `targets` [B, T].
-            Padding is True where a token is real.
+            The padding masks are True for real tokens.
         """
         return self._batch("train", *self._buckets["train"].draw(seed, step, batch_size))
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
-        """Every pair to validate on, from short to long; as `train_batch`."""
+        """All validation pairs, shortest first, in the format of `train_batch`."""
         return self._batches("validation", batch_size)
 
     def test_batches(self, batch_size: int) -> Iterator[Batch]:
-        """Every pair of the test; as `validation_batches`."""
-        return self._batches(TEST, batch_size) if TEST in self._parts else iter(())
+        """All test pairs, in the format of `validation_batches`."""
+        return self._batches(TEST, batch_size) if TEST in self._splits else iter(())
 
-    def _batches(self, part: str, batch_size: int) -> Iterator[Batch]:
-        for rows, widths in self._buckets[part].batches(batch_size):
-            yield self._batch(part, rows, widths)
+    def _batches(self, split: str, batch_size: int) -> Iterator[Batch]:
+        for rows, widths in self._buckets[split].batches(batch_size):
+            yield self._batch(split, rows, widths)
 
     def outputs(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
-        """Logits [K, B, T, V] of every target token from those before it."""
+        """Logits of every target token given the previous ones, [K, B, T, V]."""
         logits: torch.Tensor = model(batch["inputs"], batch["before"], batch["padding"], batch["before_padding"])
         return logits
 
@@ -191,24 +190,24 @@ class Translation(Task):
         }
 
     def final_metrics(self, model: torch.nn.Module, device: torch.device) -> dict[str, list[float]]:
-        """`val_bleu` and `val_chrf`, 0 to 100, over the texts that the model writes for all pairs to validate on.
+        """`val_bleu` and `val_chrf`, 0 to 100, of the translations of all validation pairs.
 
-        And, with a test, `test_bleu` and `test_chrf` over its pairs.
+        If there is a test split, also `test_bleu` and `test_chrf` of its pairs.
         """
         was_training = model.training
         model.eval()
-        found: dict[str, list[float]] = {}
-        for part, prefix in (("validation", "val"), (TEST, "test")):
-            if part not in self._parts:
+        metrics: dict[str, list[float]] = {}
+        for split, prefix in (("validation", "val"), (TEST, "test")):
+            if split not in self._splits:
                 continue
-            sources, targets = zip(*self.texts(part), strict=True)
-            written = self.translate(
+            sources, targets = zip(*self.texts(split), strict=True)
+            translations = self.translate(
                 model, sources, beams=self.spec.beams, length_penalty=self.spec.length_penalty, device=device
             )
-            members = [scores.of_texts(texts, targets) for texts in written]
-            found |= {f"{prefix}_{name}": [member[name] for member in members] for name in members[0]}
+            members = [scores.of_texts(texts, targets) for texts in translations]
+            metrics |= {f"{prefix}_{name}": [member[name] for member in members] for name in members[0]}
         model.train(was_training)
-        return found
+        return metrics
 
     def translate(
         self,
@@ -219,7 +218,7 @@ class Translation(Task):
         length_penalty: float = 0.6,
         device: torch.device | None = None,
     ) -> list[list[str]]:
-        """Translations of texts by every member of a pack; see `translating.translate`.
+        """Translate texts with every member of a pack; see `translating.translate`.
 
         Raises:
             DataError: A text is longer than the context.
@@ -235,17 +234,17 @@ class Translation(Task):
         )
 
     def input_lengths(self) -> tuple[int, ...]:
-        """See `Task.input_lengths`: the mean of source and target."""
+        """Padded length of each bucket, the mean of source and target."""
         return self._buckets["train"].lengths
 
     def tokens_per_batch(self, batch_size: int) -> int:
         """B times the mean length of source and target together."""
-        return batch_size * round(float(self._parts["train"].lengths.sum(axis=1).mean()))
+        return batch_size * round(float(self._splits["train"].lengths.sum(axis=1).mean()))
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """`unigram`: target tokens by their frequency in training; `source`: the text as it is, not translated."""
+        """`unigram`: frequencies of target tokens in training; `source`: the untranslated source text."""
         size = self.shape.vocabulary
-        train, validation = (self._parts[part].target_counts(size) for part in PARTS)
+        train, validation = (self._splits[split].target_counts(size) for split in SPLITS)
         logs = np.log((train + 1) / (train + 1).sum())
         unigram = {
             "val_loss": float(-(validation * logs).sum() / validation.sum()),
@@ -256,34 +255,34 @@ class Translation(Task):
         return {"unigram": unigram, "source": copied}
 
     def describe(self) -> DataSummary:
-        """Pairs, tokens, lengths of sources and targets together, and three pairs."""
+        """Number of pairs and tokens, lengths of source and target together, and three pairs."""
         pairs = self.texts("validation")
         names = {
-            "empty_or_copies": "copies",
-            "in_both": "pairs with a text of another part",
+            "empty_or_copies": "duplicates",
+            "in_both": "pairs with a text of another split",
             "too_long": "too long",
             "bad_rows": "bad rows",
         }
         about = prepared.about(self._folder)
-        told = [f"{about['left_out'][key]:,} {name}" for key, name in names.items() if about["left_out"][key]]
+        left_out = [f"{about['left_out'][key]:,} {name}" for key, name in names.items() if about["left_out"][key]]
         return DataSummary(
             rows=about["rows"],
-            tokens={part: int(rows.lengths.sum()) for part, rows in self._parts.items()},
-            lengths=tuple(self._parts["train"].lengths.sum(axis=1).tolist()),
-            samples=tuple(" -> ".join(pairs[place]) for place in spread(len(pairs), 3)),
-            notes=(f"left out: {', '.join(told)}",) if told else (),
+            tokens={split: int(rows.lengths.sum()) for split, rows in self._splits.items()},
+            lengths=tuple(self._splits["train"].lengths.sum(axis=1).tolist()),
+            samples=tuple(" -> ".join(pairs[index]) for index in spread(len(pairs), 3)),
+            notes=(f"left out: {', '.join(left_out)}",) if left_out else (),
         )
 
-    def texts(self, part: str) -> list[tuple[str, str]]:
-        """The pairs of a part that is not for training, as text."""
-        texts = json.loads((self._folder / f"{part}.json").read_text(encoding="utf-8"))
-        return [(texts[row][0], texts[row][1]) for row in self._parts[part].fits.tolist()]
+    def texts(self, split: str) -> list[tuple[str, str]]:
+        """The pairs of a held-out split, as text."""
+        texts = json.loads((self._folder / f"{split}.json").read_text(encoding="utf-8"))
+        return [(texts[row][0], texts[row][1]) for row in self._splits[split].fits.tolist()]
 
-    def _batch(self, part: str, rows: NDArray[np.int64], widths: tuple[int, ...]) -> Batch:
+    def _batch(self, split: str, rows: NDArray[np.int64], widths: tuple[int, ...]) -> Batch:
         import torch
 
         end = self.tokenizer.end_of_document
-        (source, source_real), (target, target_real) = self._parts[part].cut(rows, widths, end)
+        (source, source_real), (target, target_real) = self._splits[split].cut(rows, widths, end)
         before = np.concatenate([np.full((len(rows), 1), end), target[:, :-1]], axis=1)
         arrays = {
             "inputs": source,
@@ -307,5 +306,5 @@ def _nats(outputs: torch.Tensor, targets: torch.Tensor, smoothing: float) -> tor
 
 
 def _count(targets: torch.Tensor) -> torch.Tensor:
-    """Targets that are no padding: [K, B, T] to [K]."""
+    """Number of targets that are not padding: [K, B, T] to [K]."""
     return (targets != UNSCORED).flatten(1).sum(1)

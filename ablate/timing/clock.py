@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from ablate.kernels.product import product
+from ablate.nn.kernels.product import product
 
 Call = Callable[[], object]
 

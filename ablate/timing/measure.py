@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ablate.errors import AblateError, EngineError
-from ablate.model.block import block_cost, build_block, build_mixer
-from ablate.pack import initialise
+from ablate.nn.model.block import block_cost, build_block, build_mixer
+from ablate.nn.pack import initialise
 from ablate.spec.cost import Cost
 from ablate.spec.lookup import find_block, refused
 from ablate.spec.model import ModelSpec

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ablate.errors import AblateError, EngineError
-from ablate.kernels.choice import asking, remember, table_file, taking
+from ablate.nn.kernels.choice import asking, remember, table_file, taking
 from ablate.spec.lookup import find_block
 from ablate.timing.clock import side_by_side
 from ablate.timing.measure import Setting, step_of

@@ -1,1 +1,1 @@
-"""Training of one pack: optimizer, loop, evaluation. It does no I/O: it is handed a task and yields events."""
+"""Training of one pack: optimizer, loop, evaluation. It does no I/O: it receives an opened task and yields events."""

@@ -1,4 +1,4 @@
-"""Putting a pack together: the model of members whose values differ, and the model of those that are left of a pack.
+"""Builds the model of a pack from its members, and the smaller model of the members that remain.
 
 Shapes: K pack.
 """
@@ -10,40 +10,40 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from ablate.model.build import build_model
-from ablate.pack import Packed
+from ablate.nn.model.build import build_model
+from ablate.nn.pack import Packed
 from ablate.spec.task import DataShape
 from ablate.training.members import Member
 
 
 @torch.no_grad()
 def assemble(members: Sequence[Member], shape: DataShape) -> nn.Module:
-    """The model of a pack, member k with the initial values that it has alone.
+    """Build the model of a pack. Each member has the same initial values as when trained alone.
 
     Raises:
-        ValueError: The members are not of one structure.
+        ValueError: The members do not have the same structure.
     """
     first = members[0].variant.model
     model = _build(members, shape)
-    for place, member in enumerate(members):
+    for position, member in enumerate(members):
         if member.variant.model != first:
-            _put(model, [place], _build([member], shape), [0])
+            _put(model, [position], _build([member], shape), [0])
     return model
 
 
 @torch.no_grad()
-def compact(model: nn.Module, members: Sequence[Member], places: Sequence[int], shape: DataShape) -> nn.Module:
-    """The model of some members of a pack as they are now.
+def compact(model: nn.Module, members: Sequence[Member], positions: Sequence[int], shape: DataShape) -> nn.Module:
+    """Build the model of some members of a pack with their current values.
 
     Args:
-        model: Of the whole pack.
-        members: Those that stay.
-        places: Where each of them stands in `model`.
-        shape: What the model must know of the task.
+        model: The model of the whole pack.
+        members: The members to keep.
+        positions: Their positions in `model`.
+        shape: Data shape of the task.
     """
     device = next(model.parameters()).device
     smaller = _build(members, shape).to(device)
-    _put(smaller, range(len(members)), model, places)
+    _put(smaller, range(len(members)), model, positions)
     return smaller
 
 
@@ -57,13 +57,13 @@ def _build(members: Sequence[Member], shape: DataShape) -> nn.Module:
     )
 
 
-def _put(target: nn.Module, to: Sequence[int], source: nn.Module, places: Sequence[int]) -> None:
+def _put(target: nn.Module, to: Sequence[int], source: nn.Module, positions: Sequence[int]) -> None:
     """Copy parameters and buffers of members of one model into members of another."""
     ours, theirs = _packed_tensors(target), _packed_tensors(source)
     if {name: tensor.shape[1:] for name, tensor in ours.items()} != {n: t.shape[1:] for n, t in theirs.items()}:
         raise ValueError("the members of a pack must have parameters of the same names and shapes")
     for name, tensor in ours.items():
-        tensor[list(to)] = theirs[name][list(places)]
+        tensor[list(to)] = theirs[name][list(positions)]
 
 
 def _packed_tensors(model: nn.Module) -> dict[str, torch.Tensor]:

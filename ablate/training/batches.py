@@ -1,8 +1,8 @@
-"""Training batches of a pack: one for each member, stacked, on the device.
+"""Training batches of a pack: one for each member, stacked and moved to the device.
 
-On a GPU the next batch is made meanwhile. On a CPU those of some steps are made in one go: after the arithmetic of a
-step little of what makes batches is left in the processor's caches, so that the first costs many times what the next
-ones do.
+On a GPU, a thread prepares the next batch during a step. On a CPU, the batches of several steps are prepared at once,
+because after the arithmetic of a step the caches are cold and the first batch takes many times longer than the next
+ones.
 
 Shapes: K pack, B batch.
 """
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 _MOST_AHEAD = 16
-"""Steps whose batches are made in one go on a CPU."""
+"""Maximum number of steps whose batches are prepared at once on a CPU."""
 _BYTES_AHEAD = 1 << 20
-"""No further step is made in advance once batches take this much memory."""
+"""No further batch is prepared in advance once the prepared ones have this many bytes."""
 
 
 class Batches:
-    """The batches of a pack, one step after the other. Used as a context.
+    """The batches of a pack, step by step. Call `close` after use.
 
     Args:
-        task: Whose data it is.
-        batch_size: B.
+        task: The opened task.
+        batch_size: Batch size B.
         steps: The last step.
-        device: Where to put them.
+        device: Device of the batches.
     """
 
     def __init__(self, task: Task, batch_size: int, steps: int, device: torch.device) -> None:
@@ -42,44 +42,44 @@ class Batches:
         self._batch_size = batch_size
         self._steps = steps
         self._device = device
-        self._ahead = ThreadPoolExecutor(1) if device.type == "cuda" else None
+        self._executor = ThreadPoolExecutor(1) if device.type == "cuda" else None
         self._next: tuple[int, tuple[int, ...], Future[Batch]] | None = None
-        self._made: dict[tuple[int, tuple[int, ...]], Batch] = {}
+        self._prepared: dict[tuple[int, tuple[int, ...]], Batch] = {}
 
     def get(self, seeds: Sequence[int], step: int) -> Batch:
         """The batch of a step, [K, B, ...], for members with these seeds."""
-        wanted = (step, tuple(seeds))
-        if self._ahead is None:
-            if wanted not in self._made:
-                self._made = dict(self._make_some(*wanted))
-            return self._made.pop(wanted)
-        ready = self._next[2].result() if self._next is not None and self._next[:2] == wanted else None
+        key = (step, tuple(seeds))
+        if self._executor is None:
+            if key not in self._prepared:
+                self._prepared = dict(self._prepare_steps(*key))
+            return self._prepared.pop(key)
+        ready = self._next[2].result() if self._next is not None and self._next[:2] == key else None
         batch = ready if ready is not None else self._pinned(seeds, step)
         if step < self._steps:
-            self._next = (step + 1, tuple(seeds), self._ahead.submit(self._pinned, tuple(seeds), step + 1))
+            self._next = (step + 1, tuple(seeds), self._executor.submit(self._pinned, tuple(seeds), step + 1))
         return {name: values.to(self._device, non_blocking=True) for name, values in batch.items()}
 
     def close(self) -> None:
-        """End what is being made."""
-        if self._ahead is not None:
-            self._ahead.shutdown(cancel_futures=True)
+        """Stop preparing batches."""
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
 
-    def _make_some(self, step: int, seeds: tuple[int, ...]) -> Iterator[tuple[tuple[int, tuple[int, ...]], Batch]]:
-        """The batches of a step and of some after it, each by its step and seeds."""
+    def _prepare_steps(self, step: int, seeds: tuple[int, ...]) -> Iterator[tuple[tuple[int, tuple[int, ...]], Batch]]:
+        """Yield the batches of a step and of some following steps, with their steps and seeds."""
         size = 0
         for ahead in range(step, max(step, min(step + _MOST_AHEAD - 1, self._steps)) + 1):
-            batch = self._make(seeds, ahead)
+            batch = self._prepare(seeds, ahead)
             yield (ahead, seeds), batch
             size += sum(values.nbytes for values in batch.values())
             if size >= _BYTES_AHEAD:
                 return
 
-    def _make(self, seeds: Sequence[int], step: int) -> Batch:
-        """Members of one seed see the same batch, which is made once."""
-        made = {seed: self._task.train_batch(seed, step, self._batch_size) for seed in dict.fromkeys(seeds)}
+    def _prepare(self, seeds: Sequence[int], step: int) -> Batch:
+        """The stacked batch of a step. Members with equal seeds share a batch, which is prepared once."""
+        batches = {seed: self._task.train_batch(seed, step, self._batch_size) for seed in dict.fromkeys(seeds)}
         if len(seeds) == 1:
-            return {name: values.unsqueeze(0) for name, values in made[seeds[0]].items()}
-        return {name: torch.stack([made[seed][name] for seed in seeds]) for name in made[seeds[0]]}
+            return {name: values.unsqueeze(0) for name, values in batches[seeds[0]].items()}
+        return {name: torch.stack([batches[seed][name] for seed in seeds]) for name in batches[seeds[0]]}
 
     def _pinned(self, seeds: Sequence[int], step: int) -> Batch:
-        return {name: values.pin_memory() for name, values in self._make(seeds, step).items()}
+        return {name: values.pin_memory() for name, values in self._prepare(seeds, step).items()}

@@ -1,7 +1,7 @@
-"""A pack in training as plain values, from which it goes on elsewhere as if nothing had happened.
+"""Saves a pack in training as plain values, from which training resumes on any worker with the same results.
 
-Batches are a function of seed and step, so what is needed besides the members' specs are weights, optimizer, counters,
-the state of dropout's random numbers and the events that have been told so far.
+Batches are a function of seed and step. So besides the specs of the members, a checkpoint holds weights, optimizer
+state, counters, the state of the random generators of dropout, and the events so far.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _KINDS = {kind.__name__: kind for kind in (Point, Diverged)}
 
 def save(pack: Pack) -> State:
     """The state of a pack between two steps."""
-    return {**pack.state(), "told": [[type(event).__name__, asdict(event)] for event in pack.told]}
+    return {**pack.state(), "events": [[type(event).__name__, asdict(event)] for event in pack.events]}
 
 
 def restore(pack: Pack, state: State) -> list[Point | Diverged]:
-    """Put a fresh pack where `save` found another one of the same members.
+    """Load a saved state into a new pack of the same members.
 
     Returns:
-        What that pack had told so far.
+        The events of the saved pack.
     """
     pack.restore(state)
-    pack.told = [_KINDS[name](**values) for name, values in state["told"]]
-    return list(pack.told)
+    pack.events = [_KINDS[name](**values) for name, values in state["events"]]
+    return list(pack.events)

@@ -1,6 +1,6 @@
-"""What training says while it runs. Plain picklable values.
+"""Events that training yields. Plain picklable values.
 
-Lists run over all K members with which the pack began; for one that has left they hold nan.
+Lists have one entry for each of the K members with which the pack started; NaN for members that have left.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A sign of life for a display, a few times a second."""
+    """Progress for displays, several times a second."""
 
     step: int
     train_loss: list[float]
@@ -19,17 +19,17 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of the learning curve of every member.
+    """A point of the learning curves of all members.
 
     Attributes:
-        step: Optimiser steps done.
-        seconds: One member's share of the seconds of training so far, evaluation left out.
+        step: Number of optimizer steps done.
+        seconds: Seconds of training so far without evaluation, divided by the number of members.
         tokens: Training tokens that one member has seen.
         flops: Arithmetic of one member so far: forward, backward and optimizer.
         train_loss: Mean training loss since the previous point.
         metrics: Validation metrics by name.
-        inside: What `training.record_blocks` asks for: quantity, part of the model, then a value for each member
-            (`ablate.training.inside`).
+        inside: Recordings of `training.record_blocks`, by quantity and part of the model, with one value for each
+            member (`ablate.training.inside`).
     """
 
     step: int
@@ -43,7 +43,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Diverged:
-    """A member's loss was not finite at `step`; the others go on, with losses unchanged within float32 rounding."""
+    """The loss of a member was not finite at `step`. The other members continue, unchanged up to float32 rounding."""
 
     member: int
     step: int
@@ -52,18 +52,18 @@ class Diverged:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something that a person may want to know of how the pack runs; it changes no result."""
+    """A note for the user on how the pack runs. It does not affect results."""
 
     text: str
 
 
 State = dict[str, Any]
-"""Tensors, numbers, strings, and lists and mappings of them: `torch.load` reads it with `weights_only=True`."""
+"""Tensors, numbers, strings, and lists and mappings of these, readable by `torch.load` with `weights_only=True`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The pack after `step`; `state` shares memory with it, so it is to be written before training goes on."""
+    """The state of the pack after `step`. It shares memory with the pack: save it before training continues."""
 
     step: int
     state: State

@@ -18,7 +18,7 @@ _TICK_SECONDS = 0.25
 _CUDA_CHECK_STEPS = 16
 
 Keep = Callable[[nn.Module, int, int], None]
-"""Is given the trained model and, for each member that came to the end, its place in the model and its number."""
+"""Called with the trained model, and position and number of each member that finished."""
 
 
 def train(
@@ -31,25 +31,25 @@ def train(
     start: State | None = None,
     save_every: int = 0,
 ) -> Iterator[Event]:
-    """Train the members of a pack as one program.
+    """Train the members of a pack together.
 
-    Seed s sees the batches and, for parameters of equal name and shape, the initial values that every other variant
-    sees with s. A member that leaves, because its loss is not finite or because it is stopped, changes nothing for the
-    others, and its place in the model is soon given up.
+    All variants with the same seed have the same batches and, for parameters of equal name and shape, the same initial
+    values. A member leaves if its loss is not finite or if it is stopped. That does not affect the other members, and
+    its slice of the model is removed soon after.
 
     Args:
-        members: What to train, of one structure (see `pack_key`); their number is K.
+        members: The K members, of equal structure (see `pack_key`).
         task: The opened task.
-        device: Where to train.
-        keep: Is given what was trained, at the end.
-        stopped: Asked after every step: the numbers of members that are to leave.
-        start: Of a `Checkpoint`: goes on from there, after telling again what was told before it.
+        device: Device to train on.
+        keep: Called at the end with the trained model.
+        stopped: Called after every step; returns the numbers of members to stop.
+        start: State of a `Checkpoint` to resume from. Its events are yielded first.
         save_every: Steps between checkpoints; 0: none.
 
     Yields:
-        `Tick` now and then, `Diverged` once for each member whose loss is not finite, and `Point` at every evaluation.
-        The `Point` after the last step holds the final metrics. If every member leaves, training ends early.
-        `Checkpoint` at the interval asked for, but not at the end.
+        `Tick` several times a second, `Diverged` once for each member whose loss is not finite, `Point` at every
+        evaluation, and `Checkpoint` every `save_every` steps except the last. The last `Point` has the final metrics.
+        Training ends early if all members have left.
     """
     with Pack(members, task, device) as pack:
         yield from [pack.point()] if start is None else restore(pack, start)
@@ -69,7 +69,7 @@ def train(
                 yield Remark(remark)
             if step in due:
                 yield pack.point()
-                yield from pack.diverged()  # a step can leave weights whose validation loss is not finite
+                yield from pack.diverged()  # the validation loss may not be finite even if the training loss was
                 if not pack.alive:
                     return
             elif time.monotonic() - last_tick >= _TICK_SECONDS:
@@ -80,5 +80,6 @@ def train(
                 if save_every and step % save_every == 0:
                     yield Checkpoint(step, save(pack))
         if keep is not None:
-            for member in sorted(pack.alive):
-                keep(pack.model, pack.places.index(member), member)
+            with pack.evaluated_weights():
+                for member in sorted(pack.alive):
+                    keep(pack.model, pack.positions.index(member), member)

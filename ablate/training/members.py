@@ -1,4 +1,4 @@
-"""`Member`: one trial of a pack, as training sees it; `pack_key` says which trials can be members of one pack."""
+"""`Member`: one trial of a pack; `pack_key`: which trials can share a pack."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ablate.spec.variant import VariantSpec
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A variant trained with a seed. The members of a pack are of one structure and see the same data."""
+    """A variant and a seed. The members of a pack have equal structure and the same data."""
 
     variant: VariantSpec
     seed: int
 
 
 def pack_key(variant: VariantSpec, fingerprint: str) -> str | None:
-    """What trials must share to be trained as one program; None if this one is trained alone.
+    """Trials with equal keys can share a pack; None if this trial must be trained alone.
 
-    Equal keys: one graph, batches of one shape from the same data, evaluated at the same steps. Seeds, learning rates,
-    weight decay, clipping, schedules, trainable gains and how projections start may differ.
+    Equal keys mean the same graph, data, batch shapes and evaluation steps. Seeds, learning rates, weight decay,
+    clipping, schedules, trainable gains and initialisation may differ.
 
     Args:
-        variant: What is trained.
-        fingerprint: Of its prepared data.
+        variant: The variant.
+        fingerprint: Fingerprint of its prepared data.
     """
     if not variant.model.fusable or variant.training.population is not None:
         return None

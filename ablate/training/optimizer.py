@@ -1,8 +1,8 @@
-"""The optimizer of a pack: each member has its own settings, and its own clipping by the norm of its whole gradient.
+"""The optimizer of a pack, with separate settings and gradient clipping for each member.
 
-The kind of optimizer is one for the whole pack (`OptimizerSpec`); it works on each member apart. Members of the same
-settings stand side by side in the pack. Their parameters are views of the model's, and those of equal options are one
-parameter group. Shapes: K pack.
+All members have the same kind of optimizer (`OptimizerSpec`), which treats each member independently. Members with
+equal settings are adjacent in the pack. Their parameters are views of those of the model, and views with equal options
+form one parameter group. Shapes: K pack.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class PackOptimizer:
     """The optimizer of a pack.
 
     Args:
-        model: Its K members.
-        settings: How each member is trained; equal optimizers and schedules stand side by side.
-        capturable: Whether steps are captured in a CUDA graph: rates and counts then live on the device.
+        model: Model of K members.
+        settings: Training spec of each member; equal optimizers and schedules are adjacent.
+        capturable: Whether steps are captured in a CUDA graph. Then learning rates and counters are device tensors.
 
     Attributes:
-        rule: The optimizer of the kind, over views of the parameters.
-        norms: 2-norms of the gradients at the last step before clipping, [parameters, K], in the model's order.
+        rule: The torch optimizer, on views of the parameters.
+        norms: 2-norms of the gradients at the last step before clipping, [parameters, K], in the order of the model.
     """
 
     def __init__(self, model: nn.Module, settings: Sequence[TrainingSpec], *, capturable: bool = False) -> None:
@@ -43,6 +43,7 @@ class PackOptimizer:
         self._clip: Tensor | float = clips[0] if len(set(clips)) == 1 else torch.tensor(clips, device=device)
         self.norms = torch.zeros((len(self._parameters), self._pack), device=device)
         infos = parameter_infos(model)
+        depth = 1 + max((info.layer for info in infos if info.layer is not None), default=-1)
         whole = [settings[0].optimizer.state(p, info) for p, info in zip(self._parameters, infos, strict=True)]
         self._state = [{name: tensor for name, tensor in state.items() if tensor.dim()} for state in whole]
         self._parts: list[_Part] = []
@@ -55,9 +56,11 @@ class PackOptimizer:
                 counts = {name: tensor.clone() for name, tensor in whole[index].items() if not tensor.dim()}
                 part = _Part(self._view(parameter, run), index, run, counts)
                 self._parts.append(part)
-                views.setdefault(tuple(spec.options(info).items()), []).append(part.view)
-            for options, members in views.items():
-                group = {"params": members, **dict(options)}
+                options = spec.options(info)
+                options = {**options, "lr": options["lr"] * spec.rates.factor(info, depth)}
+                views.setdefault(tuple(options.items()), []).append(part.view)
+            for items, members in views.items():
+                group = {"params": members, **dict(items)}
                 self._peaks.append((group["lr"], schedule))
                 groups.append({**group, "lr": torch.tensor(group["lr"], device=device)} if capturable else group)
         self.rule = settings[0].optimizer.build(groups, capturable=capturable)
@@ -75,15 +78,15 @@ class PackOptimizer:
                 group["lr"] = rate
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         for parameter in self._parameters:
             parameter.grad = None
 
     def step(self) -> None:
-        """Clip the gradients and move the parameters."""
+        """Clip the gradients and update the parameters."""
         norms = clip_gradients(self._parameters, self._pack, self._clip)
         if len(norms) == len(self.norms):
-            self.norms.copy_(norms)  # in place, as a CUDA graph asks for
+            self.norms.copy_(norms)  # in place, as CUDA graphs require
         else:
             present = [index for index, parameter in enumerate(self._parameters) if parameter.grad is not None]
             for index, norm in zip(present, norms, strict=True):
@@ -94,29 +97,29 @@ class PackOptimizer:
                 part.view.grad = None if whole.grad is None else whole.grad[part.run]
         self.rule.step()
 
-    def take_over(self, other: PackOptimizer, places: Tensor) -> None:
-        """Go on where another optimizer is: its member `places[k]` becomes member k."""
+    def take_over(self, other: PackOptimizer, positions: Tensor) -> None:
+        """Copy the state of another optimizer: its member `positions[k]` becomes member k."""
         for ours, theirs in zip(self._state, other._state, strict=True):
             for name, tensor in ours.items():
-                tensor.copy_(theirs[name][places])
+                tensor.copy_(theirs[name][positions])
         counts = {part.index: part.counts for part in other._parts}
         for part in self._parts:
             for name, count in part.counts.items():
                 count.copy_(counts[part.index][name])
 
     def state(self) -> State:
-        """What the kind of optimizer keeps; shares memory with the optimizer."""
+        """The state of the optimizer; shares memory with it."""
         return {"members": self._state, "counts": [part.counts for part in self._parts]}
 
     def restore(self, state: State) -> None:
-        """Go on where another optimizer of an equal model gave its state."""
-        kept = [*self._state, *(part.counts for part in self._parts)]
-        for ours, theirs in zip(kept, [*state["members"], *state["counts"]], strict=True):
+        """Load the state of an optimizer of an equal model."""
+        tensors = [*self._state, *(part.counts for part in self._parts)]
+        for ours, theirs in zip(tensors, [*state["members"], *state["counts"]], strict=True):
             for name, tensor in ours.items():
                 tensor.copy_(theirs[name])
 
     def _view(self, parameter: nn.Parameter, run: slice) -> nn.Parameter:
-        """A parameter of some members; the model's own if these are all, so that its gradient need not be passed on."""
+        """A parameter of some members. For all members it is the model's own, so its gradient need not be copied."""
         return parameter if run == slice(0, self._pack) else nn.Parameter(parameter.detach()[run])
 
     def _cut(self, tensor: Tensor, run: slice) -> Tensor:
@@ -125,13 +128,13 @@ class PackOptimizer:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A parameter, counted by `index`, of the members `run`.
+    """A parameter of adjacent members.
 
     Attributes:
-        view: Shares the parameter's memory.
-        index: Number of the parameter in the model.
-        run: Places of the members.
-        counts: What the optimizer keeps for all of them alike.
+        view: View of the parameter.
+        index: Index of the parameter in the model.
+        run: Positions of the members.
+        counts: Optimizer state that these members share.
     """
 
     view: nn.Parameter
@@ -141,7 +144,7 @@ class _Part:
 
 
 def _runs(settings: Sequence[TrainingSpec]) -> list[slice]:
-    """The members that stand side by side with one optimizer and one schedule."""
+    """Slices of adjacent members with equal optimizer and schedule."""
     runs: list[slice] = []
     for _, same in itertools.groupby(settings, key=optimizer_order):
         start = runs[-1].stop if runs else 0
@@ -150,16 +153,16 @@ def _runs(settings: Sequence[TrainingSpec]) -> list[slice]:
 
 
 def optimizer_order(spec: TrainingSpec) -> str:
-    """A key by which members are sorted, so that those of one optimizer and schedule stand side by side."""
+    """Sort key that makes members with equal optimizer and schedule adjacent."""
     return spec.optimizer.canonical_json() + spec.schedule.canonical_json()
 
 
 @torch.no_grad()
 def clip_gradients(parameters: list[nn.Parameter], pack: int, limit: float | Tensor) -> Tensor:
-    """Scale down, in place, the gradient of each member whose 2-norm is longer than `limit` (of all, or [K]).
+    """Clip the gradient of each member to the 2-norm `limit` (one value or [K]), in place.
 
     Returns:
-        The 2-norm of each gradient before, [gradients, K].
+        The 2-norm of each gradient before clipping, [gradients, K].
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if pack == 1:

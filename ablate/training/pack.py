@@ -1,7 +1,7 @@
-"""`Pack`: the members that are trained together, and their state from step to step. Shapes: K pack, B batch, T tokens.
+"""`Pack`: the members that are trained together, and their state. Shapes: K pack, B batch, T tokens.
 
-A member's number is its place among those with which the pack began. Its place in the model is another: members of one
-optimizer stand side by side, and members that have left are compacted away.
+The number of a member is its index among the members with which the pack started. Its position in the model differs:
+members with equal optimizers are adjacent, and members that have left are removed from the model.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from ablate.model.build import mean_flops
-from ablate.pack import member_streams
-from ablate.pack.initial import stream
+from ablate.metrics import Metric
+from ablate.nn.model.build import mean_flops
+from ablate.nn.pack import auxiliary_losses, member_streams
+from ablate.nn.pack.initial import stream
 from ablate.tasks.base import Task
 from ablate.training.assembly import assemble, compact
+from ablate.training.average import WeightAverage
 from ablate.training.batches import Batches
 from ablate.training.events import Diverged, Point, State
 from ablate.training.inside import look_inside
@@ -32,23 +34,24 @@ if TYPE_CHECKING:
     from ablate.tasks.base import Batch
 
 _COUNTERS = ("steps", "seconds", "_losses")
-_BY_PLACE = ("_loss", "_loss_sum", "_stopped", "_stopped_loss")
+_BY_POSITION = ("_loss", "_loss_sum", "_stopped", "_stopped_loss")
 
 
 class Pack:
-    """The state of one training run. Used as a context.
+    """The state of one training run. A context manager.
 
     Args:
-        members: What to train.
+        members: The members to train.
         task: The opened task.
-        device: Where to train.
-        program: How steps are run.
+        device: Device to train on.
+        program: Builds the program that runs steps.
 
     Attributes:
-        model: The members' model.
-        places: Number of the member at each place of the model, also of those that have left and are still there.
+        model: The model of the members.
+        positions: Number of the member at each position of the model, including members that have left but not yet been
+            removed.
         alive: Numbers of the members that have not left.
-        told: Every point and divergence so far.
+        events: All points and divergences so far.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class Pack:
         self.device = device
         self.training = members[0].variant.training
         count = len(members)
-        self.places = sorted(range(count), key=lambda member: optimizer_order(members[member].variant.training))
+        self.positions = sorted(range(count), key=lambda member: optimizer_order(members[member].variant.training))
         self.alive = set(range(count))
         self.model = assemble(self._placed(), task.shape).to(device)
         self._streams = self._dropout_streams()
@@ -74,12 +77,12 @@ class Pack:
             classes=shape.classes,
         )
         trainable = sum(parameter.numel() for parameter in self.model.parameters()) // count
-        self.step_flops = self.training.step_flops(forward, trainable)
+        self.step_flops = self.training.step_flops(forward, trainable, members[0].variant.model.width)
         self.step_tokens = task.tokens_per_batch(self.training.batch_size)
         self.batches = Batches(task, self.training.batch_size, self.training.steps, device)
         self.steps = 0
         self.seconds = 0.0
-        self.told: list[Point | Diverged] = []
+        self.events: list[Point | Diverged] = []
         self._losses = 0
         self._loss = torch.zeros(count, device=device)
         self._loss_sum = torch.zeros(count, dtype=torch.float64, device=device)
@@ -96,34 +99,37 @@ class Pack:
 
     @property
     def remark(self) -> str:
-        """What is to be said of how steps are run; mostly nothing."""
+        """A note on how steps are run; usually empty."""
         return self._program.remark
 
     def step(self, step: int) -> None:
-        """One optimizer step of every member."""
+        """Run one optimizer step of all members."""
         begin = time.perf_counter()
         batch = self.batches.get([member.seed for member in self._placed()], step)
         self._optimizer.set_rates(step)
         self._loss = self._program.run(batch)
-        self._note(self._loss, step)
+        if self._average is not None:
+            self._average.update(step)
+        self._note_divergence(self._loss, step)
         self._loss_sum += self._loss
         self._losses += 1
         self.steps = step
-        self._spend(begin)
+        self._add_seconds(begin)
 
     def point(self) -> Point:
-        """Measure the validation metrics; the training loss is the mean since the last point."""
+        """Evaluate the validation metrics. The training loss is the mean since the last point."""
         if self.device.type == "cuda":
             begin = time.perf_counter()
             torch.cuda.synchronize(self.device)
-            self._spend(begin)
-        metrics = self._evaluate(self.task.validation_batches(self.training.batch_size))
-        if self.steps == self.training.steps:
-            tested = self._evaluate(self.task.test_batches(self.training.batch_size))
-            metrics |= {name.replace("val_", "test_", 1): values for name, values in tested.items()}
-            metrics |= self.task.final_metrics(self.model, self.device)
-        self._note(torch.tensor(metrics["val_loss"], device=self.device), self.steps)
-        nothing = [math.nan] * len(self.places)
+            self._add_seconds(begin)
+        with self.evaluated_weights():
+            metrics = self._evaluate(self.task.validation_batches(self.training.batch_size))
+            if self.steps == self.training.steps:
+                tested = self._evaluate(self.task.test_batches(self.training.batch_size))
+                metrics |= {str(Metric.of(name).on("test")): values for name, values in tested.items()}
+                metrics |= self.task.final_metrics(self.model, self.device)
+        self._note_divergence(torch.tensor(metrics["val_loss"], device=self.device), self.steps)
+        nothing = [math.nan] * len(self.positions)
         mean = (self._loss_sum / self._losses).tolist() if self._losses else nothing
         self._loss_sum.zero_()
         self._losses = 0
@@ -136,106 +142,115 @@ class Pack:
             metrics={name: self._by_member(values) for name, values in metrics.items()},
             inside=self._inside(),
         )
-        self.told.append(point)
+        self.events.append(point)
         return point
 
+    def evaluated_weights(self) -> AbstractContextManager[object]:
+        """While it lasts the model has the weights that are evaluated: their average, where one is asked for."""
+        return nullcontext() if self._average is None else self._average.applied()
+
     def _inside(self) -> dict[str, dict[str, list[Any]]]:
-        """What is to be recorded of the blocks, if a member asks for it."""
+        """Recordings from inside the blocks, if a member asks for them."""
         if not any(self.members[member].variant.training.record_blocks for member in self.alive):
             return {}
         first = next(self.task.validation_batches(self.training.batch_size))
         sample = {
-            name: values[:1].to(self.device).expand(len(self.places), 1, *values.shape[1:])
+            name: values[:1].to(self.device).expand(len(self.positions), 1, *values.shape[1:])
             for name, values in first.items()
         }
         norms = self._optimizer.norms if self.steps else None
-        found = look_inside(
+        recorded = look_inside(
             self.model, norms, lambda: self.task.outputs(self.model, sample), maps=self.steps == self.training.steps
         )
         return {
             quantity: {part: self._by_member(values) for part, values in parts.items()}
-            for quantity, parts in found.items()
+            for quantity, parts in recorded.items()
         }
 
     def last_loss(self) -> list[float]:
-        """The training loss of every member at the last step."""
+        """The training loss of each member at the last step."""
         return self._by_member(self._loss.tolist())
 
     def diverged(self) -> Iterator[Diverged]:
-        """Members found to have diverged since the last call; they have left."""
-        for place, step in enumerate(self._stopped.tolist()):
-            member = self.places[place]
+        """Remove members that have diverged since the last call, and yield an event for each."""
+        for position, step in enumerate(self._stopped.tolist()):
+            member = self.positions[position]
             if step > 0 and member in self.alive:
                 self.leave(member)
-                event = Diverged(member, step, self._stopped_loss[place].item())
-                self.told.append(event)
+                event = Diverged(member, step, self._stopped_loss[position].item())
+                self.events.append(event)
                 yield event
 
     def leave(self, member: int) -> None:
-        """Heed a member no more."""
+        """Stop tracking this member."""
         self.alive.discard(member)
 
     def compact(self) -> None:
-        """Give up places of members that have left: all on a CPU; elsewhere down to the next power of two.
+        """Remove members that have left from the model: all on a CPU; on a GPU down to the next power of two.
 
-        A graph must be captured anew for another number of members, which is to happen seldom.
+        Each new number of members needs a new capture of the CUDA graph, so sizes change rarely.
         """
-        wanted = len(self.alive)
+        size = len(self.alive)
         if self.device.type != "cpu":
-            wanted = min(len(self.places), 1 << (wanted - 1).bit_length())
-        if wanted == len(self.places):
+            size = min(len(self.positions), 1 << (size - 1).bit_length())
+        if size == len(self.positions):
             return
-        spare = wanted - len(self.alive)
+        spare = size - len(self.alive)
         kept = []
-        for place, member in enumerate(self.places):
+        for position, member in enumerate(self.positions):
             if member in self.alive or spare > 0:
                 spare -= member not in self.alive
-                kept.append(place)
+                kept.append(position)
         self._keep(kept)
 
     def _keep(self, kept: Sequence[int]) -> None:
-        """Make the pack one of the members that stand at these places."""
-        self.places = [self.places[place] for place in kept]
+        """Keep only the members at these positions."""
+        self.positions = [self.positions[position] for position in kept]
         self.model = compact(self.model, self._placed(), kept, self.task.shape)
         if self._streams is not None:
-            self._streams = [self._streams[place] for place in kept]
+            self._streams = [self._streams[position] for position in kept]
         index = torch.tensor(kept, device=self.device)
-        before = self._optimizer
+        before, averaged = self._optimizer, self._average
         self._prepare()
         self._optimizer.take_over(before, index)
-        for name in _BY_PLACE:
+        if self._average is not None and averaged is not None:
+            self._average.restore(averaged.state(), index)
+        for name in _BY_POSITION:
             setattr(self, name, getattr(self, name)[index])
 
     def state(self) -> State:
-        """All that changes from step to step, but what was told; shares memory with the pack."""
+        """The state except for the events; shares memory with the pack."""
         return {
-            "places": list(self.places),
+            "positions": list(self.positions),
             "alive": sorted(self.alive),
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state(),
             "counters": {name: getattr(self, name) for name in _COUNTERS},
-            "by_place": {name: getattr(self, name) for name in _BY_PLACE},
+            "by_position": {name: getattr(self, name) for name in _BY_POSITION},
+            "average": [] if self._average is None else self._average.state(),
             "random": [drawn.get_state() for drawn in self._random()],
         }
 
     def restore(self, state: State) -> None:
-        """Become what another pack of these members was when it gave its state."""
-        kept = [self.places.index(member) for member in state["places"]]
-        if len(kept) < len(self.places):
+        """Load the state of another pack of the same members."""
+        kept = [self.positions.index(member) for member in state["positions"]]
+        if len(kept) < len(self.positions):
             self._keep(kept)
         self.alive = set(state["alive"])
         self.model.load_state_dict(state["model"])
         self._optimizer.restore(state["optimizer"])
+        if self._average is not None:
+            self._average.restore(state["average"])
         for name in _COUNTERS:
             setattr(self, name, state["counters"][name])
-        for name in _BY_PLACE:
-            getattr(self, name).copy_(state["by_place"][name])
+        for name in _BY_POSITION:
+            getattr(self, name).copy_(state["by_position"][name])
         for drawn, saved in zip(self._random(), state["random"], strict=False):
-            if saved.shape == drawn.get_state().shape:  # else it goes on on another kind of device
+            if saved.shape == drawn.get_state().shape:  # another shape: it was saved on another type of device
                 drawn.set_state(saved.cpu())
 
     def _random(self) -> list[torch.Generator]:
-        """The generators that dropout draws from."""
+        """The random generators that dropout uses."""
         if self._streams is not None:
             return self._streams
         if self.device.type == "cuda":
@@ -244,53 +259,55 @@ class Pack:
         return [torch.default_generator]
 
     def _placed(self) -> list[Member]:
-        return [self.members[member] for member in self.places]
+        return [self.members[member] for member in self.positions]
 
     def _prepare(self) -> None:
-        """Optimizer and program of the model as it is."""
+        """Build optimizer and program for the current model."""
         settings = [member.variant.training for member in self._placed()]
         self._optimizer = PackOptimizer(self.model, settings, capturable=self.device.type == "cuda")
+        average = self.training.average
+        self._average = None if average is None else WeightAverage(self.model, average, self.training.steps)
         self._program = self._build_program(self._compute, self.device)
 
     def _dropout_streams(self) -> list[torch.Generator] | None:
-        """Seed dropout, the one random number that is drawn while training; None: by torch's default generator."""
+        """Seed dropout, the only randomness during training. None: dropout uses torch's default generator."""
         seeds = [stream(member.seed, "dropout").initial_seed() for member in self._placed()]
         torch.manual_seed(seeds[0])
-        apart = len(seeds) > 1 and self.device.type == "cpu"
-        return [torch.Generator().manual_seed(seed) for seed in seeds] if apart else None
+        separate = len(seeds) > 1 and self.device.type == "cpu"
+        return [torch.Generator().manual_seed(seed) for seed in seeds] if separate else None
 
     def _compute(self, batch: Batch) -> Tensor:
-        """Forward, backward and optimizer: the loss of each place before the step, [K]."""
+        """Forward, backward and optimizer step; returns the loss of each position before the step, [K]."""
         self._optimizer.zero_grad()
-        with self._precision(), member_streams(self._streams):
+        with self._precision(), member_streams(self._streams), auxiliary_losses() as others:
             outputs = self.task.outputs(self.model, batch)
         loss = self.task.loss(outputs.float(), batch)
         # Members share no parameter, so the gradient of the sum is each member's own.
-        loss.sum().backward()  # type: ignore[no-untyped-call]
+        sum(others, loss).sum().backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         return loss.detach()
 
-    def _spend(self, begin: float) -> None:
+    def _add_seconds(self, begin: float) -> None:
         self.seconds += (time.perf_counter() - begin) / len(self.alive)
 
     def _by_member(self, values: Sequence[Any]) -> list[Any]:
-        found: list[Any] = [math.nan] * len(self.members)
-        for member, value in zip(self.places, values, strict=True):
+        by_member: list[Any] = [math.nan] * len(self.members)
+        for member, value in zip(self.positions, values, strict=True):
             if member in self.alive:
-                found[member] = value
-        return found
+                by_member[member] = value
+        return by_member
 
-    def _note(self, loss: Tensor, step: int) -> None:
+    def _note_divergence(self, loss: Tensor, step: int) -> None:
         bad = (self._stopped == 0) & ~loss.isfinite()
         self._stopped = torch.where(bad, step, self._stopped)
         self._stopped_loss = torch.where(bad, loss, self._stopped_loss)
 
     @torch.no_grad()
     def _evaluate(self, batches: Iterator[Batch]) -> dict[str, list[float]]:
-        """The metrics over some batches, by their names in validation; none without a batch."""
+        """The metrics over batches, with validation names; empty if there are no batches."""
         self.model.eval()
         sums: dict[str, Tensor] = {}
-        count = len(self.places)
+        count = len(self.positions)
         for batch in batches:
             packed = {name: values.to(self.device).expand(count, *values.shape) for name, values in batch.items()}
             with self._precision():
@@ -302,6 +319,6 @@ class Pack:
 
     def _precision(self) -> AbstractContextManager[object]:
         if self.training.precision == "bf16":
-            # A graph must make its casts anew at every replay.
+            # A CUDA graph must repeat the casts at every replay.
             return torch.autocast(self.device.type, dtype=torch.bfloat16, cache_enabled=self.device.type == "cpu")
         return nullcontext()

@@ -1,4 +1,4 @@
-"""What an optimizer may know of the parameters of a model: name, shape, role, weight decay, number of the block."""
+"""Facts about the parameters of a model for optimizers: name, shape, role, weight decay, index of the block."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from torch import nn
 
-from ablate.pack import Packed
+from ablate.nn.pack import Packed
 from ablate.spec.optimizer import ParameterInfo, Role
 
 _BLOCK = re.compile(r"(?:decoder_)?blocks\.(\d+)\.")
@@ -26,7 +26,7 @@ def parameter_infos(model: nn.Module) -> list[ParameterInfo]:
 def _info(qualified: str, name: str, parameter: nn.Parameter, module: nn.Module) -> ParameterInfo:
     packed = isinstance(module, Packed)
     shape = tuple(parameter.shape[packed:])
-    # Modules that do not know the pack axis follow the usual rule: what has two axes decays.
+    # Modules without pack axis follow the usual rule: weight decay for parameters with two or more axes.
     decays = name in module.decayed if isinstance(module, Packed) else len(shape) > 1
     block = _BLOCK.match(qualified)
     return ParameterInfo(qualified, shape, _role(qualified, shape, module, decays), decays, block and int(block[1]))

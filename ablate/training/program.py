@@ -1,7 +1,7 @@
-"""How the arithmetic of a step is run: operation by operation, or, on a GPU, as one CUDA graph.
+"""Runs the arithmetic of a step eagerly, or on a GPU as one CUDA graph.
 
-A step of a small model is some hundred kernels of a few microseconds each, so that a GPU mostly waits for Python; a
-graph hands all of them over at once. `build_program` is the one switch.
+A step of a small model has hundreds of kernels of a few microseconds each, so that a GPU mostly waits for Python. A
+CUDA graph launches all of them at once. `build_program` chooses between the two.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from ablate.tasks.base import Batch
 
 Compute = Callable[["Batch"], Tensor]
-"""A whole optimizer step on a batch, which gives the loss of each member, [K]."""
+"""Runs an optimizer step on a batch and returns the loss of each member, [K]."""
 
 _WARM_UP_STEPS = 3
-"""Steps before a capture: libraries choose their kernels and allocate their workspaces in them."""
+"""Eager steps before a capture, in which libraries choose kernels and allocate workspaces."""
 
 
 class Program(ABC):
-    """A step, ready to be run again and again.
+    """Runs steps.
 
     Attributes:
-        remark: Why it is run otherwise than it might be; empty unless there is something to say.
+        remark: Why steps are not run as a CUDA graph; empty if they are, or on a CPU.
     """
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class Program(ABC):
 
     @abstractmethod
     def run(self, batch: Batch) -> Tensor:
-        """One optimizer step; the loss of each member before it, [K], which the next step may overwrite."""
+        """Run an optimizer step; returns the loss of each member before it, [K], which the next step may overwrite."""
 
 
 def build_program(compute: Compute, device: torch.device) -> Program:
-    """The program of a step on a device: a CUDA graph on a GPU; on a CPU, where it gains nothing, plain operations."""
+    """The program for a device: a CUDA graph on a GPU, eager operations on a CPU, where a graph gains nothing."""
     return GraphProgram(compute, device) if device.type == "cuda" else EagerProgram(compute)
 
 
@@ -47,22 +47,21 @@ BuildProgram = Callable[[Compute, torch.device], Program]
 
 
 class EagerProgram(Program):
-    """Operation by operation."""
+    """Runs steps eagerly."""
 
     def __init__(self, compute: Compute) -> None:
         super().__init__()
         self._compute = compute
 
     def run(self, batch: Batch) -> Tensor:
-        """See `Program.run`."""
         return self._compute(batch)
 
 
 class GraphProgram(Program):
-    """One CUDA graph, captured after the first steps.
+    """Runs steps as one CUDA graph, captured after the first steps.
 
-    A batch of another shape than the captured one is run operation by operation, on the same parameters. So is every
-    batch if the step cannot be captured, for instance because a mixer waits for the device; `remark` then says why.
+    Batches of other shapes than the captured one are run eagerly on the same parameters. All batches are if the step
+    cannot be captured, for example because a mixer synchronises with the device; `remark` then gives the reason.
     """
 
     def __init__(self, compute: Compute, device: torch.device) -> None:
@@ -75,7 +74,6 @@ class GraphProgram(Program):
         self._loss = torch.empty(0)
 
     def run(self, batch: Batch) -> Tensor:
-        """See `Program.run`."""
         self._steps += 1
         if self._steps <= _WARM_UP_STEPS:
             return self._warm_up(batch)
@@ -89,7 +87,7 @@ class GraphProgram(Program):
         return self._loss
 
     def _warm_up(self, batch: Batch) -> Tensor:
-        """A step on a stream of its own, as a capture asks for."""
+        """Run a step on a separate stream, as capturing requires."""
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         current = torch.cuda.current_stream(self._device)
         stream.wait_stream(current)
@@ -99,18 +97,18 @@ class GraphProgram(Program):
         return loss
 
     def _capture(self, batch: Batch) -> None:
-        """Record a step without running it."""
+        """Capture a step without running it."""
         self._inputs = {name: values.clone() for name, values in batch.items()}
         graph = torch.cuda.CUDAGraph()
         try:
-            # Another thread may prepare batches meanwhile.
+            # Another thread may be preparing batches.
             with torch.cuda.device(self._device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self._loss = self._compute(self._inputs)
         except RuntimeError as error:
             if isinstance(error, torch.cuda.OutOfMemoryError):
                 raise
             self._inputs = {}
-            self.remark = f"its steps cannot be a CUDA graph, and run one operation at a time: {_sentence(error)}"
+            self.remark = f"its steps cannot be captured as a CUDA graph and run eagerly: {_sentence(error)}"
             return
         self._graph = graph
 

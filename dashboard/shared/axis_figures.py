@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import pandas as pd
 import plotly.graph_objects as go
 
-from ablate.report.numbers import count
-from ablate.report.runs import VariantRuns
-from ablate.report.slices import Slice, SliceLine
+from ablate.analysis.numbers import count
+from ablate.analysis.runs import VariantRuns
+from ablate.analysis.slices import Slice, SliceLine
 from ablate.store import StudyRecord
 from shared.charts import figure, ink, scale
 from shared.colours import dark, look, variant_looks

@@ -6,7 +6,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ablate.report.curves import Band
+from ablate.analysis.curves import Band
 from shared.colours import Look, pale
 from shared.text import for_plotly
 

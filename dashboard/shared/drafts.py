@@ -28,7 +28,7 @@ LONGEST = 1_000_000
 def _drafter(what: str) -> Painter:
     """A process for what is quick, and one for what is slow: a click does not wait for the estimate before it."""
     plugins = [str(plugin) for plugin in options()["plugins"]]
-    return Painter(plugins, "drafter.py", patience=None if what == "plan" else PATIENCE)
+    return Painter(plugins, patience=None if what == "plan" else PATIENCE)
 
 
 @st.cache_data(show_spinner=False, max_entries=200)
@@ -38,7 +38,7 @@ def _ask(what: str, request: str) -> Any:
 
 
 def ask(name: str, *arguments: Any) -> Any:
-    """The answer of a function of `shared.drafter`; None if its process failed."""
+    """The answer of a function of `drafter`; None if its process failed."""
     return _ask("plan" if name == "plan" else "check", json.dumps([name, *arguments]))
 
 

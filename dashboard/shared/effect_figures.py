@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from ablate.report.effects import EffectRow, StudyEffects
-from ablate.report.importances import StudyImportances
+from ablate.analysis.effects import EffectRow, StudyEffects
+from ablate.analysis.importances import StudyImportances
 from shared.charts import faint, figure, ink
 from shared.colours import dark, look, verdict_look
 from shared.text import for_plotly

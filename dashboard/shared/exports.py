@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import streamlit as st
 
-from ablate.report.formats.csv import harmless
+from ablate.render.figures import save
+from ablate.render.formats.csv import harmless
+from ablate.render.formats.latex import escape
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,8 +57,6 @@ def figure_files(name: str, draw: Callable[[], Figure]) -> dict[str, Maker]:
     """A figure of matplotlib as SVG and PNG; drawn when it is asked for."""
 
     def make(kind: str) -> bytes:
-        from ablate.report.figures import save
-
         return save(draw(), kind)
 
     return {f"{name}.{kind}": partial(make, kind) for kind in ("svg", "png")}
@@ -78,8 +78,6 @@ def _parquet(table: pd.DataFrame) -> bytes:
 
 
 def _latex(table: pd.DataFrame) -> str:
-    from ablate.report.formats.latex import escape
-
     def cell(value: object) -> str:
         return "" if value is None or value != value else f"{value:.6g}" if isinstance(value, float) else str(value)
 

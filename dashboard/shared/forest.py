@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from ablate.report.deciding import deciding_bounds, worst_margin
-from ablate.report.study import StudyReport, VariantRow
-from ablate.report.table import groups
+from ablate.analysis.deciding import deciding_bounds, worst_margin
+from ablate.analysis.rows import VariantRow
+from ablate.analysis.study import StudyReport
+from ablate.render.table import groups
 from shared.charts import faint, figure, ink
 from shared.colours import verdict_look
 from shared.text import for_plotly

@@ -92,7 +92,7 @@ def link(page: str, label: str, **parameters: str | list[str]) -> None:
     study = st.session_state.get(STUDY)
     kept = {STUDY: str(study)} if study is not None else {}
     entry = next(entry for entries in PAGES.values() for entry in entries if entry.name == page)
-    st.page_link(_PAGES[page], label=escape(label), icon=entry.icon, query_params=kept | parameters)
+    st.page_link(_PAGES[page], label=escape(label), icon=entry.icon, query_params={**kept, **parameters})
 
 
 def _page(entry: Entry) -> Page:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from ablate.report.curves import Line, band
-from ablate.report.inside import QUANTITIES, WHOLE, Inside, MixingMap, Quantity, read_inside
+from ablate.analysis.curves import Line, band
+from ablate.analysis.inside import QUANTITIES, WHOLE, Inside, MixingMap, Quantity, read_inside
+from ablate.render.figures.maps import draw_maps
 from shared.charts import chart, figure, scale
 from shared.colours import dark
 from shared.exports import export, figure_files, table_files
 from shared.printed import printed_bands
 from shared.store import store
 from shared.text import escape
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SAID: dict[Quantity, str] = {"gradients": "gradients", "weights": "weights", "spread": "spread of mixing"}
 PARTS = {WHOLE: "whole block", "mlp": "MLP", "rest": "norms and gains", "cross": "cross-attention"}
@@ -115,7 +112,7 @@ def _maps(maps: tuple[MixingMap, ...], key: str, name: str) -> None:
         for j, value in enumerate(row, 1)
     ]
     files = table_files(f"trial_{key[:12]}_maps", pd.DataFrame(rows))
-    export(files | figure_files(f"trial_{key[:12]}_maps", lambda: _printed_maps(maps)), "maps")
+    export(files | figure_files(f"trial_{key[:12]}_maps", lambda: draw_maps(maps)), "maps")
 
 
 def told(one: MixingMap) -> str:
@@ -140,9 +137,3 @@ def _map(one: MixingMap) -> go.Figure:
     made.update_xaxes(constrain="domain", showgrid=False, title="input token")
     made.update_layout(margin={"l": 8, "r": 8, "t": 8, "b": 36})
     return made
-
-
-def _printed_maps(maps: tuple[MixingMap, ...]) -> Figure:
-    from ablate.report.figures.maps import draw_maps
-
-    return draw_maps(maps)

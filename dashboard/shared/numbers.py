@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ablate.report.numbers import MISSING, count
+from ablate.analysis.numbers import MISSING, count
 
 _TIMES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 

@@ -25,10 +25,10 @@ PATIENCE = 60.0
 
 
 class Painter:
-    """The process that draws, or runs another script beside this one; started when needed, again if it has died."""
+    """The process that runs `drafter.py`; started when needed, again if it has died."""
 
-    def __init__(self, plugins: list[str], script: str = "painter.py", patience: float | None = PATIENCE) -> None:
-        self._command = [sys.executable, "-P", str(Path(__file__).with_name(script)), *plugins]
+    def __init__(self, plugins: list[str], patience: float | None = PATIENCE) -> None:
+        self._command = [sys.executable, "-P", str(Path(__file__).parents[1] / "drafter.py"), *plugins]
         self._patience = patience
         self._lock = Lock()
         self._process: subprocess.Popen[str] | None = None
@@ -69,7 +69,8 @@ def _painter() -> Painter:
 
 @st.cache_data(show_spinner=False, max_entries=1000)
 def _svg(request: str) -> str:
-    return _painter().draw(request)
+    answer = _painter().draw(request)
+    return str(json.loads(answer)["svg"]) if answer else ""
 
 
 def block_svg(name: str, model: Model, versus: tuple[str, Model] | None = None) -> str:
@@ -80,7 +81,7 @@ def block_svg(name: str, model: Model, versus: tuple[str, Model] | None = None) 
         model: `model` of a variant's plain spec.
         versus: Name and model to compare it with: pale and dashed what went, in colour what came.
     """
-    return _svg(json.dumps([name, model, versus]))
+    return _svg(json.dumps(["picture", name, model, versus]))
 
 
 def block_files(

@@ -1,4 +1,4 @@
-"""The figures of written reports, as files: drawn for print by `ablate.report.figures` when they are asked for."""
+"""The figures of written reports, as files: drawn for print by `ablate.render.figures` when they are asked for."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ablate.report.curves import Band
-from ablate.report.pareto import Front
+from ablate.analysis.curves import Band
+from ablate.analysis.pareto import Front
+from ablate.render.figures import draw
+from ablate.render.figures.bands import draw_bands
+from ablate.render.figures.front import draw_front
+from ablate.render.figures.parallel import draw_parallel
 from shared.exports import Maker, figure_files
 from shared.store import findings
 
@@ -18,45 +22,25 @@ if TYPE_CHECKING:
 
 def printed(study: str, name: str) -> dict[str, Maker]:
     """A figure of the report of a study."""
-
-    def draw() -> Figure:
-        from ablate.report.figures import draw
-
-        return draw(name, findings(study))
-
-    return figure_files(f"{study}_{name}", draw)
+    return figure_files(f"{study}_{name}", lambda: draw(name, findings(study)))
 
 
 def printed_front(study: str, found: Front) -> dict[str, Maker]:
     """A Pareto front."""
-
-    def draw() -> Figure:
-        from ablate.report.figures.front import draw_front
-
-        return draw_front(found)
-
-    return figure_files(f"{study}_front", draw)
+    return figure_files(f"{study}_front", lambda: draw_front(found))
 
 
 def printed_bands(
     name: str, bands: Mapping[str, Band], colours: Mapping[str, str], against: str, loss: str, *, whole: bool = False
 ) -> dict[str, Maker]:
-    """Curves; see `ablate.report.figures.bands.draw_bands`."""
-
-    def draw() -> Figure:
-        from ablate.report.figures.bands import draw_bands
-
-        return draw_bands(bands, colours, against, loss, whole=whole)
-
-    return figure_files(name, draw)
+    """Curves with their bands; `whole` shows all of their range."""
+    return figure_files(name, lambda: draw_bands(bands, colours, against, loss, whole=whole))
 
 
 def printed_parallel(study: str, table: pd.DataFrame, metric: str) -> dict[str, Maker]:
     """Parallel coordinates through the columns of a table, but for names and counts of what diverged."""
 
     def draw() -> Figure:
-        from ablate.report.figures.parallel import draw_parallel
-
         told = table.drop(columns=["variant", "diverged"])
         columns = {name: told[name].astype(object).where(told[name].notna(), None).tolist() for name in told}
         return draw_parallel(columns, metric)

@@ -7,12 +7,12 @@ from typing import Any
 
 import streamlit as st
 
-from ablate.report.effects import StudyEffects, effects_of
-from ablate.report.importances import StudyImportances, importances_of
-from ablate.report.pareto import Front, front_of
-from ablate.report.path import RemovalPath, path_of
-from ablate.report.runs import VariantRuns, read_runs
-from ablate.report.slices import Slice, slices_of
+from ablate.analysis.effects import StudyEffects, effects_of
+from ablate.analysis.importances import StudyImportances, importances_of
+from ablate.analysis.pareto import Front, front_of
+from ablate.analysis.path import RemovalPath, path_of
+from ablate.analysis.runs import VariantRuns, read_runs
+from ablate.analysis.slices import Slice, slices_of
 from shared.store import options, record, stamp, store
 from shared.text import escape
 
@@ -52,7 +52,7 @@ def _effects(location: str, study: str, at: tuple[Any, ...]) -> StudyEffects | N
 
 
 def effects(study: str) -> StudyEffects | None:
-    """See `ablate.report.effects.read_effects`."""
+    """See `ablate.analysis.effects.read_effects`."""
     return _effects(str(options()["store"]), study, stamp(study))
 
 
@@ -62,7 +62,7 @@ def _importances(location: str, study: str, at: tuple[Any, ...]) -> StudyImporta
 
 
 def importances(study: str) -> StudyImportances | None:
-    """See `ablate.report.importances.read_importances`; takes seconds."""
+    """See `ablate.analysis.importances.read_importances`; takes seconds."""
     return _importances(str(options()["store"]), study, stamp(study))
 
 
@@ -72,7 +72,7 @@ def _path(location: str, study: str, at: tuple[Any, ...]) -> RemovalPath | None:
 
 
 def path(study: str) -> RemovalPath | None:
-    """See `ablate.report.path.read_path`."""
+    """See `ablate.analysis.path.read_path`."""
     return _path(str(options()["store"]), study, stamp(study))
 
 
@@ -82,7 +82,7 @@ def _front(location: str, study: str, quantities: tuple[str, ...], at: tuple[Any
 
 
 def front(study: str, quantities: tuple[str, ...] = ()) -> Front | None:
-    """See `ablate.report.pareto.read_front`."""
+    """See `ablate.analysis.pareto.read_front`."""
     return _front(str(options()["store"]), study, quantities, stamp(study))
 
 
@@ -92,5 +92,5 @@ def _slices(location: str, study: str, at: tuple[Any, ...]) -> tuple[Slice, ...]
 
 
 def slices(study: str) -> tuple[Slice, ...]:
-    """See `ablate.report.slices.read_slices`."""
+    """See `ablate.analysis.slices.read_slices`."""
     return _slices(str(options()["store"]), study, stamp(study))

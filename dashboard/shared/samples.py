@@ -37,7 +37,7 @@ def sample_box(keys: dict[str, str]) -> None:
 
 def _write(key: str, prompt: str, seed: int) -> str:
     chosen = options()
-    command = [sys.executable, "-P", "-m", "ablate.cli", "generate", key, "--json", f"--prompt={prompt}"]
+    command = [sys.executable, "-P", "-m", "ablate", "generate", key, "--json", f"--prompt={prompt}"]
     command += [f"--seed={seed}", "--tokens=200", f"--store={chosen['store']}"]
     command += [f"--plugin={plugin}" for plugin in chosen["plugins"]]
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,13 +12,17 @@ NOTHING = object()
 
 
 def alternatives(node: Node, definitions: Node) -> list[dict[str, Any]]:
-    """What a field may be, one after the other: references followed, several constants as one enumeration."""
+    """What a field may be, one after the other: references followed, several constants as one enumeration.
+
+    Of alternatives that differ in their description only, as a field of several kinds has, the first stays.
+    """
     if "$ref" in node:
         return alternatives(definitions[node["$ref"].rpartition("/")[2]], definitions)
     if "anyOf" in node:
         found = [one for option in node["anyOf"] for one in alternatives(option, definitions)]
         constants = [one["const"] for one in found if "const" in one]
-        others = [one for one in found if "const" not in one]
+        described = {json.dumps({**one, "description": ""}, sort_keys=True): one for one in reversed(found)}
+        others = [one for one in reversed(described.values()) if "const" not in one]
         return [{"enum": constants}, *others] if constants else others
     return [dict(node)]
 

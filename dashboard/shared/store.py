@@ -9,10 +9,10 @@ from typing import Any
 
 import streamlit as st
 
-from ablate.report import StudyReport, read_study
-from ablate.report.findings import Findings, read_findings
+from ablate.analysis import StudyReport, read_study
+from ablate.analysis.findings import Findings, read_findings
+from ablate.serving import OPTIONS
 from ablate.store import CurvePoint, Store, StudyRecord, StudySummary, TrialRecord, TrialState, open_store
-from ablate.terminal.dashboard import OPTIONS
 
 _FRESH = 1.0
 """Seconds for which the list of studies is kept."""

@@ -22,7 +22,7 @@ def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[s
 
     Args:
         draft: The plain space.
-        schema: What `shared.drafter.schema` gives.
+        schema: What `drafter.schema` gives.
         prefix: Of the keys of all controls.
 
     Returns:

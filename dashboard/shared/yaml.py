@@ -13,7 +13,7 @@ def to_yaml(plain: Mapping[str, Any]) -> str:
     """The data as YAML in blocks, in its own order."""
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # ruamel declares None
     yaml.allow_unicode = True
     yaml.width = 100
     written = io.StringIO()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 import streamlit as st
 
-from ablate.report.findings import Findings
-from ablate.report.formats import find_format, format_names
-from ablate.report.numbers import count
-from ablate.report.study import StudyReport, VariantRow
-from ablate.report.table import groups, legend, shared_decimals, steps_to_baseline
+from ablate.analysis.numbers import count
+from ablate.analysis.rows import VariantRow
+from ablate.analysis.study import StudyReport
+from ablate.render.document import evidence_lines
+from ablate.render.formats import find_format, format_names
+from ablate.render.table import groups, legend, shared_decimals, steps_to_baseline
+from ablate.render.writing import render_report
 from ablate.store import TrialState
 from shared.charts import chart
 from shared.exports import Maker, export, table_files
@@ -143,8 +147,6 @@ def _show_table(found: StudyReport, table: pd.DataFrame) -> None:
 def _claims(found: StudyReport) -> None:
     if not found.claims:
         return
-    from ablate.report.document import evidence_lines
-
     st.subheader("Claims", anchor=False)
     for claim in found.claims:
         with st.container(border=True):
@@ -164,14 +166,12 @@ def _files(study: str, found: StudyReport, table: pd.DataFrame) -> dict[str, Mak
     for name in format_names():
         written = find_format(name)
         if name != "terminal":
-            files[f"{study}.{written.suffix}"] = lambda name=name: _render(name, findings(study))  # type: ignore[misc]
+            files[f"{study}.{written.suffix}"] = partial(_render, study, name)
     return files | printed(study, "forest")
 
 
-def _render(name: str, found: Findings) -> str | bytes:
-    from ablate.report.writing import render_report
-
-    return render_report(found, name)
+def _render(study: str, name: str) -> str | bytes:
+    return render_report(findings(study), name)
 
 
 def _before_and_after(found: StudyReport) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from ablate.report.curves import Band
-from ablate.report.status import Status, StudyStatus, read_status
-from ablate.report.workers import Failure, WorkerLoad, read_workers
+from ablate.analysis.curves import Band
+from ablate.analysis.status import Status, StudyStatus, read_status
+from ablate.analysis.workers import Failure, WorkerLoad, read_workers
 from shared.bands import draw_band
 from shared.charts import chart, figure
 from shared.colours import look, on_paper

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.comparison import Comparison, Field, read_comparison
+from ablate.analysis.curves import band, heights, line
+from ablate.analysis.numbers import count
 from ablate.errors import NotFoundError
-from ablate.report.comparison import Comparison, Field, read_comparison
-from ablate.report.curves import band, heights, line
-from ablate.report.numbers import count
 from ablate.store import StudyRecord, TrialState
 from shared.bands import draw_band
 from shared.charts import chart, figure
@@ -79,8 +79,8 @@ def _live(study: str, sides: list[str]) -> None:
     files = table_files("compare_spec", spec) | table_files("compare_results", results)
     files |= table_files("compare_environment", places) | drawn
     first = (labels[0], found.sides[0].spec["model"])
-    for number, (side, label) in enumerate(zip(found.sides, labels, strict=True), 1):
-        files |= block_files(f"compare_block_{number}", label, side.spec["model"], first if number > 1 else None)
+    for place, (side, label) in enumerate(zip(found.sides, labels, strict=True), 1):
+        files |= block_files(f"compare_block_{place}", label, side.spec["model"], first if place > 1 else None)
     export(files, "compare")
 
 
@@ -120,7 +120,7 @@ def _looks(found: Comparison, record: StudyRecord) -> list[Look]:
 
 def _fields(found: tuple[Field, ...], labels: list[str]) -> pd.DataFrame:
     rows = [
-        {"path": field.path} | {label: _plain(value) for label, value in zip(labels, field.values, strict=True)}
+        {"path": field.path, **{label: _plain(value) for label, value in zip(labels, field.values, strict=True)}}
         for field in found
     ]
     return pd.DataFrame(rows, columns=["path", *labels])

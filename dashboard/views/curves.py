@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from ablate.report.curves import Axis, Band, Line, Loss, Spread, band, heights, line, share, versus
+from ablate.analysis.curves import Axis, Band, Line, Loss, Spread, band, heights, line, share, versus
 from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState
 from shared.bands import draw_band
 from shared.charts import chart, figure
@@ -53,7 +54,7 @@ class Group:
     look: Look
     band: Band
     lines: dict[tuple[str, int], Line]
-    lost: dict[tuple[str, int], TrialState]
+    lost: Mapping[tuple[str, int], TrialState]
 
 
 def show() -> None:
@@ -94,7 +95,7 @@ def _controls(record: StudyRecord) -> Wish:
     log_x = second.toggle("Log x", key="logx", bind="query-params")
     log_y = second.toggle("Log y", key="logy", bind="query-params")
     singles = second.toggle("Single seeds", key="singles", bind="query-params")
-    return Wish(tuple(variants), by, axis, loss, spread, align, smoothing, log_x, log_y, singles)  # type: ignore[arg-type]
+    return Wish(tuple(variants), by, axis, loss, spread, align, smoothing, log_x, log_y, singles)
 
 
 def _live(study: str, wish: Wish) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from ablate.report.effects import StudyEffects
-from ablate.report.sections import effects as effects_words
-from ablate.report.sections import importances as importances_words
+from ablate.analysis.effects import StudyEffects
+from ablate.render.sections import effects as effects_words
+from ablate.render.sections import importances as importances_words
 from shared import results
 from shared.axis_figures import MOST_LINES, axes_told, draw_parallel, draw_slice, variant_table
 from shared.charts import chart

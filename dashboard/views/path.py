@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from ablate.report.numbers import count
-from ablate.report.path import Removal, RemovalPath, VariantSummary
-from ablate.report.sections.path import outcome
+from ablate.analysis.numbers import count
+from ablate.analysis.path import Removal, RemovalPath, VariantSummary
+from ablate.render.sections.path import outcome
 from ablate.store import StudyRecord
 from shared import results
 from shared.charts import chart, figure, ink
@@ -114,7 +115,7 @@ def _waterfall(found: RemovalPath) -> go.Figure:
     """A row each for loss, parameters, FLOPs and speed; a bar for what each step changed, and where it ends."""
     stations = _stations(found)
     names = ["baseline", *(f"− {step.switch}={step.setting}" for step in found.steps), "end"]
-    quantities = {
+    quantities: dict[str, Sequence[float | None]] = {
         f"{found.metric}<br>from the baseline": [_difference(one) for one in stations],
         "parameters": [float(one.parameters) for one in stations],
         "FLOP of a trial": [one.flops for one in stations],

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.overview import Overview, read_overview
 from ablate.errors import NotFoundError
-from ablate.report.overview import Overview, read_overview
 from ablate.store import Mark, StudySummary
 from shared.exports import export, table_files
 from shared.frame import STUDY, link, no_study_yet

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from ablate.report.numbers import count
-from ablate.report.pareto import Front, FrontPoint
-from ablate.report.quantities import UNITS, words_for
-from ablate.report.sections.front import what_it_says
+from ablate.analysis.numbers import count
+from ablate.analysis.pareto import Front, FrontPoint
+from ablate.analysis.quantities import UNITS, words_for
+from ablate.render.sections.front import what_it_says
 from ablate.spec.quantities import COSTS
 from ablate.stats import Interval
 from ablate.store import StudyRecord
@@ -106,7 +107,7 @@ def _half(interval: Interval) -> float | None:
     return (interval.high - interval.low) / 2
 
 
-def _formats(found: Front) -> dict[str, object]:
+def _formats(found: Front) -> dict[str, Any]:
     number = st.column_config.NumberColumn
     formats = {quantity: "compact" if quantity in COSTS else "%.4f" for quantity in found.quantities}
     formats |= {quantity: "localized" for quantity in found.quantities if quantity == "parameters"}
@@ -201,9 +202,12 @@ def _bars(intervals: list[Interval], colour: str) -> dict[str, object]:
 
 
 def _said(interval: Interval, quantity: str) -> str:
-    number = (lambda value: count(round(value))) if quantity in COSTS else (lambda value: f"{value:.4g}")
     half = _half(interval)
-    return number(interval.mean or 0.0) + (f" ± {number(half)}" if half else "")
+    return _number(interval.mean or 0.0, quantity) + (f" ± {_number(half, quantity)}" if half else "")
+
+
+def _number(value: float, quantity: str) -> str:
+    return count(round(value)) if quantity in COSTS else f"{value:.4g}"
 
 
 def _picked(picked: object) -> None:

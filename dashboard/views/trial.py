@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from ablate.engine.command_line import hide_passwords
+from ablate.analysis.curves import AXES, band, line
+from ablate.analysis.differences import differences
+from ablate.analysis.numbers import count
+from ablate.command_line import hide_passwords
 from ablate.errors import NotFoundError
-from ablate.report.curves import AXES, band, line
-from ablate.report.differences import differences
-from ablate.report.numbers import count
 from ablate.store import CurvePoint, StudyRecord, TrialRecord, TrialState, VariantRecord
 from shared.charts import chart, figure
 from shared.colours import Look, look, on_paper, variant_looks

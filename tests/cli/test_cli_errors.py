@@ -65,7 +65,7 @@ def assert_mistake(finished: Finished, *words: str) -> None:
         (["study", LONG], [LONG[:100], "cannot be looked up (File name too long)"]),
         (["plan", "simplify_block", "--data", f"file:{LONG}"], [LONG[:100], "(File name too long)"]),
         (["plan", "simplify_block", "--data", "file:~nobody_here/x"], ["~nobody_here/x: there is no home folder"]),
-        (["plan", "simplify_block", "--data", "file:/"], ["/: this is the whole file system"]),
+        (["plan", "simplify_block", "--data", "file:/"], ["/: this is the root of the file system"]),
         (["list", "--store", "~nobody_here/x"], ["~nobody_here/x: there is no home folder `~nobody_here`"]),
         (["study", "simplify_block", "--store", "~nobody_here/x"], ["there is no home folder `~nobody_here`"]),
         (["study", "simplify_block", "--store", "sqlite://"], ["--store sqlite://: a store in memory is gone when"]),
@@ -164,7 +164,7 @@ def test_a_store_of_a_newer_schema(
     shutil.copy(done[0].store, copy)
     with closing(sqlite3.connect(copy)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    assert_mistake(call(*command, "--store", str(copy)), "a newer ablate wrote this store", "9999")
+    assert_mistake(call(*command, "--store", str(copy)), "a newer version of ablate wrote this store", "9999")
 
 
 @pytest.mark.parametrize("location", ["/proc/x/ablate.db", "/dev/null/ablate.db"])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ablate.commands.cluster_options import refuse_without_cluster, with_options
-from ablate.engine.choose import EngineOptions, make_engine
+from ablate.cli.cluster_options import refuse_without_cluster, with_options
 from ablate.errors import EngineError
+from ablate.execution.choose import EngineOptions, make_engine
 from ablate.spec.resources import ResourcesSpec
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cli_runs import Workplace
 
-from ablate.cli import app
+from ablate.cli.app import app
 from ablate.errors import AblateError
 
 

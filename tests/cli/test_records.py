@@ -142,6 +142,7 @@ def test_two_variants_differ_in_what_their_switch_sets_and_are_paired(call: Call
     assert found["spec"] == [
         {"path": "model.block.norm.kind", "left": "rms", "right": "none"},
         {"path": "model.block.norm.eps", "left": 1e-8},  # the kind `none` has no settings
+        {"path": "model.block.norm.gain", "left": True},
     ]
     assert (found["environment"], found["seeds"]) == ([], [0, 1, 2])
     assert {trial["seed"]: trial["key"] for trial in found["right"]["trials"]} == {
@@ -202,6 +203,7 @@ def test_space_files_are_compared_whole_and_a_space_with_a_variant_by_its_baseli
     mixed = json.loads(call("diff", "tiny/norm=none", "longer.yaml", "--json", "--store", "aside.db").out)
     assert {line["path"] for line in mixed["spec"]} == {
         "model.block.norm.kind",
+        "model.block.norm.gain",
         "model.block.norm.eps",
         "training.steps",
     }
@@ -234,6 +236,6 @@ def test_a_key_that_is_unknown_or_of_several_trials(call: Call, trained: Workpla
     for old, new in zip(keys, ("abcdef01", "abcdef02"), strict=False):
         change(trained, f"UPDATE trials SET key = '{new}' WHERE key = '{old}'")
     several = call(*command, "abcdef0")
-    assert (several.code, "Write more of the key." in several.err) == (2, True)
+    assert (several.code, "Give more characters of the key." in several.err) == (2, True)
     unknown = call(*command, "abcdef0123")
-    assert (unknown.code, "nearest: abcdef01 and abcdef02" in unknown.err) == (2, True)
+    assert (unknown.code, "such as abcdef01 and abcdef02" in unknown.err) == (2, True)

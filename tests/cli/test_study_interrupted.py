@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import random
 import signal
 import subprocess
+import termios
 import time
+from contextlib import suppress
 
 import psutil
+import pytest
 from cli_runs import ABLATE, Workplace, eventually, wait_for
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    return [child for child in psutil.Process(process.pid).children() if "ablate.engine.worker" in child.cmdline()]
+    return [child for child in psutil.Process(process.pid).children() if "ablate.execution.worker" in child.cmdline()]
 
 
 def is_over(process: psutil.Process) -> bool:
@@ -92,6 +97,46 @@ def test_one_process_at_a_time_and_ctrl_c_ends_it_well(place: Workplace) -> None
     assert place.rows("SELECT * FROM leases") == []
     progress = json.loads(place.call("show", "tiny", "--json").out)["progress"]
     assert (progress["finished"], progress["waiting"]) == (len(finished), 24 - len(finished))
+
+
+@pytest.mark.parametrize("hung_up", [True, False])
+def test_a_terminal_that_closes_loses_nothing(place: Workplace, hung_up: bool) -> None:
+    """Who hears of it (SIGHUP) stops in order; who does not, as after `disown`, goes on and prints to nowhere."""
+    command = [ABLATE, "study", place.space(steps=60, seeds=4), "--workers", "1", "--pack", "1"]
+    ours, theirs = pty.openpty()
+    # The terminal's own process: when it is gone, the system sends SIGHUP to whoever runs on the terminal.
+    own = {"preexec_fn": lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)} if hung_up else {}
+    with (place.folder / "errors").open("w") as errors:
+        driver = subprocess.Popen(
+            command,
+            cwd=place.folder,
+            env=place.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=errors,
+            start_new_session=True,
+            pass_fds=[theirs],
+            **own,
+        )
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    shown = bytearray()
+
+    def shows_a_trial_and_has_finished_one() -> bool:
+        with suppress(BlockingIOError):
+            shown.extend(os.read(ours, 4096))
+        return b"seed" in shown and bool(place.trials("finished"))
+
+    eventually(shows_a_trial_and_has_finished_one)
+    kept = place.trials("finished")
+    os.close(ours)
+    code = driver.wait(300)
+    assert (place.folder / "errors").read_text() == ""
+    assert place.trials("running") == {}
+    assert place.rows("SELECT * FROM leases") == []
+    assert kept.items() <= place.trials("finished").items()
+    assert code == (130 if hung_up else 0)
+    assert hung_up or len(place.trials("finished")) == 12
 
 
 def test_ctrl_c_before_anything_is_trained(place: Workplace) -> None:

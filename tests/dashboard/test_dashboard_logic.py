@@ -14,8 +14,8 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 from written_stores import simple_store
 
+from ablate.serving import OPTIONS, serve
 from ablate.store import Mark, open_store
-from ablate.terminal.dashboard import OPTIONS, serve
 from shared.samples import _write
 from shared.store import store as opened_store
 

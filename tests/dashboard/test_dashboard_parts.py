@@ -92,7 +92,7 @@ def test_the_shared_modules_do_not_load_torch() -> None:
     [
         (("--host", "nowhere.invalid"), "there is no such address"),
         (("--port", "70000"), "--port"),
-        (("--store", "text"), "a store is a file, and this is a folder"),
+        (("--store", "text"), "a store is a file, but this is a folder"),
         (("--store", "mysql://x/y"), "cannot be a store"),
         (("--plugin", "missing.py"), "missing.py"),
     ],
@@ -114,10 +114,9 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path, cache: Path) -> None:
 
 
 def test_without_the_extra_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ablate import extras
+    from ablate import extras, serving
     from ablate.errors import AblateError
-    from ablate.terminal import dashboard
 
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "streamlit" else object())
     with pytest.raises(AblateError, match=r"needs streamlit.*ablate-blocks\[dashboard\]"):
-        dashboard.serve("x.db", None, "127.0.0.1", ())
+        serving.serve("x.db", None, "127.0.0.1", ())

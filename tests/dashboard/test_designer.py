@@ -17,7 +17,7 @@ from ablate.spec.named import block_names, named_block
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
 from ablate.spec.texts import without_texts
-from shared.drafter import _space
+from drafter import _space
 from shared.drafts import ask, packed, text_of, unpacked
 from shared.schema import lean, member
 

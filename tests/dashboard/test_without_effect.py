@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ablate.engine.forecast import Forecast
-from ablate.engine.plan import Planner, make_plan
+from ablate.planning.forecast import Forecast
+from ablate.planning.plan import Planner, make_plan
+from ablate.render.terminal.plan import plan_json
+from ablate.render.terminal.validate import look_at, validate_json
 from ablate.spec.reading import load_space
-from ablate.terminal.plan import plan_json
-from ablate.terminal.validate import look_at, validate_json
-from shared.drafter import check
+from drafter import check
 
 SPACE = """\
 name: t

@@ -48,13 +48,13 @@ def exhaustive(table: Table, text: int, penalty: float) -> list[int]:
 
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 2.0])
 def test_a_beam_without_bounds_finds_the_best_of_all_texts(penalty: float) -> None:
-    found = set()
+    lengths = set()
     for seed in range(12):
         table = Table(seed)
         texts = beam(table, 3, START, END, [LIMIT] * 3, CPU, width=100, length_penalty=penalty)
         assert texts == [exhaustive(table, text, penalty) for text in range(3)]
-        found |= {len(text) for text in texts}
-    assert len(found) > 1, "texts of several lengths must win for this to say anything"
+        lengths |= {len(text) for text in texts}
+    assert len(lengths) > 1, "texts of several lengths must win for this to say anything"
 
 
 def test_greedy_takes_the_likeliest_token_at_every_step() -> None:

@@ -43,8 +43,8 @@ def test_it_finds_the_same(width: int) -> None:
     for seed in range(8):
         network, other = Recurrent(seed), Recurrent(seed)
         arguments = (3, 0, END, [7, 3, 9], CPU, width, 0.6)
-        found = beam(Remembering(network.advance), *arguments)
-        assert found == beam(other.anew, *arguments)
+        texts = beam(Remembering(network.advance), *arguments)
+        assert texts == beam(other.anew, *arguments)
         assert network.counted < other.counted
-        lengths |= {len(text) for text in found}
+        lengths |= {len(text) for text in texts}
     assert len(lengths) > 2

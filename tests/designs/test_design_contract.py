@@ -85,8 +85,8 @@ def test_every_point_gets_every_seed(case) -> None:  # type: ignore[no-untyped-d
     seeds: dict[str, list[int]] = {}
     for proposal in drive(build(case[0], context_of(case[1])), landscape):
         seeds.setdefault(proposal.point.name, []).append(proposal.seed)
-    wanted = case[0]["seeds"]
-    counts = {wanted} if isinstance(wanted, int) else set(range(wanted["start"], wanted["max"] + 1))
+    expected = case[0]["seeds"]
+    counts = {expected} if isinstance(expected, int) else set(range(expected["start"], expected["max"] + 1))
     assert all(sorted(of_point) == list(range(len(of_point))) for of_point in seeds.values())
     assert {len(of_point) for of_point in seeds.values()} <= counts
 

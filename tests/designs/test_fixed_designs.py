@@ -74,9 +74,9 @@ def test_sweep_takes_every_variant_to_every_value() -> None:
 
 def test_sweep_refuses() -> None:
     context = a_context(SWITCHES, variants={"bare": {"a": "off"}})
-    with pytest.raises(ValidationError, match="a sweep has values"):
+    with pytest.raises(ValidationError, match="a sweep needs values"):
         SweepSpec(path="model.heads", values=())
-    with pytest.raises(ValidationError, match="2 is there twice"):
+    with pytest.raises(ValidationError, match="2 is listed twice"):
         SweepSpec(path="model.heads", values=(1, 2, 2))
     with pytest.raises(SpaceError, match=r"no such variant.*Did you mean `bare`\?"):
         SweepSpec(path="model.heads", values=(1,), variants=("bear",)).build(context)

@@ -80,15 +80,15 @@ def test_forbidden_combinations_are_left_out_and_effects_recovered(resolution: s
 
     observations = [Observation(point.settings, seed, truth(point) + seed) for point in points for seed in range(2)]
     effects = estimate_effects(observations, switches, interactions=resolution == "V")
-    found = {effect.term.name: effect.estimate for effect in effects.effects}
+    estimates = {effect.term.name: effect.estimate for effect in effects.effects}
     for (switch, setting), weight in weights.items():
         average = both / 2 if switch in "cd" else 0.0
-        assert found[f"{switch}={setting}"] == pytest.approx(weight + average)
+        assert estimates[f"{switch}={setting}"] == pytest.approx(weight + average)
     if resolution == "V":
-        assert found["c=off:d=off"] == pytest.approx(both)
+        assert estimates["c=off:d=off"] == pytest.approx(both)
         # What never goes together cannot be seen together: the design said so, and the estimates do.
         assert "a=off:c=off" in effects.aliased
-        assert "no possible combinations show a=off:c=off" in design.remarks()[0]
+        assert "no valid combinations estimate a=off:c=off" in design.remarks()[0]
 
 
 def test_resolution_iv_keeps_main_effects_clear_of_interactions() -> None:
@@ -129,17 +129,17 @@ def test_a_subset_says_whether_interactions_shift_its_main_effects(runs: int | N
             if effect.term.settings[0][0] not in (left, right):
                 others = max(others, abs(effect.estimate))
     assert (others < 1e-9) == clear
-    assert ("main effects clear of interactions" in design.remarks()[0]) == clear
+    assert ("main effects not aliased with" in design.remarks()[0]) == clear
 
 
 def test_one_seed_shows_no_noise() -> None:
-    with pytest.raises(ValidationError, match="noise of effects is seen between seeds"):
+    with pytest.raises(ValidationError, match="noise of effects is estimated between seeds"):
         FractionalSpec(seeds=1)
 
 
 def test_refuses_when_too_little_is_possible() -> None:
     only_baseline = a_context(SEVEN, refusal=lambda point: None if "off" not in point.settings.values() else "no")
-    with pytest.raises(SpaceError, match=r"cannot show a=off, b=off.*and 2 more"):
+    with pytest.raises(SpaceError, match=r"cannot estimate a=off, b=off.*and 2 more"):
         FractionalSpec(resolution="III").build(only_baseline)
     many = a_context({f"s{index}": ("x", "y", "z") for index in range(12)})
     with pytest.raises(SpaceError, match="531,441 combinations are too many"):

@@ -45,12 +45,12 @@ def test_no_subset_is_better(
     chosen = d_optimal(candidates, size, precision)
     assert len(set(chosen)) == size
     assert chosen[0] == 0
-    found = log_determinant(candidates[chosen], precision)
+    value = log_determinant(candidates[chosen], precision)
     best = max(
         log_determinant(candidates[[0, *others]], precision)
         for others in itertools.combinations(range(1, len(candidates)), size - 1)
     )
-    assert found == pytest.approx(best) or found == best == -np.inf
+    assert value == pytest.approx(best) or value == best == -np.inf
 
 
 def test_main_effects_of_seven_switches_in_eight_runs_are_orthogonal() -> None:

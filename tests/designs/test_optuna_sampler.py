@@ -96,11 +96,11 @@ def test_ask_and_tell() -> None:
 
 def test_numeric_values_and_failures() -> None:
     spec = DesignSpec.parse({"kind": "sweep", "path": "heads", "values": [1, 2, 4], "seeds": 1})
-    told: list[tuple[str, float | None]] = []
+    results: list[tuple[str, float | None]] = []
 
     class Listening(type(spec.build(a_context(SWITCHES)))):  # type: ignore[misc]
         def tell(self, point: Point, seed: int, value: float | None) -> None:
-            told.append((point.name, value))
+            results.append((point.name, value))
 
     design = spec.build(a_context(SWITCHES))
     design.__class__ = Listening
@@ -113,7 +113,7 @@ def test_numeric_values_and_failures() -> None:
         return float(heads)
 
     study.optimize(train, n_trials=None, catch=(ArithmeticError,))
-    assert told == [("baseline@heads=1", 1.0), ("baseline@heads=2", None), ("baseline@heads=4", 4.0)]
+    assert results == [("baseline@heads=1", 1.0), ("baseline@heads=2", None), ("baseline@heads=4", 4.0)]
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE]
 
 

@@ -121,11 +121,11 @@ def test_values_are_means_over_seeds_and_divergence_counts_as_the_worst() -> Non
 def test_refuses() -> None:
     with pytest.raises(ValidationError, match="at least two numeric ranges"):
         SearchSpec(sampler="cmaes")
-    with pytest.raises(ValidationError, match="`objective` is among them"):
+    with pytest.raises(ValidationError, match="include `objective`"):
         SearchSpec(objectives=("flops",))
-    with pytest.raises(ValidationError, match="a range ends above its start"):
+    with pytest.raises(ValidationError, match="`high` must be above `low`"):
         RangeSpec(low=3, high=3)
-    with pytest.raises(ValidationError, match="starts above 0"):
+    with pytest.raises(ValidationError, match="must start above 0"):
         RangeSpec(low=0, high=3, log=True)
     context = a_context(TEN, refusal=lambda point: "there is no key `hedz` here" if point.values else None)
     with pytest.raises(SpaceError, match=r"design.ranges.model.hedz.*no key `hedz`"):

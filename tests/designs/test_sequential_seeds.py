@@ -46,10 +46,33 @@ def test_it_stops_where_the_verdict_of_the_schedule_stops() -> None:
         assert verdict.word != "undecided" or len(values) == 12
 
 
+def test_seeds_start_where_the_space_says() -> None:
+    asked = drive(design(first_seed=40), value)
+    assert {proposal.seed for proposal in asked if proposal.point.name == "plain=worse"} == {40, 41, 42}
+    seeds = {proposal.seed for proposal in asked if proposal.point.name == "noisy=gone"}
+    assert seeds == set(range(40, 40 + len(seeds)))
+    assert 3 < len(seeds) <= 12
+    fixed = drive(design(seeds=2, first_seed=4), value)
+    assert {proposal.seed for proposal in fixed} == {4, 5}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"kind": "leave_one_out", "seeds": 3, "first_seed": 998}, "would reach 1000"),
+        ({"kind": "leave_one_out", "seeds": {"start": 3, "max": 12}, "first_seed": 989}, "would reach 1000"),
+        ({"kind": "simplify", "seeds": 3, "first_seed": 1}, "starts with seed 0"),
+    ],
+)
+def test_seeds_that_are_not_free_are_refused(spec: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        DesignSpec.parse(spec).build(a_context(SWITCHES))
+
+
 def test_nothing_is_asked_while_a_trial_of_the_look_is_out() -> None:
     sequential = design()
-    *told, missing = sequential.ask()
-    for proposal in told:
+    *reported, missing = sequential.ask()
+    for proposal in reported:
         sequential.tell(proposal.point, proposal.seed, value(proposal.point, proposal.seed))
     assert sequential.ask() == []
     sequential.tell(missing.point, missing.seed, value(missing.point, missing.seed))

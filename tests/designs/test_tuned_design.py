@@ -15,9 +15,9 @@ from design_contexts import a_context, drive
 from ablate.designs.base import BASELINE, Design, Point, Proposal
 from ablate.designs.timed import TIMING_STEPS, TimedDesign
 from ablate.designs.tuned import TunedDesign, tuning_rank
+from ablate.roles import TIMING_SEEDS, TUNING_SEEDS
 from ablate.spec.design import DesignSpec
 from ablate.spec.fairness import TuneSpec
-from ablate.spec.seeds import TIMING_SEEDS, TUNING_SEEDS
 from ablate.stats import judge
 
 LR = "training.optimizer.lr"
@@ -63,7 +63,7 @@ def plain(proposals: Iterable[Proposal]) -> list[tuple[object, ...]]:
 def verdicts(asked: Iterable[Proposal]) -> dict[str, str]:
     values: dict[str, dict[int, float]] = {}
     for proposal in asked:
-        if not proposal.point.scouts and (value := loss(proposal.point, proposal.seed)) is not None:
+        if not proposal.point.role.scouts and (value := loss(proposal.point, proposal.seed)) is not None:
             values.setdefault(proposal.point.name, {})[proposal.seed] = value
     baseline = values.pop(BASELINE)
     return {name: judge(own, baseline, margin=0.1, direction="minimize").word for name, own in values.items()}
@@ -75,15 +75,15 @@ def test_untuned_the_verdict_is_wrong_and_tuned_it_is_right() -> None:
     assert verdicts(untuned) == {"a=off": "needed", "b=off": "needed", "c=off": "not needed"}
     asked = drive(tuned(spec), loss)
     assert verdicts(asked) == dict.fromkeys(("a=off", "b=off", "c=off"), "not needed")
-    chosen = {p.point.name: p.point.tuned[LR] for p in asked if not p.point.scouts}
+    chosen = {p.point.name: p.point.tuned[LR] for p in asked if not p.point.role.scouts}
     assert chosen == {BASELINE: 3e-3, "a=off": 3e-2, "b=off": 1e-3, "c=off": 3e-3}
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec["kind"])
 def test_every_variant_gets_the_same_trials_and_no_seed_of_the_comparison(spec: dict[str, Any]) -> None:
     asked = drive(tuned(spec), loss)
-    scouts = [p for p in asked if p.point.scouts]
-    compared = [p for p in asked if not p.point.scouts]
+    scouts = [p for p in asked if p.point.role.scouts]
+    compared = [p for p in asked if not p.point.role.scouts]
     assert {p.seed for p in scouts} == {TUNING_SEEDS, TUNING_SEEDS + 1}
     assert max(p.seed for p in compared) < TUNING_SEEDS
     trials = Counter((*p.point.settings.items(), *p.point.values.items()) for p in scouts)
@@ -103,7 +103,7 @@ def test_the_design_within_sees_what_it_would_see_alone(spec: dict[str, Any]) ->
     flat = lambda point, seed: loss(Point(point.name.partition(" (")[0], {}), seed)  # noqa: E731
     alone = drive(DesignSpec.parse(spec).build(a_context(SWITCHES)), flat)
     asked = drive(tuned(spec), flat)
-    assert [(p.point.name, p.seed) for p in asked if not p.point.scouts] == [(p.point.name, p.seed) for p in alone]
+    assert [(p.point.name, p.seed) for p in asked if not p.point.role.scouts] == [(p.point.name, p.seed) for p in alone]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec["kind"])
@@ -145,7 +145,7 @@ def test_verdicts_keep_their_error_rates() -> None:
             for proposal in proposals:
                 value = draw.gauss(margin if proposal.point.name.startswith("a=off") else 0.0, 0.1)
                 design.tell(proposal.point, proposal.seed, value)
-                if not proposal.point.scouts:
+                if not proposal.point.role.scouts:
                     values.setdefault(proposal.point.name, {})[proposal.seed] = value
         words[judge(values["a=off"], values[BASELINE], margin=margin, direction="minimize").word] += 1
     for word in ("needed", "not needed"):
@@ -156,9 +156,9 @@ def test_verdicts_keep_their_error_rates() -> None:
 def test_the_choice_never_hangs_on_compared_seeds() -> None:
     """Whatever the compared seeds give, the choice is the same."""
     spec = {"kind": "leave_one_out", "seeds": 2}
-    absurd = lambda point, seed: loss(point, seed) if point.scouts else -1e9 * noise(point.name, seed)  # noqa: E731
+    absurd = lambda point, seed: loss(point, seed) if point.role.scouts else -1e9 * noise(point.name, seed)  # noqa: E731
     choices = [
-        {p.point.name: p.point.tuned for p in drive(tuned(spec), landscape) if not p.point.scouts}
+        {p.point.name: p.point.tuned for p in drive(tuned(spec), landscape) if not p.point.role.scouts}
         for landscape in (loss, absurd)
     ]
     assert choices[0] == choices[1]
@@ -174,7 +174,9 @@ def test_a_value_that_loses_seeds_loses() -> None:
     assert tuning_rank([0.9, 0.8], "maximize") < tuning_rank([0.7, 0.7], "maximize")
     assert tuning_rank([0.7], "minimize") < tuning_rank([0.8], "minimize")
     asked = drive(tuned({"kind": "leave_one_out", "seeds": 1}), lambda point, seed: None)
-    assert {p.point.tuned[LR] for p in asked if not p.point.scouts} == {GRID[0]}  # all lost: the first, and it ends
+    assert {p.point.tuned[LR] for p in asked if not p.point.role.scouts} == {
+        GRID[0]
+    }  # all lost: the first, and it ends
 
 
 def test_what_waits_is_known_while_scouts_run() -> None:

@@ -16,12 +16,11 @@ import pytest
 import typer
 from ruamel.yaml import YAML
 
-from ablate.cli import app
-from ablate.commands import PANEL_OF
+from ablate.cli.app import PANEL_OF, app
 from ablate.plugins import FAMILIES
+from ablate.render.terminal.template import write_template
 from ablate.spec.design import DESIGNS
 from ablate.spec.reading import load_space
-from ablate.terminal.template import write_template
 from docs.reference import commands_page, kinds_page, space_page
 from docs.snippets import Block, blocks
 
@@ -186,7 +185,7 @@ def test_a_package_brings_its_task_by_an_entry_point(tmp_path: Path, cache: Path
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: reversing\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[ablate.tasks]\nreverse = my_task:ReverseSpec\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import ablate.cli as c; c.app(['kinds'])"
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from ablate.cli.app import app; app(['kinds'])"
     found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "Say a random text backwards" in found.stdout, found.stderr
 

@@ -10,13 +10,13 @@ import torch
 
 from ablate.api import load_space
 from ablate.designs.base import BASELINE
-from ablate.engine.plan import Planner, make_plan
 from ablate.errors import AblateError
+from ablate.planning.plan import Planner, make_plan
 from ablate.plugins import load_plugin
-from ablate.report.formats import find_format
+from ablate.render.formats import find_format
+from ablate.render.terminal.check import check_json, check_kind
+from ablate.render.terminal.kinds import kinds_json
 from ablate.spec.schema import space_schema
-from ablate.terminal.check import check_json, check_kind
-from ablate.terminal.kinds import kinds_json
 from ablate.training.events import Point
 from ablate.training.loop import train
 from ablate.training.members import Member
@@ -27,7 +27,7 @@ def main(folder: Path, space: str) -> None:
     for file in sorted(folder.glob("my_*.py")):
         load_plugin(str(file))
     sys.path.insert(0, str(Path(__file__).parent.parent.parent / "dashboard"))
-    from shared.drafter import schema as designer_schema
+    from drafter import schema as designer_schema
 
     read = load_space(space)
     planner = Planner(read, folder / "cache", lambda line: None)
@@ -38,6 +38,7 @@ def main(folder: Path, space: str) -> None:
     kinds = {
         "optimizers": "sign_sgd",
         "schedules": "stable_decay",
+        "averages": "polyak",
         "tokenizers": "letters",
         "sources": "squares",
         "tasks": "reverse",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,23 +11,27 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.contracts import design, format, optimizer, schedule, source, task, tokenizer
+from ablate.contracts import average, design, format, optimizer, schedule, source, task, tokenizer
 from ablate.contracts.contract import Contract
 from ablate.contracts.families import CONTRACTS
 from ablate.designs.fixed import FixedDesign
 from ablate.designs.leave_one_out import LeaveOneOutSpec
 from ablate.errors import AblateError
+from ablate.kinds.averages.ema import EMASpec
 from ablate.kinds.optimizers.lion import Lion, LionSpec
 from ablate.kinds.schedules.constant import ConstantScheduleSpec
 from ablate.plugins import FAMILIES
-from ablate.report.formats.csv import CsvFormat
+from ablate.render.formats.csv import CsvFormat
+from ablate.render.terminal.check import check_kind, parsed_values
+from ablate.spec.average import AVERAGES
 from ablate.spec.base import Kinded
 from ablate.spec.design import Point
+from ablate.spec.optimizer import OPTIMIZERS
+from ablate.spec.schedule import SCHEDULES
 from ablate.tasks.copy import CopySpec
 from ablate.tasks.probe import Probe
 from ablate.tasks.sources.number_words import NumberWords
 from ablate.tasks.tokenizers.bytes import BytesSpec, ByteTokenizer
-from ablate.terminal.check import check_kind, parsed_values
 
 Patch = tuple[type, str, Any]
 
@@ -120,6 +125,24 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
         LionSpec(lr=0.01),
         "says_which_fields_are_values",
         (LionSpec, "value_fields", frozenset({"lr", "clip", "gamma"})),
+    ),
+    "more than all": (
+        average.CONTRACT,
+        EMASpec(),
+        "is_an_average",
+        (EMASpec, "weight", lambda self, step, steps: 1.5),
+    ),
+    "the initial weights": (
+        average.CONTRACT,
+        EMASpec(),
+        "begins_with_the_first_step",
+        (EMASpec, "weight", lambda self, step, steps: 0.5),
+    ),
+    "a random average": (
+        average.CONTRACT,
+        EMASpec(),
+        "is_a_function_of_the_step",
+        (EMASpec, "weight", lambda self, step, steps: random.random()),
     ),
     "above the peak": (
         schedule.CONTRACT,
@@ -315,7 +338,7 @@ def test_what_is_broken_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_rule_is_broken_once() -> None:
     """Of the families of a model, other tests break the rules."""
-    names = ("optimizers", "schedules", "tokenizers", "sources", "tasks", "designs", "formats")
+    names = ("optimizers", "schedules", "averages", "tokenizers", "sources", "tasks", "designs", "formats")
     ours = {name: CONTRACTS[name] for name in names}
     rules = {(name, rule) for name, contract in ours.items() for rule in contract.rules}
     name_of = {id(contract): name for name, contract in ours.items()}
@@ -328,8 +351,9 @@ def test_every_family_has_a_contract() -> None:
 
 
 SHIPPED = [
-    *(("optimizers", kind, {}) for kind in ("adam", "adamw", "lion", "sgd")),
-    *(("schedules", kind, {}) for kind in ("constant", "cosine", "linear")),
+    *(("optimizers", kind, {}) for kind in OPTIMIZERS.members()),
+    *(("schedules", kind, {}) for kind in SCHEDULES.members()),
+    *(("averages", kind, {}) for kind in AVERAGES.members()),
     *(("tokenizers", kind, {}) for kind in ("bpe", "bytes", "chars", "wordpiece", "words")),
     *(("formats", kind, {}) for kind in ("csv", "html", "json", "latex", "md", "terminal")),
     *(("designs", kind, {}) for kind in ("add_one_in", "grid", "leave_one_out", "simplify")),

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from ablate import plugins
-from ablate.drawing import layout, to_text
 from ablate.errors import PluginError
-from ablate.model.build import build_model, model_cost
-from ablate.model.decoder import Decoder
-from ablate.pack.initial import stream
+from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.model.decoder import Decoder
+from ablate.nn.pack.initial import stream
 from ablate.plugins import FAMILIES, load_plugin
+from ablate.render.drawing import layout, to_text
+from ablate.render.terminal.check import check_kind
+from ablate.render.terminal.kinds import kinds_json
 from ablate.spec.model import ModelSpec
 from ablate.spec.space import SpaceSpec
-from ablate.terminal.check import check_kind
-from ablate.terminal.kinds import kinds_json
 from docs.snippets import blocks
 
 KINDS = {

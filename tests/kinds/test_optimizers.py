@@ -10,12 +10,13 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from ablate.model.build import build_model
-from ablate.pack import Linear, normal
-from ablate.pack.initial import stream
+from ablate.nn.model.build import build_model
+from ablate.nn.pack import Linear, initialise, normal
+from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
 from ablate.spec.optimizer import OPTIMIZERS, OptimizerSpec, ParameterInfo
 from ablate.spec.training import TrainingSpec
+from ablate.spec.variant import VariantSpec
 from ablate.training.optimizer import PackOptimizer
 from ablate.training.parameters import parameter_infos
 
@@ -31,6 +32,12 @@ MEMBERS: dict[str, list[dict[str, Any]]] = {
     ],
     "adam": [{"lr": 0.1}, {"lr": 0.03, "weight_decay": 0.5}, {"lr": 0.2, "betas": (0.5, 0.7), "eps": 1e-2}],
     "sgd": [{"lr": 0.1, "momentum": 0.5}, {"lr": 0.03, "weight_decay": 0.5}, {"lr": 0.1, "momentum": 0.5}],
+    "muon": [
+        {"lr": 0.1},
+        {"lr": 0.03, "weight_decay": 0.5, "adamw": {"lr": 0.02, "betas": (0.5, 0.7), "eps": 1e-2}},
+        {"lr": 0.1},
+        {"lr": 0.1, "momentum": 0.5},
+    ],
     "lion": [{"lr": 0.1}, {"lr": 0.03, "weight_decay": 0.5}, {"lr": 0.02, "betas": (0.3, 0.6)}],
 }
 
@@ -52,11 +59,45 @@ class EquationsOfLion:
                 self.momentum[p] = second * self.momentum[p] + (1 - second) * p.grad
 
 
+class MuonOfTorch:
+    """torch.optim.Muon for the weight, which torch has as [out, in], and torch.optim.AdamW for the bias.
+
+    Args:
+        groups: Weight and bias, with their decays.
+        lr: Rate of the weight.
+        adamw: What moves the bias.
+        exact: Whether torch's iterations are made in float32 in place of bfloat16.
+        settings: Of torch.optim.Muon.
+    """
+
+    def __init__(
+        self, groups: list[dict[str, Any]], lr: float, adamw: dict[str, Any] | None = None, exact: bool = True,
+        **settings: Any
+    ) -> None:  # fmt: skip
+        (self.weight,), (self.bias,) = (group["params"] for group in groups)
+        self.matrix = nn.Parameter(self.weight.detach().T.contiguous())
+        self.muon = torch.optim.Muon([self.matrix], lr=lr, weight_decay=groups[0]["weight_decay"], **settings)
+        rest: dict[str, Any] = {"lr": 3e-4, "betas": (0.9, 0.95), **(adamw or {})}
+        self.adamw = torch.optim.AdamW([self.bias], weight_decay=0.0, **rest)
+        self.exact = exact
+
+    @torch.no_grad()
+    def step(self) -> None:
+        self.matrix.grad = self.weight.grad.T.contiguous()
+        with pytest.MonkeyPatch.context() as patch:
+            if self.exact:
+                patch.setattr(torch.Tensor, "bfloat16", lambda tensor: tensor.clone())
+            self.muon.step()
+        self.adamw.step()
+        self.weight.copy_(self.matrix.T)
+
+
 REFERENCES: dict[str, Callable[..., Any]] = {
     "adamw": torch.optim.AdamW,
     "adam": torch.optim.Adam,
     "sgd": lambda groups, momentum=0.9, **options: torch.optim.SGD(groups, momentum=momentum, **options),
     "lion": EquationsOfLion,
+    "muon": MuonOfTorch,
 }
 
 
@@ -120,6 +161,125 @@ def test_there_is_a_reference_for_every_kind() -> None:
     assert set(MEMBERS) == set(REFERENCES) == set(OPTIMIZERS.members())
 
 
+@pytest.mark.parametrize(
+    "settings_of_muon",
+    [
+        {"nesterov": False},
+        {"ns_steps": 3, "ns_coefficients": (2.0, -1.5, 0.5)},
+        {"adjust": "match_rms_adamw", "weight_decay": 0.1},
+    ],
+)
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5)])
+def test_settings_of_muon_are_torchs(settings_of_muon: dict[str, Any], shape: tuple[int, int]) -> None:
+    values = {"lr": 0.1, **settings_of_muon}
+    model = Linear(2, *shape, initial=normal(1.0))
+    initialise(model, [0, 1])
+    theirs = [nn.Parameter(model.weight[member].detach().T.contiguous()) for member in (0, 1)]
+    given = {"weight_decay": 0.0, **values}
+    given["adjust_lr_fn"] = given.pop("adjust", "original")
+    reference = torch.optim.Muon(theirs, **given)
+    optimizer = PackOptimizer(model, settings("muon", [values, values]))
+    for step in range(1, STEPS + 1):
+        model.weight.grad = torch.randn(2, *shape, generator=stream(0, f"{step}"))
+        for member, matrix in enumerate(theirs):
+            matrix.grad = model.weight.grad[member].T.contiguous()
+        optimizer.set_rates(step)
+        optimizer.step()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch.Tensor, "bfloat16", lambda tensor: tensor.clone())
+            reference.step()
+    for member, matrix in enumerate(theirs):
+        torch.testing.assert_close(model.weight[member].detach(), matrix.T.detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_muon_in_bfloat16_is_torchs_within_its_rounding() -> None:
+    """Bfloat16 has 8 bits: a step of length 0.1 an entry at most is good to some thousandths."""
+    values = {"lr": 0.1, "ns_precision": "bf16"}
+    model = linear(2)
+    optimizer = PackOptimizer(model, settings("muon", [values, values]))
+    move(model, optimizer, 1, [0, 1])
+    for member in (0, 1):
+        start = linear(member + 1)
+        groups = [
+            {"params": [nn.Parameter(part[member].detach())], "weight_decay": 0.0}
+            for part in (start.weight, start.bias)
+        ]
+        reference = MuonOfTorch(groups, 0.1, exact=False)
+        reference.weight.grad, reference.bias.grad = gradients(1, member)
+        reference.step()
+        torch.testing.assert_close(model.weight[member].detach(), reference.weight.detach(), rtol=0, atol=5e-3)
+
+
+def test_every_matrix_of_a_stack_is_orthogonalised_alone() -> None:
+    stack = torch.randn(2, 4, 5, 3, generator=stream(0, "stack"))
+    parameter, alone_ones = (
+        nn.Parameter(torch.zeros_like(stack)),
+        [nn.Parameter(torch.zeros(1, 5, 3)) for _ in range(8)],
+    )
+    for group, gradient in (([parameter], [stack]), (alone_ones, list(stack.reshape(8, 1, 5, 3)))):
+        rule = OptimizerSpec.parse({"kind": "muon", "lr": 0.1}).build(
+            [{"params": group, "lr": 0.1, "weight_decay": 0.0, "momentum": 0.95}], capturable=False
+        )
+        for one, gradient_of_one in zip(group, gradient, strict=True):
+            one.grad = gradient_of_one
+            rule.state[one] = {"momentum_buffer": torch.zeros_like(one)}
+        rule.step()
+    torch.testing.assert_close(parameter.detach().reshape(8, 5, 3), torch.cat([one.detach() for one in alone_ones]))
+    values = torch.linalg.svdvals(parameter.detach()) / 0.1
+    assert values.min() > 0.5
+    assert values.max() < 1.3  # the quintic leaves singular values between 0.7 and 1.2
+
+
+def test_muon_without_hidden_matrices_is_refused() -> None:
+    task = {"kind": "masked_language_model", "data": "builtin:python_stdlib", "tokenizer": "bytes", "context": 8}
+    model = {
+        "family": "encoder",
+        "width": 8,
+        "depth": 2,
+        "block": {"mixer": "fnet", "mlp": "none", "skips": {"mlp": 0}},
+    }
+    training = {"steps": 1, "batch_size": 1, "optimizer": {"kind": "adamw", "lr": 1}}
+    VariantSpec.model_validate({"model": model, "task": task, "training": training})
+    training["optimizer"] = {"kind": "muon", "lr": 1}
+    with pytest.raises(ValidationError, match="no layer of this model has any") as refused:
+        VariantSpec.model_validate({"model": model, "task": task, "training": training})
+    assert refused.value.errors()[0]["loc"] == ("training", "optimizer", "kind")
+
+
+def rates_of(optimizer: dict[str, Any]) -> dict[str, float]:
+    """The rate of every parameter of a small model, by name."""
+    spec = ModelSpec.model_validate(
+        {"family": "decoder", "width": 12, "depth": 2, "heads": 3, "block": "pre_ln", "tied_head": False}
+    )
+    model = build_model(spec, vocabulary=17, context=9, seeds=[0])
+    constant = {"kind": "constant", "warmup": 0}
+    made = PackOptimizer(model, [TrainingSpec(steps=1, batch_size=1, optimizer=optimizer, schedule=constant)])
+    made.set_rates(1)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return {names[id(p)]: group["lr"] for group in made.rule.param_groups for p in group["params"]}
+
+
+def test_groups_have_rates_of_their_own() -> None:
+    rates = rates_of({"lr": 0.1, "rates": {"embedding": 3, "head": 0.5, "gain": 2}})
+    assert rates["embedding.weight"] == rates["positions.weight"] == pytest.approx(0.3)
+    assert rates["head.weight"] == pytest.approx(0.05)
+    assert rates["norm.weight"] == rates["blocks.0.norm_mlp.weight"] == pytest.approx(0.2)
+    assert rates["blocks.1.mlp.up.weight"] == pytest.approx(0.1)
+    muon = rates_of({"kind": "muon", "lr": 0.1, "adamw": {"lr": 0.01}, "rates": {"embedding": 3}})
+    assert muon["embedding.weight"] == pytest.approx(0.03)
+    assert muon["head.weight"] == muon["norm.weight"] == pytest.approx(0.01)
+    assert muon["blocks.1.mlp.up.weight"] == pytest.approx(0.1)
+
+
+def test_rates_fall_from_the_head_to_the_embedding() -> None:
+    """What stands one below another has a share of its rate: head and norm, block 1, block 0, embedding."""
+    rates = rates_of({"lr": 1.0, "rates": {"layer_decay": 0.5}})
+    assert rates["head.weight"] == rates["norm.weight"] == 1
+    assert {rate for name, rate in rates.items() if name.startswith("blocks.1.")} == {0.5}
+    assert {rate for name, rate in rates.items() if name.startswith("blocks.0.")} == {0.25}
+    assert rates["embedding.weight"] == rates["positions.weight"] == 0.125
+
+
 def test_nesterov_and_no_momentum_are_torchs() -> None:
     for values in ({"momentum": 0.6, "nesterov": True}, {"momentum": 0.0}):
         model = linear(2)
@@ -179,7 +339,8 @@ def test_its_state_takes_the_bytes_that_it_says(kind: str) -> None:
     for values in (MEMBERS[kind][0], {"lr": 1.0, "momentum": 0} if kind == "sgd" else MEMBERS[kind][1]):
         spec = OptimizerSpec.parse({"kind": kind, **values})
         state = spec.state(torch.zeros(1, 40, 50), ParameterInfo("weight", (40, 50), "matrix", decays=True))
-        assert sum(tensor.nbytes for tensor in state.values() if tensor.dim()) == 2000 * spec.state_bytes()
+        least = 4 if kind == "muon" else spec.state_bytes()  # what AdamW moves has two tensors
+        assert sum(tensor.nbytes for tensor in state.values() if tensor.dim()) == 2000 * least
 
 
 def test_values_share_a_structure_and_kinds_do_not() -> None:

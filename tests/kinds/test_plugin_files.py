@@ -26,6 +26,7 @@ training:
   batch_size: 4
   optimizer: {kind: sign_sgd, lr: 1.0e-2, embedding_rate: 0.1}
   schedule: {kind: stable_decay, decay: 0.5}
+  average: polyak
   evaluations: 2
 switches:
   norm: {layer: {}, none: {block.norm: none}}
@@ -36,6 +37,7 @@ objective: {metric: val_loss, margin: 0.1}
 KINDS = {
     "optimizers": "sign_sgd",
     "schedules": "stable_decay",
+    "averages": "polyak",
     "tokenizers": "letters",
     "sources": "squares",
     "tasks": "reverse",

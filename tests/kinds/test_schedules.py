@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from torch.optim.lr_scheduler import LambdaLR
+from transformers.optimization import get_inverse_sqrt_schedule, get_wsd_schedule
 
 from ablate.kinds.schedules.constant import ConstantScheduleSpec
 from ablate.kinds.schedules.cosine import CosineScheduleSpec
 from ablate.kinds.schedules.linear import LinearScheduleSpec
-from ablate.spec.schedule import SCHEDULES, ScheduleSpec
+from ablate.spec.schedule import SCHEDULES, RisingSpec, ScheduleSpec
+from ablate.spec.training import TrainingSpec
 
 
 @given(
@@ -43,10 +49,89 @@ def test_by_hand() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", sorted(SCHEDULES.members()))
+WITH_WARMUP = sorted(kind for kind, member in SCHEDULES.members().items() if issubclass(member, RisingSpec))
+
+
+@pytest.mark.parametrize("kind", WITH_WARMUP)
 @pytest.mark.parametrize("warmup", [0.0, 1.0])
 def test_a_schedule_of_one_step_moves(kind: str, warmup: float) -> None:
     assert ScheduleSpec.parse({"kind": kind, "warmup": warmup}).factor(1, 1) >= 0.5
+
+
+@pytest.mark.parametrize("kind", WITH_WARMUP)
+def test_a_warmup_in_steps_is_the_same_share_of_them(kind: str) -> None:
+    by_share, by_steps = (
+        ScheduleSpec.parse({"kind": kind, **given}) for given in ({"warmup": 0.3}, {"warmup_steps": 9})
+    )
+    assert [by_steps.factor(step, 30) for step in range(1, 31)] == [by_share.factor(step, 30) for step in range(1, 31)]
+    assert by_steps.factor(4, 1000) == pytest.approx(4 / 9)
+
+
+def test_two_warmups_are_refused() -> None:
+    with pytest.raises(ValidationError, match=r"`warmup` is 0\.1"):
+        ScheduleSpec.parse({"kind": "linear", "warmup": 0.1, "warmup_steps": 10})
+
+
+def test_a_warmup_longer_than_the_training_is_refused() -> None:
+    plain = {"steps": 9, "batch_size": 1, "optimizer": {"lr": 1}}
+    TrainingSpec.model_validate({**plain, "schedule": {"kind": "constant", "warmup_steps": 9}})
+    with pytest.raises(ValidationError, match="never reach its peak in 9 steps") as refused:
+        TrainingSpec.model_validate({**plain, "schedule": {"kind": "constant", "warmup_steps": 10}})
+    assert refused.value.errors()[0]["loc"] == ("schedule", "warmup_steps")
+
+
+def of_transformers(make: Callable[..., LambdaLR], steps: int, **settings: Any) -> list[float]:
+    """The factors of a schedule of `transformers`, of which step 0 is the one before our first."""
+    scheduler = make(torch.optim.SGD([torch.zeros(1)], lr=1.0), **settings)
+    return [float(scheduler.lr_lambdas[0](step)) for step in range(1, steps + 1)]
+
+
+@pytest.mark.parametrize(("shape", "theirs"), [("linear", "linear"), ("sqrt", "1-sqrt"), ("cosine", "cosine")])
+@pytest.mark.parametrize("floor", [0.0, 0.1])
+def test_warmup_stable_decay_is_that_of_transformers(shape: str, theirs: str, floor: float) -> None:
+    schedule = ScheduleSpec.parse(
+        {"kind": "warmup_stable_decay", "warmup": 0.1, "decay": 0.3, "shape": shape, "floor": floor}
+    )
+    settings = {"num_warmup_steps": 4, "num_stable_steps": 24, "num_decay_steps": 13, "min_lr_ratio": floor}
+    if theirs == "cosine":
+        settings["num_cycles"] = 0.5
+    expected = of_transformers(get_wsd_schedule, 40, **settings, decay_type=theirs)
+    ours = [schedule.factor(step, 40) for step in range(1, 41)]
+    assert ours[:4] == pytest.approx([1 / 4, 1 / 2, 3 / 4, 1])  # theirs rises from the floor, ours from 0
+    assert ours[4:] == pytest.approx(expected[4:])
+
+
+def test_a_decay_is_no_longer_than_what_the_warmup_leaves() -> None:
+    schedule = ScheduleSpec.parse({"kind": "warmup_stable_decay", "warmup": 0.5, "decay": 1.0})
+    assert [schedule.factor(step, 4) for step in (1, 2, 3, 4)] == pytest.approx([1 / 2, 1, 2 / 3, 1 / 3])
+
+
+def test_inverse_sqrt_is_that_of_transformers() -> None:
+    expected = of_transformers(get_inverse_sqrt_schedule, 50, num_warmup_steps=7, timescale=7)
+    schedule = ScheduleSpec.parse({"kind": "inverse_sqrt", "warmup_steps": 7})
+    assert [schedule.factor(step, 50) for step in range(1, 51)] == pytest.approx(expected)
+
+
+def test_inverse_sqrt_as_the_papers_print_it() -> None:
+    ours = ScheduleSpec.parse({"kind": "inverse_sqrt", "warmup_steps": 40, "form": "transformer", "width": 512})
+    arena = ScheduleSpec.parse({"kind": "inverse_sqrt", "warmup_steps": 40, "form": "long_range_arena"})
+    for step in (1, 17, 40, 41, 300):
+        assert ours.factor(step, 300) == pytest.approx(512**-0.5 * min(step**-0.5, step * 40**-1.5))
+        assert arena.factor(step, 300) == pytest.approx(min(1.0, step / 40) / math.sqrt(max(step, 40)))
+
+
+@pytest.mark.parametrize("given", [{"form": "transformer"}, {"form": "peak", "width": 8}])
+def test_a_width_belongs_to_the_form_of_the_transformer(given: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="divides by the root of the width"):
+        ScheduleSpec.parse({"kind": "inverse_sqrt", **given})
+
+
+def test_slanted_triangular_is_equation_3() -> None:
+    schedule, steps = ScheduleSpec.parse({"kind": "slanted_triangular", "cut": 0.2, "ratio": 16}), 50
+    cut = math.floor(steps * 0.2)
+    for t in range(1, steps + 1):
+        p = t / cut if t < cut else 1 - (t - cut) / (cut * (1 / 0.2 - 1))
+        assert schedule.factor(t, steps) == pytest.approx((1 + p * (16 - 1)) / 16)
 
 
 def test_a_mapping_without_a_kind_is_linear() -> None:

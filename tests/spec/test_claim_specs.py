@@ -60,11 +60,11 @@ def refused(*claims: dict[str, Any], **others: Any) -> tuple[tuple[str | int, ..
     ],
 )
 def test_sorts(plain: dict[str, Any], sort: type[ClaimSpec]) -> None:
-    made = space(plain)
-    (claim,) = made.claims
+    claimed = space(plain)
+    (claim,) = claimed.claims
     assert type(claim) is sort
     # What a study stores is read back as the same claim.
-    (stored,) = json.loads(json.dumps(made.model_dump(mode="json")))["claims"]
+    (stored,) = json.loads(json.dumps(claimed.model_dump(mode="json")))["claims"]
     assert ClaimSpec.parse(stored) == claim
 
 
@@ -77,14 +77,14 @@ def test_spaces_without_claims_keep_their_canonical_form() -> None:
     ("changes", "path", "text"),
     [
         ({"left": "norm=non"}, ("left",), "no variant `norm=non`. Did you mean `norm=none`?"),
-        ({"left": "zzz"}, ("left",), "There are: baseline, norm=none"),
+        ({"left": "zzz"}, ("left",), "Known names: baseline, norm=none"),
         ({"right": "norm=none"}, ("right",), "the same variant"),
         ({"right": "heads=3"}, ("right",), "make no model"),
         ({"right": "heads=3"}, ("right",), "heads=3: `model.heads`: "),  # the setting, and the rule that it breaks
         ({"right": "heads=3"}, ("right",), "16"),
-        ({"margin": 0}, ("margin",), "a `margin` above 0. Write how large"),
+        ({"margin": 0}, ("margin",), "a `margin` above 0. Write the smallest difference"),
         ({"margin": -1.0}, ("margin",), "a `margin` above 0"),
-        ({"margin": "-0.1"}, ("margin",), "a `margin` above 0. Write how large"),
+        ({"margin": "-0.1"}, ("margin",), "a `margin` above 0. Write the smallest difference"),
         ({"margin": None}, ("margin",), "a `margin` above 0"),
         ({"expect": "beter"}, ("expect",), "no claim can expect `beter`. Did you mean `better`?"),
         ({"expect": True}, ("expect",), "Write one of better, not_worse, equal, worse, ordered, grows, shrinks, or"),
@@ -95,45 +95,45 @@ def test_spaces_without_claims_keep_their_canonical_form() -> None:
     ],
 )
 def test_a_comparison_that_cannot_be_settled(changes: dict[str, Any], path: tuple[str, ...], text: str) -> None:
-    at, said = refused(COMPARISON | changes)
+    at, message = refused(COMPARISON | changes)
     assert at == ("claims", 0, *path)
-    assert text in said
+    assert text in message
 
 
 def test_what_is_missing_is_said_at_the_claim() -> None:
     for key in ("margin", "expect"):
-        at, said = refused({name: value for name, value in COMPARISON.items() if name != key})
+        at, message = refused({name: value for name, value in COMPARISON.items() if name != key})
         assert at == ("claims", 0)
-        assert key.removesuffix("ect") in said
+        assert key.removesuffix("ect") in message
     with pytest.raises(ValidationError) as caught:
         space({name: value for name, value in COMPARISON.items() if name != "left"})
     assert [(line["loc"], line["type"]) for line in caught.value.errors()] == [(("claims", 0, "left"), "missing")]
 
 
 def test_ids_are_unique() -> None:
-    at, said = refused(COMPARISON, COMPARISON | {"expect": "worse"})
+    at, message = refused(COMPARISON, COMPARISON | {"expect": "worse"})
     assert at == ("claims", 1, "id")
-    assert "two claims are called `a`. Rename" in said
+    assert "two claims have the id `a`. Rename" in message
 
 
 def test_numbers_orders_and_trends_that_cannot_be_settled() -> None:
-    at, said = refused(NUMBER | {"subject": {"variant": "bot", "quantity": "parameters"}})
-    assert (at, "Did you mean `both`?" in said) == (("claims", 0, "subject", "variant"), True)
-    at, said = refused(NUMBER | {"subject": {"variant": "both", "quantity": "val_loss"}})
-    assert (at, "Write a `tolerance` above 0" in said) == (("claims", 0, "tolerance"), True)
-    at, said = refused(NUMBER | {"subject": {"variant": "both", "quantity": "seconds"}})
-    assert (at, "Write a `tolerance` above 0" in said) == (("claims", 0, "tolerance"), True)
-    at, said = refused(NUMBER | {"subject": {"variant": "both", "quantity": "params"}})
-    assert (at, "Did you mean `parameters`?" in said) == (("claims", 0, "subject", "quantity"), True)
-    at, said = refused(ORDER | {"order": ["baseline", "both", "nothing"]})
-    assert (at, "no variant `nothing`" in said) == (("claims", 0, "order", 2), True)
-    at, said = refused(ORDER | {"order": ["baseline", "both", "baseline"]})
-    assert (at, "twice" in said) == (("claims", 0, "order", 2), True)
-    at, said = refused(TREND | {"along": "head"})
-    assert (at, "Did you mean `heads`?" in said) == (("claims", 0, "along"), True)
+    at, message = refused(NUMBER | {"subject": {"variant": "bot", "quantity": "parameters"}})
+    assert (at, "Did you mean `both`?" in message) == (("claims", 0, "subject", "variant"), True)
+    at, message = refused(NUMBER | {"subject": {"variant": "both", "quantity": "val_loss"}})
+    assert (at, "Write a `tolerance` above 0" in message) == (("claims", 0, "tolerance"), True)
+    at, message = refused(NUMBER | {"subject": {"variant": "both", "quantity": "seconds"}})
+    assert (at, "Write a `tolerance` above 0" in message) == (("claims", 0, "tolerance"), True)
+    at, message = refused(NUMBER | {"subject": {"variant": "both", "quantity": "params"}})
+    assert (at, "Did you mean `parameters`?" in message) == (("claims", 0, "subject", "quantity"), True)
+    at, message = refused(ORDER | {"order": ["baseline", "both", "nothing"]})
+    assert (at, "no variant `nothing`" in message) == (("claims", 0, "order", 2), True)
+    at, message = refused(ORDER | {"order": ["baseline", "both", "baseline"]})
+    assert (at, "twice" in message) == (("claims", 0, "order", 2), True)
+    at, message = refused(TREND | {"along": "head"})
+    assert (at, "Did you mean `heads`?" in message) == (("claims", 0, "along"), True)
     space(TREND)  # `both` is the second position
-    at, said = refused(TREND, variants={})  # leaving one out trains `norm=none` with the baseline's heads alone
-    assert (at, "trains both at 1" in said) == (("claims", 0, "along"), True)
+    at, message = refused(TREND, variants={})  # leaving one out trains `norm=none` with the baseline's heads alone
+    assert (at, "trains both at 1" in message) == (("claims", 0, "along"), True)
 
 
 def makes_a_model(name: str) -> str | None:
@@ -146,7 +146,7 @@ def test_a_trend_needs_numbers() -> None:
     assert len(trend.sides(points)) == 3
     trend.check_trained(points, makes_a_model)
     points |= {f"{norm},odd": {"norm": norm, "heads": "odd"} for norm in "ab"}
-    with pytest.raises(ValidationError, match="`odd` is no position on an axis"):
+    with pytest.raises(ValidationError, match="`odd` is not a position on an axis"):
         trend.check_trained(points, makes_a_model)
 
 
@@ -192,10 +192,10 @@ def test_a_claim_is_a_mapping() -> None:
 
 
 def test_a_space_with_the_names_that_its_study_uses() -> None:
-    made = space(COMPARISON, ORDER | {"id": "b"})
-    renamed = made.with_names({"both": "norm=none,heads=4"})
+    claimed = space(COMPARISON, ORDER | {"id": "b"})
+    renamed = claimed.with_names({"both": "norm=none,heads=4"})
     assert [list(claim.names().values()) for claim in renamed.claims] == [
         ["norm=none", "baseline"],
         ["baseline", "norm=none", "norm=none,heads=4"],
     ]
-    assert renamed.variants == made.variants
+    assert renamed.variants == claimed.variants

@@ -62,11 +62,11 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"tune": {LR: [1e-3]}}, f"tune.{LR}", "at least two values"),
     ({"tune": {LR: []}}, f"tune.{LR}", "at least two values"),
     ({"tune": {LR: 1e-3}}, f"tune.{LR}", "a list of values"),
-    ({"tune": {LR: [1e-3, 2e-3, 1e-3]}}, f"tune.{LR}.2", "there twice"),
+    ({"tune": {LR: [1e-3, 2e-3, 1e-3]}}, f"tune.{LR}.2", "listed twice"),
     ({"tune": {LR: [1e-3, -1e-3]}}, f"tune.{LR}.1", "greater than 0"),
     ({"tune": {"training.optimizer.rate": [1, 2]}}, "tune.training.optimizer.rate.0", "no key `rate`"),
     ({"tune": {"optimizer.lr": [1, 2]}}, "tune.optimizer.lr.0", "no key `optimizer`"),
-    ({"tune": {"block.mlp.ratio": [1, 2]}}, "tune.block.mlp.ratio", "the switch `mlp` sets it too"),
+    ({"tune": {"block.mlp.ratio": [1, 2]}}, "tune.block.mlp.ratio", "the switch `mlp` also sets it"),
     ({"tune": {"training.optimizer": [{"lr": 1}, {"lr": 2}]}}, "tune.training.optimizer", "the switch `decay`"),
     ({"tune": {}}, "tune", "nothing to tune"),
     ({"tune": {"seeds": 2}}, "tune", "nothing to tune"),
@@ -75,16 +75,16 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     (
         {"tune": {LR: [1e-3, 1e-2]}, "design": {"kind": "sweep", "path": LR, "values": [1, 2]}},
         f"tune.{LR}",
-        "the sweep design sets it too",
+        "the sweep design also sets it",
     ),
-    ({"tune": {"training.steps": [5, 10]}, "match": "tokens"}, "tune.training.steps", "`match: tokens` sets it too"),
+    ({"tune": {"training.steps": [5, 10]}, "match": "tokens"}, "tune.training.steps", "`match: tokens` also sets it"),
     ({"match": "speed"}, "match.equal", "'tokens'"),
-    ({"match": {"equal": "tokens", "within": 0.1}}, "match.within", "whole steps"),
-    ({"match": {"equal": "parameters", "by": "mlp"}}, "match.equal", "the switch `mlp` sets too"),
+    ({"match": {"equal": "tokens", "within": 0.1}}, "match.within", "applies to equal parameters"),
+    ({"match": {"equal": "parameters", "by": "mlp"}}, "match.equal", "the switch `mlp` also sets"),
     (
         {"match": "flops", "switches": {"a": {"b": {}, "c": {"training.steps": 3}}}},
         "match.equal",
-        "the switch `a` sets too",
+        "the switch `a` also sets",
     ),
 ]
 
@@ -93,9 +93,9 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 def test_what_cannot_be_is_refused_with_its_path_and_a_way_out(changes: dict[str, Any], path: str, rule: str) -> None:
     with pytest.raises(ValidationError) as caught:
         space(**changes)
-    told = {".".join(map(str, loc)): sentence for loc, sentence in describe(caught.value)}
-    assert list(told) == [path]
-    assert rule in told[path]
+    messages = {".".join(map(str, loc)): sentence for loc, sentence in describe(caught.value)}
+    assert list(messages) == [path]
+    assert rule in messages[path]
 
 
 RATES = {"baseline": 1e-3, "mlp=small": 2e-3, "decay=some": 4e-3}
@@ -119,12 +119,12 @@ def test_values_tuned_before_reach_their_variants_and_no_other() -> None:
         ({"tuned": {LR: {"baseline": 1e-3}}}, f"tuned.{LR}", "`mlp=small` and 1 more"),
         ({"tuned": {LR: {**RATES, "mlp=small": -1}}}, f"tuned.{LR}.mlp=small", "greater than 0"),
         ({"tuned": {"training.optimizer.rate": RATES}}, "tuned.training.optimizer.rate.baseline", "no key `rate`"),
-        ({"tuned": {"block.mlp.ratio": RATES}}, "tuned.block.mlp.ratio", "the switch `mlp` sets it too"),
-        ({"tuned": {LR: RATES}, "tune": {LR: [1e-3, 2e-3]}}, f"tuned.{LR}", "`tune` sets it too"),
+        ({"tuned": {"block.mlp.ratio": RATES}}, "tuned.block.mlp.ratio", "the switch `mlp` also sets it"),
+        ({"tuned": {LR: RATES}, "tune": {LR: [1e-3, 2e-3]}}, f"tuned.{LR}", "`tune` also sets it"),
         (
             {"tuned": {LR: RATES}, "design": {"kind": "simplify"}},
             f"tuned.{LR}",
-            "chooses its variants by their results",
+            "chooses its variants by results",
         ),
     ],
 )

@@ -38,13 +38,6 @@ ATTENTION: list[Case] = [
         {"mixer.shaping": "value_skipinit"},
     ),
     (
-        {"mixer.softmax": False, "mixer.matmul_order": "kv_first", "mixer.dropout": 0.1},
-        "mixer.dropout",
-        "never makes",
-        "`dropout: 0`",
-        {"mixer.dropout": 0},
-    ),
-    (
         {"mixer.shaping": {"kind": "value_skipinit", "gamma": 1}},
         "mixer.shaping.gamma",
         "has no gamma",
@@ -293,7 +286,7 @@ def test_a_mixer_refuses_a_context_that_it_cannot_work_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plain", "path", "said"),
+    ("plain", "path", "message"),
     [
         ({"width": True}, "width", "a number is expected here; got true."),
         ({"depth": "three"}, "depth", "a whole number is expected here; got 'three'."),
@@ -317,7 +310,7 @@ def test_a_mixer_refuses_a_context_that_it_cannot_work_on() -> None:
         ({"block.skips.mixer": True}, "block.skips.mixer", "a number is expected here; got true."),
         ({"block.mixer": "atention"}, "block.mixer", "there is no mixer kind `atention`. Did you mean `attention`?"),
         ({"block.mixer": {"kind": 3}}, "block.mixer.kind", "there is no mixer kind `3`."),
-        ({"block.mixer": {"softmax": True}}, "block.mixer", "this mixer does not say its `kind`."),
+        ({"block.mixer": {"softmax": True}}, "block.mixer", "this mixer has no `kind`."),
         (
             {"block.mixer": ["attention"]},
             "block.mixer",
@@ -326,7 +319,7 @@ def test_a_mixer_refuses_a_context_that_it_cannot_work_on() -> None:
         ({"block": {}}, "block", "the key `mixer` is missing."),
     ],
 )
-def test_values_of_the_wrong_sort(plain: dict[str, Any], path: str, said: str) -> None:
+def test_values_of_the_wrong_sort(plain: dict[str, Any], path: str, message: str) -> None:
     where, sentence = refused(ModelSpec, model(plain))
     assert where == path
-    assert sentence.startswith(said)
+    assert sentence.startswith(message)

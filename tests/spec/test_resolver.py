@@ -20,8 +20,9 @@ from ablate.spec.variant import VariantSpec
 def space() -> SpaceSpec:
     """The shipped space with switches of the task and of the training beside those of the model, some impossible."""
     plain: dict[str, Any] = YAML(typ="safe").load(shipped_spaces() / "simplify_block.yaml")
-    plain["variants"] = {}
-    plain["switches"]["heads"] = {"four": {}, "three": {"model.heads": 3}}
+    plain |= {"variants": {}, "tuned": {}, "claims": []}
+    plain["model"]["heads"] = 4
+    plain["switches"]["heads"] = {"four": {}, "five": {"model.heads": 5}}
     plain["switches"]["context"] = {"short": {}, "long": {"task.context": 256}}
     plain["switches"]["both"] = {"no": {}, "yes": {"model.depth": 3, "training.steps": 77}}
     plain["switches"]["rate"] = {"low": {}, "high": {"training.optimizer.lr": 0.01}}
@@ -64,11 +65,11 @@ def test_same_variants_same_hashes_same_refusals(space: SpaceSpec) -> None:
 
 def test_reasons_are_the_same_and_say_who_is_to_blame(space: SpaceSpec) -> None:
     resolver = Resolver(space)
-    for settings in itertools.islice((s for s in corners(space) if s["heads"] == "three"), 40):
+    for settings in itertools.islice((s for s in corners(space) if s["heads"] == "five"), 40):
         with pytest.raises(ValidationError) as caught:
             resolver.resolve(settings, {})
         assert resolver.reason(settings, caught.value) == space.reason(settings, caught.value)
-        assert resolver.reason(settings, caught.value).startswith("heads=three: ")
+        assert resolver.reason(settings, caught.value).startswith("heads=five: ")
 
 
 def test_what_is_shared_is_resolved_once(space: SpaceSpec, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 
 from ablate.designs.leave_one_out import LeaveOneOutSpec
 from ablate.kinds.mixers.attention import AttentionSpec
-from ablate.pack import DenseSpec, ReparametrisedSpec
+from ablate.nn.pack import DenseSpec, ReparametrisedSpec
 from ablate.spec.base import Kinded
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names, shipped_spaces

@@ -58,35 +58,35 @@ def test_settings_give_the_spec_that_they_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"nrom": "none"}, "there is no switch `nrom`. Did you mean `norm`?"),
         ({"norm": "nune"}, "`norm` has no setting `nune`. Did you mean `none`?"),
         ({"norm": ["none"]}, "`norm` has no setting `['none']`"),
-        ({3: "none"}, "settings are a mapping of switch to setting; expected for example"),
-        ("norm=none", "settings are a mapping of switch to setting; expected for example"),
+        ({3: "none"}, "settings must be a mapping of switch to setting; expected for example"),
+        ("norm=none", "settings must be a mapping of switch to setting; expected for example"),
     ],
 )
-def test_settings_that_are_not_in_the_space(settings: Any, told: str) -> None:
+def test_settings_that_are_not_in_the_space(settings: Any, message: str) -> None:
     space = space_of({"norm": {"rms": {}, "none": {"block.norm": "none"}}})
-    with pytest.raises(SpaceError, match=re.escape(f"space {space.name}: {told}")):
+    with pytest.raises(SpaceError, match=re.escape(f"space {space.name}: {message}")):
         space.resolve(settings)
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"model.depth": 0}, "`model.depth`: the value should be at least 1"),
         ({"model.depth": None}, "`model.depth`: a whole number is expected here"),
         ({"model.dpeth": 2}, "`model.dpeth`: there is no key `dpeth` here. Did you mean `depth`?"),
         ({"nothing.at.all": 2}, "there is no key `nothing` here"),
-        ({3: 2}, "values are a mapping of spec path to value"),
-        ([1], "values are a mapping of spec path to value"),
+        ({3: 2}, "values must be a mapping of spec path to value"),
+        ([1], "values must be a mapping of spec path to value"),
     ],
 )
-def test_values_that_make_no_model(values: Any, told: str) -> None:
+def test_values_that_make_no_model(values: Any, message: str) -> None:
     space = space_of({"norm": {"rms": {}, "none": {"block.norm": "none"}}})
-    with pytest.raises(SpaceError, match=re.escape(told)) as caught:
+    with pytest.raises(SpaceError, match=re.escape(message)) as caught:
         space.resolve({}, values)
     assert caught.value.where == f"space {space.name}"
 
@@ -153,7 +153,12 @@ NORM = {"rms": {}, "none": {"block.norm": "none"}}
         ({"switches": {}}, "", "at least one entry", ""),
         ({"switches": {"norm": {"rms": None, "none": {}}}}, "norm.rms", "mapping of paths", "Write `{}`"),
         ({"switches": {"a": {"b": {}, "c": {"blok.norm": "none"}}}}, "a.c.blok.norm", "a path starts at", "`block`"),
-        ({"switches": {"a": {"b": {}, "c": {"norm": "none"}}}}, "a.c.norm", "a path starts at", "where in the space"),
+        (
+            {"switches": {"a": {"b": {}, "c": {"norm": "none"}}}},
+            "a.c.norm",
+            "a path starts at",
+            "Write the full path of",
+        ),
         (
             {"switches": {"a": {"b": {}, "c": {"block.nrom": "none"}}}},
             "a.c.block.nrom",
@@ -178,7 +183,7 @@ NORM = {"rms": {}, "none": {"block.norm": "none"}}
             "`model.depth` is 3 and has no fields",
             "Set `model.depth` as a whole",
         ),
-        ({"switches": {"a": {"b": {}, "c": {"block..norm": 1}}}}, "a.c.block..norm", "is no path", "single dots"),
+        ({"switches": {"a": {"b": {}, "c": {"block..norm": 1}}}}, "a.c.block..norm", "is not a path", "single dots"),
         ({"switches": {"a": {"b": {}, "c": {"block": "pre_lm"}}}}, "a.c.block", "no block of this name", "`pre_ln`"),
         (
             {"switches": {"a": {"b": {}, "c": {"model.exceptions.frist.norm": "none"}}}},
@@ -186,7 +191,12 @@ NORM = {"rms": {}, "none": {"block.norm": "none"}}
             "a selector of layers",
             "one of these forms",
         ),
-        ({"switches": {"a": {"b": {}, "c": {"task.data": "nowhere"}}}}, "a.c.task.data", "no such source", "`file:`"),
+        (
+            {"switches": {"a": {"b": {}, "c": {"task.data": "nowhere"}}}},
+            "a.c.task.data",
+            "no such data source",
+            "`file:`",
+        ),
         ({"switches": {"a b": NORM}}, "a b", "one word", ""),
         ({"switches": {"a": {"b=c": {}, "d": {}}}}, "a.b=c", "without commas and equals signs", ""),
     ],
@@ -203,8 +213,8 @@ def test_a_switch_that_cannot_be(plain: dict[str, Any], path: str, rule: str, re
     [
         ({"v": {"nrom": "none"}}, "v.nrom", "there is no switch `nrom`", "Did you mean `norm`?"),
         ({"v": {"norm": "non"}}, "v.norm", "`norm` has no setting `non`", "Did you mean `none`?"),
-        ({"v": {"norm": "zzz"}}, "v.norm", "`norm` has no setting `zzz`", "There are: rms, none."),
-        ({"baseline": {"norm": "none"}}, "baseline", "every switch at its first setting", "another name"),
+        ({"v": {"norm": "zzz"}}, "v.norm", "`norm` has no setting `zzz`", "Known names: rms, none."),
+        ({"baseline": {"norm": "none"}}, "baseline", "the variant with all first settings", "another name"),
         ({"v": "none"}, "v", "a mapping of keys", ""),
     ],
 )
@@ -279,7 +289,7 @@ def test_the_setter_of_a_path_is_the_last_that_sets_it_or_a_part_of_it() -> None
 def test_an_objective_names_a_metric_of_its_task() -> None:
     loc, sentence = refused(plain_space(objective={"metric": "val_los", "margin": 0.1}))
     assert loc == ("objective", "metric")
-    assert "the task language_model gives no metric of this name" in sentence
+    assert "the task language_model has no metric of this name" in sentence
     assert "Did you mean `val_loss`?" in sentence
 
 

@@ -99,20 +99,25 @@ def put(plain: dict[str, Any], *path: Any) -> dict[str, Any]:
         (("switches", "norm", "removes", {"block.norm": "none"}), "switches.norm.removes", "is a text", "for example"),
         (("switches", "skip", "gone", "removes", 5), "switches.skip.gone.removes", "is a text", "for example"),
         (("variants", "both", "replaces", " "), "variants.both.replaces", "is a text", "for example"),
-        (("switches", "norm", "replaces", "x"), "switches.norm.removes", "here it says both", "`removes: null`"),
+        (("switches", "norm", "replaces", "x"), "switches.norm.removes", "there can be one text", "`removes: null`"),
         (("switches", "skip", "kept", "removes", "x"), "switches.skip.kept.removes", "baseline's setting", "another"),
-        (("switches", "replaces", {"a": {}, "b": {}}), "switches.replaces", "no name of a switch", "Rename"),
-        (("variants", "removes", {"norm": "none"}), "variants.removes", "no name of a named variant", "Rename"),
+        (("switches", "replaces", {"a": {}, "b": {}}), "switches.replaces", "cannot be the name of a switch", "Rename"),
+        (
+            ("variants", "removes", {"norm": "none"}),
+            "variants.removes",
+            "cannot be the name of a named variant",
+            "Rename",
+        ),
         (("switches", "norm", "rms", "a text"), "switches.norm.rms", "a setting is a mapping", "`removes:`"),
     ],
 )
 def test_what_is_no_text_is_refused_where_it_stands(path: Any, place: str, rule: str, remedy: str) -> None:
     with pytest.raises(ValidationError) as caught:
         SpaceSpec.model_validate(put(told(), *path))
-    ((loc, said),) = describe(caught.value)
+    ((loc, message),) = describe(caught.value)
     assert ".".join(map(str, loc)) == place
-    assert rule in said
-    assert remedy in said
+    assert rule in message
+    assert remedy in message
 
 
 def test_a_space_that_extends_another_changes_and_takes_away_its_texts(tmp_path: Path) -> None:

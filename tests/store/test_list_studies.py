@@ -58,7 +58,7 @@ def test_what_the_short_way_cannot_read_is_told_by_the_long_way(tmp_path: Path) 
         begin(store)
     with sql(tmp_path / "a.db") as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(StoreError, match="newer ablate"):
+    with pytest.raises(StoreError, match="newer version of ablate"):
         list_studies(tmp_path / "a.db")
 
 

@@ -11,7 +11,7 @@ from store_samples import HERE, begin, curve, digest, now, outcome, sql, start
 
 from ablate.store import Lease, Store, TrialState, WorkerRecord, open_store
 from ablate.store.activity import FailedTrial
-from ablate.store.leases import PATIENCE
+from ablate.store.leases import HEARTBEAT_TIMEOUT
 from ablate.store.tables import leases
 
 WORKER = WorkerRecord("node-7", "cuda: 1 x NVIDIA H200", 4711)
@@ -33,13 +33,13 @@ def test_what_a_driver_runs_and_where(store: Store) -> None:
         store.record_points({key: curve(3)}, lease.token)
         ended = outcome("no_norm", 0)
         assert store.record_outcome(ended, HERE, lease.token)
-        found = store.activity()
-        (driver,) = found.drivers
+        activity = store.activity()
+        (driver,) = activity.drivers
         assert (driver.study, driver.planned, driver.settled, driver.running, driver.failed) == ("s", 6, 1, 2, 0)
         assert (driver.retries, driver.alive) == (1, True)
         assert (driver.ended, driver.flops) == (0, 0.0), "it ended long before this driver began, says its record"
-        assert abs(found.at - now()) < timedelta(minutes=1)
-        first, second = sorted(found.running, key=lambda trial: trial.seed)
+        assert abs(activity.at - now()) < timedelta(minutes=1)
+        first, second = sorted(activity.running, key=lambda trial: trial.seed)
         assert (first.key, first.study, first.variant, first.seed) == (key, "s", "baseline", 0)
         assert (first.worker, first.attempts) == (WORKER, 1)
         assert (first.step, first.val_loss) == (curve(3)[-1].step, curve(3)[-1].val_loss)
@@ -73,7 +73,7 @@ def test_a_trial_is_held_as_long_as_its_driver_lives(store: Store, location: str
         assert store.trials([key])[key].state is TrialState.RUNNING
         assert store.studies()[0].running == 1
         with sql(location) as connection:
-            dead = {"host": "elsewhere", "heartbeat": now() - 1.1 * PATIENCE}
+            dead = {"host": "elsewhere", "processes": "others", "heartbeat": now() - 1.1 * HEARTBEAT_TIMEOUT}
             connection.execute(update(leases).where(leases.c.study == "one").values(**dead))
         assert begin_trial(other, two, "baseline", 0), "its driver is dead"
         assert not store.record_outcome(outcome("baseline", 0), HERE, one.token), "the first one wakes up too late"

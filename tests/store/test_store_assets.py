@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from store_samples import HERE, as_record, draft, outcome, planned, variant
 
+from ablate.roles import TrialRole
 from ablate.store import TrialState, open_store
 from ablate.store.migrations import SCHEMA_VERSION
 
@@ -28,21 +31,38 @@ def test_an_older_store(tmp_path: Path, name: str, create: bool) -> None:
         assert study.trivial == ({} if name < "store_v6.db" else draft().trivial)
         finished, diverged = outcome("baseline", 0), outcome("no_norm", 0, TrialState.DIVERGED, points=2)
         keys = [trial.key for trial in study.planned]
-        found = store.trials(keys)
-        assert list(found) == keys[:3]
-        assert found[finished.key] == as_record(finished)
-        assert found[diverged.key] == as_record(diverged)
-        assert found[keys[2]].state is TrialState.RUNNING
+        records = store.trials(keys)
+        assert list(records) == keys[:3]
+        assert records[finished.key] == as_record(finished)
+        assert records[diverged.key] == as_record(diverged)
+        assert records[keys[2]].state is TrialState.RUNNING
         assert store.curves(keys) == dict.fromkeys(keys, ()) | {
             finished.key: finished.curve,
             diverged.key: diverged.curve,
         }
-        told = name >= "store_v7.db"
-        assert store.recordings(finished.key) == (finished.recordings if told else ())
+        has_recordings = name >= "store_v7.db"
+        assert store.recordings(finished.key) == (finished.recordings if has_recordings else ())
         (summary,) = store.studies()
         assert (summary.variants, summary.planned) == (2, 4)
         assert (summary.finished, summary.diverged, summary.failed, summary.running) == (1, 1, 0, 1)
         assert store.record_outcome(outcome("baseline", 1), HERE)
+
+
+def test_roles_that_only_seeds_told(tmp_path: Path) -> None:
+    """Before schema 9 nothing but its seed said what a trial was for."""
+    path = tmp_path / "store_v8.db"
+    shutil.copy(ASSETS / path.name, path)
+    roles = {0: TrialRole.COMPARISON, 1: TrialRole.COMPARISON, 999: TrialRole.COMPARISON}
+    roles |= {1000: TrialRole.TUNING, 1007: TrialRole.TUNING, 2000: TrialRole.TIMING, 2002: TrialRole.TIMING}
+    with closing(sqlite3.connect(path)) as connection, connection:
+        insert = (
+            "INSERT INTO study_trials (study_id, trial_key, position, variant, seed) VALUES (1, ?, ?, 'no_norm', ?)"
+        )
+        connection.executemany(insert, [(str(seed), seed, seed) for seed in roles if seed > 1])
+    with open_store(path) as store:
+        study = store.study("simplify_block")
+    assert {one.seed: one.role for one in (*study.planned, *study.scout_trials)} == roles
+    assert {one.seed for one in study.scout_trials} == {seed for seed, role in roles.items() if role.scouts}
 
 
 def test_every_schema_has_its_asset() -> None:

@@ -38,11 +38,11 @@ def change(path: Path, statement: str) -> None:
 
 def test_a_whole_store(store: Path, tmp_path: Path) -> None:
     before = store.read_bytes()
-    found = check_store(store, tmp_path / "saved.db")
-    assert found.findings == ()
-    counts = {table.name: table.whole for table in found.tables}
+    check = check_store(store, tmp_path / "saved.db")
+    assert check.findings == ()
+    counts = {table.name: table.whole for table in check.tables}
     assert (counts["trials"], counts["curves"], counts["studies"], counts["study_trials"]) == (4, 20, 1, 4)
-    assert all(table.complete and not table.damaged for table in found.tables)
+    assert all(table.complete and not table.damaged for table in check.tables)
     assert store.read_bytes() == before
     with open_store(store, create=False) as left, open_store(tmp_path / "saved.db", create=False) as right:
         assert left.study("s") == right.study("s")
@@ -66,8 +66,8 @@ def test_a_row_that_cannot_be_read_is_found_and_all_others_are_saved(
     store: Path, tmp_path: Path, statement: str, finding: str
 ) -> None:
     change(store, statement)
-    found = check_store(store, tmp_path / "saved.db")
-    assert any(line.startswith(finding) for line in found.findings)
+    check = check_store(store, tmp_path / "saved.db")
+    assert any(line.startswith(finding) for line in check.findings)
     assert check_store(tmp_path / "saved.db").findings == ()
     with open_store(tmp_path / "saved.db", create=False) as saved:
         keys = [digest((name, seed)) for name in ("baseline", "no_norm") for seed in range(2)]
@@ -82,8 +82,8 @@ def test_a_page_that_is_lost(store: Path, tmp_path: Path) -> None:
     data = bytearray(store.read_bytes())
     data[(page - 1) * size : page * size] = b"\xaa" * size
     store.write_bytes(data)
-    found = check_store(store, tmp_path / "saved.db")
-    assert "recordings: some rows cannot be reached" in found.findings
+    check = check_store(store, tmp_path / "saved.db")
+    assert "recordings: some rows cannot be reached" in check.findings
     with open_store(tmp_path / "saved.db", create=False) as saved:
         assert len(saved.trials([planned.key for planned in saved.study("s").planned])) == 4
 
@@ -92,9 +92,9 @@ def test_what_cannot_be_checked(tmp_path: Path, store: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no such file"):
         check_store(tmp_path / "gone.db")
     (tmp_path / "text").write_text("no database\n" * 100)
-    with pytest.raises(StoreError, match="nothing of this file can be read"):
+    with pytest.raises(StoreError, match="this file cannot be read"):
         check_store(tmp_path / "text")
-    with pytest.raises(StoreError, match="this file exists"):
+    with pytest.raises(StoreError, match="this file already exists"):
         check_store(store, store)
     with pytest.raises(StoreError, match="pg_dump"):
         check_store("postgresql://user:word@host/name")
@@ -120,13 +120,13 @@ def test_any_damage_is_told_as_damage(store: Path, flips: int) -> None:
         try:
             read(store)
         except StoreError as error:
-            assert "another program" in str(error) or "damaged" in str(error) or "newer ablate" in str(error)  # noqa: PT017
+            assert "another program" in str(error) or "damaged" in str(error) or "newer version of ablate" in str(error)  # noqa: PT017
         except NotFoundError:
             pass  # of a name that is damaged
     try:
         check_store(store)
     except StoreError as error:
-        assert "nothing of this file can be read" in str(error)  # noqa: PT017
+        assert "this file cannot be read" in str(error)  # noqa: PT017
 
 
 @pytest.mark.parametrize(

@@ -253,14 +253,14 @@ def test_a_trial_is_found_by_the_beginning_of_its_key(store: Store) -> None:
         unique = next(n for n in range(65) if sum(other.startswith(key[:n]) for other in keys) == 1)
         assert store.trial(key[:unique]).key == key
         if unique > 0:
-            with pytest.raises(NotFoundError, match="Write more of the key"):
+            with pytest.raises(NotFoundError, match="Give more characters of the key"):
                 store.trial(key[: unique - 1])
     for prefix in ("%", "_" * 64, "x"):
         with pytest.raises(NotFoundError, match="there is no trial"):
             store.trial(prefix)
     before, after = sorted(keys)[6:8]
     between = before[:-1] + chr(ord(before[-1]) + 1)
-    with pytest.raises(NotFoundError, match=f"nearest: {before} and {after}"):
+    with pytest.raises(NotFoundError, match=f"such as {before} and {after}"):
         store.trial(between)
 
 
@@ -287,9 +287,9 @@ def test_many_keys_at_once(store: Store) -> None:
     for place, key in enumerate(real):
         keys.insert(place * 3_500, key)
     assert list(store.trials(keys)) == real
-    found = store.curves(keys)
-    assert list(found) == keys
-    assert {key: points for key, points in found.items() if points} == dict.fromkeys(real, curve(5))
+    curves = store.curves(keys)
+    assert list(curves) == keys
+    assert {key: points for key, points in curves.items() if points} == dict.fromkeys(real, curve(5))
     assert store.forget_unfinished(keys) == 0
 
 
@@ -334,15 +334,15 @@ def test_crossings_say_what_whole_curves_say(store: Store) -> None:
         ends.append(replace(outcome("baseline", seed), curve=points))
         store.record_outcome(ends[-1], HERE)
     for target in (0.5, 1.0, 2.0, 2.5, 9.0):
-        found = store.crossings([digest("unknown"), *(end.key for end in ends)], target)
+        crossings = store.crossings([digest("unknown"), *(end.key for end in ends)], target)
         for end in ends:
             evaluated = [p for p in end.curve if p.val_loss is not None and math.isfinite(p.val_loss)]
             there = next(
                 (at for at, p in enumerate(evaluated) if p.val_loss is not None and p.val_loss <= target), None
             )
             expected = None if there is None else tuple(evaluated[max(0, there - 1) : there + 1])
-            assert found.get(end.key) == expected
-        assert digest("unknown") not in found
+            assert crossings.get(end.key) == expected
+        assert digest("unknown") not in crossings
     assert store.crossings([ends[0].key], 9.0) == {}, "it has no points"
 
 

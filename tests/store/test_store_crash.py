@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
+import shutil
+import signal
+import sqlite3
 import subprocess
 import sys
 import time
+import warnings
+from contextlib import closing
 from pathlib import Path
 
-from sqlalchemy import func, select
+import pytest
+from sqlalchemy import Engine, event, func, select
 from store_samples import begin, curve, digest, sql
 
 from ablate.store import TrialState, open_store
 from ablate.store.tables import curves, trials
 
+ASSETS = Path(__file__).parent / "assets"
 WRITE = """
 import sys
 sys.path.insert(0, sys.argv[2])
@@ -47,9 +56,9 @@ def test_kill_again_and_again(location: str) -> None:
             done += [int(line) for line in writer.stdout.read().split()]
         keys = [digest(("baseline", seed)) for seed in done]
         with open_store(location) as store:
-            found = store.trials(keys)
-            assert list(found) == keys
-            assert {trial.state for trial in found.values()} == {TrialState.FINISHED}
+            records = store.trials(keys)
+            assert list(records) == keys
+            assert {trial.state for trial in records.values()} == {TrialState.FINISHED}
             assert store.curves(keys) == dict.fromkeys(keys, curve(20))
             cut_off = [digest(("baseline", done[-1] + 1))]
             if all(trial.state is TrialState.RUNNING for trial in store.trials(cut_off).values()):
@@ -59,3 +68,51 @@ def test_kill_again_and_again(location: str) -> None:
         complete = select(func.count()).select_from(trials).where(trials.c.state == TrialState.FINISHED)
         points = select(func.count()).select_from(curves)
         assert connection.execute(points).scalar() == 20 * connection.execute(complete).scalar_one()
+
+
+def die_in_upgrade(path: Path, statements: int) -> bool:
+    """Open a store in a process that is killed before so many statements; False if it needs fewer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other threads hold nothing that the child needs
+        child = os.fork()
+    if child == 0:
+        left = itertools.count(statements, -1)
+
+        @event.listens_for(Engine, "before_cursor_execute")
+        def kill(*_: object) -> None:
+            if next(left) == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        code = 1
+        try:
+            open_store(path).close()
+            code = 0
+        finally:
+            os._exit(code)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert ended in (0, -signal.SIGKILL)
+    return ended != 0
+
+
+def dump(path: Path) -> list[str]:
+    """All tables and rows, read without our own code; what a dead process left in the log beside is applied."""
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        return list(connection.iterdump())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each kill is a forked process")
+@pytest.mark.parametrize("name", ["store_v1.db", "store_v7.db"])
+def test_an_upgrade_that_is_killed_at_any_statement_has_not_begun(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "store.db"
+    # First one that lives, after which the processes that are forked from this one have all that an upgrade imports.
+    shutil.copy(ASSETS / name, tmp_path / "at_once.db")
+    open_store(tmp_path / "at_once.db").close()
+    shutil.copy(ASSETS / name, path)
+    before = dump(path)
+    number = 0
+    while die_in_upgrade(path, number):
+        assert dump(path) == before, number
+        number += 1
+    assert number > 10, "there is something to be killed in"
+    assert dump(path) == dump(tmp_path / "at_once.db") != before

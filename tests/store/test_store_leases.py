@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from datetime import timedelta
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from store_samples import begin, now, sql
 
 from ablate.errors import StudyBusyError
 from ablate.store import Store, open_store
-from ablate.store.leases import PATIENCE, processes
+from ablate.store.leases import HEARTBEAT_TIMEOUT, process_began, processes
 from ablate.store.tables import leases, studies
 
 HOLD = """
@@ -74,7 +76,7 @@ def test_a_killed_driver_loses_the_study_at_once(store: Store, location: str, re
 
 def test_a_process_that_got_the_number_of_a_dead_driver_does_not_count(store: Store, location: str) -> None:
     with store.lease("s") as lost:
-        change(location, process_started=psutil.Process().create_time() - 3600)
+        change(location, process_started=process_began(os.getpid()) - 3600)
         with store.lease("s") as lease:
             lease.renew()
             with pytest.raises(StudyBusyError):
@@ -85,10 +87,10 @@ def test_a_process_that_got_the_number_of_a_dead_driver_does_not_count(store: St
 
 def test_a_driver_on_another_machine_is_believed_for_a_minute(store: Store, location: str) -> None:
     with store.lease("s"):
-        change(location, host="elsewhere", processes="others", pid=2**22 + 1, heartbeat=now() - 0.9 * PATIENCE)
+        change(location, host="elsewhere", processes="others", pid=2**22 + 1, heartbeat=now() - 0.9 * HEARTBEAT_TIMEOUT)
         with pytest.raises(StudyBusyError, match="on elsewhere"), store.lease("s"):
             pass
-        change(location, heartbeat=now() - 1.1 * PATIENCE)
+        change(location, heartbeat=now() - 1.1 * HEARTBEAT_TIMEOUT)
         with store.lease("s") as lease:
             lease.renew()
 
@@ -99,25 +101,66 @@ def test_a_driver_in_a_container_with_the_name_of_this_host_lives(store: Store, 
         change(location, processes=f"{processes()} of a container", pid=2**22 + 1)
         with pytest.raises(StudyBusyError), store.lease("s"):
             pass
-        change(location, heartbeat=now() - 1.1 * PATIENCE)
+        change(location, heartbeat=now() - 1.1 * HEARTBEAT_TIMEOUT)
         with store.lease("s") as lease:
             lease.renew()
 
 
 def test_renewing_keeps_a_lease_alive(store: Store, location: str) -> None:
     with store.lease("s") as lease:
-        change(location, host="elsewhere", processes="others", heartbeat=now() - 2 * PATIENCE)
+        change(location, host="elsewhere", processes="others", heartbeat=now() - 2 * HEARTBEAT_TIMEOUT)
         lease.renew()
         with pytest.raises(StudyBusyError), store.lease("s"):
             pass
 
 
+def test_a_clock_that_is_set_forward_takes_no_lease_from_a_living_driver(store: Store, location: str) -> None:
+    """An hour, or a night in which the machine slept: the driver is there, and renews a moment later."""
+    with subprocess.Popen([sys.executable, "-c", HOLD, location], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        change(location, heartbeat=now() - timedelta(hours=1))
+        store.forget_unfinished([], "of another")
+        with pytest.raises(StudyBusyError, match=f"process {holder.pid}"), store.lease("s"):
+            pass
+        holder.kill()
+        holder.wait()
+        with store.lease("s"):
+            pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the time of day at which a process began is kept")
+def test_when_a_process_began_does_not_follow_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux tells by the clock as it is set now when it was started, and psutil adds the time since then."""
+    before = process_began(os.getpid())
+    booted = psutil.boot_time()
+    monkeypatch.setattr("psutil._pslinux.BOOT_TIME", booted + 3600, raising=False)
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: booted + 3600)
+    assert process_began(os.getpid()) == before
+    with open("/proc/uptime") as file:
+        up = float(file.read().split()[0])
+    assert 0 < before < up
+
+
+def test_a_clock_that_is_set_back_holds_no_study_of_a_dead_driver(store: Store, location: str) -> None:
+    """By the clock as it is set now, its last sign of life is in the future."""
+    with store.lease("s"):
+        change(location, host="elsewhere", processes="others", heartbeat=now() + timedelta(hours=1))
+        for ask in (lambda: store.lease("s").__enter__(), lambda: store.forget_unfinished([], "of another")):
+            with suppress(StudyBusyError):
+                ask()
+            with sql(location) as connection:
+                (heartbeat,) = connection.execute(select(leases.c.heartbeat)).scalars()
+            assert abs(heartbeat - now()) < HEARTBEAT_TIMEOUT / 2
+            change(location, heartbeat=now() + timedelta(hours=1))
+
+
 def test_who_asks_lives_however_long_it_was_silent(store: Store, location: str) -> None:
     with store.lease("s") as lease:
-        change(location, heartbeat=now() - 2 * PATIENCE)
+        change(location, processes="others", heartbeat=now() - 2 * HEARTBEAT_TIMEOUT)
         store.forget_unfinished([], lease.token)
         lease.renew()
-        change(location, heartbeat=now() - 2 * PATIENCE)
+        change(location, heartbeat=now() - 2 * HEARTBEAT_TIMEOUT)
         store.forget_unfinished([], "of another")
         with pytest.raises(StudyBusyError):
             lease.renew()
@@ -126,7 +169,7 @@ def test_who_asks_lives_however_long_it_was_silent(store: Store, location: str) 
 def test_a_late_exit_does_not_end_the_lease_of_the_next_driver(store: Store, location: str) -> None:
     first = store.lease("s")
     first.__enter__()
-    change(location, heartbeat=now() - 2 * PATIENCE)
+    change(location, processes="others", heartbeat=now() - 2 * HEARTBEAT_TIMEOUT)
     with store.lease("s") as second:
         first.__exit__(None, None, None)
         second.renew()
@@ -138,7 +181,7 @@ def race_for_lease(location: str, rounds: int, number: int, barrier: Barrier, wo
         for turn in range(rounds):
             if turn % 2 and number == 0:
                 store.lease("s").__enter__()
-                change(location, host="elsewhere", processes="others", heartbeat=now() - 2 * PATIENCE)
+                change(location, host="elsewhere", processes="others", heartbeat=now() - 2 * HEARTBEAT_TIMEOUT)
             barrier.wait()
             lease = store.lease("s")
             try:

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_samples import HERE, as_record, begin, digest, outcome
 
+from ablate.roles import TrialRole
 from ablate.store import (
     CurvePoint,
     Environment,
@@ -126,7 +127,7 @@ def test_points_of_a_running_trial(store: Store, written: TrialOutcome) -> None:
     spec=objects,
     parameters=counts,
     activation_bytes=st.none() | counts,
-    seeds=st.lists(counts, unique=True, max_size=3),
+    roles=st.dictionaries(counts, st.sampled_from(TrialRole), max_size=3),
 )
 def test_a_study(
     store: Store,
@@ -136,19 +137,21 @@ def test_a_study(
     spec: dict[str, Any],
     parameters: int,
     activation_bytes: int | None,
-    seeds: list[int],
+    roles: dict[int, TrialRole],
 ) -> None:
     drafts = replace(drafts, name=f"study {next(serial)}")
     variants = tuple(
         VariantRecord(name, digest(next(serial)), settings_of, spec, parameters, activation_bytes) for name in names
     )
-    planned = tuple(PlannedTrial(digest((name, seed)), name, seed) for seed in seeds for name in names)
+    planned = tuple(
+        PlannedTrial(digest((name, seed)), name, seed, role) for seed, role in roles.items() for name in names
+    )
     store.begin_study(drafts, variants, planned)
     read = store.study(drafts.name)
-    scouting = bool(seeds) and min(seeds) >= 1000  # trials from there on only say how others shall be trained
+    scouting = bool(roles) and all(role.scouts for role in roles.values())
     assert (read.variants, read.scout_variants) == (((), variants) if scouting else (variants, ()))
-    assert read.planned == tuple(trial for trial in planned if trial.seed < 1000)
-    assert read.scout_trials == tuple(trial for trial in planned if trial.seed >= 1000)
+    assert read.planned == tuple(trial for trial in planned if not trial.role.scouts)
+    assert read.scout_trials == tuple(trial for trial in planned if trial.role.scouts)
     for name in ("question", "source", "space", "text", "objective", "baseline"):
         assert getattr(read, name) == getattr(drafts, name)
 
@@ -156,8 +159,8 @@ def test_a_study(
 def test_recordings_are_kept_to_four_digits_and_what_is_not_finite_as_none(store: Store) -> None:
     begin(store)
     rows = [[1.23456789, math.nan], [math.inf, 1e-30]]
-    told = Recording(3, {"gradients": {"block 1 mlp": -math.inf}, "map": {"block 1 mixer": rows}})
-    written = replace(outcome("baseline", 0), recordings=(told,))
+    recording = Recording(3, {"gradients": {"block 1 mlp": -math.inf}, "map": {"block 1 mixer": rows}})
+    written = replace(outcome("baseline", 0), recordings=(recording,))
     assert store.record_outcome(written, HERE)
     kept = {"gradients": {"block 1 mlp": None}, "map": {"block 1 mixer": [[1.235, None], [None, 1e-30]]}}
     assert store.recordings(written.key) == (Recording(3, kept),)

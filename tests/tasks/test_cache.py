@@ -78,13 +78,16 @@ def test_fingerprint_tells_other_output_of_the_same_input(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda folder: (folder / "data").write_bytes(b"whale"), r"data: the checksum of the prepared data is off"),
-        (lambda folder: (folder / "data").write_bytes(b""), r"data: the checksum of the prepared data is off"),
+        (
+            lambda folder: (folder / "data").write_bytes(b"whale"),
+            r"data: the checksum of the prepared data does not match",
+        ),
+        (lambda folder: (folder / "data").write_bytes(b""), r"data: the checksum of the prepared data does not match"),
         (lambda folder: (folder / "more").unlink(), r"No such file or directory: .*more"),
         (lambda folder: (folder / "manifest.json").unlink(), r"No such file or directory: .*manifest\.json"),
-        (lambda folder: (folder / "manifest.json").write_text('{"files": '), r"list of the prepared files"),
-        (lambda folder: (folder / "manifest.json").write_text("[]"), r"list of the prepared files"),
-        (lambda folder: (folder / "manifest.json").write_bytes(b"\xff"), r"list of the prepared files"),
+        (lambda folder: (folder / "manifest.json").write_text('{"files": '), r"manifest of the prepared data"),
+        (lambda folder: (folder / "manifest.json").write_text("[]"), r"manifest of the prepared data"),
+        (lambda folder: (folder / "manifest.json").write_bytes(b"\xff"), r"manifest of the prepared data"),
     ],
 )
 def test_damage_is_refused_by_locate_and_mended_by_prepare(tmp_path: Path, damage: Any, message: str) -> None:
@@ -105,19 +108,19 @@ def test_settled_data_is_read_once_and_again_when_it_has_changed(
 ) -> None:
     digest, read = hashlib.file_digest, []
     monkeypatch.setattr("hashlib.file_digest", lambda file, name: read.append(file.name) or digest(file, name))
-    monkeypatch.setattr("ablate.tasks.cache._A_MOMENT", 10**15)
+    monkeypatch.setattr("ablate.tasks.cache._TIME_RESOLUTION", 10**15)
     fingerprint, _ = Builder().prepare(tmp_path)
     read.clear()
     locate(tmp_path, fingerprint)
     assert len(read) == 2, "changed a moment ago: a further change might bear the same time"
-    monkeypatch.setattr("ablate.tasks.cache._A_MOMENT", -1)
+    monkeypatch.setattr("ablate.tasks.cache._TIME_RESOLUTION", -1)
     locate(tmp_path, fingerprint)
     read.clear()
     folder = locate(tmp_path, fingerprint)
     assert read == []
     time.sleep(0.02)  # longer than a tick of the clock of the file system
     (folder / "data").write_bytes(b"whale")
-    with pytest.raises(DataError, match="the checksum of the prepared data is off"):
+    with pytest.raises(DataError, match="the checksum of the prepared data does not match"):
         locate(tmp_path, fingerprint)
 
 

@@ -93,13 +93,13 @@ def test_no_text_is_in_both_parts(
     folder = tmp_path_factory.mktemp("data")
     table(folder, [("one", "p"), ("two", "q"), *train], "train.tsv")
     table(folder, [("three", "p"), *validation], "val.tsv")
-    found = read_table(spec(folder), lambda line: None)
-    read = {split: [row.values[0] for row in found.rows(split)] for split in ("train", "validation")}
+    divided = read_table(spec(folder), lambda line: None)
+    read = {split: [row.values[0] for row in divided.rows(split)] for split in ("train", "validation")}
     assert set(read["train"]) == {"one", "two", *(text for text, _ in train)}
     assert set(read["validation"]) == {"three", *(text for text, _ in validation)} - set(read["train"])
-    assert all(len(set(texts)) == len(texts) == found.sizes[split] for split, texts in read.items())
-    dropped = found.left_out["empty_or_copies"] + found.left_out["in_both"]
-    assert dropped == 3 + len(train) + len(validation) - sum(found.sizes.values())
+    assert all(len(set(texts)) == len(texts) == divided.sizes[split] for split, texts in read.items())
+    dropped = divided.left_out["empty_or_copies"] + divided.left_out["in_both"]
+    assert dropped == 3 + len(train) + len(validation) - sum(divided.sizes.values())
 
 
 def test_a_validation_pair_with_a_training_text_is_dropped_and_counted(tmp_path: Path) -> None:
@@ -110,9 +110,9 @@ def test_a_validation_pair_with_a_training_text_is_dropped_and_counted(tmp_path:
     (folder / "train.tsv").write_text("a\tb\tlabel\nx1\tx2\tno\nx3\tx4\tyes\n")
     (folder / "val.tsv").write_text("a\tb\tlabel\ny1\tx2\tno\ny3\ty4\tyes\n")
     plain = {"data": f"file:{folder}", "tokenizer": "bytes", "context": 4}
-    found = read_table(MatchingSpec.model_validate(plain), lambda line: None)
-    assert [row.values for row in found.rows("validation")] == [("y3", "y4", "yes")]
-    assert found.left_out["in_both"] == 1
+    table = read_table(MatchingSpec.model_validate(plain), lambda line: None)
+    assert [row.values for row in table.rows("validation")] == [("y3", "y4", "yes")]
+    assert table.left_out["in_both"] == 1
 
 
 def test_what_is_unfit_is_refused(tmp_path: Path) -> None:
@@ -123,13 +123,13 @@ def test_what_is_unfit_is_refused(tmp_path: Path) -> None:
             table(folder, validation, "val.tsv")
         spec(folder, **more).prepare(tmp_path / "cache", lambda line: None)
 
-    with pytest.raises(DataError, match=r"val\.tsv:3: the label 'r' is only in validation.*1 that"):
+    with pytest.raises(DataError, match=r"val\.tsv:3: the label 'r' occurs only in validation.*1 labels that"):
         prepare([("a", "p"), ("b", "q")], [("c", "p"), ("d", "r")])
-    with pytest.raises(DataError, match="no rows in it"):
+    with pytest.raises(DataError, match="contains no rows"):
         prepare([])
-    with pytest.raises(DataError, match="one row cannot be divided"):
+    with pytest.raises(DataError, match="one row cannot be split"):
         prepare([("a", "p"), ("a", "q")])
-    with pytest.raises(DataError, match=r"no validation rows are left.*1 in training and validation"):
+    with pytest.raises(DataError, match=r"no validation rows are left.*1 in several splits"):
         prepare([("a", "p"), ("b", "q")], [("a", "p")])
     with pytest.raises(DataError, match="all training rows have one label"):
         prepare([("a", "p"), ("b", "p")], [("c", "p")])

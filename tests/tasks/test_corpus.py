@@ -24,9 +24,7 @@ def read(address: str, share: float = 0.25) -> Corpus:
 
 
 def test_real_corpus_has_no_text_on_both_sides(corpus: Corpus) -> None:
-    train, validation = (
-        {document.text for document in part} for part in (corpus.part("train"), corpus.part("validation"))
-    )
+    train, validation = ({document.text for document in corpus.documents_in(name)} for name in ("train", "validation"))
     assert not train & validation
     assert len(train) == corpus.sizes["train"]
     assert len(validation) == corpus.sizes["validation"]
@@ -41,8 +39,8 @@ def test_division_is_the_same_under_other_names(tmp_path: Path) -> None:
     first = read(write(tmp_path / "first", {f"{i:02}.txt": text for i, text in enumerate(texts)}))
     second = read(write(tmp_path / "second", {f"{99 - i}.md": text for i, text in enumerate(texts)}))
     assert first.sizes["validation"] == 10
-    assert {d.text for d in first.part("validation")} == {d.text for d in second.part("validation")}
-    assert {d.text for d in first.part("train")} == {d.text for d in second.part("train")}
+    assert {d.text for d in first.documents_in("validation")} == {d.text for d in second.documents_in("validation")}
+    assert {d.text for d in first.documents_in("train")} == {d.text for d in second.documents_in("train")}
     assert first.fingerprint != second.fingerprint, "the order decides the batches"
 
 
@@ -62,11 +60,11 @@ def test_copies_never_cross_and_no_side_is_empty(
 ) -> None:
     address = write(tmp_path_factory.mktemp("texts"), {f"{i}.txt": text for i, text in enumerate(texts)})
     if len(set(texts)) == 1:
-        with pytest.raises(DataError, match="a single text of 1 characters cannot be divided"):
+        with pytest.raises(DataError, match="a single text of 1 characters cannot be split"):
             read(address, share)
         return
     corpus = read(address, share)
-    sides = sorted(document.text for document in (*corpus.part("train"), *corpus.part("validation")))
+    sides = sorted(document.text for document in (*corpus.documents_in("train"), *corpus.documents_in("validation")))
     assert sides == sorted(set(texts))
     assert corpus.sizes["train"]
     assert corpus.sizes["validation"]
@@ -74,7 +72,7 @@ def test_copies_never_cross_and_no_side_is_empty(
 
 @pytest.mark.parametrize("texts", [{}, {"a.txt": ""}, {"a.txt": "", "b.txt": "<|endoftext|>\n"}])
 def test_empty_corpus_is_refused(tmp_path: Path, texts: dict[str, str]) -> None:
-    with pytest.raises(DataError, match="no text in it"):
+    with pytest.raises(DataError, match="contains no text"):
         read(write(tmp_path, texts))
 
 
@@ -119,9 +117,9 @@ def test_the_fingerprint_of_a_single_text_is_of_its_characters(tmp_path: Path) -
     for name, text in texts.items():
         (tmp_path / name).mkdir()
         write(tmp_path / name, {f"{name}.txt": text})
-    found = {name: read(f"file:{tmp_path / name}/{name}.txt").fingerprint for name in texts}
-    assert found["first"] == found["again"] != found["other"]
-    assert read(f"file:{tmp_path / 'first'}").fingerprint == found["first"], "the folder of one file is the file"
+    fingerprints = {name: read(f"file:{tmp_path / name}/{name}.txt").fingerprint for name in texts}
+    assert fingerprints["first"] == fingerprints["again"] != fingerprints["other"]
+    assert read(f"file:{tmp_path / 'first'}").fingerprint == fingerprints["first"], "the folder of one file is the file"
 
 
 def test_one_row_of_a_table_is_a_single_text(tmp_path: Path) -> None:
@@ -153,5 +151,5 @@ def test_a_single_text_that_changes_while_it_is_read_is_told(tmp_path: Path) -> 
 
 def test_a_text_too_short_to_divide_is_refused(tmp_path: Path) -> None:
     address = write(tmp_path, {"a.txt": "ab"})
-    with pytest.raises(DataError, match="a single text of 2 characters cannot be divided into training and"):
+    with pytest.raises(DataError, match="a single text of 2 characters cannot be split into training and"):
         read_corpus(address, 0.2, lambda line: None, test_share=0.1)

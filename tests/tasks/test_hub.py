@@ -96,11 +96,11 @@ def test_the_resolved_revision_counts_in_the_fingerprint(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = ClassificationSpec.model_validate({"data": f"hub:{folder}", "tokenizer": "bytes", "context": 16})
-    found = set()
+    fingerprints = set()
     for revision in ("", "1f3a", "77c0"):
         monkeypatch.setattr(Hub, "revision", lambda self, revision=revision: revision)
-        found.add(spec.prepare(tmp_path / "cache", lambda line: None))
-    assert len(found) == 3
+        fingerprints.add(spec.prepare(tmp_path / "cache", lambda line: None))
+    assert len(fingerprints) == 3
 
 
 def test_the_parts_of_an_address() -> None:
@@ -112,7 +112,7 @@ def test_the_parts_of_an_address() -> None:
         "validation": "dev",
         "test": "test",
     }
-    with pytest.raises(DataError, match="this is no address of a data set"):
+    with pytest.raises(DataError, match="this is not the address of a dataset"):
         _ = Hub(argument="a@b@c")._parts
 
 
@@ -131,7 +131,7 @@ def read_without_a_hub(folder: Path, **environment: str) -> None:
     full = {**os.environ, "HF_HOME": str(folder), **environment}
     done = subprocess.run([sys.executable, "-c", READ], env=full, capture_output=True, text=True, check=True)
     assert done.stdout == (
-        "hub:stanfordnlp/imdb: the hub does not answer (is this machine offline?) and the data set is not in the cache"
+        "hub:stanfordnlp/imdb: the hub does not respond (is this machine offline?) and the dataset is not in the cache"
         " of `datasets`. Run once with a connection, or name a local copy: `hub:./FOLDER`.\n"
     )
     assert done.stderr == ""

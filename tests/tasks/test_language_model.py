@@ -86,7 +86,8 @@ def test_what_cannot_be_is_refused_with_its_path(spec: LanguageModelSpec, change
 
 
 def test_prepared_tokens_are_the_documents(folder: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
-    for name, documents in (("train", list(corpus.part("train"))), ("validation", list(corpus.part("validation")))):
+    for name in ("train", "validation"):
+        documents = list(corpus.documents_in(name))
         tokens = np.load(folder / f"{name}.npy")
         assert tokens.dtype == np.uint16
         assert tokens[-1] == tokenizer.end_of_document
@@ -120,14 +121,14 @@ def test_preparing_again_elsewhere_gives_the_same(
     outputs = [process.communicate(timeout=300)[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert [lines[-1] for lines in outputs] == [part_fingerprint, part_fingerprint]
-    assert sum(any(line.startswith("Learning") for line in lines) for lines in outputs) == 1
+    assert sum(any(line.startswith("Training the tokenizer") for line in lines) for lines in outputs) == 1
 
 
 def test_kill_in_the_middle_then_prepare(part: LanguageModelSpec, part_fingerprint: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", PREPARE, str(tmp_path), part.model_dump_json()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        while "Turning the text into tokens" not in process.stdout.readline():
+        while "Tokenizing the text" not in process.stdout.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGKILL)
     with pytest.raises(DataError, match="missing"):
@@ -145,7 +146,7 @@ def test_damaged_tokens_are_refused_then_prepared_again(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DataError, match=r"train\.npy: the checksum of the prepared data is off"):
+    with pytest.raises(DataError, match=r"train\.npy: the checksum of the prepared data does not match"):
         spec.open(tmp_path, fingerprint)
     assert spec.prepare(tmp_path, lambda line: None) == fingerprint
     spec.open(tmp_path, fingerprint)
@@ -203,10 +204,10 @@ def test_windows_are_slices_of_the_text_and_targets_are_shifted_by_one(task: Lan
             assert torch.equal(batch["inputs"][:, 1:], batch["targets"][:, :-1])
             windows = torch.cat([batch["inputs"], batch["targets"][:, -1:]], dim=1).numpy().astype(np.uint16)
             for window in windows:
-                found = corpus.find(window.tobytes())
-                while found % 2:  # matches at odd bytes lie across tokens
-                    found = corpus.find(window.tobytes(), found + 1)
-                assert found >= 0
+                position = corpus.find(window.tobytes())
+                while position % 2:  # matches at odd bytes lie across tokens
+                    position = corpus.find(window.tobytes(), position + 1)
+                assert position >= 0
 
 
 def test_every_window_of_the_text_can_be_drawn_equally_often(tmp_path: Path) -> None:
@@ -281,7 +282,7 @@ def test_metrics_agree_with_a_slow_recomputation(
 ) -> None:
     # Bytes: over the whole validation text the lengths of the tokens add up to its size on disk.
     lengths = np.load(folder / "token_bytes.npy")
-    total = sum(len(document.text.encode()) for document in corpus.part("validation"))
+    total = sum(len(document.text.encode()) for document in corpus.documents_in("validation"))
     assert lengths[np.load(folder / "validation.npy")].sum() == total
 
     generator = torch.Generator().manual_seed(1)
@@ -362,8 +363,8 @@ def test_baselines_are_counts_of_the_training_text(tmp_path: Path, monkeypatch: 
                 shares["trigram"].append(longest)
     baselines = task.baselines()
     assert baselines.keys() == shares.keys()
-    for name, found in shares.items():
-        assert baselines[name]["val_loss"] == pytest.approx(-sum(map(math.log, found)) / len(found))
+    for name, share in shares.items():
+        assert baselines[name]["val_loss"] == pytest.approx(-sum(map(math.log, share)) / len(share))
     assert baselines["trigram"]["val_loss"] < baselines["bigram"]["val_loss"] < baselines["unigram"]["val_loss"]
 
 
@@ -372,7 +373,7 @@ def test_rows_of_a_table_are_documents(tmp_path: Path) -> None:
     plain = {"data": f"file:{tmp_path}/stories.jsonl", "tokenizer": "bytes", "context": 4, "text": "story"}
     task = ready(LanguageModelSpec.model_validate(plain), tmp_path / "cache")
     assert task.describe().rows == {"train": 1, "validation": 1}
-    assert task.describe().notes == ("left out: 1 empty or copies",)
+    assert task.describe().notes == ("left out: 1 empty or duplicates",)
 
 
 def growth(folder: Path, end: str) -> float:
@@ -408,19 +409,19 @@ def test_a_single_file_is_one_text_with_parts_that_share_nothing(kind: str, tmp_
     plain = {"kind": kind, "data": f"file:{tmp_path}/letters.txt", "tokenizer": "bytes", "context": 16}
     spec = TASKS.members()[kind].parse(plain | {"validation_share": 0.2, "test_share": 0.1})
     task = spec.open(tmp_path / "cache", spec.prepare(tmp_path / "cache", lambda line: None))  # type: ignore[attr-defined]
-    found = {part: bytes(tokens[:-1].astype(np.uint8)).decode() for part, tokens in task.tokens.items()}
-    assert found == {
+    texts = {part: bytes(tokens[:-1].astype(np.uint8)).decode() for part, tokens in task.tokens.items()}
+    assert texts == {
         "train": "a" * 100 + "b" * 100 + letters[200:701],
         "validation": letters[701:901],
         "test": letters[901:],
     }
     (note,) = task.describe().notes
-    assert note.startswith("a single text of 1,001 characters, divided where lines end")
+    assert note.startswith("a single text of 1,001 characters, split at line ends")
     assert "about 200 for the validation and about 100 for the test" in note
 
 
 def test_a_single_file_too_short_for_the_context_is_refused(tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("only a few words\n")
     plain = {"data": f"file:{tmp_path}/short.txt", "tokenizer": "bytes", "context": 16}
-    with pytest.raises(DataError, match=r"text is shorter than one window.*Lower `context`, or give more text"):
+    with pytest.raises(DataError, match=r"text is shorter than one window.*Lower `context`, or provide more text"):
         ready(LanguageModelSpec.model_validate(plain), tmp_path / "cache")

@@ -76,20 +76,20 @@ def nodes(tree: Any) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def made() -> list[Any]:
+def parsed_trees() -> list[Any]:
     return [(tree, tree_of(expression(tree.tokens).split())) for tree in grown(Draws("sample"), 3000, 0, 10**9)]
 
 
-def test_values_are_those_of_the_expressions(made: list[Any]) -> None:
-    assert len(made) == 3000
-    for tree, parsed in made:
+def test_values_are_those_of_the_expressions(parsed_trees: list[Any]) -> None:
+    assert len(parsed_trees) == 3000
+    for tree, parsed in parsed_trees:
         assert tree.value == value(parsed) == evaluated(words(parsed))
 
 
-def test_trees_are_distributed_as_the_published_ones(made: list[Any]) -> None:
+def test_trees_are_distributed_as_the_published_ones(parsed_trees: list[Any]) -> None:
     random.seed(5)
     published = [published_tree(1) for _ in range(3000)]
-    parsed = [tree for _, tree in made]
+    parsed = [tree for _, tree in parsed_trees]
     assert ks_2samp([len(words(tree)) for tree in parsed], [len(words(tree)) for tree in published]).pvalue > 1e-3
     assert max(map(depth, parsed)) == max(map(depth, published)) == 10
     for what in (
@@ -169,10 +169,10 @@ def test_baselines_are_measured_on_the_rows_to_validate_on(task: ListOpsTask) ->
             train.append((int(tree.tokens[0]) + 1, tree.value))
     best = {root: np.bincount([v for r, v in train if r == root], minlength=10).argmax() for root in range(1, 5)}
     common = np.bincount([v for _, v in train], minlength=10).argmax()
-    found = task.baselines()
-    assert found["majority"]["val_accuracy"] == pytest.approx(np.mean([v == common for _, v in validation]))
-    assert found["root_operator"]["val_accuracy"] == pytest.approx(np.mean([v == best[r] for r, v in validation]))
-    assert found["root_operator"]["val_loss"] < found["majority"]["val_loss"] < np.log(10)
+    baselines = task.baselines()
+    assert baselines["majority"]["val_accuracy"] == pytest.approx(np.mean([v == common for _, v in validation]))
+    assert baselines["root_operator"]["val_accuracy"] == pytest.approx(np.mean([v == best[r] for r, v in validation]))
+    assert baselines["root_operator"]["val_loss"] < baselines["majority"]["val_loss"] < np.log(10)
 
 
 def test_loss_and_metrics_for_each_member(task: ListOpsTask) -> None:
@@ -211,14 +211,14 @@ def test_a_file_of_the_original_form_is_read(tmp_path: Path, cache: Path) -> Non
     summary = task.describe()
     assert summary.rows == {"train": 2, "validation": 1}
     assert sum(summary.labels.values()) == 2
-    assert "left out: 1 copies" in summary.notes
+    assert "left out: 1 duplicates" in summary.notes
 
 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
         (LINES[1], "the value of this expression is 2, and its label is '1'"),
-        ("1\t( [FIRST 1 ] )", "`[FIRST` is none of the tokens"),
+        ("1\t( [FIRST 1 ] )", "`[FIRST` is not one of the tokens"),
         ("1\t[MAX 1", "the brackets of this expression do not match"),
         ("1\t[MAX ]", "the brackets of this expression do not match"),
         ("1\t1 2", "the brackets of this expression do not match"),

@@ -26,7 +26,7 @@ def masked(cache: Path) -> MaskedLanguageModel:
 
 
 def restored(batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    return batch["inputs"].scatter(1, batch["places"], batch["targets"])
+    return batch["inputs"].scatter(1, batch["positions"], batch["targets"])
 
 
 def test_it_is_prepared_as_for_a_language_model(masked: MaskedLanguageModel, fingerprint: str) -> None:
@@ -39,8 +39,8 @@ def test_inputs_are_the_text_but_for_what_is_hidden(masked: MaskedLanguageModel)
     text = masked.tokens["train"].tobytes()
     for step in range(10):
         batch = masked.train_batch(0, step, 8)
-        assert batch["places"].shape == (8, 6)
-        assert all(len(set(row)) == 6 for row in batch["places"].tolist())
+        assert batch["positions"].shape == (8, 6)
+        assert all(len(set(row)) == 6 for row in batch["positions"].tolist())
         for window in restored(batch).numpy().astype(np.uint16):
             assert window.tobytes() in text
         again = masked.train_batch(0, step, 8)
@@ -49,13 +49,13 @@ def test_inputs_are_the_text_but_for_what_is_hidden(masked: MaskedLanguageModel)
 
 def test_shares_are_those_asked_for(masked: MaskedLanguageModel) -> None:
     batches = [masked.train_batch(1, step, 64) for step in range(40)]
-    shown = torch.cat([batch["inputs"].gather(1, batch["places"]).flatten() for batch in batches])
+    shown = torch.cat([batch["inputs"].gather(1, batch["positions"]).flatten() for batch in batches])
     targets = torch.cat([batch["targets"].flatten() for batch in batches])
     count = len(targets)
     hidden, kept = (shown == masked.mask).float().mean().item(), (shown == targets).float().mean().item()
     assert hidden == pytest.approx(0.8, abs=4 * math.sqrt(0.16 / count))
     assert kept == pytest.approx(0.1, abs=4 * math.sqrt(0.09 / count) + 1 / 2048)
-    places = torch.cat([batch["places"].flatten() for batch in batches])
+    places = torch.cat([batch["positions"].flatten() for batch in batches])
     counts = torch.bincount(places, minlength=40).double()
     # Chi square with 39 degrees of freedom exceeds 79.1 once in ten thousand; the seed is fixed.
     assert ((counts - count / 40) ** 2 / (count / 40)).sum() < 79.1
@@ -63,7 +63,7 @@ def test_shares_are_those_asked_for(masked: MaskedLanguageModel) -> None:
 
 def test_validation_is_the_same_for_every_batch_size(masked: MaskedLanguageModel) -> None:
     whole, parts = (list(masked.validation_batches(size)) for size in (128, 7))
-    for name in ("inputs", "places", "targets"):
+    for name in ("inputs", "positions", "targets"):
         assert torch.equal(whole[0][name], torch.cat([batch[name] for batch in parts]))
 
 
@@ -72,7 +72,7 @@ def test_loss_is_of_the_hidden_tokens_alone(masked: MaskedLanguageModel) -> None
     outputs = torch.randn(2, 3, 40, 2049, generator=torch.Generator().manual_seed(0))
     expected, right = [], 0
     for row in range(3):
-        for place, target in zip(batch["places"][0, row].tolist(), batch["targets"][0, row].tolist(), strict=True):
+        for place, target in zip(batch["positions"][0, row].tolist(), batch["targets"][0, row].tolist(), strict=True):
             expected.append(-outputs[0, row, place].log_softmax(-1)[target].item())
             right += outputs[0, row, place].argmax().item() == target
     assert masked.loss(outputs, batch)[0].item() == pytest.approx(np.mean(expected), rel=1e-5)
@@ -91,5 +91,5 @@ def test_unigram_is_the_frequency_of_tokens(masked: MaskedLanguageModel) -> None
 
 def test_shares_above_one_are_refused() -> None:
     plain = {"data": "builtin:python_stdlib", "tokenizer": "bytes", "context": 40, "mask_share": 0.95}
-    with pytest.raises(ValidationError, match="parts of one whole"):
+    with pytest.raises(ValidationError, match="add up to at most 1"):
         MaskedLanguageModelSpec.model_validate(plain)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ablate.errors import DataError
-from ablate.model.build import build_model
+from ablate.nn.model.build import build_model
 from ablate.spec.model import ModelSpec
 from ablate.tasks.matching import SAME, Matching, MatchingSpec
 
@@ -33,8 +33,8 @@ def test_given_pairs_stay_together(tmp_path: Path) -> None:
     task = ready(tmp_path / "cache", tmp_path / "pairs.csv")
     training = {pair for step in range(40) for pair in pairs(task, task.train_batch(0, step, 16))}
     validation = [pair for batch in task.validation_batches(2) for pair in pairs(task, batch)]
-    wanted = {(a, b, task.labels.index(label)) for a, b, label in rows}
-    assert training | set(validation) == wanted
+    expected = {(a, b, task.labels.index(label)) for a, b, label in rows}
+    assert training | set(validation) == expected
     assert len(validation) == 5
     assert task.tokens_per_batch(16) == task.train_batch(0, 0, 16)["inputs"].numel() * 2
 
@@ -72,7 +72,7 @@ def test_no_pairs_is_refused(tmp_path: Path) -> None:
     folder.mkdir()
     for letter in "abcd":
         (folder / f"{letter}.txt").write_text(letter * 99)
-    with pytest.raises(DataError, match=r"no pairs can be drawn.*long_texts: window"):
+    with pytest.raises(DataError, match=r"no pairs can be sampled.*long_texts: window"):
         ready(tmp_path / "cache", folder, same="file")
 
 

@@ -30,7 +30,7 @@ def test_addresses_name_their_sources() -> None:
 
 @pytest.mark.parametrize("address", ["", "nonsense", "file:", "builtin:python_stdlibs", "builtin:", "hub:", "/tmp"])
 def test_unknown_addresses_are_refused_with_the_known_ones(address: str) -> None:
-    with pytest.raises(DataError, match=r"no such source.*`builtin:python_stdlib`, `file:PATH`, `hub:NAME`"):
+    with pytest.raises(DataError, match=r"no such data source.*`builtin:python_stdlib`, `file:PATH`, `hub:NAME`"):
         parse(address)
 
 
@@ -86,11 +86,15 @@ def test_file_is_divided_at_end_of_document_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("latin.txt", "Çelik".encode("latin-1"), r"latin\.txt: this is no UTF-8 text; got byte 0xc7 at offset 0"),
-        ("nul.txt", b"text\0", r"nul\.txt: a text has no NUL bytes; got one at offset 4"),
-        ("short.gz", gzip.compress(b"text" * 99, mtime=0)[:-9], r"short\.gz: this is no whole gzip file"),
-        ("plain.gz", b"text", r"plain\.gz: this is no whole gzip file"),
-        ("latin.gz", gzip.compress(b"ab\xff", mtime=0), r"latin\.gz: this is no UTF-8 text; got byte 0xff at offset 2"),
+        ("latin.txt", "Çelik".encode("latin-1"), r"latin\.txt: this is not UTF-8 text; got byte 0xc7 at offset 0"),
+        ("nul.txt", b"text\0", r"nul\.txt: text must not contain NUL bytes; got one at offset 4"),
+        ("short.gz", gzip.compress(b"text" * 99, mtime=0)[:-9], r"short\.gz: this is not a complete gzip file"),
+        ("plain.gz", b"text", r"plain\.gz: this is not a complete gzip file"),
+        (
+            "latin.gz",
+            gzip.compress(b"ab\xff", mtime=0),
+            r"latin\.gz: this is not UTF-8 text; got byte 0xff at offset 2",
+        ),
     ],
 )
 def test_what_is_no_text_is_refused_by_name(tmp_path: Path, name: str, data: bytes, message: str) -> None:
@@ -129,5 +133,5 @@ def test_a_hub_folder_round_the_working_folder_is_refused(tmp_path: Path, monkey
     inside.mkdir(parents=True)
     monkeypatch.chdir(inside)
     for address in ("hub:../..", "hub:..", "hub:/"):
-        with pytest.raises(DataError, match="this folder holds the working folder"):
+        with pytest.raises(DataError, match="this folder contains the working folder"):
             next(parse(address).rows(("text",), BadRows(refuse=True), lambda line: None))

@@ -68,7 +68,7 @@ def test_parquet_gives_the_same_rows(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(as_parquet(ROWS))
     assert [row.values for row in read(tmp_path / "a.parquet")[0]] == ROWS
     (tmp_path / "a.parquet").write_bytes(as_parquet(ROWS)[:-5])
-    with pytest.raises(DataError, match="no whole parquet file"):
+    with pytest.raises(DataError, match="not a complete parquet file"):
         read(tmp_path / "a.parquet")
 
 
@@ -85,8 +85,8 @@ def test_any_text_survives_csv(tmp_path_factory: pytest.TempPathFactory, rows: l
     path = tmp_path_factory.mktemp("csv") / "a.csv"
     path.write_bytes(as_csv(rows))
     # A reader of csv may take the line ends within a field for one another; nothing else may change.
-    found, *_ = read(path)
-    assert [row.values[0].replace("\r\n", "\n").replace("\r", "\n") for row in found] == [
+    read_rows, *_ = read(path)
+    assert [row.values[0].replace("\r\n", "\n").replace("\r", "\n") for row in read_rows] == [
         text.replace("\r\n", "\n").replace("\r", "\n") for text, _ in rows
     ]
 
@@ -94,21 +94,21 @@ def test_any_text_survives_csv(tmp_path_factory: pytest.TempPathFactory, rows: l
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("a.tsv", b"text\tlabel\nx\ta\ny\n", r"a\.tsv:3: this row has 1 fields, and there are 2 columns"),
+        ("a.tsv", b"text\tlabel\nx\ta\ny\n", r"a\.tsv:3: this row has 1 fields, but there are 2 columns"),
         ("a.csv", b'text,label\nx,a\n"y\n\nz",b,c\n', r"a\.csv:3: this row has 3 fields"),
         ("a.csv", b"text,label\nx,a\ny,\n", r"a\.csv:3: the column `label` is empty"),
-        ("a.csv", b"text,label\nx,a\n\xff,b\n", r"a\.csv:3: the column `text` is no UTF-8 text"),
-        ("a.csv", b"text,label\nx,a\nn\0,b\n", r"a\.csv:3: (the column `text` holds a NUL|this row cannot be read)"),
+        ("a.csv", b"text,label\nx,a\n\xff,b\n", r"a\.csv:3: the column `text` is not UTF-8 text"),
+        ("a.csv", b"text,label\nx,a\nn\0,b\n", r"a\.csv:3: (the column `text` contains a NUL|this row cannot be read)"),
         ("a.csv", b'text,label\nx,a\n"never closed,b\n', r"a\.csv:3: this row cannot be read"),
-        ("a.jsonl", b'{"text": "x", "label": 1}\n{"text": "y"\n', r"a\.jsonl:2: this row is no JSON"),
-        ("a.jsonl", b'{"text": "x", "label": 1}\n[1]\n', r"a\.jsonl:2: this row is no JSON object"),
+        ("a.jsonl", b'{"text": "x", "label": 1}\n{"text": "y"\n', r"a\.jsonl:2: this row is not JSON"),
+        ("a.jsonl", b'{"text": "x", "label": 1}\n[1]\n', r"a\.jsonl:2: this row is not a JSON object"),
         ("a.jsonl", b'{"text": "x", "label": 1}\n{"text": "y"}\n', r"a\.jsonl:2: the column `label` is empty"),
-        ("a.jsonl", b'{"text": "x", "label": 1}\n{"text": "\xff", "label": 2}\n', r"a\.jsonl:2: this row is no UTF-8"),
+        ("a.jsonl", b'{"text": "x", "label": 1}\n{"text": "\xff", "label": 2}\n', r"a\.jsonl:2: this row is not UTF-8"),
         ("a.jsonl", b'{"text": "x", "label": 1}\n' + b"[" * 100_000, r"a\.jsonl:2: this row is nested too deeply"),
         (
             "a.jsonl",
             b'{"text": "x", "label": 1}\n{"text": "y", "label": NaN}\n',
-            r"a\.jsonl:2: this row is no JSON",
+            r"a\.jsonl:2: this row is not JSON",
         ),
         ("a.jsonl", b'{"text": "x", "label": 1}\n{"text": "y", "label": 1e999}\n', r"a\.jsonl:2: the column `label`"),
     ],
@@ -136,7 +136,7 @@ def test_a_missing_column_lists_those_there(tmp_path: Path, name: str, write: Ca
 
 def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,label,text,note,note\nx,a,y,1,2\n")
-    with pytest.raises(DataError, match=r"a\.csv:1: 2 columns are called `text`"):
+    with pytest.raises(DataError, match=r"a\.csv:1: 2 columns are named `text`"):
         read(tmp_path / "a.csv")
 
 
@@ -158,8 +158,8 @@ def test_files_named_train_and_val_are_the_parts_and_others_are_left_out(tmp_pat
     rows, _, lines = read(tmp_path)
     assert [(row.values[0], row.split) for row in rows] == [("train.csv", "train"), ("val.csv", "validation")]
     assert [line.partition(":")[0] for line in lines] == [
-        "Left out of the folder, as there are tables",
-        "Left out, as other files are named `train`",
+        "Left out of the folder because there are tables",
+        "Left out because other files are named `train`",
     ]
     assert "README.md" in lines[0]
     assert "test.csv" in lines[1]
@@ -208,10 +208,10 @@ def test_globs_and_folders_of_texts(tmp_path: Path) -> None:
 def test_cut_files_are_refused(tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes], cut: int) -> None:
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(compress(b"".join(b"%d text\n" % number for number in range(999)))[:-cut])
-    with pytest.raises(DataError, match=r"this is no whole \w+ file"):
+    with pytest.raises(DataError, match=r"this is not a complete \w+ file"):
         read(path, ("text",))
     path.write_bytes(bz2.compress(b"text"))
-    with pytest.raises(DataError, match=r"this is no whole \w+ file"):
+    with pytest.raises(DataError, match=r"this is not a complete \w+ file"):
         read(path, ("text",))
 
 
@@ -224,5 +224,5 @@ def test_zstandard_frames_may_follow_each_other(tmp_path: Path) -> None:
 def test_a_table_in_another_encoding_is_told(tmp_path: Path) -> None:
     for name, encoding in (("a.tsv", "utf-16"), ("b.csv", "latin-1")):
         (tmp_path / name).write_bytes("text\tlabel\nKäse\ta\n".replace("label", "Größe").encode(encoding))
-        with pytest.raises(DataError, match=rf"{name}:1: the names of the columns are no UTF-8 text"):
+        with pytest.raises(DataError, match=rf"{name}:1: the column names are not UTF-8 text"):
             read(tmp_path / name)

@@ -87,8 +87,8 @@ def test_it_is_measured_once_at_the_end(kind: str, folder: Path, cache: Path) ->
     *before, last = (event.metrics for event in events if isinstance(event, Point))
     assert before
     assert not any(name.startswith("test_") for metrics in before for name in metrics)
-    wanted = {name.replace("val_", "test_", 1) for name in last if name.startswith("val_")}
-    assert {name for name in last if name.startswith("test_")} == wanted
+    expected = {name.replace("val_", "test_", 1) for name in last if name.startswith("val_")}
+    assert {name for name in last if name.startswith("test_")} == expected
 
     sums: dict[str, torch.Tensor] = {}
     for batch in task.test_batches(64):
@@ -113,7 +113,7 @@ def test_a_file_named_test_is_the_test_and_shares_no_text(tmp_path: Path, cache:
     assert without.describe().rows == {"train": 40, "validation": 2}
     assert task.describe().rows == {"train": 40, "validation": 2, "test": 3}
     assert rows(without.validation_batches(9)) == rows(task.validation_batches(9))
-    assert "3 in more than one part" in task.describe().notes[0]
+    assert "3 in more than one split" in task.describe().notes[0]
 
 
 def test_documents_to_validate_on_stay_when_a_test_is_added(folder: Path, cache: Path) -> None:
@@ -126,7 +126,7 @@ def test_documents_to_validate_on_stay_when_a_test_is_added(folder: Path, cache:
 def test_too_little_for_a_test_is_told(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "two.txt").write_text("one text\n<|endoftext|>\nand another\n")
     plain = {"kind": "language_model", "data": f"file:{tmp_path}/two.txt", **BYTES, "test_share": 0.5}
-    with pytest.raises(DataError, match="2 documents cannot be divided into training and validation and test"):
+    with pytest.raises(DataError, match="2 documents cannot be split into training and validation and test"):
         opened(plain, cache)
 
 
@@ -141,5 +141,5 @@ def test_no_objective_is_a_test() -> None:
         "design": {"kind": "leave_one_out", "seeds": 1},
         "objective": {"metric": "test_loss", "margin": 0.1},
     }
-    with pytest.raises(ValidationError, match="no longer tested by it"):
+    with pytest.raises(ValidationError, match="would no longer be tested"):
         SpaceSpec.model_validate(plain)

@@ -41,7 +41,7 @@ def test_text_survives(tokenizer: Tokenizer, text: str) -> None:
 
 
 def test_many_texts_are_as_one_by_one(tokenizer: Tokenizer, corpus: Corpus) -> None:
-    texts = ["", *(document.text[:500] for document in itertools.islice(corpus.part("train"), 300))]
+    texts = ["", *(document.text[:500] for document in itertools.islice(corpus.documents_in("train"), 300))]
     for each in (tokenizer, ByteTokenizer()):
         together = list(each.encode_all(texts))
         assert len(together) == len(texts)
@@ -100,8 +100,8 @@ def test_real_tokenizer_is_exact_and_learnt_from_training_documents_alone(
     spec: LanguageModelSpec, tokenizer: Tokenizer, corpus: Corpus
 ) -> None:
     assert tokenizer.vocabulary == 2048
-    again = spec.tokenizer.train([document.text for document in corpus.part("train")])
-    for document in itertools.islice(corpus.part("validation"), 20):
+    again = spec.tokenizer.train([document.text for document in corpus.documents_in("train")])
+    for document in itertools.islice(corpus.documents_in("validation"), 20):
         assert np.array_equal(again.encode(document.text), tokenizer.encode(document.text))
 
 
@@ -172,7 +172,7 @@ def test_a_saved_tokenizer_is_used_as_it_is(tmp_path: Path, tokenizer: Tokenizer
     with pytest.raises(DataError, match=r"the tokenizer cannot be read.*tokenizer\.file"):
         spec.identity()
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(DataError, match="this is no saved tokenizer"):
+    with pytest.raises(DataError, match="this is not a saved tokenizer"):
         spec.train([])
 
 

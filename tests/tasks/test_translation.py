@@ -12,7 +12,7 @@ from sacrebleu import corpus_bleu, corpus_chrf
 from torch import nn
 
 from ablate.errors import DataError
-from ablate.model.build import build_model
+from ablate.nn.model.build import build_model
 from ablate.spec.model import ModelSpec
 from ablate.tasks.translation import UNSCORED, Translation, TranslationSpec
 
@@ -121,7 +121,7 @@ def test_greedy_writes_what_the_full_forward_finds_likeliest(task: Translation) 
     written = task.translate(model, texts)
     assert len(written) == 2
     for member in range(2):
-        for text, found in zip(texts, written[member], strict=True):
+        for text, translation in zip(texts, written[member], strict=True):
             source = torch.tensor([*task.tokenizer.encode(text).tolist(), end])
             ids: list[int] = []
             while len(ids) < min(len(source) + 50, task.shape.context):
@@ -132,16 +132,16 @@ def test_greedy_writes_what_the_full_forward_finds_likeliest(task: Translation) 
                 if token == end:
                     break
                 ids.append(token)
-            assert task.tokenizer.decode(ids) == found
+            assert task.tokenizer.decode(ids) == translation
 
 
 def test_final_metrics_are_those_of_sacrebleu(task: Translation) -> None:
     model = model_of(task, [3, 4])
-    found = task.final_metrics(model, torch.device("cpu"))
+    metrics = task.final_metrics(model, torch.device("cpu"))
     sources, targets = zip(*task.texts("validation"), strict=True)
     for member, texts in enumerate(task.translate(model, sources)):
-        assert found["val_bleu"][member] == corpus_bleu(texts, [list(targets)]).score
-        assert found["val_chrf"][member] == corpus_chrf(texts, [list(targets)]).score
+        assert metrics["val_bleu"][member] == corpus_bleu(texts, [list(targets)]).score
+        assert metrics["val_chrf"][member] == corpus_chrf(texts, [list(targets)]).score
 
 
 def test_a_text_that_is_too_long_is_told(task: Translation) -> None:
@@ -150,13 +150,13 @@ def test_a_text_that_is_too_long_is_told(task: Translation) -> None:
 
 
 def test_the_trivial_baselines(task: Translation) -> None:
-    found = task.baselines()
+    baselines = task.baselines()
     sources, targets = (list(side) for side in zip(*task.texts("validation"), strict=True))
-    assert found["source"] == {
+    assert baselines["source"] == {
         "val_bleu": corpus_bleu(sources, [targets]).score,
         "val_chrf": corpus_chrf(sources, [targets]).score,
     }
-    assert 0 < found["unigram"]["val_token_accuracy"] < 0.5
+    assert 0 < baselines["unigram"]["val_token_accuracy"] < 0.5
 
 
 ROWS = ["a cat\teine Katze", "a cat\tdie Katze", "a dog\tein Hund", "some dog\tein Hund", "a cow\teine Kuh"]
@@ -176,7 +176,7 @@ def test_no_text_is_in_both_parts(tmp_path: Path, cache: Path) -> None:
     summary = task.describe()
     assert summary.rows == {"train": len(rest), "validation": 60}
     left_out = len(rows) - len(rest) - 60
-    assert summary.notes == (f"left out: 1 copies, {left_out} pairs with a text of another part",)
+    assert summary.notes == (f"left out: 1 duplicates, {left_out} pairs with a text of another split",)
 
 
 def test_pairs_longer_than_the_context_are_left_out(tmp_path: Path, cache: Path) -> None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.errors import EngineError
-from ablate.kernels import choice, convolution, linear_attention
-from ablate.pack.initial import stream
+from ablate.nn.kernels import choice, convolution, linear_attention
+from ablate.nn.pack.initial import stream
 from ablate.spec.lookup import find_block
 from ablate.timing.measure import Setting, step_of
 from ablate.timing.tune import fastest, tune

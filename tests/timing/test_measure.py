@@ -67,9 +67,9 @@ def test_the_whole_block_needs_more() -> None:
 
 def test_a_refused_length_stands_in_its_row_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     short = BlockSpec.model_validate({"mixer": {"kind": "extractor", "type": "we", "context": 16}})
-    found = find_block("we")
+    block = find_block("we")
     monkeypatch.setattr(
-        measuring, "find_block", lambda name: find_block(name) if name != "we" else type(found)("we", "", short, {})
+        measuring, "find_block", lambda name: find_block(name) if name != "we" else type(block)("we", "", short, {})
     )
     rows = list(measure(["we", "pre_ln"], [8, 32], SETTING))
     assert [bool(row.why) for row in rows] == [False, False, True, False]

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.pack.initial import stream
+from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import DataShape, Task

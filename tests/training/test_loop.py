@@ -49,9 +49,9 @@ def test_a_diverging_member_leaves_the_others_alone_and_is_told_once() -> None:
     spec = variant()
     healthy = run(spec, [0, 1, 2])
     events = run(spec, [0, 1, 2], RandomTokens(poisoned={1: 6}))
-    (told,) = divergences(events)
-    assert (told.member, told.step) == (1, 6)
-    assert math.isnan(told.loss)
+    (event,) = divergences(events)
+    assert (event.member, event.step) == (1, 6)
+    assert math.isnan(event.loss)
     others = [0, 2]
     # From step 6 on they are a pack of two: products of another shape, which may be summed in another order.
     torch.testing.assert_close(losses(events)[others, :5], losses(healthy)[others, :5], rtol=0, atol=0)
@@ -64,7 +64,7 @@ def test_a_diverging_member_leaves_the_others_alone_and_is_told_once() -> None:
 def test_training_ends_when_every_member_has_diverged() -> None:
     task = RandomTokens(poisoned={0: 3, 1: 5})
     events = run(variant(), [0, 1], task)
-    assert {(told.member, told.step) for told in divergences(events)} == {(0, 3), (1, 5)}
+    assert {(event.member, event.step) for event in divergences(events)} == {(0, 3), (1, 5)}
     assert task.steps == 5
     assert points(events)[-1].step < 20
 
@@ -79,23 +79,23 @@ def test_a_last_step_that_ruins_the_weights_is_a_divergence() -> None:
             return loss + (outputs.sum() * 0).abs().sqrt() if self.steps == 3 else loss
 
     events = run(variant(steps=3, evaluations=1), [0], Ruined())
-    (told,) = divergences(events)
-    assert told.step == 3
-    assert math.isnan(told.loss)
+    (event,) = divergences(events)
+    assert event.step == 3
+    assert math.isnan(event.loss)
 
 
 def test_points_tell_the_truth() -> None:
     spec = variant(steps=10, evaluations=4)
     events = run(spec, [0, 1])
-    found = points(events)
-    assert [point.step for point in found] == [0, 2, 5, 8, 10]
-    assert all(math.isnan(loss) for loss in found[0].train_loss)
-    assert [point.tokens for point in found] == [step * 4 * 9 for step in (0, 2, 5, 8, 10)]
+    curve = points(events)
+    assert [point.step for point in curve] == [0, 2, 5, 8, 10]
+    assert all(math.isnan(loss) for loss in curve[0].train_loss)
+    assert [point.tokens for point in curve] == [step * 4 * 9 for step in (0, 2, 5, 8, 10)]
     every = losses(run(variant(steps=10, evaluations=10), [0, 1]))
-    torch.testing.assert_close(torch.tensor(found[2].train_loss, dtype=torch.float64), every[:, 2:5, 0].mean(1))
-    torch.testing.assert_close(torch.tensor(found[2].metrics["val_loss"], dtype=torch.float64), every[:, 4, 1])
-    assert found[-1].flops / found[1].flops == pytest.approx(5)
-    seconds = [point.seconds for point in found]
+    torch.testing.assert_close(torch.tensor(curve[2].train_loss, dtype=torch.float64), every[:, 2:5, 0].mean(1))
+    torch.testing.assert_close(torch.tensor(curve[2].metrics["val_loss"], dtype=torch.float64), every[:, 4, 1])
+    assert curve[-1].flops / curve[1].flops == pytest.approx(5)
+    seconds = [point.seconds for point in curve]
     assert seconds == sorted(seconds)
     assert seconds[0] == 0
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.optimizers.adamw import AdamWSpec
-from ablate.model.build import build_model
+from ablate.nn.model.build import build_model
 from ablate.spec.named import block_names
 from ablate.spec.training import TrainingSpec
 from ablate.training.optimizer import PackOptimizer, clip_gradients
@@ -105,16 +105,16 @@ def test_weight_decay_falls_on_matrices_and_embeddings_only(block: str) -> None:
     settings = TrainingSpec(steps=1, batch_size=1, optimizer=AdamWSpec(lr=1e-3, weight_decay=0.1))
     optimizer = PackOptimizer(model, [settings, settings]).rule
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    found = {group["weight_decay"]: {names[id(p)] for p in group["params"]} for group in optimizer.param_groups}
-    assert found[0.1] | found[0.0] == set(names.values())
-    assert not found[0.1] & found[0.0]
+    decayed = {group["weight_decay"]: {names[id(p)] for p in group["params"]} for group in optimizer.param_groups}
+    assert decayed[0.1] | decayed[0.0] == set(names.values())
+    assert not decayed[0.1] & decayed[0.0]
     attends = isinstance(model.blocks[0].mixer, Attention)
     plain = {name for name in names.values() if attends or ".mixer." not in name}
-    assert not any("norm" in name or "gains" in name or name.endswith(".bias") for name in found[0.1])
-    assert all(name.endswith((".weight", ".delta")) for name in found[0.1] & plain)
-    assert all("norm" in name or "gains" in name or name.endswith((".value", ".bias")) for name in found[0.0] & plain)
+    assert not any("norm" in name or "gains" in name or name.endswith(".bias") for name in decayed[0.1])
+    assert all(name.endswith((".weight", ".delta")) for name in decayed[0.1] & plain)
+    assert all("norm" in name or "gains" in name or name.endswith((".value", ".bias")) for name in decayed[0.0] & plain)
     matrices = {"embedding.weight", "positions.weight", "blocks.0.mlp.up.weight"}
-    assert matrices | ({"blocks.0.mixer.query.weight"} if attends else set()) <= found[0.1]
+    assert matrices | ({"blocks.0.mixer.query.weight"} if attends else set()) <= decayed[0.1]
 
 
 @pytest.mark.parametrize("pack", [1, 3])

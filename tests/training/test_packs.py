@@ -38,13 +38,13 @@ def run(members: Sequence[Member], task: RandomTokens | None = None) -> list[Eve
     return list(train(members, task or RandomTokens(), CPU))
 
 
-def single(wanted: Member, task: RandomTokens | None = None) -> torch.Tensor:
-    return losses(run([wanted], task))[0]
+def single(trial: Member, task: RandomTokens | None = None) -> torch.Tensor:
+    return losses(run([trial], task))[0]
 
 
-def trained(wanted: Member) -> torch.nn.Module:
+def trained(trial: Member) -> torch.nn.Module:
     kept: list[torch.nn.Module] = []
-    list(train([wanted], RandomTokens(), CPU, lambda model, *_: kept.append(model)))
+    list(train([trial], RandomTokens(), CPU, lambda model, *_: kept.append(model)))
     return kept[0]
 
 
@@ -55,7 +55,7 @@ def assert_same(packed: torch.Tensor, alone: torch.Tensor) -> None:
 def test_every_member_has_its_own_optimizer_and_schedule() -> None:
     members = mixed()
     packed = losses(run(members))
-    alone = torch.stack([single(wanted) for wanted in members])
+    alone = torch.stack([single(trial) for trial in members])
     assert_same(packed, alone)
     ends = alone[:, -1, 1]
     assert (ends[:, None] - ends).abs().fill_diagonal_(1.0).min() > 1e-3, "members must differ for this to say anything"
@@ -67,9 +67,9 @@ def test_members_may_start_from_other_values() -> None:
         return {"block": {"mixer": {"kind": "attention", "value": {"kind": "dense", "init": value}}, "gains": gains}}
 
     members = [member(1, block(0.3, "normal")), member(1, block(1.0, "orthogonal")), member(2, block(1.0, "normal"))]
-    assert len({pack_key(wanted.variant, "data") for wanted in members}) == 1
+    assert len({pack_key(trial.variant, "data") for trial in members}) == 1
     packed = losses(run(members))
-    assert_same(packed, torch.stack([single(wanted) for wanted in members]))
+    assert_same(packed, torch.stack([single(trial) for trial in members]))
     assert not torch.allclose(packed[0], packed[1], rtol=1e-3)
 
 
@@ -86,11 +86,11 @@ def test_dropout_of_a_member_depends_on_its_own_seed_alone(where: str) -> None:
 def test_who_diverges_leaves_and_the_others_go_on_as_if_alone() -> None:
     members, poison = mixed(), {4: 5}
     events = run(members, RandomTokens(poisoned=poison))
-    assert [(told.member, told.step) for told in divergences(events)] == [(2, 5)]
+    assert [(event.member, event.step) for event in divergences(events)] == [(2, 5)]
     packed = losses(events)
-    for place, wanted in enumerate(members):
+    for place, trial in enumerate(members):
         if place != 2:
-            assert_same(packed[place], single(wanted))
+            assert_same(packed[place], single(trial))
     assert packed[2, 4:].isnan().all()
     assert_same(packed[2, :4], single(members[2])[:4])
 
@@ -126,8 +126,8 @@ def test_who_is_stopped_leaves_and_the_others_go_on_as_if_alone() -> None:
     assert task.widths == [5] * 3 + [4] * 3 + [2] * 3 + [1] * 3, "places are given up"
     assert divergences(events) == []
     ends = {0: 5, 1: 2, 2: STEPS, 3: 8, 4: 5}
-    for place, wanted in enumerate(members):
-        assert_same(packed[place, : ends[place]], single(wanted)[: ends[place]])
+    for place, trial in enumerate(members):
+        assert_same(packed[place, : ends[place]], single(trial)[: ends[place]])
         assert packed[place, ends[place] :].isnan().all()
 
 
@@ -146,7 +146,7 @@ def test_training_ends_when_a_validation_loss_is_the_first_that_is_not_finite() 
             return loss + (outputs.sum() * 0).abs().sqrt() if self.steps == 3 else loss
 
     events = run([member(0), member(1)], Ruined())
-    assert [(told.member, told.step) for told in divergences(events)] == [(0, 3), (1, 3)]
+    assert [(event.member, event.step) for event in divergences(events)] == [(0, 3), (1, 3)]
     assert points(events)[-1].step == 3
 
 

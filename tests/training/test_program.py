@@ -109,7 +109,7 @@ def test_what_cannot_be_captured_runs_one_operation_at_a_time_and_says_why() -> 
     for batch in batches(8):
         program.run(batch)
     assert (step.total, step.runs) == (6.0 * 36, 8)
-    assert program.remark.endswith("one operation at a time: operation not permitted when stream is capturing")
+    assert program.remark.endswith("run eagerly: operation not permitted when stream is capturing")
 
 
 def test_a_capture_that_is_out_of_memory_breaks_the_pack() -> None:

@@ -1,1 +1,1 @@
-"""Designs inside other tools' loops. A folder of its own, so that looking up the kinds of design imports no tool."""
+"""Adapters to Optuna. A separate folder, so that discovering the kinds of design does not import it."""

@@ -1,7 +1,7 @@
-"""`Pruning`: which trials of a search end early, as one of Optuna's pruners decides.
+"""`Pruning`: ends trials of a search early by one of Optuna's pruners.
 
-The pruner sees a study of its own, in memory. Each trial of ours, a point and a seed, is a trial there, with one
-objective, the validation loss, whatever the search itself optimises.
+The pruner has a separate Optuna study in memory. Each of our trials (a point and a seed) is a trial in it, whose only
+objective is the validation loss, regardless of the objectives of the search.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from ablate.designs.base import Proposal
 from ablate.designs.pruners import WHOLE, PrunerSpec
 
 _Trial = tuple[str, int]
-"""Name of a point, and a seed."""
+"""Name of a point and a seed."""
 
 
 class Pruning:
-    """Decides from losses in the order in which they come.
+    """Decides from validation losses in the order in which they are reported.
 
     Args:
-        spec: The rule.
+        spec: The pruning rule.
     """
 
     def __init__(self, spec: PrunerSpec) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # the Wilcoxon rule is
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # for the Wilcoxon pruner
             pruner = spec.build()
-        # Hyperband draws brackets from the name of the study and the number of the trial.
+        # Hyperband assigns brackets by the name of the study and the number of the trial.
         self._study = optuna.create_study(study_name="pruning", pruner=pruner)
         self._trials: dict[_Trial, optuna.Trial] = {}
         self._ended: set[_Trial] = set()
@@ -38,19 +38,19 @@ class Pruning:
         self._lost: set[str] = set()
 
     def expect(self, proposal: Proposal) -> None:
-        """A trial is going to run. Their order decides their numbers."""
+        """Register a trial that will run. Trials are numbered in the order of registration."""
         self._trials[proposal.point.name, proposal.seed] = self._study.ask()
 
     def watch(self, point: str, seed: int, reached: float, loss: float) -> bool:
-        """Hear a loss; whether the trial is to end.
+        """Report a loss; returns whether to end the trial.
 
-        With the first seed of a point that is pruned, its other seeds are, too: they could not be compared with others.
+        If one seed of a point is pruned, its other seeds are pruned too, because they could not be compared.
 
         Args:
-            point: Its name.
-            seed: Of the trial.
+            point: Name of the point.
+            seed: Seed of the trial.
             reached: Share of its steps that the trial has done.
-            loss: Its validation loss there.
+            loss: Its validation loss at that step.
         """
         name = point, seed
         if name in self._ended or reached == 0 or not math.isfinite(loss):
@@ -59,13 +59,13 @@ class Pruning:
         trial.report(loss, round(reached * WHOLE))
         self._last[name] = loss
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # curves of other lengths have other steps
+            warnings.simplefilter("ignore", UserWarning)  # curves of different lengths have different steps
             if reached < 1 and trial.should_prune():
                 self._lost.add(point)
         return point in self._lost and reached < 1
 
     def end(self, point: str, seed: int, *, finished: bool) -> None:
-        """A trial is over, in whatever way; a finished one is what later ones are compared with."""
+        """Register the end of a trial. Later trials are compared with finished ones."""
         name = point, seed
         if name in self._ended:
             return

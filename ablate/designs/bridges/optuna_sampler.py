@@ -1,4 +1,4 @@
-"""Any design as an Optuna sampler, for studies that are run by plain Optuna."""
+"""Wraps any design as an Optuna sampler, for studies that are run with Optuna alone."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ class DesignSampler(BaseSampler):
         study = optuna.create_study(sampler=sampler)
         study.optimize(objective, n_trials=None)
 
-    Trials that the study holds already (a storage that was opened again) are told to the design first and not run
-    again. With `n_jobs` above 1 a thread waits while its design waits for results; when nothing is left, threads that
-    have begun a trial repeat the first one.
+    Trials that the study already has (in a reopened storage) are reported to the design and not run again. With
+    `n_jobs` above 1, a thread waits while the design waits for results. When no proposals are left, threads that have
+    already started a trial repeat the first one.
 
     Args:
-        design: A fresh design, asked nothing yet.
+        design: A new design that has not been asked yet.
     """
 
     def __init__(self, design: Design) -> None:
         self._design = design
         self._changed = threading.Condition()
-        self._waiting: list[Proposal] | None = None  # None until the past of the study was told
+        self._waiting: list[Proposal] | None = None  # None until existing trials have been reported
         self._running: dict[int, Proposal] = {}
         self._given: dict[int, Mapping[str, Any]] = {}
         self._first: Proposal | None = None
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """See Optuna: nothing is sampled jointly."""
+        """Return an empty space: parameters are not sampled jointly."""
         return {}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """See Optuna: nothing is sampled jointly."""
+        """Return no parameters: they are not sampled jointly."""
         return {}
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """See Optuna: take the next proposal, and wait for one if the design waits for results."""
+        """Take the next proposal; wait for one if the design waits for results."""
         with self._changed:
             if self._waiting is None:
                 self._waiting = list(self._catch_up(study))
@@ -68,20 +68,20 @@ class DesignSampler(BaseSampler):
             elif self._first is not None:
                 proposal = self._first
             else:
-                raise optuna.exceptions.OptunaError("the design has nothing left to propose: its study is done")
+                raise optuna.exceptions.OptunaError("the design has no proposals left: its study is complete")
             self._given[trial.number] = _parameters(proposal)
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """See Optuna: what the proposal of this trial says."""
+        """Return the value of a parameter in the proposal of this trial."""
         given = self._given[trial.number]
         if param_name not in given:
             raise ValueError(f"the design sets no `{param_name}`; it sets {', '.join(given)}")
         return given[param_name]
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        """See Optuna: tell the design, and stop the study if it is done."""
+        """Report the result to the design, and stop the study if the design is complete."""
         with self._changed:
             self._given.pop(trial.number, None)
             proposal = self._running.pop(trial.number, None)
@@ -92,17 +92,17 @@ class DesignSampler(BaseSampler):
             if not self._waiting:
                 self._waiting += self._design.ask()
             if not self._waiting and not self._running:
-                with contextlib.suppress(RuntimeError):  # asked and told by hand, there is no loop to stop
+                with contextlib.suppress(RuntimeError):  # with `study.ask` and `study.tell` there is no loop to stop
                     study.stop()
             self._changed.notify_all()
 
     def _catch_up(self, study: Study) -> list[Proposal]:
-        """Proposals that are new to the study, after telling those that are not."""
+        """Report existing trials of the study to the design; returns the proposals without a trial."""
         past = {
             _key(trial.params): trial.values[0] if trial.state is TrialState.COMPLETE else None
             for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
         }
-        fresh: list[Proposal] = []
+        new: list[Proposal] = []
         while proposals := self._design.ask():
             self._first = self._first or proposals[0]
             for proposal in proposals:
@@ -110,8 +110,8 @@ class DesignSampler(BaseSampler):
                 if key in past:
                     self._design.tell(proposal.point, proposal.seed, past[key])
                 else:
-                    fresh.append(proposal)
-        return fresh
+                    new.append(proposal)
+        return new
 
 
 def _parameters(proposal: Proposal) -> Mapping[str, Any]:

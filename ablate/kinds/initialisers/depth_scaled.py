@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from ablate.pack import normal
+from ablate.nn.pack import normal
 from ablate.spec.initialiser import Initial, InitialiserSpec, Role
 from ablate.spec.layer import LayerContext
 

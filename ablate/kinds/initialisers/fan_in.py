@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ablate.pack import normal, uniform
+from ablate.nn.pack import normal, uniform
 from ablate.spec.initialiser import Initial, InitialiserSpec, Role
 from ablate.spec.layer import LayerContext
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ablate.pack import normal, zeros
+from ablate.nn.pack import normal, zeros
 from ablate.spec.initialiser import Initial, InitialiserSpec, Role
 from ablate.spec.layer import LayerContext
 

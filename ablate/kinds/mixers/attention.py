@@ -1,10 +1,15 @@
 """Dot-product attention with every part of it a switch.
 
 A = softmax(Q·Kᵀ·scale + M), or A = Q·Kᵀ·scale ∘ M without softmax; then shaping, A·V and the output projection.
+Settings of one part stand together: `query_key_norm`, `logits`, `gate`, `shaping`, and what is added to the values
+(`value_residual`, `value_embedding`). With `exclusive` each head's output y_t loses its share along the token's own
+value, y_t - (y_t·v̂_t)·v̂_t with v̂ = v/‖v‖. With `shared_kv` later layers attend to the keys and values of one layer.
 
 - Attention Is All You Need (arXiv:1706.03762), eq. 1; https://arxiv.org/abs/1706.03762
 - Simplifying Transformer Blocks (arXiv:2311.01906), eqs 2 and 4 to 6; https://arxiv.org/abs/2311.01906
 - SimpleTRON (arXiv:2111.15588): Y = (1/√L)·Q·(Kᵀ·V); https://arxiv.org/abs/2111.15588
+- Exclusive self-attention (arXiv:2603.09078); https://arxiv.org/abs/2603.09078
+- Gemma 3n (`transformers`, `models/gemma3n`): keys and values shared between layers
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width.
 """
@@ -12,19 +17,24 @@ Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from ablate.kernels import linear_attention
 from ablate.kinds.mixers.attention_module import Attention
+from ablate.kinds.mixers.logits import LogitsSpec
+from ablate.kinds.mixers.output_gate import OutputGateSpec
+from ablate.kinds.mixers.query_key_norm import QueryKeyNormSpec
 from ablate.kinds.mixers.shaping import ShapingSpec
-from ablate.pack import DenseSpec, IdentitySpec, Projection
+from ablate.kinds.mixers.value_paths import ValueEmbeddingSpec, ValueResidualSpec
+from ablate.nn.kernels import linear_attention
+from ablate.nn.pack import DenseSpec, IdentitySpec, Projection, visible_pairs
 from ablate.spec.annotations import ShortFor
-from ablate.spec.base import largest_divisor, refusal
+from ablate.spec.base import below, largest_divisor, refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
+from ablate.spec.part import SharedTensor
 
 
 class AttentionSpec(MixerSpec):
@@ -43,12 +53,13 @@ class AttentionSpec(MixerSpec):
     """Whether the rows of Q·Kᵀ go through softmax."""
     matmul_order: Literal["qk_first", "kv_first"] = "qk_first"
     """(Q·Kᵀ)·V or Q·(Kᵀ·V); the second needs no softmax between the products."""
-    scale: Literal["head_width", "length", "none"] = "head_width"
-    """`head_width`: 1/√d_h; `length`: 1/√L, causal 1/√t, padding not counted; `none`: 1."""
+    scale: Literal["head_width", "length", "none"] | float = "head_width"
+    """`head_width`: 1/√d_h; `length`: 1/√L, causal 1/√t, padding not counted; `none`: 1; or a number (Gemma's
+    1/√`query_pre_attn_scalar`)."""
     query_key_bias: bool = False
     """Whether the query and key maps have biases."""
-    query_key_norm: Literal["none", "rms", "layer"] = "none"
-    """Norm of queries and keys over each head's width, with one trainable gain for all heads (arXiv:2302.05442)."""
+    query_key_norm: Annotated[QueryKeyNormSpec, ShortFor("kind")] = QueryKeyNormSpec()
+    """Norm of queries and keys: `rms`, `layer` or `l2`, or a mapping with more (arXiv:2302.05442)."""
     kv_heads: int | None = Field(default=None, ge=1)
     """Heads of keys and values, each shared by a group of query heads (grouped queries, arXiv:2305.13245; 1:
     multi-query, arXiv:1911.02150); unless set, one for each query head."""
@@ -58,10 +69,37 @@ class AttentionSpec(MixerSpec):
     """W_P, after the heads are joined."""
     shaping: Annotated[ShapingSpec, ShortFor("kind")] = ShapingSpec()
     """What is added to and taken from the attention matrix."""
+    logits: LogitsSpec = LogitsSpec()
+    """What is done to the logits before and in softmax: soft cap, sinks, precision."""
+    gate: Annotated[OutputGateSpec, ShortFor("kind")] = OutputGateSpec()
+    """What multiplies the heads' output before W_P: `headwise` or `elementwise`, or a mapping with more."""
+    exclusive: bool = False
+    """Whether each head's output loses its share along the token's own value (arXiv:2603.09078)."""
+    value_residual: ValueResidualSpec | None = None
+    """Values of an earlier layer that are added (arXiv:2410.17897); `{}` for the defaults."""
+    value_embedding: ValueEmbeddingSpec | None = None
+    """Rows of a table by token that are added to the values; `{}` for the defaults."""
+    shared_kv: int | None = Field(default=None, ge=0)
+    """The layer whose keys and values this one attends to, normed and with their positions; it has no maps of its own
+    for them. In that layer itself: it gives them to later ones."""
     query_init: Literal["normal", "zero"] | None = None
     """How W_Q starts; unless set, `zero` for shaping `shaped` (eq. 5) and `normal` elsewhere."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout on the attention matrix, after shaping."""
+    """Dropout on the attention matrix, after shaping; with `kv_first` on Kᵀ·V (SimpleTRON)."""
+
+    @field_validator("scale", mode="before")
+    @classmethod
+    def _is_a_scale(cls, scale: object) -> object:
+        names = get_args(get_args(cls.model_fields["scale"].annotation)[0])
+        is_number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
+        if (is_number and scale <= 0) or (isinstance(scale, str) and scale not in names):  # type: ignore[operator]
+            raise refusal(
+                (),
+                scale,
+                "the scale of the logits is a number above 0, or a name",
+                f"Write {', '.join(names)}, or a number such as 0.1.",
+            )
+        return scale
 
     @field_validator("query_init")
     @classmethod
@@ -86,17 +124,64 @@ class AttentionSpec(MixerSpec):
                 "the centring matrix of shaped attention is what softmax gives for equal logits; there is no softmax",
                 "Set `softmax: true`, or `shaping: value_skipinit`.",
             )
-        if self.matmul_order == "kv_first" and self.dropout > 0:
+        if not self.softmax and self.logits != LogitsSpec():
             raise refusal(
-                ("dropout",),
-                self.dropout,
-                "dropout falls on the attention matrix, which Q·(Kᵀ·V) never makes",
-                "Set `dropout: 0`, or `matmul_order: qk_first`.",
+                ("logits",),
+                self.logits.canonical(),
+                "a soft cap, sinks and the precision are of logits, and without softmax there are none",
+                "Set `softmax: true`, or leave `logits` out.",
+            )
+        if self.shared_kv is not None and (self.value_residual or self.value_embedding):
+            name = "value_residual" if self.value_residual else "value_embedding"
+            raise refusal(
+                (name,),
+                getattr(self, name).canonical(),
+                "values that layers share are given to all of them as they are",
+                f"Leave out `{name}` or `shared_kv`.",
             )
         return self
 
+    def canonical(self) -> Any:
+        """As any spec; a norm of queries and keys with its defaults is written as its kind."""
+        plain = super().canonical()
+        if plain.get("query_key_norm", {}).keys() == {"kind"}:
+            plain["query_key_norm"] = plain["query_key_norm"]["kind"]
+        return plain
+
+    @property
+    def shares(self) -> bool:
+        """See `PartSpec.shares`."""
+        return self.value_residual is not None or self.value_embedding is not None or self.shared_kv is not None
+
+    def reads_kv(self, context: LayerContext) -> bool:
+        """Whether this layer attends to keys and values of another one."""
+        return self.shared_kv is not None and context.layer != self.shared_kv
+
+    def reads(self, context: LayerContext) -> tuple[SharedTensor, ...]:
+        """See `PartSpec.reads`: keys and values, or values of an earlier layer, or token ids."""
+        d_kv = context.head_width * (self.kv_heads or context.heads)
+        read: list[SharedTensor] = []
+        if self.reads_kv(context):
+            assert self.shared_kv is not None
+            read += [SharedTensor(name, self.shared_kv, (d_kv,)) for name in _shared_names(context)]
+        if self.value_residual is not None and context.layer != self.value_residual.from_layer:
+            read.append(SharedTensor("values", self.value_residual.from_layer, (d_kv,)))
+        if self.value_embedding is not None:
+            read.append(context.tokens)
+        return tuple(read)
+
+    def publishes(self, context: LayerContext) -> tuple[SharedTensor, ...]:
+        """See `PartSpec.publishes`."""
+        d_kv = context.head_width * (self.kv_heads or context.heads)
+        if self.shared_kv == context.layer:
+            return tuple(context.shared(name, d_kv) for name in _shared_names(context))
+        if self.value_residual is not None and context.layer == self.value_residual.from_layer:
+            return (context.shared("values", d_kv),)
+        return ()
+
     def check(self, context: LayerContext) -> None:
         """See `MixerSpec.check`."""
+        self._check_paths(context)
         groups = self.kv_heads or context.heads
         if context.heads % groups:
             near = largest_divisor(context.heads, groups)
@@ -158,6 +243,57 @@ class AttentionSpec(MixerSpec):
                 "Choose another `shaping`, or leave `window` out.",
             )
 
+    def _check_paths(self, context: LayerContext) -> None:
+        """Refuse what other layers, a memory or the width leave no place for."""
+        try:
+            self.gate.check(context)
+        except ValidationError as error:
+            raise below(("gate",), error) from None
+        if self.shares and context.cross:
+            raise refusal(
+                (),
+                self.kind_name(),
+                "attention to another sequence shares no tensors with other layers",
+                "Leave out `value_residual`, `value_embedding` and `shared_kv`.",
+            )
+        if self.exclusive and context.cross:
+            raise refusal(
+                ("exclusive",),
+                True,
+                "a token has no value of its own in the sequence that another one reads",
+                "Leave `exclusive` out.",
+            )
+        if self.exclusive and context.head_width == 1:
+            raise refusal(
+                ("exclusive",),
+                True,
+                "a head of width 1 has no direction besides its own value, so that its output would always be 0",
+                "Leave `exclusive` out, or set fewer heads.",
+            )
+        if self.matmul_order == "kv_first" and self.dropout > 0 and context.causal:
+            raise refusal(
+                ("dropout",),
+                self.dropout,
+                "dropout falls on Kᵀ·V, of which a causal mixer has another one at each token",
+                "Set `dropout: 0`, or `matmul_order: qk_first`.",
+            )
+        if self.value_embedding is not None and not context.causal:
+            raise refusal(
+                ("value_embedding",),
+                self.value_embedding.canonical(),
+                "values get rows by token ids, which a decoder alone passes to its layers",
+                "Leave `value_embedding` out, or set `model.family: decoder`.",
+            )
+        values_from = None if self.value_residual is None else self.value_residual.from_layer
+        for name, source in (("value_residual", values_from), ("shared_kv", self.shared_kv)):
+            if source is not None and source >= context.depth - 1:
+                raise refusal(
+                    (name,),
+                    source,
+                    f"layers after layer {source} read from it, and the model has {context.depth}",
+                    f"Leave `{name}` out, or name an earlier layer.",
+                )
+
     def build(self, context: LayerContext) -> Attention:
         """See `MixerSpec.build`."""
         return Attention(self, context)
@@ -165,17 +301,28 @@ class AttentionSpec(MixerSpec):
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
         """See `MixerSpec.parts`."""
         bias = " + b" if self.query_key_bias else ""
-        maps = [("query", f"W_Q{bias}"), ("key", f"W_K{bias}")]
         value, output = self.value.label("W_V"), self.output.label("W_P")
-        scale = {"head_width": "/√d_h", "length": "/√L", "none": ""}[self.scale]
-        products = f"softmax(QKᵀ{scale})" if self.softmax else f"QKᵀ{scale}"
+        maps = [("query", f"W_Q{bias}"), ("key", f"W_K{bias}"), *([("value", value)] if value else [])]
+        if self.shared_kv is not None:
+            maps = [*maps[:1], ("key", f"K, V of layer {self.shared_kv}")]
+        named = {"head_width": "/√d_h", "length": "/√L", "none": ""}
+        scale = named[self.scale] if isinstance(self.scale, str) else f"·{self.scale:g}"
+        products = f"softmax({self.logits.label(f'QKᵀ{scale}')})" if self.softmax else f"QKᵀ{scale}"
         shaping = {"none": "", "value_skipinit": "αI + βA", "shaped": "αI + βA - γC"}[self.shaping.kind]
-        norm = {"none": "", "rms": "RMSNorm of Q, K", "layer": "LayerNorm of Q, K"}[self.query_key_norm]
+        norm = self.query_key_norm.label()
+        added = [
+            ("value residual", f"V + V of layer {self.value_residual.from_layer}" if self.value_residual else ""),
+            ("value embedding", "V + E[token]" if self.value_embedding else ""),
+        ]
+        gate = {"none": "", "headwise": "× σ(W_g x) by head", "elementwise": "× σ(W_g x)"}[self.gate.kind]
         rows = [
-            (*maps, *([("value", value)] if value else [])),
+            tuple(maps),
             (("norm", norm),) if norm else (),
+            tuple(row for row in added if row[1]),
             (("products", f"Q(KᵀV){scale}" if self.matmul_order == "kv_first" else f"A = {products}"),),
             (("shaping", shaping),) if shaping else (),
+            (("exclusive", "without own value"),) if self.exclusive else (),
+            (("gate", gate),) if gate else (),
             (("output", output),) if output else (),
         ]
         return tuple(row for row in rows if row)
@@ -190,14 +337,17 @@ class AttentionSpec(MixerSpec):
 
     def cost(self, context: LayerContext, length: int) -> Cost:
         """See `MixerSpec.cost`; with softmax and dense maps this is Table 3 of arXiv:2308.07661."""
+        reads_kv = self.reads_kv(context)
         wide, d, h, d_h = context.width, context.inner_width, context.heads, context.head_width
         kv_heads = self.kv_heads or h
         d_kv = d_h * kv_heads
         bias = self.query_key_bias
-        maps = linear_cost(length, wide, d, bias=bias) + linear_cost(length, wide, d_kv, bias=bias)
-        maps += self.value.cost(length, wide, d_kv) + self.output.cost(length, d, wide)
-        maps = replace(maps, activations=self._kept(context, length)) + self._norm_cost(length, d, d_kv, d_h)
-        pairs = _pairs(context, length)
+        maps = linear_cost(length, wide, d, bias=bias) + self.output.cost(length, d, wide)
+        if not reads_kv:
+            maps += linear_cost(length, wide, d_kv, bias=bias) + self.value.cost(length, wide, d_kv)
+        maps = replace(maps, activations=self._kept(context, length))
+        maps += self.query_key_norm.cost(length, h, 0 if reads_kv else kv_heads, d_h) + self._paths(context, length)
+        pairs = visible_pairs(context, length)
         if self.matmul_order == "kv_first":
             # Causal: a state d_h x d_h for each head gets one product a token, and each token reads it.
             core = Cost(
@@ -212,7 +362,7 @@ class AttentionSpec(MixerSpec):
             )
             softmax = Cost(additions=(pairs - length) * h, divisions=pairs * h, exponentiations=pairs * h)
             scale = Cost(divisions=0 if self.scale == "none" else pairs * h)
-            core = products + scale + (softmax if self.softmax else Cost())
+            core = products + scale + (softmax if self.softmax else Cost()) + self.logits.cost(length, h, pairs)
         gains = sum(h for gain in self.shaping.gains().values() if gain.trainable)
         terms = len(self.shaping.gains())
         shaping = Cost(
@@ -223,7 +373,25 @@ class AttentionSpec(MixerSpec):
         )
         total = maps + core + shaping
         if context.positions is not None:
-            total += context.positions.cost(context, length, key_heads=kv_heads, pairs=pairs)
+            total += context.positions.cost(context, length, key_heads=0 if reads_kv else kv_heads, pairs=pairs)
+        return total
+
+    def _paths(self, context: LayerContext, length: int) -> Cost:
+        """Cost of the gate, of what is added to the values, and of `exclusive`."""
+        d_kv, elements = context.head_width * (self.kv_heads or context.heads), length * context.inner_width
+        total = self.gate.cost(context, length)
+        if self.value_residual is not None and context.layer != self.value_residual.from_layer:
+            total += self.value_residual.cost(context, length, d_kv)
+        if self.value_embedding is not None:
+            total += self.value_embedding.cost(context, length, d_kv)
+        if self.exclusive:
+            rows = length * context.heads
+            total += Cost(
+                multiplications=3 * elements,
+                additions=3 * elements - 2 * rows,
+                divisions=elements,
+                activations=2 * elements + 3 * rows,  # v̂ and what is left of y, two sums and a norm
+            )
         return total
 
     def _kept(self, context: LayerContext, length: int) -> int:
@@ -233,16 +401,25 @@ class AttentionSpec(MixerSpec):
         values = 0 if isinstance(self.value, IdentitySpec) else 1  # else they are a view of the input
         mapped = 0 if isinstance(self.output, IdentitySpec) else 1
         heads = length * context.width + (2 + values) * elements  # the input, queries, keys and values
+        if self.reads_kv(context):
+            heads = length * context.width + elements  # keys and values are kept by the layer that gives them
         shaped = self.shaping.kind != "none"
-        if self.dropout > 0:
-            # A is made: kept are the noise, what it leaves of A, A itself by softmax and by gains, and a mask of bytes.
-            return heads + (2 + (self.softmax or shaped)) * square + length * length // 4 + mapped * elements
+        logits = self.logits
+        if self.matmul_order == "qk_first" and (self.dropout > 0 or not logits.plain):
+            # A is made: kept are A by softmax and by gains, what a cap bounds, a sink for each row, a mask of bytes,
+            # and of dropout the noise and what it leaves.
+            squares = (self.softmax or shaped) + (logits.soft_cap is not None) + 2 * (self.dropout > 0)
+            sinks = length * context.heads * logits.sinks
+            return heads + squares * square + sinks + length * length // 4 + mapped * elements
         if self.softmax:
             biased = context.positions is not None and context.positions.applied == "logits"
-            bias = square if biased else length * length // 4 if context.window else 0  # a mask of bytes
+            bias = square if biased else length * length if context.window else 0  # a mask, in numbers
             result = elements + length * context.heads  # with the logarithm of each row's sum
             centre = elements if self.shaping.kind == "shaped" and context.causal else 0
-            return heads + bias + result + centre + (mapped * elements if shaped else 0)
+            # Shaping makes a result of its own; norms by head lay the heads out so that joining them makes a copy.
+            copied = shaped or self.gate.present or self.exclusive
+            by_head = self.query_key_norm.lays_out_heads and not copied
+            return heads + bias + result + centre + (mapped * elements if shaped or by_head else 0)
         results = (mapped + shaped) * elements
         if self.matmul_order == "qk_first":
             return heads + square + results
@@ -250,21 +427,9 @@ class AttentionSpec(MixerSpec):
             return heads + context.heads * d_h * d_h + results
         return length * context.width + context.heads * linear_attention.kept(length, d_h, d_h) + results
 
-    def _norm_cost(self, length: int, d: int, d_kv: int, d_h: int) -> Cost:
-        if self.query_key_norm == "none":
-            return Cost()
-        elements = length * (d + d_kv)
-        return Cost(
-            parameters=2 * d_h * (2 if self.query_key_norm == "layer" else 1),
-            multiplications=2 * elements,
-            additions=elements,
-            divisions=elements,
-            activations=2 * elements,  # what goes in, and what is multiplied by the gain
-        )
 
-
-def _pairs(context: LayerContext, length: int) -> int:
-    """Entries of the attention matrix that are not hidden."""
-    reach = length if context.window is None else min(context.window, length)
-    before = reach * (reach + 1) // 2 + (length - reach) * reach  # the token itself and those before it
-    return before if context.causal else 2 * before - length
+def _shared_names(context: LayerContext) -> tuple[str, str]:
+    """Names of the keys and values that layers share; keys with other positions are other keys."""
+    positions = context.positions
+    turned = positions is not None and positions.applied == "query_key"
+    return f"keys with {positions.canonical_json()}" if positions is not None and turned else "keys", "shared values"

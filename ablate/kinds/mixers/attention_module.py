@@ -6,24 +6,27 @@ Shapes: K pack, B batch, T tokens, S tokens of what is attended to, D width, H h
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.kernels import linear_attention
-from ablate.kernels.softmax_attention import attend
-from ablate.pack import (
+from ablate.kinds.mixers.output_gate import OutputGate
+from ablate.kinds.mixers.query_key_norm import QueryKeyNorm
+from ablate.kinds.mixers.value_paths import ValueEmbedding, ValueResidual
+from ablate.nn.kernels import linear_attention
+from ablate.nn.kernels.softmax_attention import attend
+from ablate.nn.pack import (
     HeadGain,
-    LayerNorm,
     Linear,
-    RMSNorm,
+    Packed,
     State,
     build_positions,
     dropout,
     join_heads,
     linear,
+    normal,
     split_heads,
     zeros,
 )
@@ -32,12 +35,9 @@ from ablate.spec.layer import LayerContext
 if TYPE_CHECKING:
     from ablate.kinds.mixers.attention import AttentionSpec
 
-_NORM_EPS = 1e-6
-"""ε of the query and key norms."""
-
 
 class Attention(nn.Module):
-    """The module of `AttentionSpec`."""
+    """The module of `AttentionSpec`; it calls the kernels that its settings allow, and makes A in full elsewhere."""
 
     def __init__(self, spec: AttentionSpec, context: LayerContext) -> None:
         super().__init__()
@@ -50,17 +50,28 @@ class Attention(nn.Module):
         self.cross = context.cross
         self.positions = build_positions(context, "query_key")
         self.bias = build_positions(context, "logits")
-        d_h = context.head_width
+        self.factor = 1.0 if context.positions is None else context.positions.factor_of_logits
+        d_h, norm = context.head_width, spec.query_key_norm
         d_kv = d_h * self.kv_heads
+        self.reads_kv = spec.reads_kv(context)
+        self.publishes = bool(spec.publishes(context))
         zero = (spec.query_init or spec.shaping.query_start) == "zero"
         start = zeros if zero else context.initial("hidden", d, inner)
         self.query = Linear(pack, d, inner, bias=spec.query_key_bias, initial=start)
-        self.key = linear(context, d, d_kv, bias=spec.query_key_bias)
-        self.value = spec.value.build(context, d, d_kv, "hidden")
+        self.query_norm = QueryKeyNorm(norm, pack, self.heads, d_h)
+        if not self.reads_kv:
+            self.key = linear(context, d, d_kv, bias=spec.query_key_bias)
+            self.value = spec.value.build(context, d, d_kv, "hidden")
+            self.key_norm = QueryKeyNorm(norm, pack, self.kv_heads, d_h)
         self.output = spec.output.build(context, inner, d, "output")
-        norm = {"rms": RMSNorm, "layer": LayerNorm}.get(spec.query_key_norm)
-        self.query_norm = norm(pack, d_h, _NORM_EPS) if norm else nn.Identity()
-        self.key_norm = norm(pack, d_h, _NORM_EPS) if norm else nn.Identity()
+        heat = norm.temperature
+        self.temperature = None if heat is None else HeadGain(pack, self.heads, heat, trainable=True)
+        self.sinks = Sinks(pack, self.heads, context.init_std) if spec.logits.sinks else None
+        self.gate = OutputGate(spec.gate, context) if spec.gate.present else None
+        residual, embedding = spec.value_residual, spec.value_embedding
+        reads_values = residual is not None and context.layer != residual.from_layer
+        self.value_residual = ValueResidual(residual, context) if residual is not None and reads_values else None
+        self.value_embedding = None if embedding is None else ValueEmbedding(embedding, context, d_kv)
         self.gains = nn.ModuleDict(
             {
                 name: HeadGain(pack, self.heads, gain.initial(context.depth), trainable=gain.trainable)
@@ -74,27 +85,51 @@ class Attention(nn.Module):
         padding: Tensor | None = None,
         memory: Tensor | None = None,
         memory_padding: Tensor | None = None,
-    ) -> Tensor:
+        *,
+        shared: tuple[Tensor, ...] = (),
+    ) -> Tensor | tuple[Tensor, tuple[Tensor, ...]]:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real.
 
         With `memory` [K, B, S, D] keys and values are read from it (cross-attention), and `memory_padding` [K, B, S]
-        says which of its tokens are real.
+        says which of its tokens are real. `shared` is what `AttentionSpec.reads` says.
         """
         seen = padding if memory is None else memory_padding
-        q, k, v = self._heads(x, x if memory is None else memory)
+        q, k, v, published = self._heads(x, x if memory is None else memory, shared)
         k, v = self._for_each_query(k), self._for_each_query(v)
-        if self.spec.dropout > 0 and self.training:
+        if self._needs_matrix:
             # Dropout falls on the shaped matrix, so it has to be made.
-            y = dropout(self._matrix(q, k, seen), self.spec.dropout, self.training) @ v
+            y = dropout(self._matrix(q, k, seen), self.spec.dropout, self.training).to(v.dtype) @ v
         else:
             y = self._shape(self._mix(q, k, v, seen), v, seen)
+        mixed = self._joined(y, v, x)
+        return (mixed, published) if self.publishes else mixed
+
+    @property
+    def _needs_matrix(self) -> bool:
+        if self.spec.matmul_order == "kv_first":
+            return False
+        return not self.spec.logits.plain or (self.spec.dropout > 0 and self.training)
+
+    def _joined(self, y: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        """What becomes of the heads' output y [K, B, H, T, d_h]: [K, B, T, D].
+
+        Args:
+            y: The output of the heads.
+            v: Values of the same tokens and heads.
+            x: The block's input.
+        """
+        if self.spec.exclusive:
+            own = F.normalize(v, dim=-1)
+            y = y - (y * own).sum(-1, keepdim=True) * own
+        if self.gate is not None:
+            y = self.gate(y, x)
         mixed: Tensor = self.output(join_heads(y))
         return mixed
 
-    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, place: int, state: State, *, shared: tuple[Tensor, ...] = ()) -> Any:
         """See `Stepping.step`: keys and values are kept; with `kv_first`, the state Σ kᵀ·v of each head."""
-        q, k, v = self._heads(x, x, place)
-        scale = {"none": 1.0, "head_width": q.shape[-1] ** -0.5, "length": (place + 1) ** -0.5}[self.spec.scale]
+        q, k, v, published = self._heads(x, x, shared, place)
+        scale = self._scale_at(q, place)
         if self.spec.matmul_order == "kv_first":
             values = v = self._for_each_query(v)
             y, kept = linear_attention.recur(q * scale, self._for_each_query(k), v, state[0] if state else None)
@@ -105,11 +140,13 @@ class Attention(nn.Module):
                 state = tuple(kept[..., -self.window :, :] for kept in state)
             keys, values = (self._for_each_query(kept) for kept in state)
             y, v = self._read(q, keys, values, scale, place), values[..., -1:, :]
+        own = v
         if self.spec.shaping.kind != "none":
             y = self.gains["alpha"](v) + self.gains["beta"](y)
         if self.spec.shaping.kind == "shaped":
             y = y - self.gains["gamma"](values.mean(-2, keepdim=True))
-        return self.output(join_heads(y)), state
+        mixed = self._joined(y, own, x)
+        return (mixed, state, published) if self.publishes else (mixed, state)
 
     def _read(self, q: Tensor, keys: Tensor, values: Tensor, scale: float, place: int) -> Tensor:
         """Row `place` of A·V: q [K, B, H, 1, d_h], the last keys and values up to there [K, B, H, T, d_h]."""
@@ -118,25 +155,55 @@ class Attention(nn.Module):
         bias = None
         if self.bias is not None:
             bias = self.bias(q, place + 1, place)[..., -keys.shape[-2] :]
+        if not self.spec.logits.plain:
+            return self._softmax(self._products(q, scale, keys), bias, None).to(values.dtype) @ values
+        if bias is not None:
             bias = bias.expand(*q.shape[:2], *bias.shape[-3:]).flatten(0, 1)
         y = F.scaled_dot_product_attention(
             q.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1), attn_mask=bias, scale=scale
         )
         return y.view(q.shape)
 
-    def matrix(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+    def matrix(self, x: Tensor, padding: Tensor | None = None, shared: tuple[Tensor, ...] = ()) -> Tensor:
         """The attention matrix after shaping, [K, B, H, T, T], from x [K, B, T, D]."""
-        q, k, _ = self._heads(x, x)
+        q, k, *_ = self._heads(x, x, shared)
         return self._matrix(q, self._for_each_query(k), padding)
 
-    def _heads(self, x: Tensor, source: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [K, B, H, T, d_h] of x, keys and values [K, B, kv_heads, S, d_h] of source, from place `first` on."""
-        q = self.query_norm(split_heads(self.query(x), self.heads))
-        k = self.key_norm(split_heads(self.key(source), self.kv_heads))
-        v = split_heads(self.value(source), self.kv_heads)
-        if self.positions is not None:
-            q, k = self.positions(q, first), self.positions(k, first)
-        return q, k, v
+    def _heads(
+        self, x: Tensor, source: Tensor, shared: tuple[Tensor, ...], first: int = 0
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
+        """Queries, keys, values, and what is published.
+
+        Args:
+            x: What queries are made of, [K, B, T, D].
+            source: What keys and values are made of, [K, B, S, D].
+            shared: What this layer reads.
+            first: Place of the first token.
+
+        Returns:
+            Queries [K, B, H, T, d_h], keys and values [K, B, kv_heads, S, d_h], and tensors [K, B, S, kv_heads·d_h].
+        """
+        q = self._placed(self.query_norm(self.query(x)), first)
+        if self.temperature is not None:
+            q = self.temperature(q)
+        if self.reads_kv:
+            k, v = (split_heads(one, self.kv_heads) for one in shared)
+            return q, k, v, ()
+        k = self._placed(self.key_norm(self.key(source)), first)
+        values = self.value(source)
+        published: tuple[Tensor, ...] = (values,)
+        left = list(shared)
+        if self.value_residual is not None:
+            values = self.value_residual(values, left.pop(0))
+        if self.value_embedding is not None:
+            values = self.value_embedding(values, left.pop(0))
+        if self.spec.shared_kv is not None:
+            published = (join_heads(k), values)
+        return q, k, split_heads(values, self.kv_heads), published
+
+    def _placed(self, x: Tensor, first: int) -> Tensor:
+        """Queries or keys [K, B, H, T, d_h] with the layer's positions."""
+        return x if self.positions is None else self.positions(x, first)
 
     def _for_each_query(self, kv: Tensor) -> Tensor:
         """Keys or values with each head as often as queries share it, [K, B, H, S, d_h]."""
@@ -149,10 +216,12 @@ class Attention(nn.Module):
                 k = k * padding[:, :, None, :, None]
             q = q * self._scale(q, k, padding)
             if self.spec.matmul_order == "kv_first":
-                return (linear_attention.causal if self.causal else linear_attention.bidirectional)(q, k, v)
+                if self.causal:
+                    return linear_attention.causal(q, k, v)
+                return q @ dropout(k.mT @ v, self.spec.dropout, self.training)
             return self._hidden(q @ k.mT) @ v
         scale = None
-        if self.spec.scale != "head_width":
+        if self.spec.scale != "head_width" or self.factor != 1.0:
             q, scale = q * self._scale(q, k, padding), 1.0
         mask = self._mask(q, k, padding)
         # K is folded into the batch: the fast kernels know four axes.
@@ -212,10 +281,18 @@ class Attention(nn.Module):
 
     def _scale(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor | float:
         """Factor of the logits, for each row where it depends on the length."""
-        if self.spec.scale == "none":
-            return 1.0
-        if self.spec.scale == "head_width":
-            return 1.0 / math.sqrt(q.shape[-1])
+        if self.spec.scale == "length":
+            return self._length_scale(q, k, padding) * self.factor
+        return self._scale_at(q, 0)
+
+    def _scale_at(self, q: Tensor, place: int) -> float:
+        """Factor of the logits of the query at a place, in a causal mixer."""
+        named = {"none": 1.0, "head_width": 1.0 / math.sqrt(q.shape[-1]), "length": 1.0 / math.sqrt(place + 1)}
+        scale = self.spec.scale
+        return (named[scale] if isinstance(scale, str) else scale) * self.factor
+
+    def _length_scale(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor | float:
+        """1/√L, causal 1/√t."""
         if padding is not None:
             seen = padding.cumsum(-1) if self.causal else padding.sum(-1, keepdim=True)
             return seen.clamp(min=1).to(q.dtype).rsqrt()[:, :, None, :, None]
@@ -226,13 +303,11 @@ class Attention(nn.Module):
     def _matrix(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor:
         """A after shaping, made in full."""
         visible = self._visible(q, k, padding)
-        logits = (q * self._scale(q, k, padding)) @ k.mT
-        if self.bias is not None:
-            logits = logits + self.bias(q, k.shape[-2])
+        products = self._products(q, self._scale(q, k, padding), k)
         if self.spec.softmax:
-            a = logits.masked_fill(~visible, -math.inf).softmax(-1)
+            a = self._softmax(products, None if self.bias is None else self.bias(q, k.shape[-2]), visible)
         else:
-            a = logits * (visible if padding is None else visible & padding[:, :, None, None, :])
+            a = products * (visible if padding is None else visible & padding[:, :, None, None, :])
         kind = self.spec.shaping.kind
         if kind == "none":
             return a
@@ -242,6 +317,40 @@ class Attention(nn.Module):
             centre = visible.to(q.dtype) / visible.sum(-1, keepdim=True)
             shaped = shaped - self.gains["gamma"](centre.expand_as(a))
         return shaped
+
+    def _products(self, q: Tensor, scale: Tensor | float, k: Tensor) -> Tensor:
+        """Q·Kᵀ·scale, in the precision that the logits have."""
+        if self.spec.logits.precision == "inputs":
+            return (q * scale) @ k.mT
+        exact = torch.promote_types(q.dtype, torch.float32)
+        with torch.autocast(q.device.type, enabled=False):
+            return (q.to(exact) * scale) @ k.to(exact).mT
+
+    def _softmax(self, logits: Tensor, bias: Tensor | None, visible: Tensor | None) -> Tensor:
+        """Rows of weights [K, B, H, T, S]; what is not visible has none, and a sink takes its share."""
+        cap = self.spec.logits.soft_cap
+        if cap is not None:
+            logits = (logits / cap).tanh() * cap
+        if bias is not None:
+            logits = logits + bias
+        if visible is not None:
+            logits = logits.masked_fill(~visible, -math.inf)
+        return logits.softmax(-1) if self.sinks is None else self.sinks(logits)
+
+
+class Sinks(Packed):
+    """A trained logit for each head, behind which no value stands; N(0, std²) at the start, as in gpt-oss."""
+
+    logit: Tensor
+
+    def __init__(self, pack: int, heads: int, std: float) -> None:
+        super().__init__(pack)
+        self.declare("logit", (heads,), normal(std))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Logits [K, B, H, T, S] to weights of the same shape, whose rows sum to less than 1."""
+        sink = self.logit[:, None, :, None, None].expand(*logits.shape[:-1], 1).to(logits.dtype)
+        return torch.cat([logits, sink], -1).softmax(-1)[..., :-1]
 
 
 def _apart(state: State) -> tuple[State, State]:

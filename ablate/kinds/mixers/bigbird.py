@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from ablate.kernels.block_attention import (
+from ablate.nn.kernels.block_attention import (
     Keys,
     attend,
     attention_cost,
@@ -33,8 +33,8 @@ from ablate.kernels.block_attention import (
     take_rows,
     unblocked,
 )
-from ablate.pack import AttentionMaps, maps_cost, normal
-from ablate.pack.packed import Packed
+from ablate.nn.pack import AttentionMaps, maps_cost, normal
+from ablate.nn.pack.packed import Packed
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec

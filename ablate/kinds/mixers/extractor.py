@@ -26,8 +26,8 @@ from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
 from ablate.errors import AblateError
-from ablate.kernels import convolution
-from ablate.pack import Linear, Packed, State, linear, normal
+from ablate.nn.kernels import convolution
+from ablate.nn.pack import Linear, Packed, State, linear, normal
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.initialiser import Role

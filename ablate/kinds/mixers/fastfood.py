@@ -26,10 +26,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.kernels.hadamard import hadamard
-from ablate.kernels.random_features import fourier, log_positive, scaled
-from ablate.pack import normal
-from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.nn.kernels.hadamard import hadamard
+from ablate.nn.kernels.random_features import fourier, log_positive, scaled
+from ablate.nn.pack import normal
+from ablate.nn.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec

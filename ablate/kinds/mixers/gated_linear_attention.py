@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from ablate.kernels import linear_attention
-from ablate.pack import LayerNorm, State, join_heads, linear, split_heads
+from ablate.nn.kernels import linear_attention
+from ablate.nn.pack import LayerNorm, State, join_heads, linear, split_heads
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec

@@ -27,9 +27,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from ablate.kernels.random_features import fourier, log_positive, scaled, usual_samples, xavier_uniform
-from ablate.pack import Linear, Packed, constant, normal, zeros
-from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.nn.kernels.random_features import fourier, log_positive, scaled, usual_samples, xavier_uniform
+from ablate.nn.pack import Linear, Packed, constant, normal, zeros
+from ablate.nn.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec

@@ -22,9 +22,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ablate.kernels.random_features import fourier, log_positive, scaled, usual_samples, xavier_uniform
-from ablate.pack import normal
-from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.nn.kernels.random_features import fourier, log_positive, scaled, usual_samples, xavier_uniform
+from ablate.nn.pack import normal
+from ablate.nn.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
 from ablate.spec.initialiser import Initial
 from ablate.spec.layer import LayerContext

@@ -24,9 +24,9 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from ablate.errors import AblateError
-from ablate.kernels import convolution
-from ablate.kernels.fourier import fast_length, fourier_cost
-from ablate.pack import Linear, Packed, constant, linear, normal, uniform
+from ablate.nn.kernels import convolution
+from ablate.nn.kernels.fourier import fast_length, fourier_cost
+from ablate.nn.pack import Linear, Packed, constant, linear, normal, uniform
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.initialiser import Initial

@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from ablate.kernels.block_attention import attention_cost
-from ablate.pack import AttentionMaps, Packed, maps_cost, normal
+from ablate.nn.kernels.block_attention import attention_cost
+from ablate.nn.pack import AttentionMaps, Packed, maps_cost, normal
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext

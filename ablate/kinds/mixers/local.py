@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from ablate.kernels.block_attention import (
+from ablate.nn.kernels.block_attention import (
     Keys,
     attend,
     attention_cost,
@@ -27,7 +27,7 @@ from ablate.kernels.block_attention import (
     window,
     window_blocks,
 )
-from ablate.pack import AttentionMaps, maps_cost
+from ablate.nn.pack import AttentionMaps, maps_cost
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec

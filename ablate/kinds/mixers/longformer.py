@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from ablate.kernels.block_attention import (
+from ablate.nn.kernels.block_attention import (
     Keys,
     attend,
     attention_cost,
@@ -30,7 +30,7 @@ from ablate.kernels.block_attention import (
     window,
     window_blocks,
 )
-from ablate.pack import AttentionMaps, linear, maps_cost, split_heads
+from ablate.nn.pack import AttentionMaps, linear, maps_cost, split_heads
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec

@@ -23,7 +23,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.errors import AblateError
-from ablate.pack import Packed, linear, normal, zeros
+from ablate.nn.pack import Packed, linear, normal, zeros
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext

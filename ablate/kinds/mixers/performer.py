@@ -9,7 +9,7 @@ The m directions ω are Gaussian vectors, orthogonal to each other in blocks of 
 
 Departures of well-known code, which this file does not share: Google's code adds a small ε to the softmax features,
 and, since the largest key of the whole sequence is taken off before that, lets the future into a causal model by more
-than rounding; here nothing is added, and what is taken off cancels exactly (`ablate.kernels.linear_attention`: causal,
+than rounding; here nothing is added, and what is taken off cancels exactly (`nn.kernels.linear_attention`: causal,
 the largest so far). It draws ω anew now and then; here ω is drawn once, from the member's own seed, and shared by all
 heads. Long Range Arena's Performer has ReLU features without projection.
 
@@ -25,8 +25,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ablate.kernels.random_features import log_positive, orthogonal_directions, scaled
-from ablate.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.nn.kernels.random_features import log_positive, orthogonal_directions, scaled
+from ablate.nn.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec

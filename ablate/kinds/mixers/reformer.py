@@ -25,14 +25,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from ablate.kernels.block_attention import (
-    attention_cost,
-    blocks,
-    neighbourhood,
-    take_rows,
-    unblocked,
-)
-from ablate.pack import Packed, join_heads, linear, maps_cost, normal, split_heads
+from ablate.nn.kernels.block_attention import attention_cost, blocks, neighbourhood, take_rows, unblocked
+from ablate.nn.pack import Packed, join_heads, linear, maps_cost, normal, split_heads
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext

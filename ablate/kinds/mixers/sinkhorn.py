@@ -23,16 +23,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ablate.kernels.block_attention import (
-    Keys,
-    attend,
-    attention_cost,
-    blocks,
-    positions,
-    real_tokens,
-    unblocked,
-)
-from ablate.pack import AttentionMaps, linear, maps_cost, split_heads
+from ablate.nn.kernels.block_attention import Keys, attend, attention_cost, blocks, positions, real_tokens, unblocked
+from ablate.nn.pack import AttentionMaps, linear, maps_cost, split_heads
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec

@@ -18,16 +18,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from ablate.kernels.block_attention import (
-    Keys,
-    attend,
-    attention_cost,
-    blocks,
-    positions,
-    real_tokens,
-    unblocked,
-)
-from ablate.pack import AttentionMaps, maps_cost
+from ablate.nn.kernels.block_attention import Keys, attend, attention_cost, blocks, positions, real_tokens, unblocked
+from ablate.nn.pack import AttentionMaps, maps_cost
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext

@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from ablate.kernels.block_attention import real_tokens
-from ablate.pack import Linear, Packed, join_heads, linear, normal, split_heads, zeros
+from ablate.nn.kernels.block_attention import real_tokens
+from ablate.nn.pack import Linear, Packed, join_heads, linear, normal, split_heads, zeros
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext

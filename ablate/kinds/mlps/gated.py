@@ -1,6 +1,7 @@
-"""The gated MLP (GLU): y = W₂·(act(W_g x) ∘ W₁x); with `silu` SwiGLU, with `gelu` GEGLU.
+"""The gated MLP (GLU): y = W₂·(act(W_g x) ∘ W₁x): `silu` SwiGLU, `gelu` GEGLU, `relu` ReGLU, `identity` bilinear.
 
 - GLU Variants Improve Transformer (arXiv:2002.05202), eqs 5 and 6; https://arxiv.org/abs/2002.05202
+- gpt-oss (arXiv:2508.10925), whose product is act(min(g, 7)) ∘ (clamp(u, -7, 7) + 1); https://arxiv.org/abs/2508.10925
 
 Shapes: K pack, B batch, T tokens, D width.
 """
@@ -9,10 +10,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.kinds.mlps.hidden_layer import HiddenLayerSpec
-from ablate.pack import ACTIVATIONS, linear
+from ablate.nn.pack import ACTIVATIONS, linear
+from ablate.spec.activation import Activation
+from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 
 
@@ -24,14 +28,25 @@ class GatedMLPSpec(HiddenLayerSpec):
     products = 2
 
     kind: Literal["gated"] = "gated"
+    limit: float | None = Field(default=None, gt=0)
+    """Where it is set, W_g x is cut above it, and W₁x on both sides."""
+    shift: float = 0.0
+    """Added to W₁x before the product; 1 in gpt-oss."""
 
     def build(self, context: LayerContext) -> GatedMLP:
         """See `MLPSpec.build`."""
         return GatedMLP(self, context)
 
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MLPSpec.cost`."""
+        return super().cost(context, length) + product_cost(length * self.hidden(context.width), self.limit, self.shift)
+
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
         """See `MLPSpec.parts`."""
-        return (("gate", "W_g"), ("up", "W₁")), (("activation", self.hidden_label()),), (("down", "W₂"),)
+        limit = () if self.limit is None else (("limit", f"at most {self.limit:g}"),)
+        shift = (("shift", f"W₁x + {self.shift:g}"),) if self.shift else ()
+        middle = (("activation", self.hidden_label()), *limit, *shift)
+        return (("gate", "W_g"), ("up", "W₁")), middle, (("down", "W₂"),)
 
 
 class GatedMLP(nn.Module):
@@ -40,13 +55,25 @@ class GatedMLP(nn.Module):
     def __init__(self, spec: GatedMLPSpec, context: LayerContext) -> None:
         super().__init__()
         width, hidden = context.width, spec.hidden(context.width)
-        self.activation = ACTIVATIONS[spec.activation]
+        self.spec = spec
         self.up = linear(context, width, hidden, bias=spec.bias)
         self.gate = linear(context, width, hidden, bias=spec.bias)
         self.down = linear(context, hidden, width, bias=spec.bias, role="output")
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, ..., D] to the same."""
-        hidden = self.up(x)
-        y: Tensor = self.down(self.activation(self.gate(x)) * hidden)
+        spec, up = self.spec, self.up(x)
+        y: Tensor = self.down(gated_product(self.gate(x), up, spec.activation, spec.limit, spec.shift))
         return y
+
+
+def gated_product(gate: Tensor, up: Tensor, activation: Activation, limit: float | None, shift: float) -> Tensor:
+    """act(gate) ∘ (up + shift), with both cut to the limit before, if there is one."""
+    if limit is not None:
+        gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return ACTIVATIONS[activation](gate) * (up + shift if shift else up)
+
+
+def product_cost(elements: int, limit: float | None, shift: float) -> Cost:
+    """What limit and shift add to the cost of so many elements; a cut keeps what it cuts."""
+    return Cost(additions=elements * (shift != 0), activations=2 * elements * (limit is not None))

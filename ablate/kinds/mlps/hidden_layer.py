@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field
 
+from ablate.spec.activation import KEPT, LABELS, Activation
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mlp import MLPSpec
-
-ACTIVATION_LABELS = {"relu": "ReLU", "gelu": "GELU", "silu": "SiLU", "gelu_tanh": "GELU (tanh)"}
 
 
 class HiddenLayerSpec(MLPSpec, ABC):
@@ -24,8 +23,9 @@ class HiddenLayerSpec(MLPSpec, ABC):
 
     ratio: float = Field(default=4.0, gt=0)
     """Hidden width divided by the model's width."""
-    activation: Literal["relu", "gelu", "silu", "gelu_tanh"] = "relu"
-    """Nonlinearity of the hidden layer; `gelu_tanh` is GPT-2's approximation of `gelu`."""
+    activation: Activation = "relu"
+    """Nonlinearity of the hidden layer, by torch's name; also `gelu_tanh` (GPT-2's approximation of `gelu`),
+    `relu_squared`, `quick_gelu` (x·σ(1.702x)) and `identity` (a gated MLP is then bilinear)."""
     bias: bool = False
     """Whether the maps have biases."""
 
@@ -40,11 +40,11 @@ class HiddenLayerSpec(MLPSpec, ABC):
         ReLU keeps its result and not its argument.
         """
         width, hidden = context.width, self.hidden(context.width)
-        kept = self.products + (0 if self.activation == "relu" else 1)
+        kept = self.products + KEPT.get(self.activation, 1)
         elementwise = Cost(multiplications=self.ways_in * length * hidden, activations=kept * length * hidden)
         inward = linear_cost(length, width, self.ways_in * hidden, bias=self.bias)
         return inward + elementwise + linear_cost(length, hidden, width, bias=self.bias)
 
     def hidden_label(self) -> str:
         """Nonlinearity and width of the hidden layer, for a picture."""
-        return f"{ACTIVATION_LABELS[self.activation]}, {self.ratio:g}d wide"
+        return f"{LABELS.get(self.activation, self.activation)}, {self.ratio:g}d wide"

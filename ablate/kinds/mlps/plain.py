@@ -12,7 +12,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from ablate.kinds.mlps.hidden_layer import HiddenLayerSpec
-from ablate.pack import ACTIVATIONS, linear
+from ablate.nn.pack import ACTIVATIONS, linear
 from ablate.spec.layer import LayerContext
 
 

@@ -1,4 +1,4 @@
-"""LayerNorm: y = (x - mean x)·g/√(var x + ε) + b, g and b trainable, from 1 and 0.
+"""LayerNorm: y = (x - mean x)·g/√(var x + ε) + b, g and b trainable, from 1 and 0, unless left out.
 
 - Layer Normalization (arXiv:1607.06450), eqs 3 and 4; https://arxiv.org/abs/1607.06450
 """
@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ablate.pack import LayerNorm
+from ablate.nn.pack import LayerNorm
 from ablate.spec.cost import Cost
 from ablate.spec.norm import NormSpec
 
@@ -22,22 +22,27 @@ class LayerNormSpec(NormSpec):
     kind: Literal["layer"] = "layer"
     eps: float = Field(default=1e-8, gt=0)
     """ε, added under the root."""
+    gain: bool = True
+    """Whether there is a g."""
+    bias: bool = True
+    """Whether there is a b."""
 
     def build(self, pack: int, width: int) -> LayerNorm:
         """See `NormSpec.build`."""
-        return LayerNorm(pack, width, self.eps)
+        return LayerNorm(pack, width, self.eps, gain=self.gain, bias=self.bias)
 
     def cost(self, width: int, length: int) -> Cost:
         """See `NormSpec.cost`; kept are what goes in, what the gain multiplies and each vector's mean and spread."""
         elements = length * width
         return Cost(
-            parameters=2 * width,
-            multiplications=2 * elements + length,
+            parameters=(self.gain + self.bias) * width,
+            multiplications=(1 + self.gain) * elements + length,
             additions=elements,
             divisions=elements,
-            activations=2 * elements + 2 * length,
+            activations=(1 + self.gain) * elements + 2 * length,
         )
 
     def label(self) -> str:
         """See `NormSpec.label`."""
-        return "LayerNorm"
+        left_out = [name for name, there in (("gain", self.gain), ("bias", self.bias)) if not there]
+        return ", ".join(["LayerNorm", *(f"no {name}" for name in left_out)])

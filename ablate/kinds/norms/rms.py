@@ -1,4 +1,4 @@
-"""RMSNorm: y = x·g/√(mean x² + ε), g trainable, from 1.
+"""RMSNorm: y = x·g/√(mean x² + ε), g trainable, from 1, unless the norm is gainless.
 
 - Root Mean Square Layer Normalization (arXiv:1910.07467), eq. 4; https://arxiv.org/abs/1910.07467
 """
@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ablate.pack import RMSNorm
+from ablate.nn.pack import RMSNorm
 from ablate.spec.cost import Cost
 from ablate.spec.norm import NormSpec
 
@@ -22,22 +22,24 @@ class RMSNormSpec(NormSpec):
     kind: Literal["rms"] = "rms"
     eps: float = Field(default=1e-8, gt=0)
     """ε, added under the root."""
+    gain: bool = True
+    """Whether there is a g."""
 
     def build(self, pack: int, width: int) -> RMSNorm:
         """See `NormSpec.build`."""
-        return RMSNorm(pack, width, self.eps)
+        return RMSNorm(pack, width, self.eps, gain=self.gain)
 
     def cost(self, width: int, length: int) -> Cost:
         """See `NormSpec.cost`; kept are what goes in, what the gain multiplies and each vector's spread."""
         elements = length * width
         return Cost(
-            parameters=width,
-            multiplications=2 * elements + length,
+            parameters=self.gain * width,
+            multiplications=(1 + self.gain) * elements + length,
             additions=elements,
             divisions=elements,
-            activations=2 * elements + length,
+            activations=(1 + self.gain) * elements + length,
         )
 
     def label(self) -> str:
         """See `NormSpec.label`."""
-        return "RMSNorm"
+        return "RMSNorm" if self.gain else "RMSNorm, no gain"

@@ -24,7 +24,7 @@ class AdamSpec(OptimizerSpec):
     """
 
     kind: Literal["adam"] = "adam"
-    value_fields = frozenset({"lr", "clip", "weight_decay", "betas", "eps"})
+    value_fields = frozenset({"lr", "clip", "rates", "weight_decay", "betas", "eps"})
     source = "arXiv:1412.6980, Algorithm 1"
     weight_decay: float = Field(default=0.0, ge=0)
     """λ, L2 penalty of matrices and embeddings."""
@@ -51,7 +51,7 @@ class AdamSpec(OptimizerSpec):
         """Two moments in single precision."""
         return 8
 
-    def step_flops(self, parameters: int) -> float:
+    def step_flops(self, parameters: int, width: int) -> float:
         """Penalty 2, moments 3 + 4, denominator 3, update 3."""
         return 15.0 * parameters
 

@@ -23,7 +23,7 @@ class AdamWSpec(OptimizerSpec):
     """
 
     kind: Literal["adamw"] = "adamw"
-    value_fields = frozenset({"lr", "clip", "weight_decay", "betas", "eps"})
+    value_fields = frozenset({"lr", "clip", "rates", "weight_decay", "betas", "eps"})
     source = "arXiv:1711.05101, Algorithm 2"
     weight_decay: float = Field(default=0.0, ge=0)
     """λ, decoupled weight decay of matrices and embeddings."""
@@ -50,6 +50,6 @@ class AdamWSpec(OptimizerSpec):
         """Two moments in single precision."""
         return 8
 
-    def step_flops(self, parameters: int) -> float:
+    def step_flops(self, parameters: int, width: int) -> float:
         """Moments 3 + 4, denominator 3, update 3, decay 1."""
         return 14.0 * parameters

@@ -20,7 +20,7 @@ class LionSpec(OptimizerSpec):
     """
 
     kind: Literal["lion"] = "lion"
-    value_fields = frozenset({"lr", "clip", "weight_decay", "betas"})
+    value_fields = frozenset({"lr", "clip", "rates", "weight_decay", "betas"})
     source = "arXiv:2302.06675, Algorithm 2"
     weight_decay: float = Field(default=0.0, ge=0)
     """λ, decoupled weight decay of matrices and embeddings."""
@@ -45,7 +45,7 @@ class LionSpec(OptimizerSpec):
         """The momentum in single precision."""
         return 4
 
-    def step_flops(self, parameters: int) -> float:
+    def step_flops(self, parameters: int, width: int) -> float:
         """Interpolation 3, sign 1, update 2, decay 1, momentum 3."""
         return 10.0 * parameters
 

@@ -23,7 +23,7 @@ class SGDSpec(OptimizerSpec):
     """
 
     kind: Literal["sgd"] = "sgd"
-    value_fields = frozenset({"lr", "clip", "weight_decay", "momentum"})
+    value_fields = frozenset({"lr", "clip", "rates", "weight_decay", "momentum"})
     source = "Sutskever et al. 2013, Eq. 1 to 4, in the form of torch.optim.SGD"
     weight_decay: float = Field(default=0.0, ge=0)
     """λ, L2 penalty of matrices and embeddings."""
@@ -62,6 +62,6 @@ class SGDSpec(OptimizerSpec):
         """The sum of gradients in single precision."""
         return 4 if self.momentum else 0
 
-    def step_flops(self, parameters: int) -> float:
+    def step_flops(self, parameters: int, width: int) -> float:
         """Penalty 2, update 2, momentum 2, Nesterov's step 2."""
         return (4.0 + 2.0 * (self.momentum > 0) + 2.0 * self.nesterov) * parameters

@@ -11,7 +11,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from ablate.pack import Packed
+from ablate.nn.pack import Packed
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.position import PositionSpec

@@ -1,24 +1,187 @@
-"""Rotary positions: in queries and keys, pair (i, i + d_h/2) of position t turns by t·base^(-2i/d_h).
+"""Rotary positions: in queries and keys, pair (i, i + r/2) of position t turns by t·θ_i, θ_i = base^(-2i/r).
 
-Products of rotated queries and keys then depend on the distance of their positions alone.
+Products of rotated queries and keys then depend on the distance of their positions alone. The first r = ⌊fraction·d_h⌋
+channels turn, the others pass. For texts longer than those that a base was chosen for, the θ_i are scaled:
+
+- `linear`: θ/s (Position Interpolation, arXiv:2306.15595).
+- `llama3`: with the wavelength λ = 2π/θ, as it is for λ < L₀/h, θ/s for λ > L₀/l, and between them
+  (1 - w)·θ/s + w·θ with w = (L₀/λ - l)/(h - l) (Llama 3.1, `transformers`, `_compute_llama3_parameters`).
+- `yarn`: θ/s·γ + θ·(1 - γ), where γ goes from 0 at the pair that turns β_fast times in L₀ tokens to 1 at the one that
+  turns β_slow times; cosines and sines are multiplied by m = 0.1·ln s + 1 (YaRN, arXiv:2309.00071, section 3.4).
+
+Sources:
 
 - RoFormer (arXiv:2104.09864), eqs 14 to 16 and 34; https://arxiv.org/abs/2104.09864
 
-Shapes: K pack, B batch, T tokens, H heads, d_h head width.
+Shapes: K pack, B batch, T tokens, H heads, d_h head width, r channels that turn.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from abc import abstractmethod
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from ablate.kernels.relative_positions import rotate
-from ablate.spec.base import refusal
+from ablate.nn.kernels.relative_positions import rotate
+from ablate.spec.annotations import OneOf
+from ablate.spec.base import Family, Kinded, refusal
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.position import PositionSpec
+
+SCALINGS = Family("rotary scaling")
+
+
+class RotaryScalingSpec(Kinded):
+    """How the frequencies of rotary positions are changed for longer texts."""
+
+    family = SCALINGS
+    default_kind = "none"
+    source: ClassVar[str] = "arXiv:2104.09864"
+
+    @abstractmethod
+    def frequencies(self, theta: Tensor, base: float) -> Tensor:
+        """The scaled frequencies, from θ [r/2] = base^(-2i/r)."""
+
+    @property
+    def factor_of_turned(self) -> float:
+        """What multiplies the channels that turn, of queries and of keys."""
+        return 1.0
+
+    @property
+    def factor_of_logits(self) -> float:
+        """What multiplies all logits."""
+        return 1.0
+
+
+class NoScalingSpec(RotaryScalingSpec):
+    """θ as it is."""
+
+    kind: Literal["none"] = "none"
+
+    def frequencies(self, theta: Tensor, base: float) -> Tensor:
+        """See `RotaryScalingSpec.frequencies`."""
+        return theta
+
+
+class LinearScalingSpec(RotaryScalingSpec):
+    """θ/s: positions are interpolated."""
+
+    source = "arXiv:2306.15595"
+
+    kind: Literal["linear"] = "linear"
+    factor: float = Field(gt=0)
+    """s."""
+
+    def frequencies(self, theta: Tensor, base: float) -> Tensor:
+        """See `RotaryScalingSpec.frequencies`."""
+        return theta / self.factor
+
+
+class Llama3ScalingSpec(RotaryScalingSpec):
+    """Slow pairs are interpolated, fast ones are not."""
+
+    source = "Llama 3.1; transformers, _compute_llama3_parameters"
+
+    kind: Literal["llama3"] = "llama3"
+    factor: float = Field(default=8.0, ge=1)
+    """s."""
+    low_frequency: float = Field(default=1.0, gt=0)
+    """l: wavelengths above L₀/l are interpolated."""
+    high_frequency: float = Field(default=4.0, gt=0)
+    """h: wavelengths below L₀/h stay."""
+    original_context: int = Field(default=8192, ge=1)
+    """L₀, tokens of the texts that the base was chosen for."""
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.low_frequency >= self.high_frequency:
+            raise refusal(
+                ("low_frequency",),
+                self.low_frequency,
+                f"the range of wavelengths needs `low_frequency` below `high_frequency`, which is "
+                f"{self.high_frequency:g}",
+                "Set a lower `low_frequency`.",
+            )
+        return self
+
+    def frequencies(self, theta: Tensor, base: float) -> Tensor:
+        """See `RotaryScalingSpec.frequencies`."""
+        turns = self.original_context * theta / (2 * math.pi)  # L₀/λ
+        share = (turns - self.low_frequency) / (self.high_frequency - self.low_frequency)
+        share = share.clamp(0, 1)
+        return (1 - share) * theta / self.factor + share * theta
+
+
+class YarnScalingSpec(RotaryScalingSpec):
+    """YaRN: slow pairs are interpolated, fast ones are not, and the logits grow."""
+
+    source = "arXiv:2309.00071 sec. 3.4"
+
+    kind: Literal["yarn"] = "yarn"
+    factor: float = Field(ge=1)
+    """s."""
+    original_context: int = Field(ge=1)
+    """L₀, tokens of the texts that the base was chosen for."""
+    fast: float = Field(default=32.0, gt=0)
+    """β_fast: pairs that turn more often in L₀ tokens stay."""
+    slow: float = Field(default=1.0, gt=0)
+    """β_slow: pairs that turn less often in L₀ tokens are interpolated."""
+    whole_pairs: bool = True
+    """Whether the ends of the ramp are rounded to whole pairs, outwards (gpt-oss does not)."""
+    temperature: float | None = Field(default=None, gt=0)
+    """m; unless set, 0.1·ln s + 1."""
+    all_channels: float = Field(default=0.0, ge=0)
+    """a: unless it is 0, all logits are multiplied by (0.1·a·ln s + 1)² (`mscale_all_dim` of DeepSeek-V2 and V3, which
+    set m to 1 beside it)."""
+
+    @model_validator(mode="after")
+    def _is_a_ramp(self) -> Self:
+        if self.slow >= self.fast:
+            raise refusal(
+                ("slow",),
+                self.slow,
+                f"the ramp goes from fast pairs to slow ones, and `fast` is {self.fast:g}",
+                "Set a lower `slow`, or a higher `fast`.",
+            )
+        return self
+
+    def frequencies(self, theta: Tensor, base: float) -> Tensor:
+        """See `RotaryScalingSpec.frequencies`."""
+        width = 2 * len(theta)
+        low, high = (
+            width * math.log(self.original_context / (turns * 2 * math.pi)) / (2 * math.log(base))
+            for turns in (self.fast, self.slow)
+        )
+        if self.whole_pairs:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, width - 1)
+        if low == high:
+            high += 0.001
+        pair = torch.arange(len(theta), device=theta.device, dtype=theta.dtype)
+        ramp = ((pair - low) / (high - low)).clamp(0, 1)
+        return theta / self.factor * ramp + theta * (1 - ramp)
+
+    @property
+    def factor_of_turned(self) -> float:
+        """m."""
+        return _growth(self.factor, 1.0) if self.temperature is None else self.temperature
+
+    @property
+    def factor_of_logits(self) -> float:
+        """(0.1·a·ln s + 1)²."""
+        return _growth(self.factor, self.all_channels) ** 2
+
+
+def _growth(factor: float, share: float) -> float:
+    return 0.1 * share * math.log(factor) + 1.0
+
+
+RotaryScaling = Annotated[RotaryScalingSpec, OneOf]
 
 
 class RotarySpec(PositionSpec):
@@ -29,11 +192,32 @@ class RotarySpec(PositionSpec):
 
     kind: Literal["rotary"] = "rotary"
     base: float = Field(default=10000.0, gt=1)
-    """Pair i of a head turns by base^(-2i/d_h) a position: with a larger base more pairs turn slowly."""
+    """Pair i of a head turns by base^(-2i/r) a position: with a larger base more pairs turn slowly."""
+    fraction: float = Field(default=1.0, gt=0, le=1)
+    """Share of a head's channels that turn, from the first on, r = ⌊fraction·d_h⌋; the others carry no position."""
+    scaling: RotaryScaling = NoScalingSpec()
+    """How the frequencies are changed for texts longer than those that the base was chosen for."""
+
+    @property
+    def factor_of_logits(self) -> float:
+        """See `PositionSpec.factor_of_logits`."""
+        return self.scaling.factor_of_logits
+
+    def turning(self, head_width: int) -> int:
+        """r, the channels of a head that turn."""
+        return int(head_width * self.fraction)
 
     def check(self, context: LayerContext) -> None:
         """See `PositionSpec.check`."""
-        if context.head_width % 2:
+        turning = self.turning(context.head_width)
+        if self.fraction < 1 and (turning % 2 or not turning):
+            raise refusal(
+                ("fraction",),
+                self.fraction,
+                f"rotary positions turn pairs, and of {context.head_width} channels this fraction is {turning}",
+                "Set a `fraction` that gives an even number of channels, at least 2.",
+            )
+        if turning % 2:
             raise refusal(
                 (),
                 context.head_width,
@@ -43,21 +227,30 @@ class RotarySpec(PositionSpec):
 
     def build(self, context: LayerContext) -> Rotary:
         """See `PositionSpec.build`."""
-        return Rotary(self.base)
+        return Rotary(self)
 
     def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
         """See `PositionSpec.cost`: four products and two sums for each pair of queries and keys."""
-        elements = length * context.head_width * (context.heads + key_heads)
+        elements = length * self.turning(context.head_width) * (context.heads + key_heads)
         return Cost(multiplications=2 * elements, additions=elements)
 
 
 class Rotary(nn.Module):
     """The module of `RotarySpec`."""
 
-    def __init__(self, base: float) -> None:
+    def __init__(self, spec: RotarySpec) -> None:
         super().__init__()
-        self.base = base
+        self.spec = spec
+        self.base = spec.base
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
         """Queries or keys [K, B, H, T, d_h], from position `first` on, to the same."""
-        return rotate(x, first, self.base)
+        scaling = self.spec.scaling
+        return rotate(
+            x,
+            first,
+            self.base,
+            turning=self.spec.turning(x.shape[-1]),
+            scaled=None if isinstance(scaling, NoScalingSpec) else lambda theta: scaling.frequencies(theta, self.base),
+            factor=scaling.factor_of_turned,
+        )

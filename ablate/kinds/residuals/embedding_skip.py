@@ -13,7 +13,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from ablate.pack import Gain, Residual
+from ablate.nn.pack import Gain, Residual
 from ablate.spec.block import Gain as GainField
 from ablate.spec.block import GainSpec
 from ablate.spec.cost import Cost

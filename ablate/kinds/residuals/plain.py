@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ablate.pack import Residual
+from ablate.nn.pack import Residual
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.residual import ResidualSpec

@@ -1,4 +1,4 @@
-"""Brings the tables of a database to the newest schema. Alembic is imported only when there is something to do."""
+"""Upgrades the tables of a database to the current schema. Alembic is imported only if an upgrade is needed."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-# The revision of the newest file in `versions`. Revisions are four digits that count up.
-SCHEMA_VERSION = "0008"
+# Revision of the latest file in `versions`. Revisions are consecutive four-digit numbers.
+SCHEMA_VERSION = "0009"
 
 
 def upgrade(connection: Connection) -> None:
-    """Run all migrations that a database still lacks, inside the caller's transaction."""
+    """Run all pending migrations inside the caller's transaction."""
     from alembic import command
     from alembic.config import Config
 
     config = Config(attributes={"connection": connection})
-    # Alembic reads options by the rules of configparser, where a percent sign begins a reference.
+    # Alembic reads options with configparser, where a percent sign starts an interpolation.
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     command.upgrade(config, "head")

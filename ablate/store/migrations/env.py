@@ -1,4 +1,4 @@
-"""What Alembic runs: the migrations on the connection that `upgrade` hands over. Configures no logging."""
+"""Alembic environment: runs the migrations on the connection that `upgrade` passes. Does not configure logging."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ablate.store.tables import metadata
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
-    # SQLite cannot change a column in place; Alembic then makes a new table and moves the rows.
+    # SQLite cannot alter columns; in batch mode Alembic creates a new table and copies the rows.
     render_as_batch=True,
 )
 with context.begin_transaction():

@@ -1,6 +1,6 @@
-"""Sources of data, one file each in this folder. An address like `builtin:python_stdlib` or `file:PATH` names one.
+"""Data sources, one file each in this folder, named by addresses such as `builtin:python_stdlib` or `file:PATH`.
 
-A source gives rows (named columns, for tasks with labels) and documents (one text each, for language models).
+A source yields rows (named columns, for tasks with labels) and documents (one text each, for language models).
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from ablate.tasks.base import Say
 SOURCES = Family("data source", package="ablate.tasks.sources", entry_points="ablate.sources")
 
 VALIDATION_NAMES = ("validation", "valid", "val", "dev")
-"""What a split to validate on is called, best first; another split but `train` is left out."""
+"""Names of a validation split, in order of preference. Splits with other names, except `train`, are ignored."""
 TEST = "test"
-"""What a split for the test is called; it is left out too, unless it is asked for."""
+"""Name of the test split, which is read only if the task asks for it."""
 
 
 class Document(NamedTuple):
-    """One text."""
+    """A text with a name."""
 
     name: str
     text: str
 
     @property
     def ends(self) -> bool:
-        """Whether the text ends here."""
+        """Whether this is the end of the text."""
         return True
 
 
 class Piece(Document):
-    """The beginning, or a further piece, of a text that goes on."""
+    """A piece of a text, followed by another piece."""
 
     __slots__ = ()
 
     @property
     def ends(self) -> bool:
-        """False: another piece follows."""
+        """False."""
         return False
 
 
 class Row(NamedTuple):
-    """Values of the columns that were asked for.
+    """Values of the requested columns.
 
     Attributes:
-        where: File and line, or what else names the row in a message.
-        values: In the order in which the columns were asked for.
-        split: `train`, `validation` or `test` where the source has such a division of its own, else empty.
+        where: Location of the row for messages, such as file and line.
+        values: Values in the order of the requested columns.
+        split: `train`, `validation` or `test` if the source has splits, else empty.
     """
 
     where: str
@@ -65,10 +65,10 @@ class Row(NamedTuple):
 
 
 class BadRows:
-    """What happens to rows that cannot be read: refused at the first, or left out and counted.
+    """Collects rows that cannot be read: raises at the first, or counts them.
 
     Args:
-        refuse: Whether to refuse.
+        refuse: Whether a bad row raises an error.
     """
 
     def __init__(self, refuse: bool) -> None:
@@ -76,63 +76,62 @@ class BadRows:
         self.count = 0
         self.first = ""
 
-    def meet(self, where: str, problem: str) -> None:
-        """Note a bad row.
+    def add(self, where: str, problem: str) -> None:
+        """Record a bad row.
 
         Raises:
-            DataError: Bad rows are refused.
+            DataError: `refuse` is True.
         """
         if self._refuse:
-            remedy = "Mend the row, or set `bad_rows: skip` in the task to leave such rows out and count them."
+            remedy = "Correct the row, or set `bad_rows: skip` in the task to skip and count such rows."
             raise DataError(problem, where=where, remedy=remedy)
         self.count += 1
         self.first = self.first or f"{where}: {problem}"
 
 
 class Source(Kinded):
-    """Where data comes from. A final subclass adds `kind` and `rows`, and `argument_name` if its address has one.
+    """A source of data. A final subclass adds `kind` and `rows`, and `argument_name` if its address has an argument.
 
-    A space names it by its address: the kind alone (`builtin:listops`), or the kind, a colon and an argument
-    (`file:PATH`).
+    Its address is the kind alone (`builtin:listops`), or the kind, a colon and an argument (`file:PATH`).
     """
 
     family = SOURCES
     columns: ClassVar[tuple[str, ...]] = ()
-    """Columns that it always has; empty where that depends on the argument."""
+    """The columns of the source; empty if they depend on the argument."""
     argument_name: ClassVar[str] = ""
-    """What follows the colon in the address, as messages call it; empty if nothing may follow."""
+    """Name of the argument in messages; empty if the address has no argument."""
 
     argument: str = ""
-    """What follows the colon in the address."""
+    """The part of the address after the colon."""
     with_test: bool = False
-    """Whether rows of a split for the test are asked for."""
+    """Whether the rows of a test split are read."""
 
     @classmethod
     def form(cls) -> str:
-        """Its address with a name for the argument: `file:PATH`."""
+        """The address with the name of the argument, such as `file:PATH`."""
         return f"{cls.kind_name()}:{cls.argument_name}" if cls.argument_name else cls.kind_name()
 
     @classmethod
     def facts(cls) -> dict[str, str | bool]:
-        """Its address."""
+        """The address."""
         return {"address": cls.form()}
 
     @property
     def address(self) -> str:
-        """How a space names it."""
+        """The address as written in a space."""
         return f"{self.kind_name()}:{self.argument}" if self.argument else self.kind_name()
 
     @abstractmethod
     def rows(self, columns: Sequence[str], bad_rows: BadRows, say: Say) -> Iterator[Row]:
-        """The rows, always in the same order, one at a time; what else is left out is counted in one line to `say`.
+        """Yield the rows one at a time, always in the same order. Other omissions are reported to `say` in one line.
 
         Raises:
-            DataError: The source is missing, has no such column (the message lists those that it has), or holds a bad
-                row that is refused.
+            DataError: The source is missing, lacks a column (the message lists the existing ones), or has a bad row
+                that is refused.
         """
 
     def documents(self, column: str, bad_rows: BadRows, say: Say) -> Iterator[Document]:
-        """The texts of one column, always in the same order, one at a time.
+        """Yield the texts of one column one at a time, always in the same order.
 
         Raises:
             DataError: As `rows`.
@@ -141,9 +140,9 @@ class Source(Kinded):
             yield Document(row.where, row.values[0])
 
     def only_text(self, say: Say) -> Callable[[], Iterator[str]] | None:
-        """The lines of the only document, read anew at each call, if the source is known to have just one.
+        """If the source has exactly one document, a function that reads its lines; otherwise or if unknown, None.
 
-        Such a document may be longer than memory. None: `documents` tells how many there are.
+        Such a document may be larger than memory.
 
         Raises:
             DataError: As `rows`.
@@ -151,19 +150,19 @@ class Source(Kinded):
         return None
 
     def missing(self) -> str | None:
-        """A sentence that says what is not there, found without reading any data; None if nothing is known to be."""
+        """What is known to be missing, as a sentence, without reading any data; None if nothing is."""
         return None
 
     def revision(self) -> str:
-        """The version of the data that will be read, where the source keeps several; it counts in the fingerprint."""
+        """Version of the data, if the source has versions. It is part of the fingerprint."""
         return ""
 
 
 def parse(address: str, *, with_test: bool = False) -> Source:
-    """The source that an address names, with its split for the test or without. Nothing is read yet.
+    """The source at an address, without reading any data.
 
     Raises:
-        DataError: There is no such source; the message names the nearest.
+        DataError: There is no such source; the message suggests the closest match.
     """
     kinds = _kinds()
     for kind, source in kinds.items():
@@ -175,10 +174,10 @@ def parse(address: str, *, with_test: bool = False) -> Source:
     forms = {kind: f"`{source.form()}`" for kind, source in kinds.items()}
     near = difflib.get_close_matches(address, forms, n=1)
     raise DataError(
-        "there is no such source of data",
+        "there is no such data source",
         expected=f"one of {', '.join(forms.values())}",
         got=repr(address),
-        remedy=f"Did you mean {forms[near[0]]}?" if near else "Files of your own need `file:` before their path.",
+        remedy=f"Did you mean {forms[near[0]]}?" if near else "Write `file:` before the path of a file.",
     )
 
 
@@ -186,8 +185,8 @@ def _kinds() -> dict[str, type[Source]]:
     return {kind: source for kind, source in SOURCES.members().items() if issubclass(source, Source)}
 
 
-class _Names:
-    """Annotation for a field that holds the address of a source."""
+class _AddressRule:
+    """Annotation for fields that hold the address of a source."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -203,25 +202,25 @@ class _Names:
         try:
             parse(address)
         except DataError as error:
-            rule = f"{error.problem}: the address of data is {error.expected}"
+            rule = f"{error.problem}: the address of the data is {error.expected}"
             raise refusal((), address, rule, error.remedy or "", kind="no_source") from None
         return address
 
 
-Address = Annotated[str, _Names]
+Address = Annotated[str, _AddressRule]
 """The address of a source."""
 
 
-def no_column(where: str, missing: str, there: Iterable[str]) -> DataError:
-    """The refusal of a column that is not there."""
-    known = list(there)
+def no_column(where: str, missing: str, existing: Iterable[str]) -> DataError:
+    """The error for a column that does not exist."""
+    known = list(existing)
     near = difflib.get_close_matches(missing, known, n=1)
     listed = ", ".join(f"`{name}`" for name in known)
     return DataError(
         f"there is no column `{missing}`",
         where=where,
         expected=f"one of {listed}",
-        remedy=f"Did you mean `{near[0]}`?" if near else "Name the columns in the task as the data does.",
+        remedy=f"Did you mean `{near[0]}`?" if near else "Use the column names of the data in the task.",
     )
 
 
@@ -229,7 +228,7 @@ def picked(columns: Sequence[str], values: dict[str, str], where: str) -> tuple[
     """Values in the order of `columns`.
 
     Raises:
-        DataError: A column is not there.
+        DataError: A column does not exist.
     """
     for column in columns:
         if column not in values:

@@ -1,6 +1,6 @@
-"""`file:PATH`: data of the user's own: a file, a glob or a folder; texts and tables, plain or compressed.
+"""`file:PATH`: local data: a file, a glob or a folder with texts or tables, plain or compressed.
 
-UTF-8 throughout. Texts are whole documents; `.csv`, `.tsv`, `.jsonl` and `.parquet` are tables with named columns.
+All text is UTF-8. `.csv`, `.tsv`, `.jsonl` and `.parquet` files are tables with named columns; others are documents.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from ablate.tasks.sources import TEST, VALIDATION_NAMES, BadRows, Document, Row,
 from ablate.tasks.tables import TABLES
 
 END_OF_DOCUMENT = "<|endoftext|>"
-"""A line of its own that ends a document within a file."""
+"""A line that separates documents in a file."""
 
-_ABOUT = {"readme", "license", "licence", "copying", "notice"}
-"""Files of a folder that describe its data."""
-_NAMED = 4
-"""Files that a message names."""
+_DESCRIPTIONS = {"readme", "license", "licence", "copying", "notice"}
+"""Names of files that describe the data of a folder."""
+_LISTED_NAMES = 4
+"""Maximum number of file names in a message."""
 
 _REMEDY = "Convert the file to UTF-8 text, or name the files to read with a glob, such as `file:FOLDER/*.txt`."
 
 
 class Files(Source):
-    """A file, every file that a glob matches, or every file below a folder that is not hidden, sorted by path.
+    """A file, all files that match a glob, or all files below a folder except hidden ones, sorted by path.
 
-    Of a folder, a README and a licence are left out, and where it holds tables, all that is none; what is left out is
-    named, and a glob reads it nevertheless.
-    A relative path is below the working folder. Names that end in `.gz`, `.xz` or `.zst` are decompressed. A text file
-    is one document, or several with lines `<|endoftext|>` between them; its columns are `text`, `file` and `folder`.
-    Where rows are asked for and files are named `train...`, only those and files named `val...`, `validation...` or
-    `dev...` are read, as the two parts that they say they are; and those named `test...` if a test is asked for.
+    In a folder, README and licence files are left out, and if it contains tables, all other files. Left-out files are
+    reported; a glob reads them. Relative paths start at the working folder. Files with the suffix `.gz`, `.xz` or
+    `.zst` are decompressed. A text file is one document, or several that are separated by lines `<|endoftext|>`. Its
+    columns are `text`, `file` and `folder`. If rows are read and some files are named `train...`, only those and files
+    named `val...`, `validation...` or `dev...` are read, as training and validation split, and files named `test...` if
+    the task has a test.
     """
 
     kind: Literal["file"] = "file"
@@ -48,7 +48,7 @@ class Files(Source):
     """A file, a glob or a folder."""
 
     def documents(self, column: str, bad_rows: BadRows, say: Say) -> Iterator[Document]:
-        """The documents of texts, named by path and number in the file, and the rows of tables."""
+        """The documents of text files, named by path and number in the file, and the rows of tables."""
         for path, name in self._files(say):
             if inner_name(path).suffix in TABLES:
                 for where, (text,) in TABLES[inner_name(path).suffix](path, (column,), bad_rows):
@@ -58,7 +58,7 @@ class Files(Source):
                     yield Document(f"{name}#{number}", text)
 
     def only_text(self, say: Say) -> Callable[[], Iterator[str]] | None:
-        """The lines of the only file, unless it is a table or holds several documents."""
+        """The lines of the only file, unless it is a table or contains several documents."""
         files = self._files(lambda line: None)
         if len(files) != 1 or inner_name(files[0][0]).suffix in TABLES or _holds_several(files[0][0]):
             return None
@@ -66,13 +66,13 @@ class Files(Source):
         return lambda: (text for text in _lines(path) if not _ends_document(text))
 
     def rows(self, columns: Sequence[str], bad_rows: BadRows, say: Say) -> Iterator[Row]:
-        """The rows of tables, and one row for each document of a text."""
+        """The rows of tables, and one row for each document of a text file."""
         files = self._files(say)
         splits = {path: _split(name) for path, name in files}
         if "train" in splits.values():
             unread = {"", *(() if self.with_test else (TEST,))}
             if left_out := [name for path, name in files if splits[path] in unread]:
-                say(f"Left out, as other files are named `train`: {_listed(left_out)}")
+                say(f"Left out because other files are named `train`: {_listed(left_out)}")
             files = [(path, name) for path, name in files if splits[path] not in unread]
         else:
             splits = dict.fromkeys(splits, "")
@@ -83,11 +83,11 @@ class Files(Source):
             else:
                 for number, text in enumerate(_documents(path)):
                     if text:
-                        found = {"text": text, "file": name, "folder": path.parent.name}
-                        yield Row(f"{path}#{number}", picked(columns, found, str(path)), splits[path])
+                        values_by_column = {"text": text, "file": name, "folder": path.parent.name}
+                        yield Row(f"{path}#{number}", picked(columns, values_by_column, str(path)), splits[path])
 
     def missing(self) -> str | None:
-        """Whether there is such a file."""
+        """Whether no file exists at the address."""
         try:
             self._files(lambda line: None)
         except DataError as error:
@@ -95,37 +95,37 @@ class Files(Source):
         return None
 
     def _files(self, say: Say) -> list[tuple[Path, str]]:
-        """Every file with its name below the folder that was asked for."""
+        """Every file with its path relative to the given folder."""
         root = typed_path(self.argument, DataError)
         if root.is_dir():
             if root.resolve().parent == root.resolve():
-                raise DataError("this is the whole file system", where=str(root), remedy="Name a folder of data.")
+                raise DataError("this is the root of the file system", where=str(root), remedy="Name a folder of data.")
             files = [(path, path.relative_to(root).as_posix()) for path in sorted(_visible(root)) if path.is_file()]
-            texts = [(path, name) for path, name in files if inner_name(path).stem.lower() not in _ABOUT]
+            texts = [(path, name) for path, name in files if inner_name(path).stem.lower() not in _DESCRIPTIONS]
             tables = [(path, name) for path, name in texts if inner_name(path).suffix in TABLES]
             data = tables or texts
-            if beside := [name for path, name in files if (path, name) not in data]:
-                reason = "there are tables" if tables else "what describes the data is none"
-                say(f"Left out of the folder, as {reason}: {_listed(beside)} (a glob reads them)")
+            if other := [name for path, name in files if (path, name) not in data]:
+                reason = "there are tables" if tables else "they describe the data"
+                say(f"Left out of the folder because {reason}: {_listed(other)} (a glob reads them)")
             return data
         if root.is_file():
             return [(root, root.name)]
-        if "**" in root.parts:  # a glob passes over what it cannot read
+        if "**" in root.parts:  # a glob silently skips unreadable folders
             for _ in _visible(Path(*_fixed_parts(root))):
                 pass
-        found = sorted(Path(name) for name in glob.glob(str(root), recursive=True) if Path(name).is_file())
-        if not found:
-            what = "no file matches this" if glob.has_magic(str(root)) else "there is no such file or folder"
+        paths = sorted(Path(name) for name in glob.glob(str(root), recursive=True) if Path(name).is_file())
+        if not paths:
+            what = "no file matches this pattern" if glob.has_magic(str(root)) else "there is no such file or folder"
             raise DataError(what, where=str(root), remedy="Check the path after `file:`, or name other data.")
         fixed = Path(*_fixed_parts(root))
-        return [(path, path.relative_to(fixed).as_posix()) for path in found]
+        return [(path, path.relative_to(fixed).as_posix()) for path in paths]
 
 
 def _visible(root: Path) -> Iterator[Path]:
-    """All that stands below a folder and is not hidden.
+    """All files below a folder that are not hidden.
 
     Raises:
-        DataError: A folder below it cannot be read; to leave its files out would change the data unsaid.
+        DataError: A folder below it cannot be read; skipping its files would silently change the data.
     """
     for folder, folders, names in os.walk(root, onerror=_unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -133,7 +133,7 @@ def _visible(root: Path) -> Iterator[Path]:
 
 
 def _unreadable(error: OSError) -> None:
-    remedy = "Change its permissions, or name the files that are meant by a glob."
+    remedy = "Change its permissions, or name the files with a glob."
     raise DataError(f"this folder cannot be read ({error.strerror})", where=str(error.filename), remedy=remedy)
 
 
@@ -145,8 +145,8 @@ def _fixed_parts(pattern: Path) -> Iterator[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    more = len(names) - _LISTED_NAMES
+    return ", ".join(names[:_LISTED_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _split(name: str) -> str:
@@ -174,7 +174,7 @@ def _documents(path: Path) -> Iterator[str]:
 
 
 def _holds_several(path: Path) -> bool:
-    """Whether a text file holds more than one document that is not empty; reads no further than the second."""
+    """Whether a text file contains more than one non-empty document; reads no further than the second."""
     begun = ended = False
     for text in _lines(path):
         if _ends_document(text):
@@ -197,9 +197,9 @@ def _ends_document(line: str) -> bool:
 def _text(path: Path, offset: int, line: bytes) -> str:
     if b"\0" in line:
         got = f"one at offset {offset + line.index(0)}"
-        raise DataError("a text has no NUL bytes", where=str(path), got=got, remedy=_REMEDY)
+        raise DataError("text must not contain NUL bytes", where=str(path), got=got, remedy=_REMEDY)
     try:
         return line.decode()
     except UnicodeDecodeError as error:
         got = f"byte 0x{line[error.start]:02x} at offset {offset + error.start}"
-        raise DataError("this is no UTF-8 text", where=str(path), got=got, remedy=_REMEDY) from None
+        raise DataError("this is not UTF-8 text", where=str(path), got=got, remedy=_REMEDY) from None

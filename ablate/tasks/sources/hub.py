@@ -1,4 +1,4 @@
-"""`hub:NAME`: a data set of the Hugging Face hub, or a local folder in the hub's layout, through `datasets`."""
+"""`hub:NAME`: a dataset of the Hugging Face Hub, or a local folder in the same layout, read with `datasets`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ablate.tasks.sources import TEST, VALIDATION_NAMES, BadRows, Row, Source, n
 from ablate.tasks.tables import is_good, plain_value
 
 STREAMED_FROM = 4 << 30
-"""Bytes from which a data set is streamed, not copied to the disk first."""
+"""Size in bytes from which a dataset is streamed instead of downloaded first."""
 
 REACH_SECONDS = 5.0
-"""How long the hub may take to answer a first request. The library asks six times, for up to a minute."""
+"""Timeout in seconds of a first request to the hub. The library itself retries six times, for up to a minute."""
 
 _ADDRESS = re.compile(
     r"(?P<name>[^@#]+?)(?:@(?P<revision>[^@#]+))?"
@@ -31,21 +31,21 @@ _ADDRESS = re.compile(
 
 
 class Hub(Source):
-    """A data set of the Hugging Face hub, or a local folder in the hub's layout.
+    """A dataset of the Hugging Face Hub, or a local folder in the same layout.
 
     `hub:OWNER/NAME[/CONFIG][@REVISION][#TRAIN[,VALIDATION[,TEST]]]`, or a path that begins with `/`, `.` or `~`.
-    Without `#` the splits are `train` and one of `validation`, `valid`, `val` and `dev`, if there is one; and `test`
-    if a test is asked for. The revision that the hub resolves counts in the fingerprint. Large sets are streamed.
+    Without `#` the splits are `train`, the first of `validation`, `valid`, `val` and `dev` that exists, and `test` if
+    the task has a test. The commit that the hub resolves is part of the fingerprint. Large datasets are streamed.
     """
 
     kind: Literal["hub"] = "hub"
     argument_name = "NAME"
 
     argument: str
-    """The name of a data set, or a path, with revision and splits."""
+    """The name of a dataset, or a path, with revision and splits."""
 
     def rows(self, columns: Sequence[str], bad_rows: BadRows, say: Say) -> Iterator[Row]:
-        """The rows of the training split, then those of the validation split and of the test."""
+        """The rows of the training split, then of the validation and test splits."""
         splits = self._splits
         chosen = self._chosen(list(splits))
         unread = [name for name in splits if name not in chosen.values()]
@@ -56,11 +56,11 @@ class Hub(Source):
             yield from self._read(name, part if len(chosen) > 1 else "", columns, bad_rows)
 
     def revision(self) -> str:
-        """The commit that the hub resolved; empty for a local folder, whose content alone counts."""
+        """The commit that the hub resolved; empty for a local folder, which is identified by its content."""
         return "" if self._is_local else str(self._builder.hash)
 
     def missing(self) -> str | None:
-        """Whether a local folder, or the library, is there; what the hub has is not looked up."""
+        """Whether a local folder or the library is missing; the hub is not queried."""
         try:
             import datasets  # noqa: F401
         except ImportError:
@@ -73,8 +73,8 @@ class Hub(Source):
             return str(error)
         if not folder.exists():
             return f"{self._parts['name']}: there is no such folder"
-        if folder.resolve() in Path.cwd().resolve().parents:  # the library would look through all that is below it
-            return f"{self._parts['name']}: this folder holds the working folder, and is no data set"
+        if folder.resolve() in Path.cwd().resolve().parents:  # the library would search everything below it
+            return f"{self._parts['name']}: this folder contains the working folder and is not a dataset"
         return None
 
     @cached_property
@@ -82,7 +82,7 @@ class Hub(Source):
         match = _ADDRESS.fullmatch(self.argument)
         if match is None:
             raise DataError(
-                "this is no address of a data set",
+                "this is not the address of a dataset",
                 where=f"hub:{self.argument}",
                 expected="`hub:OWNER/NAME[/CONFIG][@REVISION][#TRAIN[,VALIDATION[,TEST]]]`",
             )
@@ -105,20 +105,20 @@ class Hub(Source):
             name = str(typed_path(name, DataError))
         elif name.count("/") == 2:
             name, _, config = name.rpartition("/")
-        quiet = logging.getLogger("huggingface_hub")
-        before = quiet.level
-        quiet.setLevel(logging.CRITICAL)  # it tells of every attempt to reach the hub; we tell how it ended
+        logger = logging.getLogger("huggingface_hub")
+        before = logger.level
+        logger.setLevel(logging.CRITICAL)  # it logs every attempt to reach the hub; we report only the result
         try:
             with nullcontext() if self._is_local or _is_reachable() else _offline():
                 return datasets.load_dataset_builder(name, config, revision=self._parts["revision"])
-        except Exception as error:  # whatever the library raises for what it cannot find
+        except Exception as error:  # the library raises many types of exceptions
             raise self._not_found(error) from None
         finally:
-            quiet.setLevel(before)
+            logger.setLevel(before)
 
     @cached_property
     def _splits(self) -> dict[str, Any]:
-        """Name to rows that can be iterated over, again and again."""
+        """The rows of each split; each can be iterated over several times."""
         import datasets
 
         builder = self._builder
@@ -138,7 +138,7 @@ class Hub(Source):
             raise self._not_found(error) from None
 
     def _chosen(self, names: list[str]) -> dict[str, str]:
-        """Which split is which part; the training split first, and at least that."""
+        """Names of the splits for training (always first), validation and test."""
         chosen = {part: self._parts[part] for part in ("train", "validation", TEST) if self._parts[part]}
         for name in chosen.values():
             if name not in names:
@@ -151,15 +151,15 @@ class Hub(Source):
                 )
         if not chosen:
             usual = {"train": ("train", *names), "validation": VALIDATION_NAMES, TEST: (TEST,)}
-            first = {part: next((name for name in wanted if name in names), "") for part, wanted in usual.items()}
+            first = {part: next((name for name in known if name in names), "") for part, known in usual.items()}
             chosen = {part: name for part, name in first.items() if name}
         return {part: name for part, name in chosen.items() if part != TEST or self.with_test}
 
     def _check_columns(self, columns: Sequence[str], rows: Any) -> None:
-        there = rows.column_names or []
+        existing = rows.column_names or []
         for column in columns:
-            if column not in there:
-                raise no_column(f"hub:{self.argument}", column, there)
+            if column not in existing:
+                raise no_column(f"hub:{self.argument}", column, existing)
 
     def _read(self, name: str, split: str, columns: Sequence[str], bad_rows: BadRows) -> Iterator[Row]:
         rows = self._splits[name].select_columns(list(columns))
@@ -174,34 +174,34 @@ class Hub(Source):
         where = f"hub:{self.argument}"
         if isinstance(error, ConnectionError):
             return DataError(
-                "the hub does not answer (is this machine offline?) and the data set is not in the cache of `datasets`",
+                "the hub does not respond (is this machine offline?) and the dataset is not in the cache of `datasets`",
                 where=where,
                 remedy="Run once with a connection, or name a local copy: `hub:./FOLDER`.",
             )
         remedy = "Check its name, configuration and revision."
-        return DataError(f"the data set cannot be read ({_first_line(error)})", where=where, remedy=remedy)
+        return DataError(f"the dataset cannot be read ({_first_line(error)})", where=where, remedy=remedy)
 
 
 def _is_reachable() -> bool:
-    """Whether the hub answers one request, whatever it says."""
+    """Whether the hub answers a request at all."""
     from huggingface_hub import constants, get_session
 
     answers: list[object] = []
 
     def ask() -> None:
-        with suppress(Exception):  # whatever stands in the way: no name server, no route, no certificate
+        with suppress(Exception):  # any network error: name resolution, routing, certificate
             answers.append(get_session().head(constants.ENDPOINT, timeout=REACH_SECONDS))
 
     if not constants.is_offline_mode():
-        asking = threading.Thread(target=ask, daemon=True)  # looking up a name cannot be given a time limit
-        asking.start()
-        asking.join(REACH_SECONDS)
+        thread = threading.Thread(target=ask, daemon=True)  # name resolution has no timeout
+        thread.start()
+        thread.join(REACH_SECONDS)
     return bool(answers)
 
 
 @contextmanager
 def _offline() -> Iterator[None]:
-    """Within it the library reads its cache and does not ask the hub."""
+    """Make the library use its cache without contacting the hub."""
     import datasets
     from huggingface_hub import constants
 
@@ -221,14 +221,14 @@ def _first_line(error: Exception) -> str:
 
 
 def _plain(value: object, feature: Any) -> str:
-    """A value as text; the number of a class as its name."""
+    """A value as text; a class label as its name."""
     names = getattr(feature, "names", None)
     return str(names[value]) if names and isinstance(value, int) and 0 <= value < len(names) else plain_value(value)
 
 
 def _needs_library(argument: str) -> DataError:
     return DataError(
-        "reading data of the hub needs the package `datasets`",
+        "reading data from the hub needs the package `datasets`",
         where=f"hub:{argument}",
         remedy='Install it with `pip install "ablate-blocks[data]"`.',
     )

@@ -1,8 +1,9 @@
-"""`builtin:listops`: nested list operations by the generator of Long Range Arena (arXiv:2011.04006, `data/listops.py`).
+"""`builtin:listops`: nested list operations, generated as in Long Range Arena (arXiv:2011.04006, `data/listops.py`).
 
-A tree grows from its root at depth 1. A node above depth 10 is an operator with probability 0.25, each of MIN, MAX, MED
-(median, rounded down) and SM (sum modulo 10) as likely, with 2 to 10 children; all other nodes are digits. A tree is
-kept if its length in tokens (one for a digit, two for an operator: opener and closer) lies within bounds, and once.
+A tree is grown from its root at depth 1. A node at a depth below 10 is an operator with probability 0.25: one of MIN,
+MAX, MED (median, rounded down) and SM (sum modulo 10) with equal probability, with 2 to 10 children. All other nodes
+are digits. A digit has one token; an operator has two, for opening and closing. Trees whose length is out of bounds,
+and duplicates, are discarded.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from ablate.tasks.sources import BadRows, Row, Source, picked
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 CLOSE = "]"
 WORDS = (*OPERATORS, CLOSE, *"0123456789")
-"""Token to its id, counted from 0."""
+"""The tokens; the id of a token is its index."""
 DIGIT = WORDS.index("0")
 
 OPERATOR_SHARE, FEWEST, MOST, DEEPEST = 0.25, 2, 10, 10
 LENGTHS = (500, 2000)
-"""A tree is longer than the first and shorter than the second."""
+"""Exclusive bounds of the length of a tree."""
 TRAIN_ROWS, VALIDATION_ROWS = 96_000, 2_000
 _TREES_AT_ONCE = 4096
 
@@ -41,29 +42,29 @@ class Tree(NamedTuple):
 
 @dataclass(slots=True)
 class _Level:
-    """The nodes of one depth, siblings side by side, in the order of their parents."""
+    """The nodes of one depth in the order of their parents; siblings are adjacent."""
 
     operator: NDArray[np.int64]
     """0 to 3, or -1 for a digit."""
     digit: NDArray[np.int64]
     first_child: NDArray[np.int64]
-    """Of the operators: where their children start in the next level."""
+    """Index in the next level of the first child of each operator."""
     parent: NDArray[np.int64]
-    """Of every node but a root: its parent, counted among the operators of the level above."""
+    """Index of the parent of each node among the operators of the level above; unused for roots."""
 
 
 class ListOps(Source):
-    """Nested list operations: 2,000 expressions to validate on and 96,000 to train on.
+    """Nested list operations: 2,000 expressions for validation and 96,000 for training.
 
-    The columns are `Source` and `Target`, as in published files. The parentheses of those files, which every reader
-    strips, are left out.
+    The columns are `Source` and `Target`, as in the published files, but without the parentheses, which all readers of
+    those files strip.
     """
 
     kind: Literal["builtin:listops"] = "builtin:listops"
     columns = ("Source", "Target")
 
     def rows(self, columns: Sequence[str], bad_rows: BadRows, say: Say) -> Iterator[Row]:
-        """The rows, those to validate on first."""
+        """The rows; validation rows come first."""
         for number, tree in enumerate(islice(trees(*LENGTHS), VALIDATION_ROWS + TRAIN_ROWS)):
             values = {"Source": expression(tree.tokens), "Target": str(tree.value)}
             split = "validation" if number < VALIDATION_ROWS else "train"
@@ -76,7 +77,7 @@ def expression(tokens: NDArray[np.uint8]) -> str:
 
 
 def trees(shortest: int, longest: int) -> Iterator[Tree]:
-    """Different trees with shortest < length < longest, without end and always the same."""
+    """An infinite, deterministic sequence of distinct trees with shortest < length < longest."""
     seen: set[bytes] = set()
     batch = 0
     while True:
@@ -89,7 +90,7 @@ def trees(shortest: int, longest: int) -> Iterator[Tree]:
 
 
 def grown(draws: Draws, count: int, shortest: int, longest: int) -> list[Tree]:
-    """Those of `count` random trees whose length lies within the bounds."""
+    """Grow `count` random trees and return those with shortest < length < longest."""
     levels = _grow(draws, count)
     lengths, values = _measure(levels)
     kept = (lengths[0] > shortest) & (lengths[0] < longest)
@@ -117,7 +118,7 @@ def _grow(draws: Draws, count: int) -> list[_Level]:
 
 
 def _measure(levels: list[_Level]) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
-    """The length of every node's expression, by level, and the values of the roots; from the leaves up."""
+    """Length of the expression of each node, by level, and the values of the roots, computed bottom-up."""
     lengths: list[NDArray[np.int64]] = []
     below_lengths = below_values = np.zeros(0, dtype=np.int64)
     for level in reversed(levels):
@@ -132,10 +133,10 @@ def _measure(levels: list[_Level]) -> tuple[list[NDArray[np.int64]], NDArray[np.
 
 
 def _applied(operator: NDArray[np.int64], first: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The value of each operator over its children."""
+    """The value of each operator applied to its children."""
     counts = np.diff(np.append(first, values.size))
     owner = np.repeat(np.arange(first.size), counts)
-    ordered = np.sort(owner * 10 + values) - owner * 10  # owners ascend already, so each one's values are sorted
+    ordered = np.sort(owner * 10 + values) - owner * 10  # owners are ascending, so this sorts within each owner
     median = (ordered[first + (counts - 1) // 2] + ordered[first + counts // 2]) // 2
     results = [ordered[first], ordered[first + counts - 1], median, np.add.reduceat(values, first) % 10]
     return np.choose(operator, results)
@@ -144,7 +145,7 @@ def _applied(operator: NDArray[np.int64], first: NDArray[np.int64], values: NDAr
 def _written(
     levels: list[_Level], lengths: list[NDArray[np.int64]], starts: NDArray[np.int64], total: int
 ) -> NDArray[np.uint8]:
-    """The tokens of the trees, one after another; a tree that starts at -1 is left out. From the roots down."""
+    """Concatenated tokens of the trees, written top-down; trees that start at -1 are omitted."""
     tokens = np.full(total, WORDS.index(CLOSE), dtype=np.uint8)
     for depth, level in enumerate(levels):
         if depth > 0:

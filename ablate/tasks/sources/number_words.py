@@ -1,4 +1,4 @@
-"""`builtin:number_words`: whole numbers in English and in German words, for translation without a network."""
+"""`builtin:number_words`: integers in English and German words, a translation dataset that needs no network."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ _GERMAN_TENS = ["zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzi
 
 
 class NumberWords(Source):
-    """20,000 numbers below 740,000 in words; columns `english` and `german`.
+    """20,000 numbers below 740,000 as words, in the columns `english` and `german`.
 
-    German says the ones before the tens and writes one word, so a translator must reorder and cut.
+    German puts ones before tens and joins all words, so a translator must reorder and segment.
     """
 
     kind: Literal["builtin:number_words"] = "builtin:number_words"

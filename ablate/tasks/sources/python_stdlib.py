@@ -13,24 +13,24 @@ from ablate.tasks.base import Say
 from ablate.tasks.sources import BadRows, Document, Row, Source, picked
 
 LEFT_OUT = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
-"""Folders that are tests, not part of the library, or not source."""
+"""Folders with tests, installed packages or compiled files."""
 
 FEWEST_FILES = 10
-"""Files in a package whose name is a label; fewer cannot be divided into training and validation."""
+"""Minimum number of files in a package that is used as a label, so that it can be split."""
 
 
 class PythonStdlib(Source):
-    """Every `.py` file, sorted by relative path and decoded as PEP 263 says; files that do not decode are left out.
+    """All `.py` files, sorted by relative path and decoded according to PEP 263; undecodable files are left out.
 
-    Columns: `text`, `file` (its path) and `package` (its topmost folder). Who asks for `package` is given the files of
-    packages that have some, and no file that is a module of its own.
+    Columns: `text`, `file` (the path) and `package` (the top-level folder). If the column `package` is requested, only
+    files of packages with at least 10 files are read, and no top-level modules.
     """
 
     kind: Literal["builtin:python_stdlib"] = "builtin:python_stdlib"
     columns = ("text", "file", "package")
 
     def documents(self, column: str, bad_rows: BadRows, say: Say) -> Iterator[Document]:
-        """One document for each file, named by its path in the library; the column makes no difference."""
+        """One document for each file, named by its path in the library; `column` is ignored."""
         root = Path(sysconfig.get_path("stdlib"))
         yield from _documents(root, sorted(_names(root)), say)
 
@@ -58,7 +58,7 @@ def _documents(root: Path, names: Sequence[str], say: Say) -> Iterator[Document]
         try:
             with tokenize.open(root / name) as file:
                 text = file.read()
-            text.encode()  # a codec such as utf-7 can give lone surrogates, which no tokenizer takes
+            text.encode()  # codecs such as utf-7 can produce lone surrogates, which tokenizers reject
         except (SyntaxError, UnicodeError):
             undecodable += 1
             continue

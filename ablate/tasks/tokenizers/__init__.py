@@ -1,4 +1,4 @@
-"""Tokenizers, one file each in this folder: text to token ids and back. The last id ends a document."""
+"""Tokenizers, one file each in this folder. The last id of a tokenizer marks the end of a document."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from ablate.spec.base import Family, Kinded
 TOKENIZERS = Family("tokenizer", package="ablate.tasks.tokenizers", entry_points="ablate.tokenizers")
 
 FILE = "tokenizer.json"
-"""Name of the file that holds a tokenizer, in the folder of the data prepared with it."""
+"""Name of the tokenizer file in the folder of prepared data."""
 
 
-class Again(Iterable[str]):
-    """Texts that are read anew whenever they are iterated over, so that they need not be held.
+class ReiterableTexts(Iterable[str]):
+    """Texts that are read again at each iteration, so that they need not be kept in memory.
 
     Args:
-        read: Begins to read them.
+        read: Returns a new iterator over the texts.
     """
 
     def __init__(self, read: Callable[[], Iterator[str]]) -> None:
         self._read = read
 
     def __iter__(self) -> Iterator[str]:
-        """Begin again."""
+        """Start a new iteration."""
         return self._read()
 
 
 class Tokenizer(ABC):
-    """Text to ids and back.
+    """Converts text to ids and back.
 
     Attributes:
         vocabulary: Number of ids.
-        token_bytes: UTF-8 bytes that each id stands for, int64 [vocabulary]; 0 for the end of a document and for what
-            is unknown.
+        token_bytes: Number of UTF-8 bytes that each id encodes, int64 [vocabulary]; 0 for the end of a document and for
+            unknown tokens.
     """
 
     vocabulary: int
@@ -47,28 +47,28 @@ class Tokenizer(ABC):
 
     @property
     def end_of_document(self) -> int:
-        """The id that ends a document. No text encodes to it."""
+        """The id of the end of a document. No text encodes to it."""
         return self.vocabulary - 1
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """The ids of one text, without an end of document."""
+        """The ids of a text, without an end of document."""
         return next(self.encode_all([text]))
 
     @abstractmethod
     def encode_all(self, texts: Iterable[str]) -> Iterator[NDArray[np.int64]]:
-        """The ids of each text, faster than one by one; few texts are held at once."""
+        """The ids of each text, encoded in batches for speed; only one batch is in memory at a time."""
 
     @abstractmethod
     def decode(self, ids: Sequence[int] | NDArray[Any]) -> str:
-        """The text of ids without an end of document; what cannot be told becomes U+FFFD."""
+        """The text of ids without an end of document; undecodable ids become U+FFFD."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write what `TokenizerSpec.load` needs."""
+        """Write the files that `TokenizerSpec.load` reads."""
 
 
 class TokenizerSpec(Kinded):
-    """How text becomes tokens. A final subclass adds `kind`, its fields, `train`, `load` and `source`."""
+    """Base class of tokenizers. A final subclass adds `kind`, its fields, `train`, `load` and `source`."""
 
     family = TOKENIZERS
     source: ClassVar[str]
@@ -81,7 +81,7 @@ class TokenizerSpec(Kinded):
 
     @abstractmethod
     def train(self, texts: Iterable[str]) -> Tokenizer:
-        """Learn from texts; the same texts in the same order give the same tokenizer.
+        """Train on texts; the same texts in the same order give the same tokenizer.
 
         Raises:
             DataError: The texts are too few for the vocabulary.
@@ -89,12 +89,12 @@ class TokenizerSpec(Kinded):
 
     @abstractmethod
     def load(self, folder: Path) -> Tokenizer:
-        """A tokenizer that was saved."""
+        """Load a saved tokenizer."""
 
     def identity(self) -> Any:
-        """Plain data that two tokenizers share if the same texts make them the same.
+        """JSON data that is equal for two specs if training on equal texts gives equal tokenizers.
 
         Raises:
-            DataError: A file that the tokenizer is made from is missing.
+            DataError: A file that the tokenizer reads is missing.
         """
         return self.canonical()

@@ -1,4 +1,4 @@
-"""`bpe`: byte-level byte pair encoding, learnt by the `tokenizers` library."""
+"""`bpe`: byte-level byte pair encoding, trained with the `tokenizers` library."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ablate.tasks.tokenizers.subwords import filled, read_saved, trained
 
 
 class BpeSpec(TokenizerSpec):
-    """Byte-level byte pair encoding, learnt from all training documents by the `tokenizers` library."""
+    """Byte-level byte pair encoding, trained on all training documents with the `tokenizers` library."""
 
     kind: Literal["bpe"] = "bpe"
-    """Byte-level byte pair encoding, learnt from the training documents."""
+    """Byte-level byte pair encoding, trained on the training documents."""
     source = "arXiv:1508.07909, on bytes as in GPT-2; the tokenizers library"
     vocab_size: int = Field(ge=257, le=1_000_000)
-    """Number of ids: 256 bytes, the pairs that were merged, and the end of a document."""
+    """Number of ids: 256 bytes, merged pairs, and the end of a document."""
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
         """Merge the most frequent pair until the vocabulary is full; a pair must occur at least twice."""

@@ -1,4 +1,4 @@
-"""`bytes`: the bytes of UTF-8."""
+"""`bytes`: UTF-8 bytes."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ablate.tasks.tokenizers import FILE, Tokenizer, TokenizerSpec
 
 
 class BytesSpec(TokenizerSpec):
-    """The bytes of UTF-8: ids 0 to 255 and 256 for the end of a document. Nothing to learn."""
+    """UTF-8 bytes: ids 0 to 255, and 256 for the end of a document. Needs no training."""
 
     kind: Literal["bytes"] = "bytes"
-    """Each byte of UTF-8 is a token; 257 ids."""
+    """Each UTF-8 byte is a token; 257 ids."""
     source = "RFC 3629"
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
-        """The one byte tokenizer; the texts make no difference."""
+        """Create the byte tokenizer; `texts` is ignored."""
         return ByteTokenizer()
 
     def load(self, folder: Path) -> Tokenizer:
-        """The one byte tokenizer; nothing is read."""
+        """Create the byte tokenizer; no file is read."""
         return ByteTokenizer()
 
 
 class ByteTokenizer(Tokenizer):
-    """See `BytesSpec`."""
+    """The tokenizer of `BytesSpec`."""
 
     def __init__(self) -> None:
         self.vocabulary = 257

@@ -1,4 +1,4 @@
-"""`chars`: the characters that the training documents hold."""
+"""`chars`: the characters of the training documents."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ablate.tasks.tokenizers.lookup import LookupTokenizer, units
 
 
 class CharactersSpec(TokenizerSpec):
-    """Characters that occur in the training documents, in the order of Unicode; then the unknown, then the end."""
+    """Characters of the training documents in Unicode order, then the unknown token and the end of a document."""
 
     kind: Literal["chars"] = "chars"
-    """Each character of the training documents is a token; others are one unknown token."""
+    """Each character of the training documents is a token; all other characters are one unknown token."""
     source = "common practice"
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
@@ -32,7 +32,7 @@ class CharactersSpec(TokenizerSpec):
 
 
 class CharacterTokenizer(LookupTokenizer):
-    """See `CharactersSpec`."""
+    """The tokenizer of `CharactersSpec`."""
 
     def __init__(self, characters: Sequence[str]) -> None:
         super().__init__(characters, extra_bytes=0)
@@ -42,5 +42,5 @@ class CharacterTokenizer(LookupTokenizer):
         return text
 
     def decode(self, ids: Sequence[int] | NDArray[Any]) -> str:
-        """The text; U+FFFD for an unknown character."""
+        """The text, with U+FFFD for unknown characters."""
         return "".join(self.named(ids))

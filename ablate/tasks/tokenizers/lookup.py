@@ -1,4 +1,4 @@
-"""`LookupTokenizer`: units of text that are looked up in a table, for `chars` and `words`."""
+"""`LookupTokenizer`: base class of `chars` and `words`, which look up units of text in a table."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from ablate.tasks.tokenizers import FILE, Tokenizer
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
-"""What the id of everything that is not in the table decodes to."""
+"""Text to which the unknown id decodes."""
 
 
 class LookupTokenizer(Tokenizer):
-    """Ids are places in a list of units; the id after the last unit is the unknown.
+    """Ids are indices in a list of units; the next id is the unknown token.
 
     Args:
         units: Characters or words.
-        extra_bytes: Bytes of white space that each unit stands for besides its own.
+        extra_bytes: Number of bytes of white space that each unit encodes in addition to its own.
     """
 
     def __init__(self, units: Sequence[str], extra_bytes: int) -> None:

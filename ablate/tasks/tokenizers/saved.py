@@ -1,4 +1,4 @@
-"""`saved`: a tokenizer that the `tokenizers` library saved."""
+"""`saved`: a tokenizer saved by the `tokenizers` library."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ablate.tasks.tokenizers.subwords import read_saved
 
 
 class SavedSpec(TokenizerSpec):
-    """A tokenizer that the `tokenizers` library saved; an end of document is added to its vocabulary."""
+    """A tokenizer saved by the `tokenizers` library, with an added end-of-document token."""
 
     kind: Literal["saved"] = "saved"
     """A saved `tokenizer.json`."""
     source = "the tokenizers library"
     file: str
-    """Path of the `tokenizer.json`; a relative path is below the working folder."""
+    """Path of the `tokenizer.json`, relative to the working folder."""
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
-        """Read the file; the texts make no difference."""
+        """Read the file; `texts` is ignored."""
         return read_saved(typed_path(self.file, DataError))
 
     def load(self, folder: Path) -> Tokenizer:
-        """Read the copy that was kept with the data."""
+        """Read the copy that was stored with the data."""
         return read_saved(folder / FILE)
 
     def identity(self) -> Any:

@@ -1,4 +1,4 @@
-"""`SubwordTokenizer`: a model of the `tokenizers` library, for `bpe`, `wordpiece` and `saved`."""
+"""`SubwordTokenizer`: adapter to the `tokenizers` library, for `bpe`, `wordpiece` and `saved`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _CHARACTERS_AT_ONCE = 1 << 22
 _LONG_TEXT = 1 << 20
 
 UNKNOWN = "[UNK]"
-"""The token of a piece that is not in the vocabulary."""
+"""The token of pieces that are not in the vocabulary."""
 
 
 class SubwordTokenizer(Tokenizer):
-    """A model of the library. Its special tokens are none of ours: only a saved model has any that a text can name."""
+    """Adapter to a model of the library. The end of a document is an added id, not a special token of the model."""
 
     def __init__(self, model: tokenizers.Tokenizer) -> None:
         self._model = model
@@ -34,14 +34,14 @@ class SubwordTokenizer(Tokenizer):
         self.token_bytes = np.zeros(self.vocabulary, dtype=np.int64)
         byte_level = type(model.decoder).__name__ == "ByteLevel"
         for token, index in ids.items():
-            # A byte-level token is written with one character for each byte; another by what it decodes to.
-            known = 0 if token == UNKNOWN else len(token.removeprefix("##").encode())
-            self.token_bytes[index] = len(token) if byte_level else known
+            # A byte-level vocabulary writes one character for each byte.
+            size = 0 if token == UNKNOWN else len(token.removeprefix("##").encode())
+            self.token_bytes[index] = len(token) if byte_level else size
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[NDArray[np.int64]]:
         """The ids of each text."""
-        for some in _handfuls(texts):
-            pieces = [_pieces(text) for text in some]
+        for batch in _batches(texts):
+            pieces = [_pieces(text) for text in batch]
             flat = [piece for text in pieces for piece in text]
             encodings = iter(self._model.encode_batch_fast(flat, add_special_tokens=False))
             for text in pieces:
@@ -52,21 +52,21 @@ class SubwordTokenizer(Tokenizer):
         return str(self._model.decode([int(token) for token in ids], skip_special_tokens=False))
 
     def save(self, folder: Path) -> None:
-        """Write the model as the library writes it."""
+        """Write the model in the format of the library."""
         (folder / FILE).write_text(self._model.to_str(), encoding="utf-8")
 
 
 def trained(model: tokenizers.Tokenizer, texts: Iterable[str], trainer: Any) -> tokenizers.Tokenizer:
-    """The model after training on texts."""
+    """Train the model on texts and return it."""
     model.train_from_iterator((piece for text in texts for piece in _pieces(text)), trainer)
     return model
 
 
 def filled(model: tokenizers.Tokenizer, size: int) -> Tokenizer:
-    """The tokenizer of a trained model, which must have exactly `size` ids.
+    """The tokenizer of a trained model, after checking that it has exactly `size` ids.
 
     Raises:
-        DataError: The training documents give fewer, or need more.
+        DataError: The training documents yield fewer ids, or need more.
     """
     tokenizer = SubwordTokenizer(model)
     if tokenizer.vocabulary < size:
@@ -75,7 +75,7 @@ def filled(model: tokenizers.Tokenizer, size: int) -> Tokenizer:
             where="tokenizer.vocab_size",
             expected=f"at most {tokenizer.vocabulary:,}",
             got=f"{size:,}",
-            remedy="Lower `vocab_size`, use the tokenizer `bytes`, or give more text.",
+            remedy="Lower `vocab_size`, use the tokenizer `bytes`, or provide more text.",
         )
     if tokenizer.vocabulary > size:
         raise DataError(
@@ -92,7 +92,7 @@ def read_saved(path: Path) -> Tokenizer:
     """The tokenizer of a `tokenizer.json`.
 
     Raises:
-        DataError: The file is missing, or is no saved tokenizer.
+        DataError: The file is missing, or is not a saved tokenizer.
     """
     from tokenizers import Tokenizer as Model
 
@@ -100,7 +100,7 @@ def read_saved(path: Path) -> Tokenizer:
         model = Model.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # the library raises plain exceptions
         raise DataError(
-            f"this is no saved tokenizer ({error})",
+            f"this is not a saved tokenizer ({error})",
             where=str(path),
             expected="a `tokenizer.json` of the `tokenizers` library",
         ) from None
@@ -109,22 +109,24 @@ def read_saved(path: Path) -> Tokenizer:
     return SubwordTokenizer(model)
 
 
-def _handfuls(texts: Iterable[str]) -> Iterator[list[str]]:
-    some: list[str] = []
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
     size = 0
     for text in texts:
-        some.append(text)
+        batch.append(text)
         size += len(text)
-        if len(some) == _TEXTS_AT_ONCE or size >= _CHARACTERS_AT_ONCE:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+        if len(batch) == _TEXTS_AT_ONCE or size >= _CHARACTERS_AT_ONCE:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _pieces(text: str) -> list[str]:
-    """A long text in pieces that are tokenized as they would be within it: cut after line ends between visible
-    characters. The library needs a hundred bytes of memory for each token."""
+    """Cut a long text after line ends between visible characters, where cuts do not change the tokens.
+
+    The library needs about 100 bytes of memory per token.
+    """
     pieces: list[str] = []
     start = 0
     while len(text) - start > _LONG_TEXT:

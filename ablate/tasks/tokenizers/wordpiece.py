@@ -1,4 +1,4 @@
-"""`wordpiece`: pieces of words as in BERT, learnt by the `tokenizers` library."""
+"""`wordpiece`: WordPiece as in BERT, trained with the `tokenizers` library."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class WordPieceSpec(TokenizerSpec):
-    """WordPiece as in BERT, learnt from all training documents by the `tokenizers` library. White space is lost."""
+    """WordPiece as in BERT, trained on all training documents with the `tokenizers` library. White space is lost."""
 
     kind: Literal["wordpiece"] = "wordpiece"
-    """Pieces of words as in BERT, learnt from the training documents."""
+    """WordPiece as in BERT, trained on the training documents."""
     source = "Schuster & Nakajima 2012, as in BERT (arXiv:1810.04805); the tokenizers library"
     vocab_size: int = Field(ge=3, le=1_000_000)
-    """Number of ids: pieces, the unknown and the end of a document."""
+    """Number of ids: word pieces, the unknown token and the end of a document."""
     lowercase: bool = True
-    """Whether capital letters become small and accents are dropped."""
+    """Whether to lowercase the text and strip accents."""
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
         """Join the most frequent pair until the vocabulary is full; a pair must occur at least twice."""
@@ -38,7 +38,7 @@ class WordPieceSpec(TokenizerSpec):
         for text in texts:
             known.update(normalizer.normalize_str(text))
         characters = sorted(character for character in known if not character.isspace())
-        # Left to itself the library numbers the pieces within words in the order of a hash table with a random seed.
+        # Otherwise the library numbers the pieces within words in the order of a randomly seeded hash table.
         within = [f"##{character}" for character in characters]
         trainer = trainers.WordPieceTrainer(
             vocab_size=self.vocab_size - 1,
@@ -50,12 +50,12 @@ class WordPieceSpec(TokenizerSpec):
         )
 
         def model(pieces: dict[str, int] | None = None) -> tokenizers.Tokenizer:
-            made = Model(models.WordPiece(pieces, unk_token=UNKNOWN))
-            made.normalizer, made.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
-            made.decoder = decoders.WordPiece()
-            return made
+            tokenizer = Model(models.WordPiece(pieces, unk_token=UNKNOWN))
+            tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
+            tokenizer.decoder = decoders.WordPiece()
+            return tokenizer
 
-        # A fresh model: that which was trained takes the pieces within words for special tokens.
+        # A new model, because the trained one treats the pieces within words as special tokens.
         return filled(model(trained(model(), texts, trainer).get_vocab()), self.vocab_size)
 
     def load(self, folder: Path) -> Tokenizer:

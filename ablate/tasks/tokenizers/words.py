@@ -16,18 +16,18 @@ from ablate.tasks.tokenizers.lookup import LookupTokenizer, units
 
 
 class WordsSpec(TokenizerSpec):
-    """The most frequent words between white space; then the unknown, then the end. White space is lost."""
+    """The most frequent words between white space, then the unknown token and the end. White space is lost."""
 
     kind: Literal["words"] = "words"
-    """The most frequent words of the training documents are tokens; others are one unknown token."""
+    """The most frequent words of the training documents are tokens; all other words are one unknown token."""
     source = "common practice"
     vocab_size: int = Field(ge=3, le=10_000_000)
-    """Number of ids at most: words, the unknown and the end of a document."""
+    """Maximum number of ids: words, the unknown token and the end of a document."""
     lowercase: bool = False
-    """Whether capital letters become small."""
+    """Whether to lowercase the text."""
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
-        """Count the words; of words that occur equally often, the first in the order of Unicode is kept."""
+        """Count the words; ties are broken by Unicode order."""
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(text.lower().split() if self.lowercase else text.split())
@@ -40,7 +40,7 @@ class WordsSpec(TokenizerSpec):
 
 
 class WordTokenizer(LookupTokenizer):
-    """See `WordsSpec`."""
+    """The tokenizer of `WordsSpec`."""
 
     def __init__(self, words: Sequence[str], lowercase: bool) -> None:
         super().__init__(words, extra_bytes=1)
@@ -55,5 +55,5 @@ class WordTokenizer(LookupTokenizer):
         return super().encode_all(text.lower() if self.lowercase else text for text in texts)
 
     def decode(self, ids: Sequence[int] | NDArray[Any]) -> str:
-        """The words with one space between them; U+FFFD for an unknown word."""
+        """The words separated by spaces, with U+FFFD for unknown words."""
         return " ".join(self.named(ids))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from ablate.kernels import product, softmax_attention
+from ablate.nn.kernels import product, softmax_attention
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ablate.kinds.mixers.attention import AttentionSpec
-from ablate.pack import initialise
-from ablate.pack.initial import stream
+from ablate.nn.pack import initialise
+from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
 

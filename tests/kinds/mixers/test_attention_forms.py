@@ -15,13 +15,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from ablate.kernels.relative_positions import alibi_bias, rotate
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.positions.alibi import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
-from ablate.pack import initialise
-from ablate.pack.initial import stream
+from ablate.nn.kernels.relative_positions import alibi_bias, rotate
+from ablate.nn.pack import initialise
+from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.position import PositionSpec
 
@@ -78,7 +78,7 @@ def slow(mixer: Attention, k: int, x: Tensor, memory: Tensor, real: list[bool]) 
 
     def placed(rows: Tensor, norm: Any) -> list[Tensor]:
         """Queries or keys [d_h] of one head, normed and turned."""
-        each = [normed(row, norm, spec.query_key_norm, k) for row in rows]
+        each = [normed(row, norm, spec.query_key_norm.kind, k) for row in rows]
         return [turned(row, i, base) for i, row in enumerate(each)] if base else each
 
     heads = []

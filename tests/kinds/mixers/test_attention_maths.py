@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.attention_module import Attention
-from ablate.pack import initialise
-from ablate.pack.initial import stream
+from ablate.nn.pack import initialise
+from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 
 K, B, T, D, H, DEPTH = 2, 2, 7, 15, 3, 5

@@ -17,7 +17,8 @@ from ablate.kinds.mixers.fnet import FNetSpec
 from ablate.kinds.mixers.linear import LinearSpec
 from ablate.kinds.positions.alibi import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
-from ablate.pack import HeadGain, Linear, normal
+from ablate.kinds.positions.t5_buckets import T5BucketsSpec
+from ablate.nn.pack import HeadGain, Linear, normal
 from ablate.spec.base import Family, refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
@@ -47,9 +48,9 @@ def test_grouped_attention_keeps_the_contract(spec: AttentionSpec) -> None:
 
 
 def test_the_contract_tries_positions_that_a_mixer_applies_in_both_of_its_forms() -> None:
-    rotary, alibi = RotarySpec(), AlibiSpec()
+    rotary, alibi, t5 = RotarySpec(), AlibiSpec(), T5BucketsSpec()
     found = {(context.positions, context.causal) for context in contexts(AttentionSpec())}
-    assert found == {(positions, causal) for positions in (None, rotary, alibi) for causal in (True, False)}
+    assert found == {(positions, causal) for positions in (None, rotary, alibi, t5) for causal in (True, False)}
     assert {context.positions for context in contexts(AttentionSpec(softmax=False))} == {None, rotary}
     assert {context.positions for context in contexts(LinearSpec())} == {None, rotary}
     assert {context.positions for context in contexts(FNetSpec())} == {None}

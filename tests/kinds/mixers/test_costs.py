@@ -20,13 +20,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.kinds.mixers.attention import AttentionSpec
+from ablate.kinds.mixers.differential_attention import DifferentialAttentionSpec
 from ablate.kinds.mixers.extractor import ExtractorSpec
 from ablate.kinds.mixers.fnet import FNetSpec
 from ablate.kinds.mixers.hyena import HyenaSpec
+from ablate.kinds.mixers.latent_attention import LatentAttentionSpec
 from ablate.kinds.mixers.mlp_mixer import MLPMixerSpec
 from ablate.kinds.positions.alibi import AlibiSpec
-from ablate.model.block import block_cost, build_block
-from ablate.pack import initialise
+from ablate.nn.model.block import block_cost, build_block
+from ablate.nn.pack import initialise
 from ablate.spec.block import BlockSpec
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
@@ -276,6 +278,15 @@ ATTENTION: list[dict[str, Any]] = [
     {"softmax": False},
     {"softmax": False, "output": "identity"},
     {"softmax": False, "matmul_order": "kv_first"},
+    {"query_key_norm": "rms"},
+    {"query_key_norm": {"kind": "l2", "gain": "none", "temperature": 2}},
+    {"query_key_norm": {"kind": "rms", "over": "width"}},
+    {"gate": "headwise"},
+    {"gate": {"kind": "elementwise", "inputs": 5}},
+    {"exclusive": True},
+    {"logits": {"soft_cap": 5}},
+    {"logits": {"sinks": True}},
+    {"logits": {"sinks": True, "soft_cap": 5}, "gate": "elementwise"},
 ]
 
 
@@ -290,6 +301,11 @@ ATTENTION: list[dict[str, Any]] = [
             for context in (BOTH, HIDDEN_FUTURE)
         ),
         (AttentionSpec(), replace(HIDDEN_FUTURE, positions=AlibiSpec())),
+        (AttentionSpec(), replace(BOTH, window=3)),
+        (LatentAttentionSpec(), HIDDEN_FUTURE),
+        (LatentAttentionSpec(query_rank=5), replace(BOTH, window=3)),
+        (DifferentialAttentionSpec(), HIDDEN_FUTURE),
+        (DifferentialAttentionSpec(kv_heads=1), replace(BOTH, window=4)),
         (FNetSpec(), BOTH),
         (MLPMixerSpec(ratio=2.0), BOTH),
         (MLPMixerSpec(ratio=2.0), HIDDEN_FUTURE),

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from ablate.errors import AblateError
 from ablate.kinds.mixers.extractor import Extractor, ExtractorSpec
-from ablate.pack import initialise
-from ablate.pack.initial import stream
+from ablate.nn.pack import initialise
+from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 
 K, B, D = 2, 2, 5

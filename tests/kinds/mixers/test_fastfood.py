@@ -11,7 +11,7 @@ from phi_attention import LENGTHS, D, H, Phi, assert_same, attend, trained
 from torch import Tensor, nn
 
 from ablate.kinds.mixers.fastfood import FastFoodSpec
-from ablate.pack import initialise
+from ablate.nn.pack import initialise
 from ablate.spec.layer import LayerContext
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ablate.kinds.mixers.fnet import FNetSpec
-from ablate.pack.initial import stream
+from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from ablate.kinds.mixers.fnet import FNetSpec
-from ablate.model.block import SequentialBlock, build_block
-from ablate.pack import initialise
-from ablate.pack.initial import stream
+from ablate.nn.model.block import SequentialBlock, build_block
+from ablate.nn.pack import initialise
+from ablate.nn.pack.initial import stream
 from ablate.spec.block import BlockSpec
 from ablate.spec.layer import LayerContext
 

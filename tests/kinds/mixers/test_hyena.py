@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ablate.errors import AblateError
 from ablate.kinds.mixers.hyena import Hyena, HyenaSpec
-from ablate.pack import initialise
-from ablate.pack.initial import stream
+from ablate.nn.pack import initialise
+from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 
 K, B, D, L = 2, 2, 5, 33

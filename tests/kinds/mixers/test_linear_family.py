@@ -13,7 +13,7 @@ from ablate.kinds.mixers.gmm import GmmSpec
 from ablate.kinds.mixers.linear import LinearSpec
 from ablate.kinds.mixers.performer import PerformerSpec
 from ablate.kinds.mixers.retention import RetentionSpec
-from ablate.pack import initialise
+from ablate.nn.pack import initialise
 from ablate.spec.block import BlockSpec
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec

@@ -16,7 +16,7 @@ from ablate.kinds.mixers.reformer import ReformerSpec
 from ablate.kinds.mixers.sinkhorn import SinkhornSpec
 from ablate.kinds.mixers.sparse import SparseSpec
 from ablate.kinds.mixers.synthesizer import SynthesizerSpec
-from ablate.pack import initialise
+from ablate.nn.pack import initialise
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
 

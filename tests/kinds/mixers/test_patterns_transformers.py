@@ -14,8 +14,8 @@ from ablate.kinds.mixers.bigbird import BigBirdSpec
 from ablate.kinds.mixers.local import LocalSpec
 from ablate.kinds.mixers.longformer import LongformerSpec
 from ablate.kinds.mixers.reformer import ReformerSpec, attend_in_buckets
-from ablate.pack import split_heads
-from ablate.pack.initial import stream
+from ablate.nn.pack import split_heads
+from ablate.nn.pack.initial import stream
 
 B = 3
 

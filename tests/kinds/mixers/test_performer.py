@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.performer import PerformerSpec
-from ablate.pack import initialise
+from ablate.nn.pack import initialise
 from ablate.spec.layer import LayerContext
 
 FEATURES = 11

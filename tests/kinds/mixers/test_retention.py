@@ -11,7 +11,7 @@ from phi_attention import LENGTHS, B, D, H, K, assert_same, noise, trained
 from torch import Tensor, nn
 
 from ablate.kinds.mixers.retention import RetentionSpec
-from ablate.pack import initialise
+from ablate.nn.pack import initialise
 from ablate.spec.layer import LayerContext
 
 SETTINGS = {

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.synthesizer import SynthesizerSpec
-from ablate.pack import initialise
+from ablate.nn.pack import initialise
 from ablate.spec.layer import LayerContext
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""The state of each planned trial beside its plan, so that a summary of all studies reads one index."""
+"""Store the state of each planned trial in its plan, so that a summary of all studies reads one index."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def upgrade() -> None:
     )
     op.create_index("ix_study_trials_trial_key", "study_trials", ["trial_key"])
     op.create_index("ix_study_trials_study_id_state", "study_trials", ["study_id", "state"])
-    # It served only to count the trials of a study by state.
+    # It was used only to count the trials of a study by state.
     op.drop_index("ix_trials_key_state", "trials")

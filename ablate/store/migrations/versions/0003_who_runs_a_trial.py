@@ -1,4 +1,4 @@
-"""Who runs a trial: its driver, where it trains, and how often it was begun."""
+"""Store the driver of a trial, its worker, and how often it was started."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the columns; what older versions left as running belongs to no driver."""
+    """Add the columns; trials that older versions left running have no driver."""
     op.add_column("trials", sa.Column("driver", sa.String, nullable=False, server_default=sa.text("''")))
     op.add_column("trials", sa.Column("attempts", sa.Integer, nullable=False, server_default="1"))
     op.add_column("trials", sa.Column("worker", sa.JSON))

@@ -1,4 +1,4 @@
-"""What a variant keeps for the backward pass; unknown of those that are stored already."""
+"""Store the activation bytes of variants; unknown for existing ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stars, tags and notes beside studies and trials."""
+"""Store stars, tags and notes of studies and trials."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Create the table."""
     op.create_table(
         "marks",
         sa.Column("kind", sa.String, nullable=False),

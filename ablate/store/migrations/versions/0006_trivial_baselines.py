@@ -1,4 +1,4 @@
-"""Studies hold the trivial baselines of their task. Those of an older ablate have none."""
+"""Store the trivial baselines of a study; existing studies have none."""
 
 from __future__ import annotations
 

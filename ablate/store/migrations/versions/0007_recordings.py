@@ -1,4 +1,4 @@
-"""What was recorded inside the models of trials."""
+"""Store recordings from inside the models of trials."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Create the table."""
     op.create_table(
         "recordings",
         sa.Column("trial_key", sa.String, nullable=False),

@@ -1,4 +1,4 @@
-"""In which table of processes the holder of a lease stands, and what studies declared before they were changed."""
+"""Store the process table of a lease's driver, and former declarations of studies."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the columns; of what is stored already neither is known."""
+    """Add the columns; unknown for existing rows."""
     op.add_column("leases", sa.Column("processes", sa.String, nullable=False, server_default=sa.text("''")))
     op.add_column("studies", sa.Column("declared_before", sa.JSON))

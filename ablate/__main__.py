@@ -1,0 +1,8 @@
+"""`python -m ablate`: the command line, where the command `ablate` is not on the path."""
+
+from __future__ import annotations
+
+from ablate.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,300 @@
+"""The answer to a study's question in a few sentences, made from its verdicts and from what its variants change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+
+from ablate.analysis.changes import Change
+from ablate.analysis.failures import first_line
+from ablate.analysis.numbers import decimals_for, fixed
+from ablate.analysis.rows import VariantRow
+from ablate.analysis.text import listed, plural, shortened
+from ablate.stats import Direction, SeedPlan
+from ablate.stats.bounds import LEAST_PAIRS
+from ablate.stats.verdict import MOST_FURTHER_SEEDS, advised_schedule, at_least, at_most
+
+MOST_COMBINED = 3
+"""Variants that change several things, and are described in one sentence; of more only the names are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """By what the variants of a study are judged.
+
+    Attributes:
+        metric: Name of the metric.
+        direction: Whether a smaller or a larger one is better.
+        margin: How much worse matters, in the unit of the metric.
+        schedule: How the study adds seeds, which then limits their number; None if it is fixed.
+    """
+
+    metric: str
+    direction: Direction
+    margin: float
+    schedule: SeedPlan | None = None
+
+    def worse(self, row: VariantRow) -> tuple[float, float] | None:
+        """The bounds of how much worse a variant is, as its verdict takes them; None if there are none."""
+        bound = None if row.verdict is None else row.verdict.bound
+        return None if bound is None else (bound.low, bound.high)
+
+    def moved(self, row: VariantRow) -> str:
+        """How far the metric of a decided variant surely lies from the baseline's: `val_loss at least 0.8 higher`."""
+        worse, better = ("higher", "lower") if self.direction == "minimize" else ("lower", "higher")
+        low, high = self.worse(row) or (0.0, 0.0)
+        if low > self.margin:
+            return f"{self.metric} at least {at_least(low)} {worse}"
+        if high < 0:
+            return f"{self.metric} at least {at_least(-high)} {better}"
+        return f"{self.metric} at most {at_most(high)} {worse}"
+
+
+def answer_sentences(
+    rows: Sequence[VariantRow], baseline: VariantRow, together: Set[str], judged: Judged
+) -> tuple[str, ...]:
+    """Which parts can go, which are needed, what is undecided and how many more seeds would settle it.
+
+    Args:
+        rows: The variants in the order to name them, the baseline left out or not.
+        baseline: That of the study.
+        together: Names of the variants whose verdicts hold together.
+        judged: By what they are judged.
+    """
+    compared = [row for row in rows if row.verdict is not None]
+    if not compared and any(row.chosen for row in rows):
+        return ()
+    if not compared:
+        return ("The study has no variant besides its baseline, so there is nothing to compare.",)
+    words = {row.name: row.verdict.word for row in compared if row.verdict is not None}
+    fine = [row for row in compared if words[row.name] == "not needed"]
+    worse = [row for row in compared if words[row.name] == "needed"]
+    naming = _Naming.of(compared)
+    sentences = [*_removable(fine, naming, judged), *_needed(worse, naming, judged)]
+    sentences += [*_others(fine, worse, naming, judged)]
+    decided = [row.name for row in compared if words[row.name] in ("needed", "not needed")]
+    if len(decided) > 1:
+        sentences.append(_jointly(decided, together, both=bool(fine and worse)))
+    undecided = [row for row in compared if words[row.name] == "undecided"]
+    sentences += _undecided(undecided, baseline, naming, judged.schedule)
+    return tuple(sentences) or ("No variant can be compared with the baseline.",)
+
+
+def best_sentence(rows: Sequence[VariantRow], metric: str, direction: Direction, margin: float) -> tuple[str, ...]:
+    """Which of the points that a search tried has the best mean, as a sentence; none if no two have a mean."""
+    means = {row.name: found.mean for row in rows if not row.diverged and (found := row.metrics.get(metric))}
+    known = {name: mean for name, mean in means.items() if mean is not None}
+    if len(known) < 2:
+        return ()
+    best = (min if direction == "minimize" else max)(known, key=known.__getitem__)
+    mean = fixed(known[best], decimals_for(margin, ()))
+    return (
+        f"The best mean {metric} of {plural(len(known), 'point')} is that of {best}: {mean}. It was picked for it, so "
+        f"chance is on its side; {_remedy(rows, best)}.",
+    )
+
+
+def _remedy(rows: Sequence[VariantRow], best: str) -> str:
+    confirmed = next((row.confirmed for row in rows if row.name == best), ())
+    if confirmed:
+        return f"its difference from the baseline and its verdict are those of {plural(len(confirmed), 'fresh seed')}"
+    return "train it with seeds of its own before you rely on the number"
+
+
+def chosen_sentences(rows: Sequence[VariantRow]) -> Iterator[str]:
+    """What was chosen by results, and so has a verdict from fresh seeds or none."""
+    if confirmed := [row for row in rows if row.confirmed and row.verdict is not None]:
+        seeds = len(confirmed[0].confirmed)
+        are, rest = ("was", "its verdict rests") if len(confirmed) == 1 else ("were", "their verdicts rest")
+        yield (
+            f"{listed(row.name for row in confirmed)} {are} chosen by results; {rest} on {seeds} fresh seeds that took "
+            "no part in the choice."
+        )
+    if chosen := [row for row in rows if row.chosen]:
+        yield (
+            f"{plural(len(chosen), 'variant')} {'was' if len(chosen) == 1 else 'were'} chosen by results and not "
+            "confirmed by fresh seeds: selected numbers flatter, so there is no verdict."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Naming:
+    """How variants are called in sentences: by what they change, with their name where that alone does not tell."""
+
+    shared: frozenset[Change]
+    combined: int
+
+    @classmethod
+    def of(cls, rows: Sequence[VariantRow]) -> _Naming:
+        counts = Counter(row.change for row in rows)
+        combined = sum(row.change.combines for row in rows)
+        return cls(frozenset(change for change, count in counts.items() if count > 1), combined)
+
+    def by_name(self, row: VariantRow) -> bool:
+        """Whether the name is all that is said of a variant."""
+        unknown = not row.change.removed and not row.change.otherwise
+        return unknown or (row.change.combines and self.combined > MOST_COMBINED)
+
+    def removed(self, row: VariantRow) -> str:
+        """What a variant that only removes takes away."""
+        return f"what {row.name} leaves out" if self.by_name(row) else listed(row.change.removed)
+
+    def label(self, row: VariantRow) -> str:
+        """The name of a variant with a colon, where what it changes does not tell it from others."""
+        return f"{row.name}: " if not self.by_name(row) and (row.change.combines or row.change in self.shared) else ""
+
+    def whole(self, row: VariantRow) -> str:
+        """What a variant changes, as a thing to do: `replacing the attention mixer by fnet`."""
+        if self.by_name(row):
+            return row.name
+        removing = [f"removing {listed(row.change.removed)}"] if row.change.removed else []
+        together = " together" if row.change.combines and row.change.only_removes else ""
+        return f"{listed([*removing, *row.change.otherwise])}{together}"
+
+
+def _removable(rows: Sequence[VariantRow], naming: _Naming, judged: Judged) -> Iterator[str]:
+    alone, combined = _removals(rows)
+    if alone:
+        each = " each of these alone" if len(alone) > 1 else ""
+        yield f"You can remove{each}: {_items(alone, naming, judged, naming.removed)}."
+    if combined:
+        yield f"You can remove together: {_items(combined, naming, judged, naming.removed)}."
+
+
+def _needed(rows: Sequence[VariantRow], naming: _Naming, judged: Judged) -> Iterator[str]:
+    alone, combined = _removals(rows)
+    if alone:
+        yield f"You need: {_items(alone, naming, judged, naming.removed, ' without it')}."
+    if combined:
+        yield f"You cannot remove together: {_items(combined, naming, judged, naming.removed, ' without them')}."
+
+
+def _removals(rows: Sequence[VariantRow]) -> tuple[list[VariantRow], list[VariantRow]]:
+    """Of the variants that do nothing but remove, those that take one part away, and those that take several."""
+    removals = [row for row in rows if row.change.only_removes]
+    alone = [row for row in removals if not row.change.combines]
+    return alone, [row for row in removals if row.change.combines]
+
+
+def _items(
+    rows: Sequence[VariantRow], naming: _Naming, judged: Judged, say: Callable[[VariantRow], str], without: str = ""
+) -> str:
+    """What each variant does, with how far its metric moves; variants that do the same stand in one item."""
+    items: dict[str, list[str]] = {}
+    for row in rows:
+        items.setdefault(say(row), []).append(f"{naming.label(row)}{judged.moved(row)}{without}")
+    return "; ".join(shortened(f"{text} ({', '.join(moves)})" for text, moves in items.items()))
+
+
+def _others(fine: Sequence[VariantRow], worse: Sequence[VariantRow], naming: _Naming, judged: Judged) -> Iterator[str]:
+    """Of variants that do not only remove: whether they are worse than the baseline. No part is needed or not."""
+    beginnings = (
+        (fine, f"Not worse than the baseline by {judged.margin:g} or more"),
+        (worse, f"Worse than the baseline by more than {judged.margin:g}"),
+    )
+    for rows, beginning in beginnings:
+        if others := [row for row in rows if not row.change.only_removes]:
+            yield f"{beginning}: {_items(others, naming, judged, naming.whole)}."
+
+
+def _jointly(decided: list[str], together: Set[str], *, both: bool) -> str:
+    """Each verdict may be wrong once in twenty; whether they may be read as one statement, Holm's procedure says."""
+    holding = [name for name in decided if name in together]
+    if len(holding) == len(decided):
+        none = (
+            'with 95 % confidence no "worse" among them is wrong, and with 95 % confidence no "not worse" is'
+            if both
+            else "with 95 % confidence none of them is wrong"
+        )
+        return f"These {len(decided)} verdicts hold jointly too, not only one by one: {none} (Holm's procedure)."
+    failing = [name for name in decided if name not in together]
+    if not holding:
+        which = "none would hold"
+    elif len(failing) < len(holding):
+        which = f"all would hold but {'that' if len(failing) == 1 else 'those'} on {listed(failing)}"
+    else:
+        which = f"only {'that' if len(holding) == 1 else 'those'} on {listed(holding)} would hold"
+    return (
+        f"Each of these {len(decided)} verdicts holds by itself with 95 % confidence. Read as one statement that is "
+        f"wrong at most once in twenty, {which} (Holm's procedure)."
+    )
+
+
+def _undecided(
+    undecided: Sequence[VariantRow], baseline: VariantRow, naming: _Naming, schedule: SeedPlan | None
+) -> Iterator[str]:
+    least = schedule.start if schedule else LEAST_PAIRS
+    judged = [row for row in undecided if _pairs(row) >= least]
+    held = {row.name: row.verdict.withheld for row in judged if row.verdict is not None and row.verdict.withheld}
+    if rows := [row for row in judged if not _is_flat(row) and row.name not in held]:
+        further = [row.verdict.further_seeds for row in rows if row.verdict is not None]
+        yield f"Undecided: {_named(rows, naming)}. {_settle(further, schedule is not None)}.{_advice(rows, schedule)}"
+    for why in dict.fromkeys(held.values()):
+        rows = [row for row in judged if held.get(row.name) == why]
+        yield f"Undecided: {_named(rows, naming)}. The spread between seeds would decide, but {why}."
+    if rows := [row for row in judged if _is_flat(row)]:
+        yield f"Undecided: {_named(rows, naming)}. Without any spread between seeds nothing can be tested."
+    few: dict[str, list[str]] = {}
+    for row in undecided:
+        if _pairs(row) < least:
+            few.setdefault(_why_few(row, baseline, least), []).append(row.name)
+    for why, names in few.items():
+        yield f"Too few results to judge {listed(names)}: {why}."
+
+
+def _named(rows: Iterable[VariantRow], naming: _Naming) -> str:
+    names = {row.name: naming.label(row).removesuffix(": ") for row in rows}
+    return "; ".join(
+        shortened(f"{naming.whole(row)}{f' ({name})' if (name := names[row.name]) else ''}" for row in rows)
+    )
+
+
+def _pairs(row: VariantRow) -> int:
+    return 0 if row.difference is None else row.difference.n
+
+
+def _is_flat(row: VariantRow) -> bool:
+    return row.difference is not None and row.difference.is_flat
+
+
+def _why_few(row: VariantRow, baseline: VariantRow, least: int) -> str:
+    """Why a variant has too few pairs: what was lost, or else that they are not there yet."""
+    lost = [*_lost("the baseline", baseline), *_lost("its trials", row)]
+    return "; ".join(lost) or f"at least {least} paired seeds are required"
+
+
+def _lost(whose: str, row: VariantRow) -> Iterator[str]:
+    for happened, trials in (("diverged", row.diverged), ("failed", row.failed)):
+        if trials:
+            seeds = listed(str(trial.seed) for trial in trials)
+            word = "seed" if len(trials) == 1 else "seeds"
+            yield f"{whose} {happened} at {word} {seeds} ({first_line(trials[0].reason)})"
+
+
+def _advice(rows: Sequence[VariantRow], schedule: SeedPlan | None) -> str:
+    """How to go on from a fixed number of seeds, as a further sentence; empty where a schedule goes on by itself."""
+    wanted = [
+        (_pairs(row), row.verdict.further_seeds)
+        for row in rows
+        if row.verdict is not None and row.verdict.further_seeds
+    ]
+    advised = advised_schedule(*max(wanted, key=lambda one: sum(one))) if wanted and schedule is None else None
+    if advised is None:
+        return ""
+    return (
+        f" To go on, set `seeds: {{start: {advised.start}, max: {advised.max}}}`: seeds are added where they may still "
+        "decide, at wider bounds, as results have been seen."
+    )
+
+
+def _settle(further: list[int | None], scheduled: bool) -> str:
+    within = [seeds for seeds in further if seeds is not None]
+    most = "the schedule has" if scheduled else str(MOST_FURTHER_SEEDS)
+    if not within:
+        required = f"More seeds than {most}" if scheduled else f"More than {most} more seeds"
+        return f"{required} would be required"
+    seeds = f"About {max(within)} more {'seed' if max(within) == 1 else 'seeds'} would settle"
+    if len(within) == len(further):
+        return f"{seeds} {'it' if len(further) == 1 else 'them'}"
+    return f"{seeds} {len(within)} of them, the others would require more than {most}"

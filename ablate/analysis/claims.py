@@ -1,0 +1,365 @@
+"""What became of a study's claims: supported, refuted or undecided, with the evidence.
+
+A claim rests on paired seeds and one-sided 95 % bounds of the left variant's advantage, oriented so that positive is
+better. It is supported when the bound shows it, refuted when the other bound shows its contrary, and else undecided
+with the number of seeds that would tell. Where a contrary has several parts (`equal` is refuted from above or from
+below, an order at any of its pairs), they share the error rate. Each claim is a question of its own, wrong at most
+once in twenty.
+
+Divergence counts against a variant by this rule, in what measures quality and not in what it costs: one of which a
+seed diverged is worse, by more than any margin, than one that finished that seed and diverged at none. Between two that
+diverged nothing is said, nor of a trend with a diverged trial in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ablate.analysis.allowances import Allowances, read_allowances
+from ablate.analysis.results import Results
+from ablate.analysis.runs import VariantRuns, seed_schedule
+from ablate.analysis.text import plural
+from ablate.spec.claims import ClaimSpec, ComparisonClaim, NumberClaim, OrderClaim, TrendClaim, position
+from ablate.spec.quantities import COSTS, COUNTED
+from ablate.stats import (
+    Allowance,
+    Bounds,
+    Direction,
+    PairedDifference,
+    SeedPlan,
+    bounds,
+    over_looks,
+    sign_flip,
+    summarise,
+)
+from ablate.stats.bounds import NO_ALLOWANCE
+from ablate.stats.schedule import ERROR
+from ablate.stats.trend import slopes
+from ablate.stats.verdict import at_least, at_most, further_pairs
+from ablate.store.records import StudyRecord
+
+ClaimWord = Literal["supported", "refuted", "undecided"]
+CONFIDENCE = 0.95
+"""Of the two-sided intervals in the evidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimVerdict:
+    """A claim with what became of it.
+
+    Attributes:
+        id: Of the claim.
+        says: The claim as a sentence.
+        source: Where it is claimed.
+        verdict: Supported, refuted or undecided.
+        sentence: The verdict with its reason, for a person; starts with the word.
+        evidence: The numbers behind it, as strict JSON data.
+    """
+
+    id: str
+    says: str
+    source: str
+    verdict: ClaimWord
+    sentence: str
+    evidence: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    verdict: ClaimWord
+    reason: str
+    evidence: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Expectation:
+    """A word that bounds of an advantage settle.
+
+    Attributes:
+        supported: Whether bounds show it, given the margin.
+        refuted: Whether bounds show its contrary.
+        edges: Where, in margins, the advantage stops being as expected.
+        parts: In how many ways its contrary can be shown; they share the error rate.
+    """
+
+    supported: Callable[[Bounds, float], bool]
+    refuted: Callable[[Bounds, float], bool]
+    edges: tuple[float, ...]
+    parts: int = 1
+
+
+_EXPECTATIONS = {
+    "better": _Expectation(lambda b, m: b.low > m, lambda b, m: b.high < m, (1,)),
+    "not_worse": _Expectation(lambda b, m: b.low > -m, lambda b, m: b.high < -m, (-1,)),
+    "worse": _Expectation(lambda b, m: b.high < -m, lambda b, m: b.low > -m, (-1,)),
+    "equal": _Expectation(
+        lambda b, m: -m < b.low and b.high < m, lambda b, m: b.low > m or b.high < -m, (-1, 1), parts=2
+    ),
+}
+
+
+def judge_claims(
+    record: StudyRecord, runs: Mapping[str, VariantRuns], allowances: Allowances | None = None
+) -> tuple[ClaimVerdict, ...]:
+    """The verdicts on the claims of a study's space, in their order.
+
+    Args:
+        record: The study, its space among it.
+        runs: Variant name to its trials.
+        allowances: By how much bounds are widened; as the trials say, unless given.
+    """
+    results = Results(record, runs, seed_schedule(record), allowances or read_allowances(record, runs))
+    verdicts = []
+    for plain in record.space.get("claims", ()):
+        claim = ClaimSpec.parse(plain)
+        found = _settle(claim, results)
+        sentence = f"{found.verdict}: {found.reason}"
+        verdicts.append(ClaimVerdict(claim.id, claim.says, claim.source, found.verdict, sentence, found.evidence))
+    return tuple(verdicts)
+
+
+@functools.singledispatch
+def _settle(claim: ClaimSpec, results: Results) -> _Finding:
+    raise NotImplementedError(type(claim))
+
+
+@_settle.register
+def _comparison(claim: ComparisonClaim, results: Results) -> _Finding:
+    metric = results.metric(claim.metric)
+    direction = results.direction(claim.direction, metric)
+    expectation = _EXPECTATIONS[claim.expect]
+    return _compare(claim.left, claim.right, metric, direction, claim.margin, expectation, results)
+
+
+@_settle.register
+def _order(claim: OrderClaim, results: Results) -> _Finding:
+    # All pairs must be supported, each at the full error rate; one that is refuted refutes, so these share it.
+    pairs = list(zip(claim.order, claim.order[1:], strict=False))
+    better = _EXPECTATIONS["better"]
+    expectation = _Expectation(better.supported, better.refuted, better.edges, parts=len(pairs))
+    metric = results.metric(claim.metric)
+    direction = results.direction(claim.direction, metric)
+    found = [_compare(left, right, metric, direction, claim.margin, expectation, results) for left, right in pairs]
+    evidence = {"metric": metric, "margin": claim.margin, "pairs": [finding.evidence for finding in found]}
+    unsupported: tuple[ClaimWord, ...] = ("refuted", "undecided")
+    for verdict in unsupported:
+        if picked := [
+            (pair, finding) for pair, finding in zip(pairs, found, strict=True) if finding.verdict == verdict
+        ]:
+            reasons = [finding.reason for _, finding in picked]
+            if verdict == "undecided":
+                reasons = [f"{left} before {right}, {finding.reason}" for (left, right), finding in picked]
+            return _Finding(verdict, "; ".join(reasons), evidence)
+    return _Finding("supported", "; ".join(finding.reason for finding in found), evidence)
+
+
+@_settle.register
+def _trend(claim: TrendClaim, results: Results) -> _Finding:
+    metric = results.metric(claim.metric)
+    direction = results.direction(claim.direction, metric)
+    found = claim.sides({variant.name: variant.settings for variant in results.record.variants})
+    sides = {at: names for setting, names in found.items() if (at := position(setting)) is not None}
+    evidence: dict[str, Any] = {"metric": metric, "margin": claim.margin, "along": claim.along}
+    evidence |= {"positions": sorted(sides), "left": claim.left, "right": claim.right}
+    if diverged := sorted({name for side in sides.values() for name in side if results.diverged(name, metric)}):
+        return _Finding("undecided", f"{', '.join(diverged)} diverged, which leaves no gap to follow", evidence)
+    if len(sides) < 2:
+        return _Finding("undecided", f"the study trained both variants at {len(sides)} of the positions", evidence)
+    gaps = {at: results.advantage(left, right, metric, direction) for at, (left, right) in sides.items()}
+    sign = 1.0 if claim.expect == "grows" else -1.0
+    by_seed = {seed: sign * slope for seed, slope in slopes(gaps).items()}
+
+    def words(bound: Bounds, lower: bool, error: float) -> str:
+        limit = f"at least {at_least(bound.low)}" if lower else f"at most {at_most(bound.high)}"
+        return f"the gap {claim.expect} by {limit} in {metric} for each doubling ({_one_sided(error)})"
+
+    allowance = results.allowance(tuple(name for side in sides.values() for name in side), metric)
+    return _found(by_seed, claim.margin, _EXPECTATIONS["better"], results, metric, words, evidence, allowance)
+
+
+@_settle.register
+def _number(claim: NumberClaim, results: Results) -> _Finding:
+    name, quantity = claim.subject.variant, claim.subject.quantity
+    evidence: dict[str, Any] = {"variant": name, "quantity": quantity, "expected": claim.expect}
+    evidence |= {"tolerance": claim.tolerance}
+    if quantity in COUNTED:
+        value = results.count(name, quantity)
+        if value is None:
+            return _Finding("undecided", results.unknown(quantity, [name]), evidence)
+        off = value - claim.expect
+        verdict: ClaimWord = "supported" if abs(off) <= claim.tolerance else "refuted"
+        apart = "" if off == 0 else f", {abs(off):,.12g} {'more' if off > 0 else 'fewer'} than {claim.expect:,.12g}"
+        return _Finding(verdict, f"{name} has {value:,.12g} {quantity}{apart}", {**evidence, "found": value})
+    if diverged := sorted(results.diverged(name, quantity)):
+        reason = f"{name} diverged at {_seeds(diverged)}"
+        return _Finding("refuted", reason, {**evidence, "diverged": diverged})
+    values = results.values(name, quantity)
+    off_by_seed = {seed: values[seed] - claim.expect for seed in sorted(values)}
+
+    def words(bound: Bounds, lower: bool, error: float) -> str:
+        between = f"between {claim.expect + bound.low:.5g} and {claim.expect + bound.high:.5g}"
+        level = f"{100 * (1 - 2 * error):g} % interval"
+        return f"{quantity} of {name} lies {between} ({level}), the claim is {claim.expect:g} ± {claim.tolerance:g}"
+
+    allowance = results.allowance((name,), quantity)
+    return _found(off_by_seed, claim.tolerance, _EXPECTATIONS["equal"], results, quantity, words, evidence, allowance)
+
+
+def _compare(
+    left: str,
+    right: str,
+    metric: str,
+    direction: Direction,
+    margin: float,
+    expectation: _Expectation,
+    results: Results,
+) -> _Finding:
+    evidence: dict[str, Any] = {"metric": metric, "margin": margin, "left": left, "right": right}
+    if missing := [name for name in (left, right) if name not in results.runs]:
+        return _Finding("undecided", f"the study has no variant {' and no '.join(missing)}", evidence)
+    if metric in COUNTED:
+        return _count(left, right, metric, direction, margin, expectation, results, evidence)
+    worst = _by_divergence(left, right, metric, results)
+    if worst is not None:
+        bound, reason = worst
+        evidence |= {"diverged": {name: sorted(results.diverged(name, metric)) for name in (left, right)}}
+        verdict: ClaimWord = "undecided"
+        if bound is not None:
+            verdict = "supported" if expectation.supported(bound, margin) else "refuted"
+        return _Finding(verdict, reason, evidence)
+
+    def words(bound: Bounds, lower: bool, error: float) -> str:
+        limit = _lower(bound.low) if lower else _upper(bound.high)
+        if len(expectation.edges) == 2 and expectation.supported(bound, margin):
+            limit = f"at most {at_most(max(-bound.low, bound.high, 0.0))} better or worse"
+        rests_on = f"{_one_sided(error)}, {plural(bound.n, 'paired seed')}, margin {margin:g}"
+        return f"{left} is {limit} than {right} in {metric} ({rests_on})"
+
+    advantage = results.advantage(left, right, metric, direction)
+    allowance = results.advantage_allowance(left, right, metric)
+    return _found(advantage, margin, expectation, results, metric, words, evidence, allowance)
+
+
+def _count(
+    left: str,
+    right: str,
+    metric: str,
+    direction: Direction,
+    margin: float,
+    expectation: _Expectation,
+    results: Results,
+    evidence: dict[str, Any],
+) -> _Finding:
+    """Compare what is counted: no seed has a say in it, so it is settled as soon as it is known."""
+    ours, theirs = results.count(left, metric), results.count(right, metric)
+    if ours is None or theirs is None:
+        missing = [name for name, found in ((left, ours), (right, theirs)) if found is None]
+        return _Finding("undecided", results.unknown(metric, missing), evidence)
+    advantage = theirs - ours if direction == "minimize" else ours - theirs
+    exact = Bounds(advantage, advantage, advantage, 1)
+    verdict: ClaimWord = "supported" if expectation.supported(exact, margin) else "refuted"
+    reason = f"{left} has {ours:,.12g} {metric}, {right} {theirs:,.12g} (margin {margin:g})"
+    return _Finding(verdict, reason, {**evidence, "found": {left: ours, right: theirs}})
+
+
+def _by_divergence(left: str, right: str, metric: str, results: Results) -> tuple[Bounds | None, str] | None:
+    """What divergence says about a pair: bounds of the advantage and a reason; None if neither diverged.
+
+    The bounds are None where it says nothing.
+    """
+    gone = {name: results.diverged(name, metric) for name in (left, right)}
+    if gone[left] and gone[right]:
+        return None, f"{left} and {right} both diverged"
+    for loser, winner, side in ((left, right, -1.0), (right, left, 1.0)):
+        if gone[loser]:
+            witnesses = sorted(gone[loser] & results.values(winner, metric).keys())
+            if not witnesses:
+                return None, f"{loser} diverged at {_seeds(sorted(gone[loser]))}, which {winner} has not finished"
+            bound = Bounds(side * math.inf, side * math.inf, side * math.inf, len(witnesses))
+            return bound, f"{loser} diverged at {_seeds(witnesses)}, which {winner} finished"
+    return None
+
+
+def _found(
+    by_seed: Mapping[int, float],
+    margin: float,
+    expectation: _Expectation,
+    results: Results,
+    metric: str,
+    words: Callable[[Bounds, bool, float], str],
+    evidence: dict[str, Any],
+    allowance: Allowance,
+) -> _Finding:
+    """Hold an advantage, seed by seed, against an expectation. `words` writes bounds out.
+
+    It is told whether the decision rests on the lower one, and how often each may be wrong.
+    """
+    values, schedule = list(by_seed.values()), results.schedule
+    if (known := results.known_metrics()) and metric not in {*known, *COSTS}:
+        return _Finding("undecided", f"no trial has a metric `{metric}`; there are: {', '.join(known)}", evidence)
+    summary = over_looks(summarise(values, CONFIDENCE), schedule, CONFIDENCE)
+    evidence = evidence | _numbers(summary, list(by_seed))
+    for verdict, bound, error in _looks(values, margin, expectation, schedule, allowance):
+        lower = any(bound.low > edge * margin for edge in expectation.edges)  # the bound that the decision rests on
+        return _Finding(verdict, words(bound, lower, error), evidence | {"further_seeds": None})
+    if allowance != NO_ALLOWANCE and _looks(values, margin, expectation, schedule):
+        return _Finding("undecided", "; ".join((*allowance.why_low, *allowance.why_high)), evidence)
+    edge = min((edge * margin for edge in expectation.edges), key=lambda at: abs((summary.difference or 0.0) - at))
+    further, reason = further_pairs(summary, edge, schedule)
+    return _Finding("undecided", reason, evidence | {"further_seeds": further})
+
+
+def _looks(
+    values: Sequence[float],
+    margin: float,
+    expectation: _Expectation,
+    schedule: SeedPlan | None,
+    allowance: Allowance = NO_ALLOWANCE,
+) -> list[tuple[ClaimWord, Bounds, float]]:
+    """The decisions at all looks, the first of which counts, with the error rate of their bounds."""
+    shared = ERROR / expectation.parts
+    contrary = {bound.n: bound for bound in bounds(values, schedule, shared, allowance)}
+    found: list[tuple[ClaimWord, Bounds, float]] = []
+    for bound in bounds(values, schedule, allowance=allowance):
+        if expectation.supported(bound, margin):
+            found.append(("supported", bound, ERROR))
+        elif bound.n in contrary and expectation.refuted(contrary[bound.n], margin):
+            found.append(("refuted", contrary[bound.n], shared))
+    return found
+
+
+def _numbers(summary: PairedDifference, seeds: list[int]) -> dict[str, Any]:
+    """The evidence that every measured claim has.
+
+    `low` and `high` are a two-sided interval of `confidence`; verdicts rest on one-sided bounds.
+    """
+    numbers: dict[str, Any] = {"difference": summary.difference, "low": summary.low, "high": summary.high}
+    numbers["confidence"] = CONFIDENCE
+    flipped = sign_flip(summary.values) if summary.values else None
+    return numbers | {
+        "n": summary.n,
+        "seeds": seeds,
+        "effect_size": summary.effect_size,
+        "sign_flip_at_zero": {"p": flipped.p, "floor": flipped.floor} if flipped else None,
+    }
+
+
+def _one_sided(error: float) -> str:
+    """What a limit is that may be wrong so often: the level is held over all looks of a schedule."""
+    return f"one-sided {100 * (1 - error):.4g} % bound"
+
+
+def _lower(low: float) -> str:
+    return f"at least {at_least(low)} better" if low > 0 else f"at most {at_most(-low)} worse"
+
+
+def _upper(high: float) -> str:
+    return f"at least {at_least(-high)} worse" if high < 0 else f"at most {at_most(high)} better"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"

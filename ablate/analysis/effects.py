@@ -1,0 +1,174 @@
+"""What each switch of a study does on average over the others, and what each pair does together.
+
+Effects are given of studies that cross their switches: every setting that was trained stands beside at least two
+combinations of the other switches' settings. A grid, a fraction of one and a search do; turning one switch at a time
+does not, as its effects are those of the ablation table.
+
+A trial that diverged has no value, and leaving it out would flatter what made it diverge: it counts as the worst value
+that a trial of the study finished with, as it does in a search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ablate.analysis.confirming import CHOOSING
+from ablate.analysis.factors import crosses, factors_of
+from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
+from ablate.stats import Direction, Effects, Observation, estimate_effects
+from ablate.store.records import StudyRecord
+
+MOST_TERMS = 1_500
+"""Beyond so many effects only main effects are estimated."""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectRow:
+    """An effect on the objective, in its unit.
+
+    Attributes:
+        settings: The switch and the setting whose effect it is; of an interaction, both.
+        estimate: Of a main effect, the change from the switch's first setting to this one, averaged over all settings
+            of the other switches; of an interaction, how much the effect of the first changes with the second.
+        low: Lower bound of the two-sided 95 % t interval; None where nothing is left to see the noise from.
+        high: Upper bound of the same.
+        aliases: Names of further effects that these trials cannot tell from it: the estimate is of all of them.
+    """
+
+    settings: tuple[tuple[str, str], ...]
+    estimate: float
+    low: float | None
+    high: float | None
+    aliases: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """`switch=setting`, joined by a colon."""
+        return ":".join(f"{switch}={setting}" for switch, setting in self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyEffects:
+    """The effects of a study on its objective.
+
+    Attributes:
+        metric: Name of the objective's metric.
+        direction: Whether a smaller or a larger metric is better.
+        margin: How large a difference matters, in the unit of the metric.
+        main: Main effects, in the order of the switches.
+        interactions: Of pairs of settings, in the same order; empty if they were not estimated.
+        unseen: Names of effects that the combinations trained do not show at all.
+        interactions_left_out: Whether interactions were not estimated because the variants are too few to tell them
+            from one another; they are part of the noise then.
+        sd: Standard deviation of what the effects leave unexplained; None without degrees of freedom.
+        degrees: Degrees of freedom of `sd`.
+        trials: How many trials the estimates rest on, diverged ones among them.
+        diverged: How many of these diverged.
+        counted_as: The value that diverged trials counted as; None if none did.
+        pruned: How many trials were stopped early; they have no final value and are left out.
+        axes: Numeric axes along which the variants differ too; they are part of the noise.
+        chosen: Whether the design chose variants by results, so that settings that did well stand in more of them.
+    """
+
+    metric: str
+    direction: Direction
+    margin: float
+    main: tuple[EffectRow, ...]
+    interactions: tuple[EffectRow, ...]
+    unseen: tuple[str, ...]
+    interactions_left_out: bool
+    sd: float | None
+    degrees: int
+    trials: int
+    diverged: int
+    counted_as: float | None
+    pruned: int
+    axes: tuple[str, ...]
+    chosen: bool
+
+    def is_worse(self, change: float) -> bool:
+        """Whether a change of the metric is for the worse."""
+        return change > 0 if self.direction == "minimize" else change < 0
+
+
+def read_effects(store: StudyReader, name: str) -> StudyEffects | None:
+    """The effects of a study; None if it does not cross at least two switches, or has no trial that finished.
+
+    Raises:
+        NotFoundError: The store holds no such study.
+    """
+    record = store.study(name)
+    return effects_of(record, read_runs(store, record, record.objective["metric"]))
+
+
+def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEffects | None:
+    """The same, of what was read already.
+
+    Args:
+        record: The study.
+        runs: Variant name to its trials.
+    """
+    factors = factors_of(record)
+    worst = worst_value(record, runs)
+    ended = [one for one in record.variants if runs[one.name].finished or runs[one.name].diverged]
+    if worst is None or len(factors.switches) < 2 or not crosses(ended, factors.switches, ()):
+        return None
+    observations, diverged = [], 0
+    for variant in ended:
+        values = counted_values(runs[variant.name], record.objective["metric"], worst)
+        observations += [Observation(variant.settings, seed, value) for seed, value in values.items()]
+        diverged += len(runs[variant.name].diverged)
+    found, left_out = _estimate(observations, factors.switches)
+    carried: dict[str, list[str]] = {}
+    for alias, others in found.aliased.items():
+        for other in others:
+            carried.setdefault(other, []).append(alias)
+    rows = [
+        EffectRow(one.term.settings, one.estimate, one.low, one.high, tuple(carried.get(one.term.name, ())))
+        for one in found.effects
+    ]
+    return StudyEffects(
+        metric=record.objective["metric"],
+        direction=record.objective["direction"],
+        margin=float(record.objective["margin"]),
+        main=tuple(row for row in rows if len(row.settings) == 1),
+        interactions=tuple(row for row in rows if len(row.settings) == 2),
+        unseen=tuple(name for name, others in found.aliased.items() if not others),
+        interactions_left_out=left_out,
+        sd=found.sd,
+        degrees=found.degrees,
+        trials=len(observations),
+        diverged=diverged,
+        counted_as=worst if diverged else None,
+        pruned=sum(len(run.pruned) for run in runs.values()),
+        axes=tuple(factors.axes),
+        chosen=record.space.get("design", {}).get("kind") in CHOOSING,
+    )
+
+
+def worst_value(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> float | None:
+    """The worst objective with which a trial of the study finished; None if none did."""
+    values = [value for run in runs.values() for value in run.values(record.objective["metric"]).values()]
+    if not values:
+        return None
+    return max(values) if record.objective["direction"] == "minimize" else min(values)
+
+
+def counted_values(runs: VariantRuns, metric: str, worst: float) -> dict[int, float]:
+    """Seed to the objective of a variant's trials that ended; the worst value for those that diverged."""
+    return runs.values(metric) | dict.fromkeys(runs.diverged, worst)
+
+
+def _estimate(observations: list[Observation], switches: Mapping[str, tuple[str, ...]]) -> tuple[Effects, bool]:
+    """Effects with interactions, if each that cannot be told apart is an alias of one other; else main effects alone.
+
+    In a regular fraction an interaction is the alias of one other effect, and the table can say of which. Elsewhere it
+    is a mixture of many, which would spoil the estimates that carry it.
+    """
+    steps = [len(settings) - 1 for settings in switches.values()]
+    if (sum(steps) ** 2 - sum(step**2 for step in steps)) // 2 <= MOST_TERMS:
+        found = estimate_effects(observations, switches)
+        if all(len(others) <= 1 for others in found.aliased.values()):
+            return found, False
+    return estimate_effects(observations, switches, interactions=False), True

@@ -1,0 +1,256 @@
+"""What was tuned and what was matched in a study: chosen values, and how near the budgets came to the baseline's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
+from ablate.roles import TrialRole
+from ablate.spec.paths import value_at
+from ablate.store.records import StudyRecord, TrialState, VariantRecord
+
+COUNTED = ("tokens", "seconds", "flops")
+"""Quantities that a trial spends more and more of; steps apart."""
+
+NEAR = 0.05
+"""How far off the baseline's a budget may be, as a share of it, before it is warned of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """Values that a variant was tried with.
+
+    Attributes:
+        values: Spec path to value.
+        mean: Mean objective over the seeds that finished; None if none did.
+        finished: Seeds that finished.
+        lost: Seeds that diverged or failed; a value with fewer of them goes before any mean.
+        planned: Seeds in all.
+        by_seed: Seed to objective of those that finished.
+    """
+
+    values: dict[str, Any]
+    mean: float | None
+    finished: int
+    lost: int
+    planned: int
+    by_seed: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What became of tuning one variant.
+
+    Attributes:
+        values: Spec path to the value that it is compared with; None before all of its grid has ended.
+        edges: Paths of which that value is the least or the greatest of the grid, so that a better one may lie outside.
+        tried: What it was tried with.
+    """
+
+    values: dict[str, Any] | None
+    edges: tuple[str, ...]
+    tried: tuple[Tried, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What a study tuned, or what was tuned before it.
+
+    Attributes:
+        grid: Spec path to the values that every variant was tried with; of a path that was tuned before the study, to
+            the values of its variants.
+        seeds: That chose; no comparison uses them.
+        of: Variant name to what became of it.
+        before: Paths that were tuned before the study.
+    """
+
+    grid: dict[str, list[Any]]
+    seeds: tuple[int, ...]
+    of: dict[str, Tuned]
+    before: tuple[str, ...] = ()
+
+    @property
+    def edges(self) -> tuple[str, ...]:
+        """Names of the variants whose best value lies at an edge of the grid."""
+        return tuple(name for name, tuned in self.of.items() if tuned.edges)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a variant was trained with and what its trials spent.
+
+    Attributes:
+        steps: Of each trial.
+        width: Of its model.
+        parameters: Trainable.
+        tokens: Mean over the finished trials; None before one has finished.
+        seconds: The same, of training.
+        flops: The same, arithmetic of training.
+        relative: The quantity that the study matches, over that of the baseline; None while either is unknown.
+    """
+
+    steps: int
+    width: int
+    parameters: int
+    tokens: float | None
+    seconds: float | None
+    flops: float | None
+    relative: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """The budget of a study.
+
+    Attributes:
+        equal: What is equal: `steps`, `tokens`, `seconds`, `flops` or `parameters`.
+        path: The spec path that was solved for it; None for steps.
+        of: Variant name to what it spent; empty if the space matches nothing but steps.
+    """
+
+    equal: str
+    path: str | None
+    of: dict[str, Spent]
+
+    @property
+    def axis(self) -> str:
+        """On what variants are compared before their end: what is matched, if a trial spends it step by step."""
+        return self.equal if self.equal in COUNTED else "steps"
+
+    @property
+    def furthest(self) -> tuple[str, float] | None:
+        """The variant that came least near to the baseline, and its share of the baseline's; None if unknown."""
+        known = [(name, spent.relative) for name, spent in self.of.items() if spent.relative is not None]
+        return max(known, key=lambda one: abs(one[1] - 1), default=None)
+
+
+def scouts_of(record: StudyRecord) -> StudyRecord:
+    """A study with the trials and variants that tune or time others in place of those that are compared."""
+    return replace(record, variants=record.scout_variants, planned=record.scout_trials)
+
+
+def read_tuning(store: StudyReader, record: StudyRecord) -> Tuning | None:
+    """What a study tuned, or what was tuned before it; None if its space tunes nothing."""
+    tune, before = record.space.get("tune"), record.space.get("tuned") or {}
+    if not tune and not before:
+        return None
+    metric = record.objective["metric"]
+    planned = tuple(one for one in record.scout_trials if one.role is TrialRole.TUNING)
+    runs = read_runs(store, replace(scouts_of(record), planned=planned), metric)
+    tried = [variant for variant in record.scout_variants if runs[variant.name].states]
+    ready = {one.variant for one in record.planned}
+    tried_values = {path: list(values) for path, values in tune["grid"].items()} if tune else {}
+    given = {path: list(dict.fromkeys(values.values())) for path, values in before.items()}
+    grid = {**given, **tried_values}
+    of = {}
+    for row in record.variants:
+        mine = [variant for variant in tried if variant.settings == row.settings]
+        values = _values(row, grid) if row.name in ready else None
+        edges = tuple(path for path in tried_values if values and _at_edge(values[path], grid[path]))
+        of[row.name] = Tuned(values, edges, tuple(_tried(one, runs[one.name], tried_values, metric) for one in mine))
+    return Tuning(grid, tuple(sorted({one.seed for one in planned})), of, tuple(given))
+
+
+def read_matching(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Matching:
+    """The budget of a study."""
+    match = record.space.get("match") or {}
+    equal = match.get("equal", "steps")
+    if equal == "steps":
+        return Matching("steps", None, {})
+    path = "training.steps"
+    if equal == "parameters":
+        path = "model.width" if match.get("by", "width") == "width" else "model.block.mlp.ratio"
+    baseline = next(variant for variant in record.variants if variant.name == record.baseline)
+    ours = _spent(baseline, runs[baseline.name])
+    of = {}
+    for variant in record.variants:
+        spent = _spent(variant, runs[variant.name])
+        theirs, base = getattr(spent, equal), getattr(ours, equal)
+        relative = theirs / base if theirs is not None and base else None
+        of[variant.name] = replace(spent, relative=relative)
+    return Matching(equal, path, of)
+
+
+def fairness_lines(tuning: Tuning | None, matching: Matching, metric: str) -> tuple[str, ...]:
+    """How fair the comparison is, in a sentence or two on each of what was tuned and what was matched."""
+    lines = []
+    if tuning is not None and tuning.before:
+        lines.append(f"Tuned for each variant before this study: {' and '.join(tuning.before)}; the space says how.")
+    if tuning is not None and len(tuning.before) < len(tuning.grid):
+        grids = " and ".join(
+            f"{path} over {', '.join(map(str, values))}"
+            for path, values in tuning.grid.items()
+            if path not in tuning.before
+        )
+        seeds = ", ".join(map(str, tuning.seeds)) or "none yet"
+        lines.append(
+            f"Tuned for each variant, at the same expense: {grids}, by the mean {metric} on validation over seeds "
+            f"({seeds}) that no comparison uses."
+        )
+        if missing := [name for name, tuned in tuning.of.items() if tuned.values is None]:
+            lines.append(f"Still tuning: {', '.join(missing)}.")
+        if tuning.edges:
+            lines.append(
+                f"* The best value lies at the edge of the grid for {', '.join(tuning.edges)}: a better one may lie "
+                "outside. Widen the grid before you believe a difference."
+            )
+    if matching.path is not None:
+        how = "timed on the machine of this study, and another would give others" if matching.equal == "seconds" else ""
+        near = matching.furthest
+        furthest = ""
+        if all(spent.relative == 1 for spent in matching.of.values()):
+            furthest = " All have exactly what the baseline has."
+        elif near and near[1] != 1:
+            furthest = f" The furthest from the baseline: {near[0]}, {100 * (near[1] - 1):+.2f} %."
+        far = "* " if near and abs(near[1] - 1) > NEAR else ""
+        lines.append(
+            f"{far}Matched: equal {matching.equal}, by `{matching.path}`{f' ({how})' if how else ''}: "
+            f"{_solved(matching)}.{furthest}"
+        )
+    return tuple(lines)
+
+
+def _solved(matching: Matching) -> str:
+    """The solved values, from the least to the greatest."""
+    if matching.path == "model.block.mlp.ratio":
+        return "hidden widths were solved"
+    word = "steps" if matching.path == "training.steps" else "widths"
+    numbers = [spent.steps if word == "steps" else spent.width for spent in matching.of.values()]
+    return f"{word} from {min(numbers):,} to {max(numbers):,}"
+
+
+def _spent(variant: VariantRecord, runs: VariantRuns) -> Spent:
+    trials = list(runs.finished.values())
+
+    def mean(values: Sequence[float]) -> float | None:
+        return math.fsum(values) / len(values) if values else None
+
+    return Spent(
+        steps=variant.spec["training"]["steps"],
+        width=variant.spec["model"]["width"],
+        parameters=variant.parameters,
+        tokens=mean([trial.tokens for trial in trials]),
+        seconds=mean([trial.seconds for trial in trials]),
+        flops=mean([trial.flops for trial in trials]),
+        relative=None,
+    )
+
+
+def _tried(variant: VariantRecord, runs: VariantRuns, grid: Mapping[str, object], metric: str) -> Tried:
+    values = list(runs.values(metric).values())
+    lost = [state for state in runs.states.values() if state in (TrialState.DIVERGED, TrialState.FAILED)]
+    mean = math.fsum(values) / len(values) if values else None
+    return Tried(_values(variant, grid), mean, len(values), len(lost), len(runs.states), runs.values(metric))
+
+
+def _values(variant: VariantRecord, grid: Mapping[str, object]) -> dict[str, Any]:
+    full = {path: f"model.{path}" if path.partition(".")[0] == "block" else path for path in grid}
+    return {path: value_at(variant.spec, full[path]) for path in grid}
+
+
+def _at_edge(value: Any, grid: Sequence[Any]) -> bool:
+    numbers = [one for one in grid if isinstance(one, (int, float)) and not isinstance(one, bool)]
+    return len(numbers) == len(grid) and value in (min(numbers), max(numbers))

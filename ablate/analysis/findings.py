@@ -1,0 +1,191 @@
+"""All that a written report rests on: the report of a study, its trials, where they ran and what they cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Self
+
+from ablate.analysis.confirming import read_confirming
+from ablate.analysis.effects import StudyEffects, effects_of
+from ablate.analysis.fairness import scouts_of
+from ablate.analysis.importances import StudyImportances, importances_of
+from ablate.analysis.pareto import Front, front_of
+from ablate.analysis.path import RemovalPath, path_of
+from ablate.analysis.runs import Curve, StudyReader, VariantRuns, read_runs
+from ablate.analysis.slices import Slice, slices_of
+from ablate.analysis.study import StudyReport, read_study
+from ablate.errors import MissingPackageError, NotFoundError
+from ablate.store.records import Environment, TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCost:
+    """What trials needed that ended, diverged ones among them.
+
+    Attributes:
+        trials: How many.
+        seconds: Of training, evaluation left out.
+        tokens: Seen in training.
+        flops: Arithmetic of training, forward and backward.
+    """
+
+    trials: int
+    seconds: float
+    tokens: int
+    flops: float
+
+    @classmethod
+    def of(cls, trials: Iterable[TrialRecord]) -> Self:
+        """The sum over trials."""
+        ended = list(trials)
+        return cls(
+            trials=len(ended),
+            seconds=math.fsum(trial.seconds for trial in ended),
+            tokens=sum(trial.tokens for trial in ended),
+            flops=math.fsum(trial.flops for trial in ended),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FullGrid:
+    """What training every combination of a study's switches would have taken.
+
+    Attributes:
+        combinations: Of settings, those that make no model among them.
+        trials: At as many seeds for each as the study's variants have on average.
+        seconds: At the mean cost of a trial that ended.
+        flops: Likewise.
+        times: Trials of the grid over trials of the study.
+    """
+
+    combinations: int
+    trials: int
+    seconds: float
+    flops: float
+    times: float
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A study with its trials; what only some designs give is worked out when it is asked for.
+
+    Attributes:
+        report: The study, compared and judged.
+        runs: Variant name to its trials by seed.
+        fresh: The same of those that confirm what was chosen.
+        curves: Key of a trial to its curve.
+        cost: Of all trials that ended, those apart that only tuned or timed others.
+        scouting: Of those.
+        cost_of: Variant name to the cost of its own.
+        environments: Where the trials ran, each once, in the order of the design.
+        data: Fingerprints of the data that the trials saw.
+    """
+
+    report: StudyReport
+    runs: Mapping[str, VariantRuns]
+    curves: Mapping[str, Curve]
+    cost: TrainingCost
+    scouting: TrainingCost
+    cost_of: Mapping[str, TrainingCost]
+    environments: tuple[Environment, ...]
+    data: tuple[str, ...]
+    fresh: Mapping[str, VariantRuns] = field(default_factory=dict)
+
+    @cached_property
+    def effects(self) -> StudyEffects | None:
+        """Main effects and interactions, where the switches are crossed."""
+        return effects_of(self.report.record, self.runs)
+
+    @property
+    def importances(self) -> StudyImportances | None:
+        """How much each switch and axis explains, where they are crossed and fANOVA is installed. Takes seconds."""
+        return self._importances if isinstance(self._importances, StudyImportances) else None
+
+    @property
+    def no_importances(self) -> str | None:
+        """What to install for the importances that this study would have; None if nothing is missing."""
+        return str(self._importances) if isinstance(self._importances, MissingPackageError) else None
+
+    @cached_property
+    def _importances(self) -> StudyImportances | MissingPackageError | None:
+        try:
+            return importances_of(self.report.record, self.runs)
+        except MissingPackageError as missing:
+            return missing
+
+    @cached_property
+    def path(self) -> RemovalPath | None:
+        """The path of `simplify`."""
+        return path_of(self.report.record, self.runs, self.fresh)
+
+    @cached_property
+    def front(self) -> Front | None:
+        """The objective against what it costs, where variants differ in cost."""
+        return front_of(self.report.record, self.runs)
+
+    @cached_property
+    def slices(self) -> tuple[Slice, ...]:
+        """The objective along each numeric axis."""
+        return slices_of(self.report.record, self.runs)
+
+    @property
+    def full_grid(self) -> FullGrid | None:
+        """What the full grid would have taken; None if the study is that, or turns a single switch."""
+        switches = self.report.record.space.get("switches", {})
+        combinations = math.prod(len(settings) for settings in switches.values())
+        if len(switches) < 2 or combinations <= len(self.report.variants):
+            return None
+        trials = round(combinations * self.report.planned / len(self.report.variants))
+        return FullGrid(
+            combinations=combinations,
+            trials=trials,
+            seconds=trials * self.cost.seconds / self.cost.trials,
+            flops=trials * self.cost.flops / self.cost.trials,
+            times=trials / self.report.planned,
+        )
+
+
+def read_findings(store: StudyReader, name: str) -> Findings:
+    """Read a study that has results.
+
+    Raises:
+        NotFoundError: The store holds no such study, or none of its trials has ended.
+    """
+    report = read_study(store, name)
+    runs = read_runs(store, report.record, report.metric)
+    fresh = read_confirming(store, report.record)
+    ended = {variant: _ended({variant: run}) for variant, run in runs.items()}
+    trials = _ended(runs)
+    if not trials:
+        raise NotFoundError(
+            f"study {name!r} has no results to report yet",
+            expected="a trial that has ended",
+            got=f"{report.planned} planned",
+            remedy="Run it with `ablate study` and report it afterwards.",
+        )
+    environments: list[Environment] = []
+    for trial in trials:
+        if trial.environment is not None and trial.environment not in environments:
+            environments.append(trial.environment)
+    return Findings(
+        report=report,
+        runs=runs,
+        curves=store.curves([planned.key for planned in report.record.planned]),
+        cost=TrainingCost.of([*trials, *_ended(fresh)]),
+        scouting=TrainingCost.of(_ended(read_runs(store, scouts_of(report.record), report.metric))),
+        cost_of={variant: TrainingCost.of(found) for variant, found in ended.items()},
+        environments=tuple(environments),
+        data=tuple(sorted({trial.data_fingerprint for trial in trials})),
+        fresh=fresh,
+    )
+
+
+def _ended(runs: Mapping[str, VariantRuns]) -> list[TrialRecord]:
+    return [
+        trial
+        for run in runs.values()
+        for trial in (*run.finished.values(), *run.diverged.values(), *run.pruned.values())
+    ]

@@ -1,0 +1,220 @@
+"""The Pareto front of a study over two or three of loss, parameters, FLOPs, activation memory, speed ...
+
+A variant is on the front if no other is at least as good in every mean and better in one. Means are measured, so a
+dominated variant is surely dominated only if one on the front is shown to be as good in everything: where quantities
+follow from the spec, by their values; where they are measured, by one-sided t-tests of the differences paired by seed.
+Who dominates whom is picked from the same noise, so these tests are one family: all pairs of which the one costs no
+more than the other. By Holm's procedure a study that calls anything falsely sure is one in twenty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ablate.analysis.quantities import direction_of, values_of
+from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.errors import AblateError
+from ablate.spec.quantities import COSTS, COUNTED
+from ablate.stats import Direction, Interval, SeedPlan, dominators, holm, mean_interval, summarise
+from ablate.stats.schedule import ERROR
+from ablate.store.records import StudyRecord
+
+LEAST = 3
+"""Variants below which there is no front."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPoint:
+    """A variant among others.
+
+    Attributes:
+        variant: Its name.
+        values: Quantity to its mean over the finished seeds, with a 95 % interval.
+        on_front: Whether no other variant dominates it by the means.
+        dominated_by: Name of one on the front that does; one that surely does where there is one, and of several the
+            best in the first quantity. None on the front.
+        surely: Whether that one is shown, beyond the noise of the seeds, to be at least as good in everything.
+    """
+
+    variant: str
+    values: Mapping[str, Interval]
+    on_front: bool
+    dominated_by: str | None
+    surely: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """The variants of a study, seen by some quantities.
+
+    Attributes:
+        quantities: Names of metrics or figures of cost (`ablate.spec.quantities`), in the order asked for.
+        directions: Which way each is better.
+        points: The variants that have all quantities and of which no seed diverged or was stopped early, the best in
+            the first one first.
+        left_out: Names of the variants that diverged, were stopped early at a seed, or lack a quantity.
+    """
+
+    quantities: tuple[str, ...]
+    directions: tuple[Direction, ...]
+    points: tuple[FrontPoint, ...]
+    left_out: tuple[str, ...]
+
+
+def read_front(store: StudyReader, name: str, quantities: Sequence[str] = ()) -> Front | None:
+    """The front of a study; None if fewer than three variants have all quantities.
+
+    Args:
+        store: Where the study is.
+        name: Of the study.
+        quantities: Two or three different ones: the objective's metric (`objective` is short for it), `parameters`,
+            `flops`, `activation_bytes`, `seconds`, `tokens_per_second`. If left out, those that a search optimises,
+            else the objective and the first of `parameters`, `flops` and `activation_bytes` in which variants differ.
+
+    Raises:
+        NotFoundError: The store holds no such study.
+        AblateError: A quantity is unknown, or there are not two or three.
+    """
+    record = store.study(name)
+    return front_of(record, read_runs(store, record, record.objective["metric"]), quantities)
+
+
+def front_of(record: StudyRecord, runs: Mapping[str, VariantRuns], quantities: Sequence[str] = ()) -> Front | None:
+    """The same, of what was read already.
+
+    Args:
+        record: The study.
+        runs: Variant name to its trials.
+        quantities: As for `read_front`.
+
+    Raises:
+        AblateError: A quantity is unknown, or there are not two or three.
+    """
+    asked = _checked(record, quantities) if quantities else _default(record, runs)
+    if not asked:
+        return None
+    directions = tuple(asked.values())
+    found = {
+        variant.name: [values_of(quantity, variant, runs[variant.name]) for quantity in asked]
+        for variant in record.variants
+        if not runs[variant.name].diverged and not runs[variant.name].pruned
+    }
+    found = {name: values for name, values in found.items() if all(values)}
+    if len(found) < LEAST:
+        return None
+    means = {name: [mean_interval(one.values()) for one in values] for name, values in found.items()}
+    names = list(found)
+    rows = [[interval.mean or 0.0 for interval in means[name]] for name in names]
+    better = dominators(rows, directions)
+    beaten_by = [[at for at in above if not better[at]] for above in better]
+    sure = _sure(beaten_by, [found[name] for name in names], rows, asked, seed_schedule(record))
+    first = [row[0] if directions[0] == "minimize" else -row[0] for row in rows]
+    points = []
+    for index in sorted(range(len(names)), key=lambda at: first[at]):
+        above = sorted(beaten_by[index], key=lambda at: ((at, index) not in sure, first[at]))
+        points.append(
+            FrontPoint(
+                variant=names[index],
+                values=dict(zip(asked, means[names[index]], strict=True)),
+                on_front=not above,
+                dominated_by=names[above[0]] if above else None,
+                surely=bool(above) and (above[0], index) in sure,
+            )
+        )
+    left_out = tuple(variant.name for variant in record.variants if variant.name not in found)
+    return Front(tuple(asked), directions, tuple(points), left_out)
+
+
+Seeds = Mapping[int, float]
+
+
+def _sure(
+    beaten_by: Sequence[Sequence[int]],
+    found: Sequence[Sequence[Seeds]],
+    rows: Sequence[Sequence[float]],
+    asked: Mapping[str, Direction],
+    schedule: SeedPlan | None,
+) -> set[tuple[int, int]]:
+    """The pairs (better, worse) that are sure, all of them together.
+
+    Holm's procedure over the whole family. Only pairs that the means order are tested: no other could hold.
+
+    Args:
+        beaten_by: For each variant those on the front that dominate it.
+        found: For each variant and quantity its values by seed.
+        rows: For each variant and quantity its mean.
+        asked: The quantities, and which way each is better.
+        schedule: How seeds were added.
+    """
+    p_values = {
+        (at, index): _p_as_good(found[at], found[index], asked, schedule)
+        for index, above in enumerate(beaten_by)
+        for at in above
+    }
+    return {pair for pair, p_value in holm(p_values, _family(rows, asked)).items() if p_value <= ERROR}
+
+
+def _family(rows: Sequence[Sequence[float]], asked: Mapping[str, Direction]) -> int:
+    """How many ordered pairs there are whose first costs no more than the second, in all that follows from the spec."""
+    counted = [place for place, quantity in enumerate(asked) if quantity in COUNTED]
+    costs = np.asarray(rows, dtype=np.float64)[:, counted]
+    return sum(int((cost <= costs).all(axis=1).sum()) - 1 for cost in costs)
+
+
+def _p_as_good(
+    left: Sequence[Seeds], right: Sequence[Seeds], asked: Mapping[str, Direction], schedule: SeedPlan | None
+) -> float:
+    """P-value of the test whose rejection says that left, which costs no more, is as good in all that is measured."""
+    largest = 0.0
+    for ours, theirs, (quantity, direction) in zip(left, right, asked.items(), strict=True):
+        if quantity not in COUNTED:
+            sign = 1.0 if direction == "minimize" else -1.0
+            worse = [sign * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
+            largest = max(largest, _p_below_zero(worse, schedule))
+    return largest
+
+
+def _p_below_zero(differences: Sequence[float], schedule: SeedPlan | None) -> float:
+    """P-value of the test whose rejection says that the true difference lies below 0, over all looks."""
+    if summarise(differences).is_flat:
+        return 1.0
+    if schedule is None:
+        return summarise(differences).p_below(0.0)
+    return schedule.overall({n: summarise(differences[:n]).p_below(0.0) for n in schedule.looks(len(differences))})
+
+
+def _default(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> dict[str, Direction]:
+    aims = record.space.get("design", {}).get("objectives", ())
+    if len(aims) > 1:
+        return _checked(record, aims[:3])
+    for quantity in COUNTED:
+        values = {value for one in record.variants for value in values_of(quantity, one, runs[one.name]).values()}
+        if len(values) > 1:
+            return _checked(record, ("objective", quantity))
+    return {}
+
+
+def _checked(record: StudyRecord, quantities: Sequence[str]) -> dict[str, Direction]:
+    metric = record.objective["metric"]
+    names = [metric if quantity == "objective" else quantity for quantity in quantities]
+    if not 2 <= len(set(names)) == len(names) <= 3:
+        raise AblateError(
+            "a front is seen by two or three different quantities",
+            got=", ".join(names),
+            remedy=f"Name two or three of {', '.join((metric, *COSTS))}.",
+        )
+    found: dict[str, Direction] = {}
+    for name in names:
+        direction = direction_of(name, record)
+        if direction is None:
+            raise AblateError(
+                "which way this quantity is better is not known",
+                expected=f"one of {', '.join((metric, *COSTS))}",
+                got=f"`{name}`",
+                remedy="Name one of these.",
+            )
+        found[name] = direction
+    return found

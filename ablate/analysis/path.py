@@ -1,0 +1,294 @@
+"""The path of `simplify`: what was tried in each round, what was kept or refused and why, and where it led.
+
+The design is asked and told again what the store holds, as when a study is resumed; so this is what it did. Only where
+two points are the same variant the store knows the first of them alone, and the other is missing from its round.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from ablate.analysis.allowances import read_allowances
+from ablate.analysis.confirming import confirming, read_confirming
+from ablate.analysis.quantities import values_of
+from ablate.analysis.runs import LEAST_SECONDS, StudyReader, VariantRuns, read_runs
+from ablate.designs.base import DesignContext, Point, PointCost
+from ablate.designs.simplify import Candidate, SimplifyDesign, SimplifySpec
+from ablate.stats import Direction, Interval, PairedDifference, Verdict, judge, mean_interval, paired_difference
+from ablate.store.records import StudyRecord, VariantRecord
+
+
+@dataclass(frozen=True, slots=True)
+class VariantSummary:
+    """What a variant on or beside the path is worth, and what it costs.
+
+    Attributes:
+        variant: Its name.
+        objective: Mean of the objective over the seeds that finished, with a 95 % interval.
+        difference: Objective minus that of the baseline, paired by seed; None for the baseline.
+        parameters: Trainable parameters.
+        flops: Arithmetic of training one trial; None if no trial has said so.
+        tokens_per_second: Mean over the finished seeds, with a 95 % interval.
+    """
+
+    variant: str
+    objective: Interval
+    difference: PairedDifference | None
+    parameters: int
+    flops: float | None
+    tokens_per_second: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A removal that was tried.
+
+    Attributes:
+        parent: Name of the variant from which the component was taken.
+        switch: The switch that was turned.
+        setting: The setting that it was turned to.
+        standing: The variant without the component.
+        verdict: On that variant, against the baseline.
+        kept: Whether it went into the next round.
+        on_path: Whether it is a step of the path.
+        reason: Why it was kept or refused, for a person.
+    """
+
+    parent: str
+    switch: str
+    setting: str
+    standing: VariantSummary
+    verdict: Verdict
+    kept: bool
+    on_path: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """A step of the path on fresh seeds.
+
+    Attributes:
+        variant: Its name.
+        difference: Objective minus that of the baseline, paired by fresh seed.
+        verdict: Of these seeds alone.
+    """
+
+    variant: str
+    difference: PairedDifference
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalPath:
+    """The whole path of a study.
+
+    Attributes:
+        metric: Name of the objective's metric.
+        direction: Whether a smaller or a larger metric is better.
+        margin: How much worse than the baseline was allowed, in the unit of the metric.
+        cost: What was to be small: `parameters` or `flops`.
+        beam: How many variants go from a round to the next.
+        baseline: Where it began.
+        rounds: The removals tried in each round that is over, those kept first, the cheapest first of these.
+        steps: The removals that lead to the cheapest variant, in order; empty if nothing could go.
+        trying: Names of the variants of a round that is not over; empty once the study is.
+        confirmations: Of the steps, in order, those whose fresh seeds have ended: nothing of the path was chosen by
+            these. Empty if none are planned, or none has ended.
+    """
+
+    metric: str
+    direction: Direction
+    margin: float
+    cost: str
+    beam: int
+    baseline: VariantSummary
+    rounds: tuple[tuple[Removal, ...], ...]
+    steps: tuple[Removal, ...]
+    trying: tuple[str, ...]
+    confirmations: tuple[Confirmation, ...] = ()
+
+    @property
+    def confirmed(self) -> tuple[Removal, ...]:
+        """The steps that hold on fresh seeds, up to the first that does not.
+
+        They are tested in this order, and the first failure ends it: that the last of them is as bad as the margin
+        happens no more often than for a single test, however many steps there are.
+        """
+        holding = itertools.takewhile(lambda one: one.verdict.word == "not needed", self.confirmations)
+        return tuple(step for step, _ in zip(self.steps, holding, strict=False))
+
+
+def read_path(store: StudyReader, name: str) -> RemovalPath | None:
+    """The path of a study; None if its design is not `simplify`, or its first round has not a single result.
+
+    Raises:
+        NotFoundError: The store holds no such study.
+    """
+    record = store.study(name)
+    runs = read_runs(store, record, record.objective["metric"])
+    return path_of(record, runs, read_confirming(store, record))
+
+
+def path_of(
+    record: StudyRecord, runs: Mapping[str, VariantRuns], fresh: Mapping[str, VariantRuns] = MappingProxyType({})
+) -> RemovalPath | None:
+    """The same, of what was read already.
+
+    Args:
+        record: The study.
+        runs: Variant name to its trials.
+        fresh: The same of those that confirm.
+    """
+    plain = record.space.get("design", {})
+    if plain.get("kind") != "simplify" or not any(run.finished for run in runs.values()):
+        return None
+    replay = _Replay(record, runs)
+    spec = SimplifySpec.model_validate(plain)
+    trying = replay.drive(spec.removing(replay.context()))
+    design = replay.design
+    standings = {variant.name: _standing(variant, record, runs) for variant in record.variants}
+    steps = {step.point.name for step in design.path}
+
+    def removal(one: Candidate, kept: tuple[str, ...]) -> Removal:
+        name = one.point.name
+        return Removal(
+            parent=one.parent,
+            switch=one.switch,
+            setting=one.point.settings[one.switch],
+            standing=standings[replay.names[_key(one.point)]],
+            verdict=one.verdict,
+            kept=name in kept,
+            on_path=name in steps,
+            reason=_reason(one, kept, spec.cost, spec.beam),
+        )
+
+    rounds = []
+    for tried in design.rounds:
+        order = {name: rank for rank, name in enumerate(tried.kept)}
+        candidates = sorted(tried.candidates, key=lambda one: order.get(one.point.name, len(order)))
+        rounds.append(tuple(removal(one, tried.kept) for one in candidates))
+    path = tuple(one for tried in rounds for one in tried if one.on_path)
+    return RemovalPath(
+        metric=record.objective["metric"],
+        direction=record.objective["direction"],
+        margin=float(record.objective["margin"]),
+        cost=spec.cost,
+        beam=spec.beam,
+        baseline=standings[record.baseline],
+        rounds=tuple(rounds),
+        steps=path,
+        trying=trying,
+        confirmations=tuple(_confirmations(record, path, fresh)),
+    )
+
+
+def _confirmations(
+    record: StudyRecord, path: Sequence[Removal], fresh: Mapping[str, VariantRuns]
+) -> Iterator[Confirmation]:
+    """The steps that have ended on fresh seeds, up to the first that has not."""
+    metric, allowances = record.objective["metric"], read_allowances(confirming(record), fresh) if fresh else None
+    for step in path:
+        own, baseline = fresh.get(step.standing.variant), fresh.get(record.baseline)
+        if own is None or baseline is None or allowances is None or not own.has_ended or not baseline.has_ended:
+            return
+        verdict = judge(
+            own.values(metric),
+            baseline.values(metric),
+            margin=float(record.objective["margin"]),
+            direction=record.objective["direction"],
+            diverged={seed: trial.stopped_at for seed, trial in own.diverged.items()},
+            allowance=allowances.versus(step.standing.variant, record.baseline),
+        )
+        difference = paired_difference(own.values(metric), baseline.values(metric))
+        yield Confirmation(step.standing.variant, difference, verdict)
+
+
+Corner = tuple[tuple[str, str], ...]
+
+
+def _key(point: Point) -> Corner:
+    return tuple(sorted(point.settings.items()))
+
+
+class _Replay:
+    """A design of a stored study, told what the study found. What the study has not trained counts as impossible."""
+
+    design: SimplifyDesign
+
+    def __init__(self, record: StudyRecord, runs: Mapping[str, VariantRuns]) -> None:
+        self._record = record
+        self._runs = runs
+        self._variants = {tuple(sorted(variant.settings.items())): variant for variant in record.variants}
+        self.names = {corner: variant.name for corner, variant in self._variants.items()}
+
+    def context(self) -> DesignContext:
+        """What the design is told of its space."""
+        return DesignContext(
+            switches={switch: tuple(settings) for switch, settings in self._record.space["switches"].items()},
+            variants={},
+            direction=self._record.objective["direction"],
+            margin=float(self._record.objective["margin"]),
+            refusal=lambda point: None if _key(point) in self._variants else "it was not trained",
+            cost=self._cost,
+        )
+
+    def drive(self, design: SimplifyDesign) -> tuple[str, ...]:
+        """Ask and tell until a result is missing; names of the variants whose results are."""
+        self.design = design
+        metric = self._record.objective["metric"]
+        while proposals := design.ask():
+            missing = []
+            for proposal in proposals:
+                name = self.names[_key(proposal.point)]
+                values, run = self._runs[name].values(metric), self._runs[name]
+                if proposal.seed in values or proposal.seed in run.diverged:
+                    design.tell(proposal.point, proposal.seed, values.get(proposal.seed))
+                else:
+                    missing.append(name)
+            if missing:
+                return tuple(dict.fromkeys(missing))
+        return ()
+
+    def _cost(self, point: Point) -> PointCost:
+        variant = self._variants[_key(point)]
+        return PointCost(variant.parameters, _flops(variant, self._runs[variant.name]) or math.inf)
+
+
+def _flops(variant: VariantRecord, runs: VariantRuns) -> float | None:
+    return next(iter(values_of("flops", variant, runs).values()), None)
+
+
+def _standing(variant: VariantRecord, record: StudyRecord, runs: Mapping[str, VariantRuns]) -> VariantSummary:
+    metric = record.objective["metric"]
+    own, baseline = runs[variant.name], runs[record.baseline]
+    difference = None
+    if variant.name != record.baseline:
+        difference = paired_difference(own.values(metric), baseline.values(metric))
+    return VariantSummary(
+        variant=variant.name,
+        objective=mean_interval(own.values(metric).values()),
+        difference=difference,
+        parameters=variant.parameters,
+        flops=_flops(variant, own),
+        tokens_per_second=mean_interval(_speeds(variant, own)),
+    )
+
+
+def _speeds(variant: VariantRecord, runs: VariantRuns) -> list[float]:
+    """Tokens a second by seed; none where so little training says more about the load of the machine."""
+    timed = math.fsum(trial.seconds for trial in runs.finished.values()) >= LEAST_SECONDS
+    return list(values_of("tokens_per_second", variant, runs).values()) if timed else []
+
+
+def _reason(one: Candidate, kept: tuple[str, ...], cost: str, beam: int) -> str:
+    if one.point.name in kept:
+        return f"kept: {one.verdict.sentence.removeprefix('not needed: ')}"
+    if one.acceptable:
+        cheaper = "one that costs less was" if beam == 1 else f"{len(kept)} that cost less were"
+        return f"passed over: it could go, but {cheaper} kept ({cost})"
+    return f"refused: {one.verdict.sentence}"

@@ -1,0 +1,52 @@
+"""A quantity of a variant seed by seed, by its name: a final metric of its trials, or a figure of cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from ablate.analysis.runs import VariantRuns
+from ablate.spec.quantities import COSTS
+from ablate.stats import Direction
+from ablate.store.records import StudyRecord, TrialRecord, VariantRecord
+
+UNITS = {"flops": "FLOP", "activation_bytes": "bytes", "seconds": "s", "tokens_per_second": "tokens/s"}
+"""Units of the figures of cost that have one."""
+WORDS = {
+    "flops": "training FLOP",
+    "activation_bytes": "activation memory",
+    "seconds": "seconds of training",
+    "tokens_per_second": "tokens a second",
+}
+"""What figures of cost are called where a person reads them; all others by their name."""
+
+_COST_OF: Mapping[str, Callable[[VariantRecord, TrialRecord], float | None]] = {
+    "parameters": lambda variant, trial: variant.parameters,
+    "activation_bytes": lambda variant, trial: variant.activation_bytes,
+    "flops": lambda variant, trial: trial.flops,
+    "seconds": lambda variant, trial: trial.seconds,
+    "tokens_per_second": lambda variant, trial: trial.tokens / trial.seconds if trial.seconds > 0 else None,
+}
+
+
+def values_of(quantity: str, variant: VariantRecord, runs: VariantRuns) -> dict[int, float]:
+    """Seed to the quantity, over the trials that finished with a finite one."""
+    cost = _COST_OF.get(quantity)
+    found = {
+        seed: trial.metrics.get(quantity) if cost is None else cost(variant, trial)
+        for seed, trial in runs.finished.items()
+    }
+    return {seed: float(value) for seed, value in sorted(found.items()) if value is not None and math.isfinite(value)}
+
+
+def direction_of(quantity: str, record: StudyRecord) -> Direction | None:
+    """Which way a quantity is better; None for a metric that is not the study's objective."""
+    if quantity == record.objective["metric"]:
+        direction: Direction = record.objective["direction"]
+        return direction
+    return COSTS.get(quantity)
+
+
+def words_for(quantity: str) -> str:
+    """What a quantity is called in a report."""
+    return WORDS.get(quantity, quantity)

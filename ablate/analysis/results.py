@@ -1,0 +1,99 @@
+"""What a study's trials say about its variants, metric by metric, to hold claims against."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ablate.analysis.allowances import Allowances
+from ablate.analysis.quantities import values_of
+from ablate.analysis.runs import VariantRuns
+from ablate.spec.quantities import COSTS
+from ablate.stats import Allowance, Direction, SeedPlan
+from ablate.store.records import StudyRecord, VariantRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What a study's trials say about its variants.
+
+    Attributes:
+        record: The study.
+        runs: Variant name to its trials.
+        schedule: How seeds were added; None if their number was fixed.
+        allowances: By how much bounds are widened.
+    """
+
+    record: StudyRecord
+    runs: Mapping[str, VariantRuns]
+    schedule: SeedPlan | None
+    allowances: Allowances
+
+    @property
+    def variants(self) -> dict[str, VariantRecord]:
+        """The variants by name."""
+        return {variant.name: variant for variant in self.record.variants}
+
+    def direction(self, claimed: Direction | None, metric: str) -> Direction:
+        """Which way a metric is better: as claimed, else as is known of a figure of cost, else as the objective."""
+        direction: Direction = claimed or COSTS.get(metric) or self.record.objective["direction"]
+        return direction
+
+    def metric(self, claimed: str | None) -> str:
+        """The metric of a claim: the objective's unless it names one."""
+        return claimed or str(self.record.objective["metric"])
+
+    def known_metrics(self) -> list[str]:
+        """The metrics that trials have; none before the first one finished."""
+        trials = [trial for run in self.runs.values() for trial in run.finished.values()]
+        return sorted({name for trial in trials for name in trial.metrics})
+
+    def values(self, name: str, metric: str) -> dict[int, float]:
+        """Seed to the metric of a variant's trials that finished with a number; empty for an unknown variant."""
+        return values_of(metric, self.variants[name], self.runs[name]) if name in self.variants else {}
+
+    def count(self, name: str, quantity: str) -> float | None:
+        """A quantity that is counted; None if no trial has told it yet."""
+        variant = self.variants.get(name)
+        if variant is not None and quantity in ("parameters", "activation_bytes"):
+            return variant.parameters if quantity == "parameters" else variant.activation_bytes
+        return next(iter(self.values(name, quantity).values()), None)
+
+    def unknown(self, quantity: str, names: Sequence[str]) -> str:
+        """Why a counted quantity of these variants is not known, as a clause."""
+        listed = " and ".join(names)
+        if quantity == "flops":
+            return f"no trial of {listed} has said its {quantity} yet"
+        return f"an older version of ablate stored {listed}, without {quantity}"
+
+    def diverged(self, name: str, metric: str) -> set[int]:
+        """Seeds at which a variant diverged, or finished with a metric that is no number.
+
+        None for a figure of cost: a loss that stops being finite says nothing of it.
+        """
+        if name not in self.runs or metric in COSTS:
+            return set()
+        overflowed = {s for s, value in self.runs[name].values(metric).items() if not math.isfinite(value)}
+        return overflowed | set(self.runs[name].diverged)
+
+    def advantage_allowance(self, left: str, right: str, metric: str) -> Allowance:
+        """The allowance on how much better one variant is than another; figures of cost need none."""
+        if metric in COSTS:
+            return Allowance()
+        found = self.allowances.versus(left, right).turned()
+        return found if metric == self.record.objective["metric"] else replace(found, tails=None)
+
+    def allowance(self, names: Sequence[str], metric: str) -> Allowance:
+        """The allowance on what several variants say together: no bound holds where trials of one failed."""
+        if metric in COSTS:
+            return Allowance()
+        parts = [self.allowances.versus(name, name) for name in names if name in self.allowances.failed]
+        return functools.reduce(Allowance.__add__, parts, Allowance())
+
+    def advantage(self, left: str, right: str, metric: str, direction: Direction) -> dict[int, float]:
+        """Seed to how much better the left variant is than the right one, over their common seeds."""
+        ours, theirs = self.values(left, metric), self.values(right, metric)
+        sign = 1.0 if direction == "maximize" else -1.0
+        return {seed: sign * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())}

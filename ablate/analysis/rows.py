@@ -1,0 +1,98 @@
+"""`VariantRow`: one variant of a study with all that its trials say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ablate.analysis.changes import Change
+from ablate.analysis.failures import Failure
+from ablate.analysis.reaching import StepsToBaseline
+from ablate.stats import Interval, PairedDifference, Verdict
+from ablate.store.records import TrialState
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """A trial whose loss stopped being finite: its seed, the step (None if unknown) and what was recorded about it."""
+
+    seed: int
+    step: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class VariantRow:
+    """One variant of a study with all that its trials say.
+
+    Attributes:
+        name: Unique in the study.
+        hash: Content hash of the full spec (hex).
+        settings: Switch name to setting name.
+        change: What it changes in the baseline, in words.
+        parameters: Trainable parameters.
+        parameter_change: (parameters - those of the baseline) / those of the baseline; None if the baseline has none.
+        planned: Seeds that the study planned.
+        finished: Seeds whose trial finished with a finite objective.
+        states: Planned seed to the state of its trial.
+        metrics: Final metric to its mean over the finished seeds, with a 95 % interval.
+        diverged: The trials that diverged.
+        failed: The trials that failed.
+        difference: Objective of the variant minus that of the baseline, paired by seed; None for the baseline, or if a
+            trial was pruned.
+        verdict: None for the baseline, or if a trial was pruned.
+        steps_to_baseline: How soon the validation loss got where the baseline ended.
+        spent_to_baseline: The same on the axis of what the study matches (`Matching.axis`), rather than in steps.
+        chosen: Whether results led to it and no fresh seeds have confirmed it: then it has no verdict.
+        confirmed: Fresh seeds on which its difference and its verdict rest, where these confirm what results chose.
+        relative_speed: Tokens a second over those of the baseline, mean over the paired seeds; None if these trained
+            for less than `LEAST_SECONDS` on either side.
+    """
+
+    name: str
+    hash: str
+    settings: dict[str, str]
+    change: Change
+    parameters: int
+    parameter_change: float | None
+    planned: tuple[int, ...]
+    finished: tuple[int, ...]
+    states: dict[int, TrialState]
+    metrics: dict[str, Interval]
+    diverged: tuple[Divergence, ...]
+    failed: tuple[Failure, ...]
+    difference: PairedDifference | None
+    verdict: Verdict | None
+    steps_to_baseline: StepsToBaseline
+    spent_to_baseline: StepsToBaseline
+    relative_speed: float | None
+    chosen: bool = False
+    confirmed: tuple[int, ...] = ()
+
+    @property
+    def pruned(self) -> bool:
+        """Whether a trial of it was ended early; then it has no mean, no difference and no verdict.
+
+        Its other seeds survived because they did better, so that their mean would flatter it.
+        """
+        return TrialState.PRUNED in self.states.values()
+
+    @property
+    def verdict_sentence(self) -> str | None:
+        """The verdict with its reason; None if there is none.
+
+        What does not only remove a part is `worse` or `not worse` than the baseline: no part of it is needed or not.
+        """
+        if self.verdict is None:
+            return None
+        _, _, reason = self.verdict.sentence.partition(": ")
+        if not self.change.otherwise or self.verdict.word not in ("needed", "not needed"):
+            return self.verdict.sentence
+        return reason if self.verdict.word == "needed" else f"not worse: {reason}"
+
+    @property
+    def verdict_word(self) -> str:
+        """The first word or two of that sentence; empty if there is none."""
+        if self.verdict is None:
+            return ""
+        words = {"needed": "worse", "not needed": "not worse"} if self.change.otherwise else {}
+        return words.get(self.verdict.word, self.verdict.word)

@@ -1,0 +1,312 @@
+"""A study as a person wants to read it: a row for each variant, compared with the baseline seed by seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ablate.analysis import caveats as doubts
+from ablate.analysis.allowances import Allowances, read_allowances, worst_results
+from ablate.analysis.answer import Judged, answer_sentences, best_sentence, chosen_sentences
+from ablate.analysis.changes import Change, changes_of
+from ablate.analysis.claims import ClaimVerdict, judge_claims
+from ablate.analysis.confirming import confirming, read_confirming, was_chosen
+from ablate.analysis.declared import declared_otherwise, seeds_added
+from ablate.analysis.failures import Failure, failures_of
+from ablate.analysis.fairness import Matching, Tuning, read_matching, read_tuning, scouts_of
+from ablate.analysis.reaching import Goal, read_goals, to_baseline
+from ablate.analysis.rows import Divergence, VariantRow
+from ablate.analysis.runs import LEAST_SECONDS, StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.analysis.trivial import (
+    Standing,
+    TrivialBaseline,
+    standing_of,
+    trivial_baselines,
+    trivial_caveats,
+    trivial_sentences,
+)
+from ablate.metrics import Metric
+from ablate.stats import (
+    Direction,
+    Interval,
+    PairedDifference,
+    SeedPlan,
+    Verdict,
+    hold_together,
+    judge,
+    mean_interval,
+    over_looks,
+    paired_difference,
+)
+from ablate.store.records import StudyRecord, TrialRecord, TrialState, VariantRecord
+
+
+@dataclass(frozen=True, slots=True)
+class StudyReport:
+    """A study, its variants in the order of the design, and its answer.
+
+    Attributes:
+        record: The study as the store holds it.
+        metric: Name of the objective's metric.
+        direction: Whether a smaller or a larger metric is better.
+        margin: How much worse matters, in the unit of the metric.
+        variants: A row for each variant.
+        progress: How many planned trials are in each state.
+        answer: The answer to the study's question, as sentences; its caveats first.
+        caveats: Those among them that make the comparison worth little.
+        schedule: How the study adds seeds; None if their number is fixed.
+        together: Names of the variants whose verdicts hold together (`ablate.stats.family`).
+        claims: What became of the claims of its space, in their order.
+        matching: What all variants have as much of.
+        tuning: What was tuned for each variant; None if nothing was.
+        trivial: The best trivial baseline of its task; None if there is none.
+        failures: All trials that failed, those among them that only tune or time others.
+    """
+
+    record: StudyRecord
+    metric: str
+    direction: Direction
+    margin: float
+    variants: tuple[VariantRow, ...]
+    progress: dict[TrialState, int]
+    answer: tuple[str, ...]
+    caveats: tuple[str, ...]
+    schedule: SeedPlan | None
+    together: frozenset[str]
+    claims: tuple[ClaimVerdict, ...]
+    matching: Matching
+    tuning: Tuning | None
+    trivial: TrivialBaseline | None
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def test_metric(self) -> str | None:
+        """The objective's metric on the test, which no verdict reads; None if nothing was tested."""
+        metric = Metric.of(self.metric)
+        name = str(metric.on("test"))
+        return name if metric.split == "val" and any(name in row.metrics for row in self.variants) else None
+
+    @property
+    def baseline(self) -> VariantRow:
+        """The row that all others are compared with."""
+        return next(row for row in self.variants if row.name == self.record.baseline)
+
+    @property
+    def planned(self) -> int:
+        """How many trials the study planned."""
+        return len(self.record.planned) + len(self.record.confirm_trials)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """By what a variant is judged."""
+
+    metric: str
+    direction: Direction
+    margin: float
+    schedule: SeedPlan | None
+    axis: str
+    goals: Mapping[int, Goal]
+    allowances: Allowances
+    trivial: float | None
+    record: StudyRecord
+
+    @property
+    def sign(self) -> float:
+        """1 where a smaller objective is better, else -1."""
+        return 1.0 if self.direction == "minimize" else -1.0
+
+
+def read_study(store: StudyReader, name: str) -> StudyReport:
+    """Read a study out of the store and compare its variants with its baseline.
+
+    Raises:
+        NotFoundError: The store holds no such study.
+    """
+    record = store.study(name)
+    metric, direction = record.objective["metric"], record.objective["direction"]
+    margin = float(record.objective["margin"])
+    runs = read_runs(store, record, metric)
+    baseline = next(variant for variant in record.variants if variant.name == record.baseline)
+    matching = read_matching(record, runs)
+    goals = read_goals(store, runs[baseline.name], runs)
+    tuning = read_tuning(store, record)
+    trivial = trivial_baselines(record.trivial, metric, direction)
+    question = _Question(
+        metric,
+        direction,
+        margin,
+        seed_schedule(record),
+        matching.axis,
+        goals,
+        read_allowances(record, runs, tuning),
+        trivial[-1].value if trivial else None,
+        record,
+    )
+    changes = changes_of(record)
+    fresh = read_confirming(store, record)
+    rows = tuple(_row(variant, baseline, runs, fresh, changes[variant.name], question) for variant in record.variants)
+    verdicts = {row.name: row.verdict for row in rows if row.verdict is not None}
+    together = hold_together(verdicts)
+    states = [state for group in (runs, fresh) for found in group.values() for state in found.states.values()]
+    progress = {state: states.count(state) for state in TrialState}
+    first = next(row for row in rows if row.name == baseline.name)
+    failures = failures_of(runs) + failures_of(fresh) + failures_of(_scouting(store, record, metric))
+    standings = _standings(rows, runs, trivial, question)
+    caveats = (
+        *doubts.missing(progress[TrialState.WAITING] + progress[TrialState.RUNNING], tuning),
+        *doubts.failed(failures),
+        *doubts.diverged(rows, first),
+        *(trivial_caveats(standings, trivial) if trivial else ()),
+        *doubts.edges(tuning),
+        *declared_otherwise(record),
+        *seeds_added(question.schedule),
+    )
+    judged = Judged(metric, direction, margin, question.schedule)
+    return StudyReport(
+        record=record,
+        metric=metric,
+        direction=direction,
+        margin=margin,
+        variants=rows,
+        progress=progress,
+        answer=(
+            *caveats,
+            *answer_sentences(rows, first, together, judged),
+            *(trivial_sentences(standings, trivial) if trivial else ()),
+            *chosen_sentences(rows),
+            *(best_sentence(rows, metric, direction, margin) if _searches(record) else ()),
+        ),
+        caveats=caveats,
+        schedule=question.schedule,
+        together=together,
+        claims=_claims(record, runs, question.allowances),
+        matching=matching,
+        tuning=tuning,
+        trivial=trivial[0] if trivial else None,
+        failures=failures,
+    )
+
+
+def _standings(
+    rows: Sequence[VariantRow],
+    runs: Mapping[str, VariantRuns],
+    trivial: Sequence[TrivialBaseline],
+    question: _Question,
+) -> list[Standing]:
+    """How the variants compare with the trivial baselines; those that diverged or were pruned have no mean."""
+    found = [
+        standing_of(
+            row.name,
+            list(runs[row.name].values(question.metric).values()),
+            trivial,
+            question.direction,
+            question.schedule,
+        )
+        for row in rows
+        if not row.diverged and not row.pruned
+    ]
+    return [standing for standing in found if standing is not None]
+
+
+def _searches(record: StudyRecord) -> bool:
+    """Whether its design looks for the best point by one objective; by several there is a front instead."""
+    design = record.space.get("design", {})
+    return "sampler" in design and len(design.get("objectives", ())) < 2
+
+
+def _scouting(store: StudyReader, record: StudyRecord, metric: str) -> Mapping[str, VariantRuns]:
+    return read_runs(store, scouts_of(record), metric) if record.scout_trials else {}
+
+
+def _row(
+    variant: VariantRecord,
+    baseline: VariantRecord,
+    all_runs: Mapping[str, VariantRuns],
+    fresh: Mapping[str, VariantRuns],
+    change: Change,
+    question: _Question,
+) -> VariantRow:
+    runs, baseline_runs = all_runs[variant.name], all_runs[baseline.name]
+    chosen = was_chosen(variant, question.record)
+    ours, theirs, asked = runs, baseline_runs, question
+    if variant.name in fresh and variant.name != baseline.name:
+        ours, theirs, chosen = fresh[variant.name], fresh[baseline.name], False
+        asked = replace(question, schedule=None, allowances=read_allowances(confirming(question.record), fresh))
+    difference, verdict = None, None
+    if variant.name != baseline.name and not ours.pruned:
+        difference, verdict = _judged(variant.name, ours, theirs, asked)
+    more = variant.parameters - baseline.parameters
+    steps = to_baseline(runs, question.goals, "step")
+    return VariantRow(
+        name=variant.name,
+        hash=variant.hash,
+        settings=variant.settings,
+        change=change,
+        parameters=variant.parameters,
+        parameter_change=more / baseline.parameters if baseline.parameters else None,
+        planned=tuple(runs.states),
+        finished=tuple(sorted(runs.finished)),
+        states=runs.states,
+        metrics={} if runs.pruned else _metrics(runs),
+        diverged=tuple(
+            Divergence(seed, runs.diverged[seed].stopped_at, runs.diverged[seed].reason)
+            for seed in sorted(runs.diverged)
+        ),
+        failed=failures_of({variant.name: runs}),
+        difference=difference,
+        verdict=None if chosen else verdict,
+        chosen=chosen and not runs.pruned,
+        confirmed=tuple(ours.states) if ours is not runs else (),
+        steps_to_baseline=steps,
+        spent_to_baseline=steps if question.axis == "steps" else to_baseline(runs, question.goals, question.axis),
+        relative_speed=_relative_speed(runs.finished, baseline_runs.finished),
+    )
+
+
+def _judged(
+    name: str, runs: VariantRuns, baseline: VariantRuns, question: _Question
+) -> tuple[PairedDifference, Verdict]:
+    """The difference from the baseline on the seeds of these trials, and the verdict."""
+    values, baseline_values = runs.values(question.metric), baseline.values(question.metric)
+    worst = worst_results(runs, baseline_values, question.trivial, question.sign)
+    verdict = judge(
+        values,
+        baseline_values,
+        margin=question.margin,
+        direction=question.direction,
+        schedule=question.schedule,
+        diverged={seed: trial.stopped_at for seed, trial in runs.diverged.items()},
+        baseline_diverged={seed: trial.stopped_at for seed, trial in baseline.diverged.items()},
+        allowance=question.allowances.versus(name, question.record.baseline, failed=not worst),
+        worst=worst,
+    )
+    return over_looks(paired_difference(values, baseline_values), question.schedule), verdict
+
+
+def _claims(record: StudyRecord, runs: Mapping[str, VariantRuns], allowances: Allowances) -> tuple[ClaimVerdict, ...]:
+    return judge_claims(record, runs, allowances) if record.space.get("claims") else ()
+
+
+def _metrics(runs: VariantRuns) -> dict[str, Interval]:
+    names = sorted({name for trial in runs.finished.values() for name in trial.metrics})
+    return {name: _interval(list(runs.values(name).values())) for name in names}
+
+
+def _interval(values: list[float]) -> Interval:
+    if all(math.isfinite(value) for value in values):
+        return mean_interval(values)
+    return Interval(None, None, None, len(values))  # a side metric may overflow; the objective's is never here then
+
+
+def _relative_speed(finished: Mapping[int, TrialRecord], baseline: Mapping[int, TrialRecord]) -> float | None:
+    pairs = [(finished[seed], baseline[seed]) for seed in sorted(finished.keys() & baseline.keys())]
+    if min(math.fsum(pair[side].seconds for pair in pairs) for side in (0, 1)) < LEAST_SECONDS:
+        return None
+    ratios = [
+        (trial.tokens / trial.seconds) / (base.tokens / base.seconds)
+        for trial, base in pairs
+        if trial.seconds > 0 and base.seconds > 0 and base.tokens > 0
+    ]
+    return math.fsum(ratios) / len(ratios) if ratios else None

@@ -1,0 +1,32 @@
+"""Words of sentences: counts, plurals and lists of names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+MOST_NAMES = 8
+"""A sentence that lists more names than this counts the rest."""
+
+
+def counted(counts: Iterable[tuple[str, int]]) -> list[str]:
+    """`3 failed` and so on, but for what there is none of."""
+    return [f"{n} {what}" for what, n in counts if n]
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """`a, b and c`; beyond `MOST_NAMES` and one more the rest are counted."""
+    found = shortened(names)
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
+
+
+def shortened(names: Iterable[str]) -> list[str]:
+    """The names; beyond `MOST_NAMES` and one more, the first of them and a count of the rest."""
+    found = list(names)
+    if len(found) > MOST_NAMES + 1:  # that one more is as short as the count of it
+        return [*found[:MOST_NAMES], f"{len(found) - MOST_NAMES} others"]
+    return found

@@ -1,0 +1,127 @@
+"""The trivial baselines of a study: what its objective's metric is without learning, and which models beat them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ablate.analysis.text import listed, plural
+from ablate.stats import Direction, SeedPlan, bounds, summarise
+from ablate.stats.bounds import LEAST_PAIRS
+from ablate.stats.verdict import at_least
+
+
+@dataclass(frozen=True, slots=True)
+class TrivialBaseline:
+    """A rule that learns nothing, such as always the most frequent label.
+
+    Attributes:
+        name: What the task calls it.
+        metric: The objective's.
+        value: Of the metric.
+    """
+
+    name: str
+    metric: str
+    value: float
+
+
+def trivial_baselines(
+    trivial: Mapping[str, Mapping[str, float]], metric: str, direction: Direction
+) -> tuple[TrivialBaseline, ...]:
+    """The trivial baselines that have the metric, the best first; none if an older ablate stored none."""
+    found = [TrivialBaseline(name, metric, metrics[metric]) for name, metrics in trivial.items() if metric in metrics]
+    return tuple(sorted(found, key=lambda baseline: baseline.value, reverse=direction == "maximize"))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one variant compares with the trivial baselines.
+
+    Attributes:
+        name: Of the variant.
+        mean: Of the objective's metric over its seeds.
+        ahead: By how much it is surely better, with 95 % confidence, than each trivial baseline that it surely beats.
+        seeds: Over how many seeds.
+    """
+
+    name: str
+    mean: float
+    ahead: Mapping[str, float]
+    seeds: int
+
+
+def standing_of(
+    name: str,
+    values: Sequence[float],
+    trivial: Sequence[TrivialBaseline],
+    direction: Direction,
+    schedule: SeedPlan | None,
+) -> Standing | None:
+    """How a variant with these values, one for each seed, compares with trivial baselines; None without values.
+
+    It is compared by the one-sided 95 % bound of its mean. Values that are all the same have no bound; there the value
+    itself counts, as an accuracy of 1 at every seed is no accident.
+    """
+    if not values:
+        return None
+    ahead = {}
+    for baseline in trivial:
+        gains = [baseline.value - value if direction == "minimize" else value - baseline.value for value in values]
+        lows = [bound.low for bound in bounds(gains, schedule)]
+        if not lows and len(gains) >= LEAST_PAIRS and summarise(gains).is_flat:
+            lows = [min(gains)]
+        if (low := max(lows, default=0.0)) > 0:
+            ahead[baseline.name] = low
+    return Standing(name, math.fsum(values) / len(values), ahead, len(values))
+
+
+def trivial_caveats(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> Iterator[str]:
+    """Sentences if some variants do not surely beat the best trivial baseline.
+
+    A model that surely beats all but the best of three or more trivial baselines (a bigram, but not a trigram) has
+    learnt something: its verdicts hold for models like it. Below that, differences say little.
+    """
+    best = trivial[0]
+    bar = trivial[1] if len(trivial) > 2 else best
+    behind = [one for one in standings if bar.name not in one.ahead]
+    between = [one for one in standings if bar.name in one.ahead and best.name not in one.ahead]
+    if behind:
+        shown = [f"{one.name} ({one.mean:.4g}{', one seed' if one.seeds == 1 else ''})" for one in behind]
+        what = "the best trivial baseline, " if bar is best else "the trivial baseline "
+        yield (
+            f"{_share(behind, standings)} {'does' if len(behind) == 1 else 'do'} not surely beat {what}{bar.name} "
+            f"({bar.metric} {bar.value:.4g}): {listed(shown)}. Where models have learnt so little, differences between "
+            "them say little."
+        )
+    if between:
+        yield (
+            f"{_share(between, standings)} surely {'beats' if len(between) == 1 else 'beat'} the trivial baseline "
+            f"{bar.name} ({bar.metric} {bar.value:.4g}) but not the best one, {best.name} ({best.value:.4g}). Their "
+            "verdicts hold for models as small and as briefly trained as these."
+        )
+
+
+def _share(some: Sequence[Standing], standings: Sequence[Standing]) -> str:
+    if len(standings) == 1:
+        return "The only model"
+    return f"{len(some)} of {len(standings)} models"
+
+
+def trivial_sentences(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> Iterator[str]:
+    """By how much the variants beat the best trivial baseline that some of them surely beat."""
+    for baseline in trivial:
+        ahead = [one.ahead[baseline.name] for one in standings if baseline.name in one.ahead]
+        if ahead:
+            break
+    else:
+        return
+    what = "the best trivial baseline, " if baseline is trivial[0] else "the trivial baseline "
+    if len(ahead) < len(standings):
+        who = f"The other {plural(len(ahead), 'model')} {'beats' if len(ahead) == 1 else 'beat'} {baseline.name}"
+    else:
+        models = "The model beats" if len(ahead) == 1 else f"All {len(ahead)} models beat"
+        who = f"{models} {what}{baseline.name} ({baseline.metric} {baseline.value:.4g}),"
+    each = "" if len(ahead) == 1 else " for each"
+    yield f"{who} by at least {at_least(min(ahead))} (one-sided 95 % bound{each})."

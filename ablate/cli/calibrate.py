@@ -1,0 +1,23 @@
+"""`ablate calibrate`: what differences a study's noise lets one tell."""
+
+from __future__ import annotations
+
+from ablate.cli.options import DEFAULT_STORE, JsonOption, StoreOption, StudyArgument
+from ablate.render.terminal.console import make_console, print_json
+
+
+def calibrate(
+    study: StudyArgument,
+    store: StoreOption = DEFAULT_STORE,
+    json_: JsonOption = False,
+) -> None:
+    """Say how large a difference how many seeds can tell, at the noise of a study's own trials."""
+    from ablate.render.calibration import calibration_json, print_calibration, read_calibration
+    from ablate.store import open_store
+
+    with open_store(store, create=False) as opened:
+        found = read_calibration(opened, study)
+    if json_:
+        print_json(calibration_json(found))
+    else:
+        print_calibration(found, make_console())

@@ -1,0 +1,35 @@
+"""`ablate claims`: what became of the claims of a study."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ablate.cli.loading import read
+from ablate.cli.options import DEFAULT_STORE, REFUTED, JsonOption, StoreOption, StudyArgument
+from ablate.render.terminal.console import make_console, print_json, say
+
+
+def claims(
+    study: StudyArgument,
+    store: StoreOption = DEFAULT_STORE,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if a claim is refuted.")] = False,
+    json_: JsonOption = False,
+) -> int:
+    """Show what became of the claims of a study: supported, refuted or undecided."""
+    from ablate.render.as_json import claims_json
+    from ablate.render.claim_lines import print_claims
+    from ablate.render.table import print_caveats
+
+    report = read(store, study)
+    found = report.claims
+    if json_:
+        print_json(claims_json(found))
+    elif found:
+        console = make_console()
+        print_caveats(report, console)
+        print_claims(found, console)
+    else:
+        say(make_console(), f"{study} claims nothing. To claim something, write `claims:` in its space file.")
+    return REFUTED if check and any(claim.verdict == "refuted" for claim in found) else 0

@@ -1,0 +1,60 @@
+"""What commands start from: a space, plugins, a study's record, a trained model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ablate.analysis import StudyReport
+    from ablate.spec.space import SpaceSpec
+    from ablate.trained.decode import Trained
+
+
+def load_plugins(plugins: list[str] | None) -> None:
+    """Make the kinds in these files known."""
+    from ablate.plugins import load_plugin
+
+    for plugin in plugins or ():
+        load_plugin(plugin)
+
+
+def load_space(file: str, plugins: list[str] | None, data: str | None = None) -> SpaceSpec:
+    """Read a space, with the plugins it needs, and with other data where `data` names some."""
+    load_plugins(plugins)
+    from ablate.spec.reading import load_space as read_space
+
+    return read_space(file, data=data)
+
+
+def is_space(name: str) -> bool:
+    """Whether a space of this name, or in this file, can be found."""
+    from ablate.errors import SpaceError
+    from ablate.spec.reading import find_space
+
+    try:
+        find_space(name)
+    except SpaceError:
+        return False
+    return True
+
+
+def read(store: str, study: str) -> StudyReport:
+    """Read what is known of a study; the store must exist."""
+    from ablate.analysis import read_study
+    from ablate.store import open_store
+
+    with open_store(store, create=False) as opened:
+        return read_study(opened, study)
+
+
+def load_trial(trial: str, store: str, cache: Path | None, plugins: list[str] | None) -> Trained:
+    """Load the weights that a trial ended with."""
+    load_plugins(plugins)
+    from ablate.tasks.cache import default_cache
+    from ablate.trained.decode import load_trained
+    from ablate.trained.weights import weights_folder
+
+    say = lambda line: print(line, file=sys.stderr)  # noqa: E731
+    return load_trained(weights_folder(store), trial, cache or default_cache(), say)

@@ -1,0 +1,144 @@
+"""`ablate study`: train what a space asks for and answer its question."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ablate.cli.cluster_options import (
+    AddressOption,
+    CheckpointOption,
+    CpusOption,
+    EngineOption,
+    GpusOption,
+    LabelOption,
+    MemoryOption,
+    ResourceOption,
+    StorageOption,
+    refuse_without_cluster,
+    with_options,
+)
+from ablate.cli.loading import load_space, read
+from ablate.cli.options import (
+    DEFAULT_STORE,
+    FAILED,
+    INTERRUPTED,
+    CacheOption,
+    DataOption,
+    DeviceOption,
+    JsonOption,
+    PackOption,
+    PluginOption,
+    SpaceArgument,
+    StoreOption,
+    ThreadsOption,
+    WorkersOption,
+    pack_size,
+    store_flag,
+)
+from ablate.command_line import command
+from ablate.errors import StoreError
+from ablate.render.terminal.console import make_console, print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ablate.execution.driver import StudyResult
+
+
+def study(
+    file: SpaceArgument,
+    data: DataOption = None,
+    store: StoreOption = DEFAULT_STORE,
+    device: DeviceOption = "auto",
+    workers: WorkersOption = None,
+    threads: ThreadsOption = 1,
+    pack: PackOption = "auto",
+    cache: CacheOption = None,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    cpus: CpusOption = None,
+    gpus: GpusOption = None,
+    memory: MemoryOption = None,
+    resource: ResourceOption = None,
+    label: LabelOption = None,
+    checkpoint_every: CheckpointOption = None,
+    storage: StorageOption = None,
+) -> int:
+    """Train what a space asks for and answer its question.
+
+    Run it again to go on where it stopped: what is finished is in the store and is not trained again. With --json the
+    progress goes to stderr and the last line of stdout is an object. Exit codes: 0 fine, 2 a mistake in what was
+    asked, 3 some trials failed, 130 interrupted.
+    """
+    from ablate.api import run
+    from ablate.render.table import MOST_ROWS, print_study
+    from ablate.render.terminal.live import Display
+    from ablate.store.database import in_memory
+
+    most = pack_size(pack)
+    given = {
+        "cpus": cpus,
+        "gpus": gpus,
+        "memory": memory,
+        "checkpoint_every": checkpoint_every,
+        "storage": storage,
+    }
+    if in_memory(store):
+        remedy = "Name a file with --store, or leave it out."
+        raise StoreError("a store in memory is gone when the command ends", where=f"--store {store}", remedy=remedy)
+    refuse_without_cluster(engine, address=address, custom=resource, labels=label, **given)
+    space = load_space(file, plugin, data)
+    resources = with_options(space.resources, resource, label, **given)
+    console = make_console(stderr=json_)
+    with Display(console) as display:
+        ran = run(
+            space,
+            store=store,
+            device=device,
+            workers=workers,
+            threads=threads,
+            cache=cache,
+            plugins=tuple(plugin or ()),
+            observer=display,
+            engine=engine,
+            address=address,
+            resources=resources,
+            pack=most,
+        )
+    result = ran.result
+    assert result is not None, "a study that was run says how that ended"
+    if json_:
+        counts = {key: value for key, value in asdict(result).items() if key != "interrupted"}
+        print_json(counts | {"seconds": round(result.seconds, 3)}, indent=None)
+    elif not result.interrupted:
+        console.print()
+        print_study(read(store, result.study), console, MOST_ROWS)
+    _print_ending(result, store, console)
+    return INTERRUPTED if result.interrupted else FAILED if result.failed else 0
+
+
+def _print_ending(result: StudyResult, store: str, console: Console) -> None:
+    """What to type next: the same command while something is left to do, and else what the study leads to."""
+    from ablate.analysis.text import plural
+    from ablate.render.terminal.next_steps import print_next_steps
+
+    console.print()
+    again, all_of = {command(*sys.argv[1:]): ""}, plural(result.trials, "trial")
+    if result.interrupted:
+        done = result.trained + result.reused + result.diverged + result.pruned
+        print_next_steps(console, f"Stopped with {done} of {all_of} done; they are stored. Go on:", again)
+    elif result.failed:
+        print_next_steps(console, f"{result.failed} of {all_of} failed. Try them again:", again)
+    else:
+        steps = {
+            command("show", result.study, *store_flag(store)): "this table again; --json for a program",
+            command("report", result.study, "--format", "html", "--out", "report", *store_flag(store)): (
+                "all that it found, with figures, in one page"
+            ),
+            command("new", "my_question"): "a space of your own to start from",
+        }
+        print_next_steps(console, "Next:", steps)

@@ -1,7 +1,0 @@
-"""Pictures of blocks: a layout on a grid of cells, and two painters, SVG and box-drawing characters. Needs no torch."""
-
-from ablate.drawing.layout import compare, layout
-from ablate.drawing.svg import to_svg
-from ablate.drawing.text import to_text
-
-__all__ = ["compare", "layout", "to_svg", "to_text"]

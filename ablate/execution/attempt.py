@@ -1,0 +1,131 @@
+"""One attempt at a trial: collects its events and turns them into the outcome for the store."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from ablate.planning.plan import Trial
+from ablate.store.records import CurvePoint, Recording, TrialOutcome, TrialState, WorkerRecord
+from ablate.training.events import Diverged, Point
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A trial in training.
+
+    Attributes:
+        trial: The trial.
+        number: 1 for the first attempt.
+        member: The index of the trial in its job.
+        together: The number of trials with which its job started.
+        started_at: When the job was submitted to the engine.
+        curve: The learning curve so far.
+        recordings: The recordings inside the model so far, if the variant asks for them.
+        values: The history of the hyperparameters of a member of a population; empty for other trials.
+        metrics: The validation metrics at the last point of the curve.
+        diverged: Set as soon as the loss is not finite.
+        pruned_at: The step at which the design ended the trial; None if it did not.
+        worker: The worker that trains it; None before one has started it.
+        parted: Why the trial is not trained in the pack in which it started; empty if it is.
+    """
+
+    trial: Trial
+    number: int
+    member: int
+    together: int
+    started_at: datetime
+    curve: list[CurvePoint] = field(default_factory=list)
+    recordings: list[Recording] = field(default_factory=list)
+    values: Sequence[tuple[int, Mapping[str, float]]] = ()
+    metrics: dict[str, float] = field(default_factory=dict)
+    diverged: Diverged | None = None
+    pruned_at: int | None = None
+    worker: WorkerRecord | None = None
+    parted: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the trial was trained to its last step."""
+        return bool(self.curve) and self.curve[-1].step == self.trial.variant.spec.training.steps
+
+    def begin_again(self) -> None:
+        """Start the next attempt after the engine restarted the job; the job sends its whole curve again."""
+        self.number += 1
+        self.curve.clear()
+        self.recordings.clear()
+        self.worker = None
+
+    def take(self, values: Sequence[tuple[int, Mapping[str, float]]]) -> None:
+        """Continue from another state with this history of hyperparameters; the job sends its whole curve again."""
+        self.curve.clear()
+        self.recordings.clear()
+        self.values = values
+
+    def add(self, point: Point) -> CurvePoint:
+        """Append a point to the curve and return it."""
+        taken = curve_point(point, self.member)
+        self.curve.append(taken)
+        self.metrics = {name: values[self.member] for name, values in point.metrics.items()}
+        own: dict[str, dict[str, Any]] = {}
+        if self.trial.variant.spec.training.record_blocks:
+            own = {
+                quantity: {part: values[self.member] for part, values in parts.items()}
+                for quantity, parts in point.inside.items()
+            }
+        if self.values:
+            before = [values for step, values in self.values if step < point.step or step == 0]
+            own["values"] = dict(before[-1])
+        if own:
+            self.recordings.append(Recording(point.step, own))
+        return taken
+
+    def outcome(self, failure: str = "") -> TrialOutcome:
+        """The outcome of the trial: failed if a failure is given, else diverged, pruned or finished.
+
+        A finished trial has a reason if it left its pack: other members change the last digits of its losses.
+        """
+        reason, state = failure or self.parted, TrialState.FAILED if failure else TrialState.FINISHED
+        if self.diverged is not None and not failure:
+            reason, state = f"the loss was {self.diverged.loss} at step {self.diverged.step}", TrialState.DIVERGED
+        elif self.pruned_at is not None and not failure:
+            reason, state = f"its design ended it at step {self.pruned_at}", TrialState.PRUNED
+        last = self.curve[-1] if self.curve else CurvePoint(0, 0.0, 0, 0.0, None, None)
+        return TrialOutcome(
+            key=self.trial.key,
+            variant_hash=self.trial.variant.hash,
+            seed=self.trial.seed,
+            state=state,
+            metrics=self.metrics if state is TrialState.FINISHED else {},
+            steps=last.step,
+            seconds=last.seconds,
+            tokens=last.tokens,
+            flops=last.flops,
+            stopped_at=self.diverged.step if self.diverged else self.pruned_at,
+            reason=reason,
+            data_fingerprint=self.trial.variant.fingerprint,
+            started_at=self.started_at,
+            finished_at=datetime.now(UTC),
+            curve=tuple(self.curve),
+            recordings=tuple(self.recordings),
+        )
+
+
+def curve_point(point: Point, member: int) -> CurvePoint:
+    """The record of a training point for one member of a pack."""
+    return CurvePoint(
+        step=point.step,
+        seconds=point.seconds,
+        tokens=point.tokens,
+        flops=point.flops,
+        train_loss=_number(point.train_loss[member]),
+        val_loss=_number(point.metrics["val_loss"][member]),
+    )
+
+
+def _number(loss: float) -> float | None:
+    """The loss, or None for one that is not finite: before the first step and after divergence."""
+    return loss if math.isfinite(loss) else None

@@ -1,0 +1,79 @@
+"""Runs a job in the worker of any engine: takes a job and yields messages."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ablate.execution.protocol import Broken, Done, Happened, Job, Message
+from ablate.spec.variant import VariantSpec
+from ablate.tasks.base import Task
+from ablate.trained.weights import save_weights
+from ablate.training.events import State
+from ablate.training.loop import train
+from ablate.training.members import Member
+
+
+class Carrier:
+    """Trains jobs on one device, and keeps their data open for the next job.
+
+    Args:
+        cache: The folder of prepared data.
+        device: The device to train on.
+    """
+
+    def __init__(self, cache: Path, device: torch.device) -> None:
+        self._cache = cache
+        self._device = device
+        self._tasks: dict[tuple[str, str], Task] = {}
+
+    def carry_out(
+        self, job: Job, stopped: Callable[[], Sequence[int]], start: State | None = None, save_every: int = 0
+    ) -> Iterator[Message]:
+        """Train a job. An exception becomes a `Broken` message.
+
+        Args:
+            job: The job.
+            stopped: Called after every step; returns the members (from 0) that must leave, each once.
+            start: The state of a `Checkpoint` of this job to resume from.
+            save_every: The steps between checkpoints; 0: no checkpoints.
+
+        Yields:
+            `Happened` for each training event, then `Done` or `Broken`.
+        """
+        try:
+            members = [Member(VariantSpec.model_validate_json(member.variant), member.seed) for member in job.members]
+            task = self._task(members[0].variant, job.fingerprint)
+            keep = _keeper(job, members)
+            for event in train(members, task, self._device, keep, stopped, start=start, save_every=save_every):
+                yield Happened(job.number, event)
+        except Exception as error:  # an exception of a trial must not end the worker
+            sentence = str(error).strip().splitlines() or [""]
+            broken = Broken(job.number, f"{type(error).__name__}: {sentence[0]}", traceback.format_exc())
+        else:
+            yield Done(job.number)
+            return
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()  # it may have run out of memory; free all of it for the next job
+        yield broken
+
+    def _task(self, variant: VariantSpec, fingerprint: str) -> Task:
+        key = (variant.task.canonical_json(), fingerprint)
+        if key not in self._tasks:
+            self._tasks[key] = variant.task.open(self._cache, fingerprint)
+        return self._tasks[key]
+
+
+def _keeper(job: Job, members: Sequence[Member]) -> Callable[[nn.Module, int, int], None]:
+    """What training is to do with its model at the end: save a member, at its place in the model, for its trial."""
+
+    def keep(model: nn.Module, place: int, member: int) -> None:
+        if path := job.members[member].weights:
+            wanted = members[member]
+            save_weights(Path(path), model, place, wanted.variant, wanted.seed, job.fingerprint)
+
+    return keep

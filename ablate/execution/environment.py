@@ -1,0 +1,86 @@
+"""Describe the environment of a study: versions, device, commit, command."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import torch
+
+from ablate.command_line import hide_passwords
+from ablate.errors import EngineError
+from ablate.store.records import Environment, WorkerRecord
+
+_PACKAGES = ("ablate-blocks", "torch", "numpy", "pydantic", "tokenizers", "optuna", "sqlalchemy", "scipy")
+
+
+def choose_device(name: str) -> str:
+    """Resolve `auto`, `cpu` or `cuda` to `cpu` or `cuda`.
+
+    Raises:
+        EngineError: The name is unknown, or torch sees no CUDA device.
+    """
+    if name not in {"auto", "cpu", "cuda"}:
+        raise EngineError("there is no such device", where="--device", expected="auto, cpu or cuda", got=repr(name))
+    if name == "cuda" and not torch.cuda.is_available():
+        raise EngineError(
+            "this torch sees no CUDA device",
+            where="--device cuda",
+            got=f"torch {torch.__version__}",
+            remedy="Use `--device cpu`, or install a CUDA build of torch.",
+        )
+    return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def describe_environment(device: str) -> Environment:
+    """The environment of this process."""
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    commit = _git("rev-parse", "HEAD")
+    return Environment(
+        versions=versions,
+        device=_describe_device(device),
+        host=platform.node(),
+        git_commit=commit,
+        git_clean=None if commit is None else _git("status", "--porcelain") == "",
+        command=hide_passwords(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
+    )
+
+
+def this_worker(device: str) -> WorkerRecord:
+    """The record of this process as a worker."""
+    return WorkerRecord(platform.node(), _describe_device(device.partition(":")[0]), os.getpid())
+
+
+def _describe_device(device: str) -> str:
+    if device == "cuda":
+        names = sorted({torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())})
+        return f"cuda: {torch.cuda.device_count()} x {', '.join(names)}"
+    return f"cpu: {_processor()}, {psutil.cpu_count(logical=False) or psutil.cpu_count()} cores"
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

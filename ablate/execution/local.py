@@ -1,0 +1,205 @@
+"""The local engine: worker processes on this machine, one for each core or for each GPU."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import IO
+
+from ablate.cores import available_cores, places_for
+from ablate.errors import EngineError
+from ablate.execution.base import Engine
+from ablate.execution.protocol import Broken, Done, Job, Message, Ready, Stop
+from ablate.execution.worker import worker_environment
+from ablate.planning.memory import check_fits, check_memory
+from ablate.planning.plan import Plan
+
+_CLOSE_SECONDS = 2.0
+_KERNEL_COUNTS = Path("/proc/vmstat")
+_LOG_BYTES = 4000
+"""The number of bytes that are kept of the output of a worker that died."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    process: subprocess.Popen[bytes]
+    pipe: Connection
+    device: str
+    slot: int
+    log: IO[bytes]
+    ready: bool = False
+    job: Job | None = None
+
+
+class LocalEngine(Engine):
+    """Runs jobs in worker processes on this machine, each of which runs many jobs.
+
+    Args:
+        cache: The folder of prepared data.
+        device: `cpu` or `cuda`.
+        workers: The number of processes; None: one for each `threads` cores, or one for each GPU.
+        threads: The threads of each worker.
+        plugins: The files that every worker imports.
+        pinned: Whether workers are pinned to cores when together they use all cores of the CPU.
+    """
+
+    def __init__(
+        self,
+        cache: Path,
+        device: str = "cpu",
+        workers: int | None = None,
+        threads: int = 1,
+        plugins: tuple[str, ...] = (),
+        pinned: bool = True,
+    ) -> None:
+        self._cache = cache
+        self.device = device
+        self._threads = threads
+        self._plugins = plugins
+        self._pinned = pinned and device == "cpu"
+        devices = [device]
+        if device == "cuda":
+            import torch
+
+            devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+        count = workers or (len(devices) if device == "cuda" else max(1, available_cores() // threads))
+        self._devices = [devices[i % len(devices)] for i in range(count)]
+        self._workers: list[_Worker] = []
+        self._killed_for_memory = _killed_for_memory()
+
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+        return len(self._devices)
+
+    def room(self) -> int:
+        return self.size - sum(worker.job is not None for worker in self._workers)
+
+    def admit(self, plan: Plan) -> None:
+        """Check the predicted memory of the plan."""
+        check_memory(plan, self.size, self.device)
+        if any(trial.variant.spec.training.population for trial in plan.trials):
+            raise EngineError(
+                "population based training needs Ray Tune, which exchanges the members' checkpoints",
+                where="design.kind: population",
+                remedy="Run it with `--engine ray`; without `--address` that is this machine alone.",
+            )
+
+    def admit_blocks(self, variant: str, needed: int) -> None:
+        """See `Engine.admit_blocks`."""
+        check_fits(variant, needed, self.size, self.device)
+
+    def submit(self, job: Job) -> None:
+        """Start a job. A worker process starts with the first job that needs it."""
+        idle = [worker for worker in self._workers if worker.job is None]
+        worker = idle[0] if idle else self._start()
+        worker.job = job
+        with suppress(BrokenPipeError, ConnectionResetError):  # the worker died while idle; `poll` reports it
+            worker.pipe.send(job)
+
+    def stop(self, number: int, member: int) -> None:
+        for worker in self._workers:
+            if worker.job is not None and worker.job.number == number:
+                with suppress(BrokenPipeError, ConnectionResetError):  # the worker died; `poll` reports it
+                    worker.pipe.send(Stop(number, member))
+
+    def poll(self, timeout: float) -> list[Message]:
+        """The messages since the last call. If a worker died, its job is `Broken` and the next job starts another."""
+        messages: list[Message] = []
+        ready = set(wait([worker.pipe for worker in self._workers], timeout))
+        for worker in [worker for worker in self._workers if worker.pipe in ready]:
+            try:
+                while worker.pipe.poll():
+                    message: Message | Ready = worker.pipe.recv()
+                    if isinstance(message, Ready):
+                        worker.ready = True
+                        continue
+                    messages.append(message)
+                    if isinstance(message, (Done, Broken)):
+                        worker.job = None
+            except (EOFError, OSError):
+                messages += self._bury(worker)
+        return messages
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.pipe.close()
+            worker.log.close()
+            worker.process.terminate()
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        for worker in self._workers:
+            try:
+                worker.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()
+        self._workers.clear()
+
+    def _start(self) -> _Worker:
+        used = [worker.device for worker in self._workers]
+        device = min(self._devices, key=lambda name: used.count(name) / self._devices.count(name))
+        slot = min(set(range(self.size)) - {worker.slot for worker in self._workers})
+        cores = places_for(slot, self.size, self._threads) if self._pinned else []
+        ours, theirs = Pipe()
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the worker is
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                *("-m", "ablate.execution.worker", str(theirs.fileno()), str(self._cache), device, str(self._threads)),
+                ",".join(map(str, cores)),
+                *self._plugins,
+            ],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **worker_environment(self._threads)},
+        )
+        theirs.close()
+        worker = _Worker(process, ours, device, slot, log)
+        self._workers.append(worker)
+        return worker
+
+    def _bury(self, worker: _Worker) -> list[Message]:
+        self._workers.remove(worker)
+        worker.pipe.close()
+        code = worker.process.wait()
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        if code == -signal.SIGKILL and _killed_for_memory() > self._killed_for_memory:
+            how += ", as the system was out of memory"
+        log = _tail(worker.log)
+        if code > 0 and not worker.ready:
+            error = EngineError(
+                f"a worker {how} before it could train",
+                where="local engine",
+                got=log.splitlines()[-1] if log else "no output",
+                remedy="Fix the error, then run the same command again; `--debug` shows all its output.",
+            )
+            error.add_note(log)
+            raise error
+        # There is no traceback of the trial, so the last output of its worker is the best explanation.
+        return [Broken(worker.job.number, f"its worker {how}", "", log)] if worker.job is not None else []
+
+
+def _tail(log: IO[bytes]) -> str:
+    with log:
+        size = log.seek(0, os.SEEK_END)
+        log.seek(max(0, size - _LOG_BYTES))
+        return log.read().decode(errors="replace").strip()
+
+
+def _killed_for_memory() -> int:
+    """How many processes the kernel has killed since the machine started because memory was short; 0 if unknown."""
+    with suppress(OSError, StopIteration, ValueError):
+        lines = _KERNEL_COUNTS.read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("oom_kill ")).split()[1])
+    return 0

@@ -1,0 +1,43 @@
+"""The events of a running study."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ablate.planning.plan import Plan, Trial
+from ablate.store.records import TrialOutcome
+from ablate.training.events import Point
+
+
+class Observer:
+    """Receives the events of a running study and ignores them; subclasses override the events that they show."""
+
+    def say(self, line: str) -> None:
+        """Print one line of progress before trials run."""
+
+    def planned(self, plan: Plan, settled: Collection[str], elsewhere: int, workers: int) -> None:
+        """The plan is made. Trials with a `settled` key are in the store; other studies trained `elsewhere` of them."""
+
+    def extended(self, trials: Collection[Trial], settled: Collection[str]) -> None:
+        """The design has proposed further trials; those with a `settled` key are in the store."""
+
+    def reused(self, trial: Trial) -> None:
+        """A trial is not started because another study of the store has settled it."""
+
+    def started(self, trial: Trial) -> None:
+        """A trial was started."""
+
+    def moved(self, trial: Trial, step: int, train_loss: float) -> None:
+        """A trial has reached `step`."""
+
+    def measured(self, trial: Trial, point: Point, member: int) -> None:
+        """The validation metrics of a trial were measured."""
+
+    def lost(self, trial: Trial, reason: str) -> None:
+        """A trial lost its worker, or its pack broke; it is trained again."""
+
+    def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
+        """A trial has ended."""
+
+    def beat(self) -> None:
+        """A fraction of a second has passed."""

@@ -1,0 +1,149 @@
+"""Connect to a Ray cluster, or start one on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ablate.cores import available_cores
+from ablate.errors import EngineError
+from ablate.execution.worker import worker_environment
+
+LOCAL = "local"
+_KNOCK_SECONDS = 5.0
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # Ray must not send usage statistics without the user's consent
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the cluster, with its total resources and its labels."""
+
+    resources: Mapping[str, float]
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> float:
+        """The number of its GPUs."""
+        return self.resources.get("GPU", 0.0)
+
+
+def connect(address: str | None, threads: int) -> bool:
+    """Connect this process to Ray.
+
+    Args:
+        address: `auto`, HOST:PORT, or `local` to start Ray here; None: $RAY_ADDRESS if it is set, else `local`.
+        threads: The threads of each worker.
+
+    Returns:
+        Whether this call connected. False: the process was connected before, and whoever connected it disconnects.
+
+    Raises:
+        EngineError: There is no cluster.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    if ray.is_initialized():
+        return False
+    address = address or os.environ.get("RAY_ADDRESS") or LOCAL
+    if address.startswith("ray://"):
+        raise EngineError(
+            "the driver has to run on a machine of the cluster",
+            where=f"--address {address}",
+            expected="auto, HOST:PORT or local",
+            remedy="Log in to the head node, or send the command there with `ray job submit`.",
+        )
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": None}
+    runtime: dict[str, Any] = {"env_vars": worker_environment(threads)}
+    if address == LOCAL:
+        options |= {"num_cpus": available_cores(), "include_dashboard": False}
+    else:
+        runtime["py_modules"] = [str(Path(__file__).parents[2])]
+        runtime["excludes"] = ["__pycache__"]
+        del options["include_dashboard"]
+    try:
+        _knock(address)
+        ray.init(address=address, runtime_env=runtime, **options)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise EngineError(
+            "there is no Ray cluster to connect to",
+            where=f"--address {address}",
+            got=(str(error).strip() or type(error).__name__).splitlines()[0],
+            remedy="Start one with `ray start --head` here and `ray start --address=HOST:6379` on each further machine"
+            " (with the same versions of Python and Ray), or leave --address out to use this machine alone.",
+        ) from error
+    return True
+
+
+def _knock(address: str) -> None:
+    """Check that a server listens at HOST:PORT; Ray itself would retry for many minutes.
+
+    Raises:
+        OSError: No server listens.
+        ValueError: The address is not valid.
+    """
+    if address not in (LOCAL, "auto"):
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS):
+            pass
+
+
+def check_installed() -> None:
+    """Check that Ray is installed, before a module imports it.
+
+    Raises:
+        EngineError: It is not installed.
+    """
+    missing = [name for name in ("ray", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise EngineError(
+            f"Ray Tune is not installed ({', '.join(missing)})",
+            where="--engine ray",
+            remedy="Install it: pip install 'ablate-blocks[ray]'.",
+        )
+
+
+def nodes() -> list[Node]:
+    """The nodes of the cluster that are alive."""
+    return [Node(resources=node["Resources"], labels=node.get("Labels") or {}) for node in alive()]
+
+
+def alive() -> list[dict[str, Any]]:
+    """The nodes of the cluster that are alive, as Ray describes them."""
+    import ray
+
+    every: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [node for node in every if node["Alive"]]
+
+
+def give_up_lost_places() -> None:
+    """Remove the placement groups of this process on nodes that have died; their jobs restart elsewhere.
+
+    Ray would reschedule these groups before all others and without a pause. The head would do nothing else, and the
+    groups of waiting jobs would never be placed.
+    """
+    import ray
+    from ray._raylet import PlacementGroupID
+    from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
+
+    job = ray.get_runtime_context().get_job_id()
+    for number, place in placement_group_table().items():
+        if place["state"] == "RESCHEDULING" and number.endswith(job):
+            remove_placement_group(PlacementGroup(PlacementGroupID(bytes.fromhex(number))))
+
+
+def on_node(node: str) -> Any:
+    """The scheduling strategy that runs a task on one node."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node, soft=False)

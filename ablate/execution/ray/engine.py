@@ -1,0 +1,227 @@
+"""The Ray engine: runs jobs as trials of Ray Tune, on a cluster or on this machine."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import ray
+from ray import tune
+
+from ablate.errors import EngineError
+from ablate.execution.base import Engine
+from ablate.execution.protocol import Broken, Done, Job, Message
+from ablate.execution.ray.connect import Node, connect, nodes, on_node
+from ablate.execution.ray.courier import Courier, read_plugin
+from ablate.execution.ray.gpus import Gpus
+from ablate.execution.ray.population import population_key, population_of
+from ablate.execution.ray.seats import GIB, Seat, describe, seats
+from ablate.execution.ray.storage import open_storage
+from ablate.execution.ray.trainable import JobTrainable
+from ablate.execution.ray.tuning import TuneRun
+from ablate.planning.memory import trial_bytes
+from ablate.planning.packing import JobPlace, ResumablePack
+from ablate.planning.plan import Plan, Trial
+from ablate.spec.resources import ResourcesSpec
+
+_CLOSE_SECONDS = 10.0
+_LOOK_SECONDS = 2.0
+"""The seconds after which the list of nodes is read again."""
+_GPU_SECONDS = 60.0
+"""How long to wait at the start until all nodes have reported the memory of their GPUs."""
+_RETRIES = 3
+"""How often a job is restarted. Ray notices the death of a node late, so that the node can break a job twice."""
+
+
+class RayEngine(Engine):
+    """Runs jobs as trials of Ray Tune.
+
+    It accepts twice as many jobs as can run, so that an actor that ends a job can start a waiting one.
+
+    Args:
+        cache: The folder of prepared data on this machine.
+        device: `auto`, `cpu` or `cuda`.
+        resources: The resources of each job.
+        address: The address of the cluster, see `connect`.
+        workers: The number of jobs that run at once; None: as many as fit.
+        plugins: The files that every worker imports.
+        name: The name of the run in Ray's dashboard.
+        pack: The most trials that are trained together on a GPU.
+    """
+
+    def __init__(
+        self,
+        cache: Path,
+        device: str,
+        resources: ResourcesSpec,
+        address: str | None = None,
+        workers: int | None = None,
+        plugins: tuple[str, ...] = (),
+        name: str = "ablate",
+        pack: int = 1,
+    ) -> None:
+        self._cache = cache
+        self._device = device
+        self._resources = resources
+        self._workers = workers
+        self._pack = pack
+        self._plugins = [read_plugin(plugin) for plugin in plugins]
+        self._name = name
+        self._tuning: TuneRun | None = None
+        self._placed: dict[int, Seat] = {}
+        self._missing: dict[str, int] = {}
+        """The number of members of each population that are not submitted yet; room is made for all of them."""
+        self._populations = False
+        self._needed = 0
+        self._looked = 0.0
+        shared = open_storage(resources.storage) if resources.storage else None
+        self._connected = connect(address, max(1, int(resources.cpus)))
+        self._scratch = tempfile.TemporaryDirectory(prefix="ablate-ray-", ignore_cleanup_errors=True)
+        self._storage = shared or open_storage(self._scratch.name)
+        self._gpus = Gpus() if device != "cpu" and resources.gpus != 0 else None
+        self._gpu_bytes = self._gpus.smallest(_GPU_SECONDS) if self._gpus else 0
+        self._seats: dict[Seat, int] = {}
+
+    @property
+    def size(self) -> int:
+        """The number of jobs that the cluster can run at once now; at least one, since a cluster may grow."""
+        self._look()
+        fit = max(1, sum(self._seats.values()))
+        return fit if self._workers is None else min(fit, self._workers)
+
+    def room(self) -> int:
+        ahead = self.size if self._workers is None else 0
+        return max(self.size + ahead - len(self._placed), *self._missing.values(), 0)
+
+    def admit(self, plan: Plan) -> None:
+        """Check the requested resources and the predicted memory against the nodes of the cluster."""
+        self._populations = any(trial.variant.spec.training.population for trial in plan.trials)
+        self._needed = 0
+        self.expect(plan.trials)
+        if plan.trials:
+            self._check_seats()
+
+    def admit_blocks(self, variant: str, needed: int) -> None:
+        """See `Engine.admit_blocks`."""
+        self._needed = needed
+        self._check_seats()
+
+    def _check_seats(self) -> None:
+        """Refuse to go on if no machine has what each job is to get."""
+        there = nodes()
+        found = self._find_seats(there)
+        if not any(found.values()):
+            wanted = {name: amount for seat in found for name, amount in seat.needs}
+            shown = [
+                f"{name} {amount / GIB:.1f} GiB" if name == "memory" else f"{name} {amount:g}"
+                for name, amount in wanted.items()
+            ]
+            raise EngineError(
+                "no machine of the cluster has the resources of a trial",
+                where="--engine ray",
+                expected=", ".join(
+                    [*shown, *(f"label {key}={value}" for key, value in self._resources.labels.items())]
+                ),
+                got=f"{describe(there)} on {len(there)} machines",
+                remedy="Ask for less (`resources` in the space, --cpus, --gpus, --memory), or start such a machine.",
+            )
+
+    def expect(self, trials: Iterable[Trial]) -> None:
+        """Give further jobs seats with enough memory for the largest of these trials."""
+        self._needed = max(self._needed, *(trial_bytes(trial.variant) for trial in trials), 0)
+        self._looked = 0.0
+
+    def resumable_packs(self) -> list[ResumablePack]:
+        """The packs with a complete checkpoint of an earlier driver, as their newest checkpoint describes them."""
+        found = []
+        for checkpoints in self._storage.left(self._name).values():
+            newest = next(filter(None, map(self._storage.members, checkpoints)), None)
+            if newest is not None and len(newest.members) > 1:
+                found.append(newest)
+        return found
+
+    def submit(self, job: Job) -> None:
+        if self._tuning is None:
+            self._tuning = self._tune()
+        seat = self._next_seat()
+        self._placed[job.number] = seat
+        if population := population_of(job):
+            key = population_key(job, population)
+            self._missing[key] = self._missing.get(key, population.size) - 1
+        self._tuning.submit(job, seat)
+
+    def stop(self, number: int, member: int) -> None:
+        """Ask a member to leave its job; it does so within about a second."""
+        if self._tuning is not None and self._tuning.stop(number, member):
+            self._courier.stop.remote(number, member)
+
+    def poll(self, timeout: float) -> list[Message]:
+        if self._tuning is None:
+            time.sleep(timeout)
+            return []
+        messages: list[Message] = []
+        with suppress(Empty):
+            messages.append(
+                self._tuning.messages.get(timeout=timeout) if timeout else self._tuning.messages.get_nowait()
+            )
+            while True:
+                messages.append(self._tuning.messages.get_nowait())
+        for message in messages:
+            if isinstance(message, Done | Broken):
+                self._placed.pop(message.number, None)
+                self._tuning.forget(message.number)
+        if not messages:
+            self._tuning.check()
+            self._look()
+        return messages
+
+    def close(self) -> None:
+        """End all jobs. A cluster that was running before stays."""
+        if self._tuning is not None:
+            self._tuning.close(_CLOSE_SECONDS)
+        if self._connected:
+            ray.shutdown()
+        self._scratch.cleanup()
+
+    def next_place(self) -> JobPlace:
+        """The place of the next job: on a GPU as long as one is free."""
+        seat = self._next_seat()
+        return JobPlace(seat.device, seat.memory)
+
+    def _look(self) -> None:
+        """Read the list of nodes if it is old."""
+        if time.monotonic() - self._looked > _LOOK_SECONDS:
+            self._looked = time.monotonic()
+            if self._gpus:
+                self._gpu_bytes = self._gpus.smallest()
+            self._seats = self._find_seats(nodes())
+
+    def _next_seat(self) -> Seat:
+        """The kind of seat with the largest free share; a GPU if several are equal."""
+        self._look()
+        taken = Counter(self._placed.values())
+        return max(self._seats, key=lambda seat: 1 - taken[seat] / max(1, self._seats[seat]))
+
+    def _find_seats(self, there: list[Node]) -> dict[Seat, int]:
+        return seats(self._resources, self._device, there, self._needed, self._gpu_bytes, self._pack)
+
+    def _tune(self) -> TuneRun:
+        here = on_node(ray.get_runtime_context().get_node_id())
+        remote: Any = ray.remote(Courier)
+        options = remote.options(num_cpus=0, max_restarts=-1, scheduling_strategy=here)
+        self._courier = options.remote(str(self._cache.absolute()))
+        trainable = tune.with_parameters(
+            JobTrainable,
+            cache=str(self._cache.absolute()),
+            courier=self._courier,
+            plugins=self._plugins,
+            every=self._resources.checkpoint_every,
+        )
+        trainable.__qualname__ = JobTrainable.__qualname__  # the name of the actors in Ray's dashboard
+        return TuneRun(trainable, self._storage, self._name, _RETRIES, populations=self._populations)

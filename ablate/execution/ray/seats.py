@@ -1,0 +1,113 @@
+"""Seats: the resources that are reserved for one job on a CPU or a GPU, and how many of them fit on the nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ray.tune import PlacementGroupFactory
+
+from ablate.execution.ray.connect import Node
+from ablate.spec.resources import ResourcesSpec
+
+GIB = 2**30
+_WORKER_BYTES = GIB // 2
+"""The memory of a worker before it trains: Python, torch and the data of the task."""
+_CUDA_BYTES = 3 * GIB // 4
+"""The GPU memory of a process besides its tensors: the CUDA context and unused blocks of the allocator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The resources that are reserved for one job.
+
+    Attributes:
+        device: `cpu` or `cuda`.
+        threads: The threads of the training process.
+        needs: Pairs of a resource and its amount, with Ray's names and units (memory in bytes).
+        memory: The bytes of the device that the job may use.
+        labels: The labels that a node must have.
+    """
+
+    device: str
+    threads: int
+    needs: tuple[tuple[str, float], ...]
+    memory: int
+    labels: tuple[tuple[str, str], ...] = ()
+
+    def request(self) -> PlacementGroupFactory:
+        """The placement group of the seat for Ray Tune."""
+        selector: dict[str, Any] = {"bundle_label_selector": [dict(self.labels)]} if self.labels else {}
+        return PlacementGroupFactory([dict(self.needs)], **selector)
+
+    def count(self, node: Node) -> int:
+        """The number of such seats on an empty node."""
+        if any(node.labels.get(key) != value for key, value in self.labels):
+            return 0
+        fits = [_floor(node.resources.get(name, 0.0) / amount) for name, amount in self.needs if amount > 0]
+        whole = dict(self.needs).get("GPU", 0.0)
+        if 0 < whole < 1:  # fractions of two GPUs cannot be combined
+            fits.append(int(node.gpus) * _floor(1 / whole))
+        return min(fits, default=0)
+
+
+def seats(
+    spec: ResourcesSpec, device: str, nodes: Iterable[Node], needed: int, gpu_bytes: int, pack: int = 1
+) -> dict[Seat, int]:
+    """The kinds of seat that the nodes offer and the number of each; seats on GPUs come first.
+
+    Args:
+        spec: The requested resources of a job.
+        device: `cpu`, `cuda`, or `auto`: GPUs on nodes that have them, CPUs on the others.
+        nodes: The nodes of the cluster.
+        needed: The predicted bytes of the largest trial.
+        gpu_bytes: The memory of the smallest GPU; 0 if it is unknown.
+        pack: The most trials that are trained together on a GPU.
+    """
+    nodes = list(nodes)
+    memory = spec.memory * GIB if spec.memory is not None else needed + _WORKER_BYTES
+    threads = max(1, int(spec.cpus))
+    labels = tuple(sorted(spec.labels.items()))
+    rounded = math.ceil(memory / 2**20) * 2**20  # an actor is reused only by jobs of the same size
+    common: dict[str, float] = {"CPU": spec.cpus, "memory": rounded, **spec.custom}
+    plain = Seat("cpu", threads, tuple(common.items()), rounded, labels)
+    with_gpu = [node for node in nodes if node.gpus > 0]
+    if device == "cpu" or spec.gpus == 0 or (device == "auto" and not with_gpu):
+        return {plain: sum(plain.count(node) for node in nodes)}
+    share = spec.gpus if spec.gpus is not None else _share(needed * pack, gpu_bytes)
+    on_gpu = replace(
+        plain,
+        device="cuda",
+        needs=tuple({**common, "GPU": share}.items()),
+        memory=max(0, int(gpu_bytes * min(1.0, share)) - _CUDA_BYTES),
+    )
+    found = {on_gpu: sum(on_gpu.count(node) for node in with_gpu)}
+    if device == "auto":
+        found[plain] = sum(plain.count(node) for node in nodes if node.gpus == 0)
+    return found
+
+
+def _share(needed: int, gpu_bytes: int) -> float:
+    """The fraction of a GPU whose memory holds one job, so that as many jobs as fit share a GPU."""
+    if gpu_bytes == 0:
+        return 1.0
+    together = max(1, gpu_bytes // (needed + _CUDA_BYTES))
+    return math.floor(10_000 / together) / 10_000  # Ray rounds fractions to 1/10,000
+
+
+def _floor(ratio: float) -> int:
+    """Round down, with a tolerance for the rounding errors of fractions."""
+    return math.floor(ratio + 1e-6)
+
+
+def describe(nodes: Iterable[Node]) -> str:
+    """The total resources of the nodes, for a message."""
+    totals: dict[str, Any] = {}
+    for node in nodes:
+        for name, amount in node.resources.items():
+            if not name.startswith("node:"):
+                totals[name] = totals.get(name, 0.0) + amount
+    shown = {name: f"{amount / GIB:.1f} GiB" if "memory" in name else f"{amount:g}" for name, amount in totals.items()}
+    return ", ".join(f"{name} {amount}" for name, amount in sorted(shown.items()))

@@ -1,0 +1,179 @@
+"""The code of an actor of Ray Tune: runs one job after another and reports their messages in batches.
+
+An actor runs many jobs (`reuse_actors`). A result holds the messages of about a second, so a short trial needs
+one result and a long one causes little overhead. A checkpoint ends a result, because Ray Tune saves between results.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from ray.tune import Checkpoint, PlacementGroupFactory, Trainable
+from ray.tune.result import DONE, SHOULD_CHECKPOINT
+
+from ablate.execution.carry import Carrier
+from ablate.execution.environment import this_worker
+from ablate.execution.protocol import Began, Broken, Done, Happened, Job, Message, StateReplaced
+from ablate.execution.ray.checkpoint import UnreadableCheckpointError, read_checkpoint, write_checkpoint
+from ablate.execution.ray.courier import bring, place_plugin
+from ablate.execution.ray.population import VALUES, history, population_of, values_in, with_values
+from ablate.execution.ray.seats import Seat
+from ablate.execution.ray.words import JOB, LEFT, LOSS, MESSAGES, SEAT, STEPS
+from ablate.nn.kernels.allocator import keep_freed_memory
+from ablate.plugins import load_plugin
+from ablate.spec.population import PopulationSpec
+from ablate.training import events
+from ablate.training.events import Point, State, Tick
+
+_REPORT_SECONDS = 1.0
+
+
+class JobTrainable(Trainable):
+    """Trains the job that is its configuration."""
+
+    # The job in hand.
+    _job: Job
+    _messages: Iterator[Message]
+    _state: State
+    _asked_to_stop: list[int]
+    _population: PopulationSpec | None
+    _values: dict[str, float]
+    _history: list[list[Any]]
+    _loss: float
+    _fresh: bool
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
+        """The resources that Ray reserves: the seat that the engine chose for the job."""
+        seat: Seat = config[SEAT]
+        return seat.request()
+
+    def setup(self, config: dict[str, Any], **brought: Any) -> None:
+        """Set up the actor and its first job; `reset_config` brings further jobs.
+
+        Args:
+            config: The job, its seat, and its checkpoints from an earlier driver.
+            brought: `cache` (the driver's folder of prepared data), `courier` (the handle of the `Courier`), `plugins`
+                (paths and contents) and `every` (the steps between checkpoints).
+        """
+        seat: Seat = config[SEAT]
+        keep_freed_memory()
+        torch.set_num_threads(seat.threads)
+        for path, content in brought["plugins"]:
+            load_plugin(place_plugin(path, content))
+        self._cache = Path(brought["cache"])
+        self._courier = brought["courier"]
+        self._every: int = brought["every"]
+        self._device = torch.device(seat.device)
+        self._carriers: dict[Path, Carrier] = {}
+        self._remarks: list[str] = []
+        self._take(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Start the next job."""
+        self._take(new_config)
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Train for about a second, or to a checkpoint or the end of the job if these come first."""
+        messages: list[Message] = []
+        result: dict[str, Any] = {MESSAGES: messages, DONE: False, SHOULD_CHECKPOINT: False}
+        # Do not ask in the first step of a job: many jobs end in it.
+        if not self._fresh:
+            self._asked_to_stop += ray.get(self._courier.stops.remote(self._job.number))
+        self._fresh = False
+        deadline = time.monotonic() + _REPORT_SECONDS
+        for message in self._messages:
+            match message:
+                case Happened(event=events.Checkpoint(step, state)):
+                    self._state = {**state, VALUES: self._history} if self._population else state
+                    return result | {SHOULD_CHECKPOINT: True, STEPS: step, LOSS: self._loss}
+                case Happened(event=Point(metrics=metrics)):
+                    self._loss = metrics["val_loss"][0]
+                    messages.append(message)
+                case Happened(event=Tick()) if messages and isinstance(getattr(messages[-1], "event", None), Tick):
+                    messages[-1] = message
+                case _:
+                    messages.append(message)
+            if isinstance(message, Done | Broken):
+                return result | {DONE: True}
+            if time.monotonic() > deadline:
+                break
+        return result
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Write the state that the last result asked to be saved, and what it is of."""
+        write_checkpoint(Path(checkpoint_dir), self._state, [member.key for member in self._job.members])
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Go on from the state in this folder, in the place of a beginning.
+
+        If the state cannot be read, the job begins again; a member of a population is to take over just this state.
+        """
+        try:
+            self._begin(read_checkpoint(Path(checkpoint)))
+        except UnreadableCheckpointError as error:
+            if self._population:
+                raise
+            self._unreadable(error)
+            self._begin(None)
+
+    def cleanup(self) -> None:
+        """End the job, whether it has ended or not."""
+        self._messages = iter(())
+
+    def _take(self, config: dict[str, Any]) -> None:
+        self._job = config[JOB]
+        self.config = {}  # it comes back with every result, and the driver knows the job
+        self._values = values_in(config)
+        self._population = population_of(self._job)
+        if self._values:
+            self._job = with_values(self._job, self._values)
+        self._begin(self._find(config[LEFT]))
+
+    def _find(self, left: Sequence[str]) -> State | None:
+        """The newest whole checkpoint that an earlier driver left; it may have died while one was written."""
+        assert self._storage is not None
+        for path in left:
+            try:
+                with Checkpoint(path, self._storage.storage_filesystem).as_directory() as folder:
+                    return read_checkpoint(Path(folder))
+            except OSError:
+                continue
+            except UnreadableCheckpointError as error:
+                self._unreadable(error)
+        return None
+
+    def _unreadable(self, error: UnreadableCheckpointError) -> None:
+        self._remarks.append(f"a checkpoint cannot be used ({error}): an older one is, or training begins again")
+
+    def _begin(self, start: State | None) -> None:
+        self._fresh = True
+        self._state = {}
+        self._loss = math.nan
+        self._asked_to_stop = []
+        self._messages = self._carry_out(start)
+
+    def _carry_out(self, start: State | None) -> Iterator[Message]:
+        yield Began(self._job.number, this_worker(self._device.type))
+        remarks, self._remarks = self._remarks, []
+        for text in remarks:
+            yield Happened(self._job.number, events.Remark(text))
+        every = self._every
+        if self._population:
+            every = self._population.every
+            self._history = history(start, self._values)
+            yield StateReplaced(self._job.number, tuple((step, values) for step, values in self._history))
+        cache = bring(self._cache, self._job.fingerprint, self._courier)
+        carrier = self._carriers.setdefault(cache, Carrier(cache, self._device))
+        yield from carrier.carry_out(self._job, self._stopped, start, every)
+
+    def _stopped(self) -> list[int]:
+        asked, self._asked_to_stop = self._asked_to_stop, []
+        return asked

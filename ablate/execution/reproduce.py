@@ -1,0 +1,168 @@
+"""Train a stored trial again, from nothing but its record, and compare the two learning curves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ablate.errors import DataError, EngineError, SpaceError
+from ablate.execution.attempt import curve_point
+from ablate.execution.base import Engine
+from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember
+from ablate.spec.task import TaskSpec
+from ablate.store import Store
+from ablate.store.records import SETTLED, CurvePoint, Environment, TrialRecord
+from ablate.trained.stored import stored_variant
+from ablate.training.events import Diverged, Point, Tick
+
+TOLERANCE = 1e-4
+"""The largest difference of a validation loss, in its unit, that still counts as equal: what the order of a sum does
+to float32 over a short run. A long run may carry it further."""
+
+_POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """A trial and what came of training it again.
+
+    Attributes:
+        trial: As the store has it.
+        variant: Name of its variant; empty if no study has it any more.
+        stored: Its curve in the store.
+        again: The curve of the new run.
+        diverged: Of the new run; None if it finished.
+        environment: Of the new run.
+    """
+
+    trial: TrialRecord
+    variant: str
+    stored: tuple[CurvePoint, ...]
+    again: tuple[CurvePoint, ...]
+    diverged: Diverged | None
+    environment: Environment
+
+    @property
+    def verdict(self) -> Literal["identical", "equal", "different"]:
+        """`identical`: every loss to the last bit; `equal`: every validation loss within `TOLERANCE`."""
+        if not self._same_shape:
+            return "different"
+        if [(point.train_loss, point.val_loss) for point in self.stored] == [
+            (point.train_loss, point.val_loss) for point in self.again
+        ]:
+            return "identical"
+        largest = self.largest_difference
+        return "equal" if largest is not None and largest <= TOLERANCE else "different"
+
+    @property
+    def largest_difference(self) -> float | None:
+        """Of the validation losses at the steps that both curves have; None if they share none."""
+        again = {point.step: point.val_loss for point in self.again}
+        pairs = [(point.val_loss, again.get(point.step)) for point in self.stored]
+        return max((abs(new - old) for old, new in pairs if old is not None and new is not None), default=None)
+
+    @property
+    def _same_shape(self) -> bool:
+        """Whether both ended alike, measured at the same steps, and have numbers at the same points."""
+        ends = [self.trial.stopped_at, self.diverged.step if self.diverged else None]
+        shapes = [[(point.step, point.val_loss is None) for point in curve] for curve in (self.stored, self.again)]
+        return ends[0] == ends[1] and shapes[0] == shapes[1]
+
+
+def reproduce(
+    prefix: str,
+    store: Store,
+    cache: Path,
+    engine: Engine,
+    environment: Environment,
+    say: Callable[[str], None],
+    moved: Callable[[int, int], None],
+) -> Reproduction:
+    """Train a trial again. The store is only read.
+
+    Args:
+        prefix: The beginning of its key.
+        store: Holds it.
+        cache: Folder of prepared data.
+        engine: Trains it.
+        environment: Of the engine.
+        say: Receives what happens to the data.
+        moved: Receives now and then the steps done and all steps.
+
+    Raises:
+        NotFoundError: No trial has a key that begins so, or more than one.
+        PluginError: It uses a kind of a plugin that is not loaded.
+        SpaceError: The trial has no end to compare with, or this version cannot read its spec.
+        DataError: Its data is not to be had any more.
+        EngineError: Training raised, or lost its worker.
+    """
+    trial = store.trial(prefix)
+    record = store.variant(trial.variant_hash)
+    name = f"trial {trial.key[:12]}"
+    if trial.state not in SETTLED:
+        raise SpaceError(
+            "there is no whole curve to compare with",
+            where=name,
+            expected="a trial that finished or diverged",
+            got=f"one that is {trial.state.value}",
+            remedy="Run its study to the end first: `ablate study FILE`.",
+        )
+    variant = stored_variant(record.spec, name, homes={}, trained_with=_trained_with(trial))
+    if variant.training.population is not None:
+        raise SpaceError(
+            "a member of a population went on from the weights of others, and is none without them",
+            where=name,
+            remedy="Run its study again in another store.",
+        )
+    _find_data(variant.task, cache, trial.data_fingerprint, name, say)
+    stored = store.curves([trial.key])[trial.key]
+    job = Job(1, (JobMember(variant.model_dump_json(), trial.seed),), trial.data_fingerprint)
+    again, diverged = _train(job, engine, name, lambda step: moved(step, variant.training.steps))
+    return Reproduction(trial, record.name, stored, again, diverged, environment)
+
+
+def _find_data(task: TaskSpec, cache: Path, fingerprint: str, name: str, say: Callable[[str], None]) -> None:
+    """Make sure that the cache holds the very data that a trial saw, even if its source has changed since."""
+    try:
+        task.open(cache, fingerprint)
+    except DataError:
+        found = task.prepare(cache, say)
+        if found != fingerprint:
+            raise DataError(
+                "its data is not what it was when the trial ran",
+                where=name,
+                expected=f"the data fingerprint {fingerprint[:12]}",
+                got=f"{found[:12]}, which is what the same source gives now",
+                remedy="Bring back the text (and, for the standard library, the Python) that the trial saw.",
+            ) from None
+
+
+def _train(
+    job: Job, engine: Engine, name: str, moved: Callable[[int], None]
+) -> tuple[tuple[CurvePoint, ...], Diverged | None]:
+    curve: list[CurvePoint] = []
+    diverged: Diverged | None = None
+    engine.submit(job)
+    while True:
+        for message in engine.poll(_POLL_SECONDS):
+            match message:
+                case Happened(event=Tick() as tick):
+                    moved(tick.step)
+                case Happened(event=Point() as point):
+                    curve.append(curve_point(point, 0))
+                    moved(point.step)
+                case Happened(event=Diverged() as event):
+                    diverged = event
+                case Done():
+                    return tuple(curve), diverged
+                case Broken(_, reason, trace, log):
+                    error = EngineError(f"training it again failed: {reason}", where=name)
+                    error.add_note(trace or log)
+                    raise error
+
+
+def _trained_with(trial: TrialRecord) -> str:
+    versions = trial.environment.versions if trial.environment else {}
+    return f"ablate-blocks {versions['ablate-blocks']}" if "ablate-blocks" in versions else "not recorded"

@@ -1,0 +1,76 @@
+"""A worker process of the local engine, which trains one job after another.
+
+The worker receives jobs and sends messages over a pipe. If the driver dies, the pipe breaks and the worker ends, so a
+killed driver leaves no process running.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from ablate.cores import pin
+from ablate.execution.protocol import Began, Job, Ready, Stop
+from ablate.nn.kernels.allocator import keep_freed_memory
+
+
+def worker_environment(threads: int) -> dict[str, str]:
+    """Environment variables that must be set before a worker starts."""
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+def work(
+    pipe: Connection, cache: str, device: str, threads: int, cores: Sequence[int], plugins: tuple[str, ...]
+) -> None:
+    """The main function of a worker: run jobs until the pipe closes, on the given cores or on all if none are given."""
+    pin(cores)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
+    keep_freed_memory()
+    import torch
+
+    from ablate.execution.carry import Carrier
+    from ablate.execution.environment import this_worker
+    from ablate.plugins import load_plugin
+
+    torch.set_num_threads(threads)
+    for plugin in plugins:
+        load_plugin(plugin)
+    carrier = Carrier(Path(cache), torch.device(device))
+    here = this_worker(device)
+    pipe.send(Ready())
+    try:
+        while True:
+            job: Job | Stop = pipe.recv()
+            if isinstance(job, Stop):
+                continue  # the job has already ended
+            pipe.send(Began(job.number, here))
+            for message in carrier.carry_out(job, partial(_stopped, pipe, job.number)):
+                pipe.send(message)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        os._exit(0)
+
+
+def _stopped(pipe: Connection, number: int) -> list[int]:
+    """The members of a job that the driver has asked to leave. While a job runs, it sends nothing else."""
+    found: list[int] = []
+    while pipe.poll():
+        stop: Stop = pipe.recv()
+        if stop.number == number:
+            found.append(stop.member)
+    return found
+
+
+if __name__ == "__main__":
+    descriptor, cache_folder, device_name, thread_count, places, *plugin_files = sys.argv[1:]
+    own_cores = [int(place) for place in places.split(",") if place]
+    end = Connection(int(descriptor))
+    work(end, cache_folder, device_name, int(thread_count), own_cores, tuple(plugin_files))

@@ -1,0 +1,30 @@
+"""`ema`: the exponential moving average of the weights.
+
+- Acceleration of stochastic approximation by averaging (Polyak & Juditsky, 1992); torch.optim.swa_utils
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ablate.spec.average import AverageSpec
+
+
+class EMASpec(AverageSpec):
+    """a ← d·a + (1 - d)·θ, corrected for its start as the moments of Adam are."""
+
+    kind: Literal["ema"] = "ema"
+    source = "torch.optim.swa_utils.get_ema_multi_avg_fn; correction as in arXiv:1412.6980, section 3"
+    decay: float = Field(default=0.999, gt=0, lt=1)
+    """d; about 1/(1 - d) steps are averaged."""
+    corrected: bool = True
+    """Whether step t weighs (1 - d)/(1 - d^t), so that the first steps have no more weight than later ones. Without,
+    as in torch, the average begins at the weights after the first step."""
+
+    def weight(self, step: int, steps: int) -> float:
+        """See `AverageSpec.weight`."""
+        if self.corrected:
+            return (1 - self.decay) / (1 - self.decay**step)
+        return 1 - self.decay if step > 1 else 1.0

@@ -1,0 +1,50 @@
+"""What is done to the logits of attention: a soft cap, sinks, and the precision in which they are made.
+
+- Soft cap: a ← c·tanh(a/c), before the mask. Gemma 2 (arXiv:2408.00118), section 2; https://arxiv.org/abs/2408.00118
+- Sinks: p_ij = e^(a_ij)/(Σ_j e^(a_ij) + e^(s_h)), s_h trained. gpt-oss (arXiv:2508.10925)
+
+Shapes: H heads, T tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ablate.spec.base import Spec
+from ablate.spec.cost import Cost
+
+
+class LogitsSpec(Spec):
+    """What is done to the logits. Where anything is, the attention matrix is made in full."""
+
+    soft_cap: float | None = Field(default=None, gt=0)
+    """c: logits are bounded by it, a ← c·tanh(a/c), before biases and masks."""
+    sinks: bool = False
+    """Whether each head has a trained logit that no token stands behind, so that its weights may sum to less than 1."""
+    precision: Literal["inputs", "float32"] = "inputs"
+    """In which precision logits and softmax are computed: that of the queries (a fused kernel sums in single precision
+    all the same), or single precision at least."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is nothing to do, so that a fused kernel may be used."""
+        return self == LogitsSpec()
+
+    def cost(self, length: int, heads: int, pairs: int) -> Cost:
+        """Cost over one sequence whose heads make `pairs` logits each."""
+        capped, sinks = pairs * heads * (self.soft_cap is not None), length * heads * self.sinks
+        return Cost(
+            parameters=heads * self.sinks,
+            multiplications=capped,
+            additions=sinks,
+            divisions=capped,
+            exponentiations=capped + sinks,
+        )
+
+    def label(self, products: str) -> str:
+        """What a picture writes inside of softmax."""
+        if self.soft_cap is not None:
+            products = f"cap {self.soft_cap:g}: {products}"
+        return f"{products}, sink" if self.sinks else products

@@ -1,0 +1,345 @@
+"""A mixture of experts: y = Σ_{e ∈ top(x)} p_e(x)·Expert_e(x) + Shared(x), each token with its own few experts.
+
+s = softmax(W_r x) or σ(W_r x); top(x) are the k experts with the largest s + b; p_e = s_e, divided by their sum if
+`normalise`, times `scale`. No token is dropped. Two ways keep the experts equally loaded: a loss c·E·Σ_e f_e P_e, f_e
+being the assignments to expert e per token and P_e the mean of s_e/Σs, or a bias b that moves by γ·sign(mean load -
+load_e) after each step and has no gradient.
+
+- Switch Transformers (arXiv:2101.03961), eqs 4 to 6; https://arxiv.org/abs/2101.03961
+- ST-MoE (arXiv:2202.08906), Eq. 5, the loss on the router's logits; https://arxiv.org/abs/2202.08906
+- Auxiliary-Loss-Free Load Balancing (arXiv:2408.15664), Algorithm 1; https://arxiv.org/abs/2408.15664
+- DeepSeek-V3 (arXiv:2412.19437), eqs 12 to 16: groups of experts, σ, scale; https://arxiv.org/abs/2412.19437
+
+Shapes: K pack, B batch, T tokens, N = B·T, D width, E experts, k experts of a token, C largest load, W expert width.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from ablate.kinds.mlps.gated import GatedMLPSpec, gated_product, product_cost
+from ablate.kinds.mlps.hidden_layer import HiddenLayerSpec
+from ablate.kinds.mlps.plain import PlainMLPSpec
+from ablate.nn.kernels.product import product
+from ablate.nn.pack import ACTIVATIONS, Packed, add_loss, collects_losses, linear, zeros
+from ablate.spec.activation import KEPT, LABELS, Activation
+from ablate.spec.base import refusal
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.initialiser import Initial
+from ablate.spec.layer import LayerContext
+from ablate.spec.mlp import MLPSpec
+
+_GROUP_BEST = 2
+"""Experts whose scores make the score of their group (DeepSeek-V3)."""
+
+
+class MixtureSpec(MLPSpec):
+    """Σ p_e(x)·Expert_e(x) over the experts that a router chooses for each token, and shared experts."""
+
+    source = "arXiv:2101.03961 eqs 4 to 6; arXiv:2412.19437 eqs 12 to 16"
+
+    kind: Literal["mixture"] = "mixture"
+    experts: int = Field(default=8, ge=2, le=4096)
+    """E, experts that the router chooses from."""
+    active: int = Field(default=2, ge=1)
+    """k, experts of each token."""
+    ratio: float = Field(default=1.0, gt=0)
+    """Hidden width of one expert divided by the model's width."""
+    gated: bool = True
+    """Whether experts are gated MLPs, or plain ones."""
+    activation: Activation = "silu"
+    """Nonlinearity of the experts."""
+    bias: bool = False
+    """Whether the maps of the experts have biases."""
+    limit: float | None = Field(default=None, gt=0)
+    """As in the gated MLP."""
+    shift: float = 0.0
+    """As in the gated MLP."""
+    shared: int = Field(default=0, ge=0)
+    """Experts that every token has beside its own; they are one MLP of so many times the width."""
+    shared_gate: bool = False
+    """Whether the shared experts are multiplied by σ(w·x) (Qwen3-Next)."""
+    scores: Literal["softmax", "sigmoid"] = "softmax"
+    """s, how the router scores experts."""
+    normalise: bool = True
+    """Whether the weights of a token's experts are divided by their sum."""
+    scale: float = Field(default=1.0, gt=0)
+    """What the weights are multiplied by at last."""
+    router_bias: bool = False
+    """Whether the router has a trained bias."""
+    groups: int = Field(default=1, ge=1)
+    """Groups of experts; the score of a group is the sum of its two largest."""
+    active_groups: int = Field(default=1, ge=1)
+    """Groups that the experts of a token are chosen from."""
+    balance_loss: float = Field(default=0.0, ge=0)
+    """c, weight of the loss that balances the load; in training alone."""
+    balance_rate: float = Field(default=0.0, ge=0)
+    """γ, by which the bias b of the choice moves after each step; 0: there is none."""
+    z_loss: float = Field(default=0.0, ge=0)
+    """Weight of the mean of (log Σ exp of the router's logits)²; in training alone."""
+
+    @model_validator(mode="after")
+    def _can_choose(self) -> Self:
+        if self.active > self.experts:
+            raise refusal(
+                ("active",),
+                self.active,
+                f"a token cannot have more experts than there are, which is {self.experts}",
+                f"Set `active` to at most {self.experts}, or more `experts`.",
+            )
+        if self.experts % self.groups or (self.groups > 1 and self.experts // self.groups < _GROUP_BEST):
+            raise refusal(
+                ("groups",),
+                self.groups,
+                f"the {self.experts} experts are divided into equal groups of at least {_GROUP_BEST}",
+                "Set `groups` to a divisor of `experts`, at most half of it.",
+            )
+        if self.active_groups > self.groups:
+            raise refusal(
+                ("active_groups",),
+                self.active_groups,
+                f"there are {self.groups} groups of experts",
+                "Set `active_groups` to at most `groups`.",
+            )
+        there = self.experts // self.groups * self.active_groups
+        if self.active > there:
+            raise refusal(
+                ("active",),
+                self.active,
+                f"the active groups hold {there} experts",
+                f"Set `active` to at most {there}, or more `active_groups`.",
+            )
+        if self.shared_gate and not self.shared:
+            raise refusal(
+                ("shared_gate",), True, "it multiplies shared experts, and there are none", "Set `shared: 1`."
+            )
+        if not self.gated and (self.limit is not None or self.shift):
+            name = "limit" if self.limit is not None else "shift"
+            raise refusal(
+                (name,),
+                getattr(self, name),
+                "limit and shift belong to the product of a gated expert, and these experts are plain",
+                f"Leave `{name}` out, or set `gated: true`.",
+            )
+        if self.active == 1 and self.normalise:
+            raise refusal(
+                ("normalise",),
+                True,
+                "the weight of a token's only expert, divided by itself, is 1, and the router would learn nothing",
+                "Set `normalise: false` beside `active: 1`.",
+            )
+        return self
+
+    @property
+    def expert(self) -> HiddenLayerSpec:
+        """One expert."""
+        settings = {"ratio": self.ratio, "activation": self.activation, "bias": self.bias}
+        if self.gated:
+            return GatedMLPSpec.model_validate({**settings, "limit": self.limit, "shift": self.shift})
+        return PlainMLPSpec.model_validate(settings)
+
+    def build(self, context: LayerContext) -> ExpertMixture:
+        """See `MLPSpec.build`."""
+        return ExpertMixture(self, context)
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """See `MLPSpec.cost`; all experts count as parameters, those of a token as arithmetic and as memory.
+
+        The load is counted as if it were equal.
+        """
+        width, rows = context.width, length * self.active
+        hidden = self.expert.hidden(width)
+        each = linear_cost(1, width, (1 + self.gated) * hidden, bias=self.bias)
+        each += linear_cost(1, hidden, width, bias=self.bias)
+        kept = (2 if self.gated else 0) + KEPT.get(self.activation, 1)
+        inside = Cost(
+            parameters=self.experts * each.parameters,
+            multiplications=rows * (each.multiplications + (1 + self.gated) * hidden + width),
+            additions=rows * each.additions + length * (self.active - 1) * width,
+            activations=rows * (each.activations + kept * hidden + width),
+        )
+        if self.gated:
+            inside += product_cost(rows * hidden, self.limit, self.shift)
+        router = linear_cost(length, width, self.experts, bias=self.router_bias)
+        router += Cost(
+            exponentiations=length * self.experts,
+            divisions=length * self.experts,
+            additions=length * self.experts,
+            activations=length * (self.experts + 2 * self.active),
+        )
+        return inside + router + self._shared_cost(context, length)
+
+    def _shared_cost(self, context: LayerContext, length: int) -> Cost:
+        if not self.shared:
+            return Cost()
+        elements = length * context.width
+        total = self._shared().cost(context, length) + Cost(additions=elements)
+        if self.shared_gate:
+            gate = Cost(
+                multiplications=elements, exponentiations=length, divisions=length, activations=elements + length
+            )
+            total += linear_cost(length, context.width, 1) + gate
+        return total + Cost(activations=-elements)  # its input is the router's
+
+    def _shared(self) -> HiddenLayerSpec:
+        return self.expert.model_copy(update={"ratio": self.ratio * self.shared})
+
+    def shared_module(self, context: LayerContext) -> nn.Module | None:
+        """The shared experts, one MLP of their width together."""
+        return self._shared().build(context) if self.shared else None
+
+    def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
+        """See `MLPSpec.parts`."""
+        of_all = f"{self.active} of {self.experts} experts"
+        label = f"{LABELS.get(self.activation, self.activation)}{' gated' * self.gated}, {self.ratio:g}d wide"
+        shared = (("shared", f"{self.shared} shared"),) if self.shared else ()
+        return (("router", f"router, {self.scores}"),), (("experts", of_all), *shared), (("activation", label),)
+
+
+class ExpertMixture(nn.Module):
+    """The module of `MixtureSpec`.
+
+    Attributes:
+        bias: b, a buffer that moves at each training step, if the spec asks for one.
+    """
+
+    def __init__(self, spec: MixtureSpec, context: LayerContext) -> None:
+        super().__init__()
+        self.spec = spec
+        self.router = linear(context, context.width, spec.experts, bias=spec.router_bias)
+        self.choice = ChoiceBias(context.pack, spec.experts) if spec.balance_rate else None
+        self.experts = Experts(spec, context)
+        self.shared = spec.shared_module(context)
+        self.shared_gate = linear(context, context.width, 1) if spec.shared_gate else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, ..., D] to the same."""
+        flat = x.flatten(1, -2)
+        logits = self.router(flat)
+        logits = logits.float() if logits.itemsize < 4 else logits
+        scores = logits.softmax(-1) if self.spec.scores == "softmax" else logits.sigmoid()
+        chosen = self.chosen(scores.detach())
+        weights = scores.gather(-1, chosen)
+        if self.spec.normalise:
+            weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+        y: Tensor = self.experts(flat, chosen, (weights * self.spec.scale).to(x.dtype)).view_as(x)
+        if self.training and torch.is_grad_enabled():
+            self.balance(logits, scores, chosen)
+        if self.shared is not None:
+            shared = self.shared(x)
+            y = y + (shared if self.shared_gate is None else shared * self.shared_gate(x).sigmoid())
+        return y
+
+    def chosen(self, scores: Tensor) -> Tensor:
+        """Scores [K, N, E] to the numbers of each token's experts, [K, N, k]."""
+        spec = self.spec
+        if self.choice is not None:
+            scores = scores + self.choice.value.unsqueeze(1)
+        if spec.groups > 1:
+            grouped = scores.view(*scores.shape[:-1], spec.groups, -1)
+            best = grouped.topk(_GROUP_BEST, -1).values.sum(-1).topk(spec.active_groups, -1).indices
+            kept = torch.zeros_like(grouped[..., 0], dtype=torch.bool).scatter(-1, best, True)
+            scores = grouped.masked_fill(~kept.unsqueeze(-1), -torch.inf).flatten(-2)
+        return scores.topk(spec.active, -1).indices
+
+    def balance(self, logits: Tensor, scores: Tensor, chosen: Tensor) -> None:
+        """In training: add the losses of the router, and move b by what the experts were given."""
+        spec = self.spec
+        if spec.z_loss and collects_losses():
+            add_loss(spec.z_loss * logits.logsumexp(-1).square().mean(-1))
+        if not (spec.balance_rate or (spec.balance_loss and collects_losses())):
+            return
+        pack, tokens, _ = chosen.shape
+        once = torch.ones((), dtype=scores.dtype, device=scores.device).expand(pack, tokens * spec.active)
+        load = scores.new_zeros(pack, spec.experts).scatter_add(-1, chosen.flatten(1), once) / tokens
+        if spec.balance_loss:
+            shares = (scores / scores.sum(-1, keepdim=True)).mean(1)
+            add_loss(spec.balance_loss * spec.experts * (load * shares).sum(-1))
+        if self.choice is not None:
+            with torch.no_grad():
+                self.choice.value += spec.balance_rate * (load.mean(-1, keepdim=True) - load).sign()
+
+
+class ChoiceBias(Packed):
+    """b [K, E], added to the scores where experts are chosen; no gradient reaches it."""
+
+    value: Tensor
+
+    def __init__(self, pack: int, experts: int) -> None:
+        super().__init__(pack)
+        self.declare("value", (experts,), zeros, trainable=False)
+
+
+class Experts(Packed):
+    """All experts, as stacks of matrices [K, E, in, out]."""
+
+    up: Tensor
+    gate: Tensor
+    down: Tensor
+    up_bias: Tensor
+    gate_bias: Tensor
+    down_bias: Tensor
+
+    def __init__(self, spec: MixtureSpec, context: LayerContext) -> None:
+        super().__init__(context.pack)
+        self.spec = spec
+        width, hidden = context.width, spec.expert.hidden(context.width)
+        ways_in = ("up", "gate") if spec.gated else ("up",)
+        for name in ways_in:
+            self._stack(name, width, hidden, context.initial("hidden", width, hidden))
+        self._stack("down", hidden, width, context.initial("output", hidden, width))
+
+    def _stack(self, name: str, inputs: int, outputs: int, initial: Initial) -> None:
+        self.declare(name, (self.spec.experts, inputs, outputs), _each(initial), decay=True)
+        if self.spec.bias:
+            self.declare(f"{name}_bias", (self.spec.experts, outputs), zeros)
+
+    def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """Tokens [K, N, D], their experts and the weights of these [K, N, k] to weighted sums [K, N, D].
+
+        Each expert's tokens are laid into a row of their own, as long as the largest load, so that all experts of all
+        members are one batch of products.
+        """
+        pack, tokens, width = x.shape
+        active, experts = chosen.shape[-1], self.spec.experts
+        home = (chosen + experts * torch.arange(pack, device=x.device)[:, None, None]).flatten()
+        load = torch.bincount(home, minlength=pack * experts)
+        longest = int(load.max())
+        order = home.argsort(stable=True)
+        sorted_home = home[order]
+        rank = torch.arange(home.numel(), device=x.device) - (load.cumsum(0) - load)[sorted_home]
+        place = torch.empty_like(home)
+        place[order] = sorted_home * longest + rank
+        each = x.unsqueeze(2).expand(-1, -1, active, -1).reshape(-1, width)
+        rows = x.new_zeros(pack * experts * longest, width).index_copy(0, place, each)
+        made = self.compute(rows.view(pack * experts, longest, width)).flatten(0, 1).index_select(0, place)
+        return (made.view(pack, tokens, active, width) * weights.unsqueeze(-1)).sum(2)
+
+    def compute(self, rows: Tensor) -> Tensor:
+        """[K·E, C, D] to the same, each row by its expert."""
+        spec = self.spec
+        up = self._map("up", rows)
+        if spec.gated:
+            hidden = gated_product(self._map("gate", rows), up, spec.activation, spec.limit, spec.shift)
+        else:
+            hidden = ACTIVATIONS[spec.activation](up)
+        return self._map("down", hidden)
+
+    def _map(self, name: str, rows: Tensor) -> Tensor:
+        y = product(rows, getattr(self, name).flatten(0, 1))
+        return y + getattr(self, f"{name}_bias").flatten(0, 1).unsqueeze(1) if self.spec.bias else y
+
+
+def _each(initial: Initial) -> Initial:
+    """The rule for each matrix of a stack [E, in, out]."""
+
+    def fill(values: Tensor, generator: torch.Generator) -> Tensor:
+        for matrix in values:
+            initial(matrix, generator)
+        return values
+
+    return fill

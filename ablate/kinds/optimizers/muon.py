@@ -1,0 +1,195 @@
+"""`muon`: orthogonalised momentum for the matrices of hidden layers, AdamW for all other parameters.
+
+- https://kellerjordan.github.io/posts/muon/
+- Muon is Scalable for LLM Training (arXiv:2502.16982), eqs 1 to 4; https://arxiv.org/abs/2502.16982
+
+Shapes: k members of a pack, [k, ..., in, out] a stack of their matrices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from ablate.kinds.optimizers.adam import Beta, moments
+from ablate.kinds.optimizers.uncompiled import uncompiled
+from ablate.spec.base import Spec, refusal
+from ablate.spec.optimizer import OptimizerSpec, ParameterInfo
+
+if TYPE_CHECKING:
+    from ablate.spec.model import ModelSpec
+
+Coefficients = tuple[float, float, float]
+Adjust = Literal["original", "match_rms_adamw", "none"]
+
+_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+class MuonRestSpec(Spec):
+    """AdamW for the parameters that Muon does not move: embeddings, heads, gains, norms and biases."""
+
+    lr: float = Field(default=3e-4, gt=0)
+    """Peak learning rate."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """λ, decoupled weight decay of embeddings and heads."""
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
+    """β₁ and β₂, decay of the two moment averages."""
+    eps: float = Field(default=1e-8, gt=0)
+    """ε, added to the root of the second moment."""
+
+
+class MuonSpec(OptimizerSpec):
+    """Orthogonalised momentum for hidden matrices, with decoupled weight decay; AdamW for all else.
+
+    M ← μM + (1-μ)G, U = (1-μ)G + μM (Nesterov) or M, O = NS(U) ≈ U(UᵀU)^(-1/2), θ ← (1 - ηλ)θ - η s O. NS iterates
+    X ← aX + (bXXᵀ + c(XXᵀ)²)X from U/‖U‖_F. `lr` is the rate of the hidden matrices. Each matrix of a stack, such as
+    the experts of a mixture, is orthogonalised alone.
+    """
+
+    kind: Literal["muon"] = "muon"
+    value_fields = frozenset({"lr", "clip", "rates", "weight_decay", "momentum", "adamw"})
+    source = "arXiv:2502.16982 eqs 1 to 4, in the form of torch.optim.Muon"
+    weight_decay: float = Field(default=0.0, ge=0)
+    """λ, decoupled weight decay of hidden matrices."""
+    momentum: float = Field(default=0.95, ge=0, lt=1)
+    """μ, decay of the momentum."""
+    nesterov: bool = True
+    """Whether the momentum is Nesterov's."""
+    adjust: Adjust = "original"
+    """s: `original`: √max(1, outputs/inputs); `match_rms_adamw`: 0.2·√max(inputs, outputs), with which rates and decays
+    tuned for AdamW serve (arXiv:2502.16982, eq. 4); `none`: 1."""
+    ns_steps: int = Field(default=5, ge=1, lt=100)
+    """Newton-Schulz iterations."""
+    ns_coefficients: Coefficients = (3.4445, -4.775, 2.0315)
+    """a, b and c."""
+    ns_precision: Literal["fp32", "bf16"] = "fp32"
+    """Precision of the iterations. torch.optim.Muon has `bf16`; with `fp32` a pack gives what single runs give."""
+    adamw: MuonRestSpec = MuonRestSpec()
+    """AdamW for all parameters that are no hidden matrices."""
+
+    def check_model(self, model: ModelSpec) -> None:
+        """Refuse a model without hidden matrices."""
+        if not any(_has_matrices(model, layer) for layer in range(model.depth)):
+            raise refusal(
+                ("kind",),
+                "muon",
+                "Muon orthogonalises the matrices of mixers and MLPs, and no layer of this model has any",
+                "Set `training.optimizer.kind: adamw`, or choose a mixer or an MLP with trainable maps.",
+            )
+
+    def options(self, parameter: ParameterInfo) -> Mapping[str, Any]:
+        """Rate, decay and momentum of a hidden matrix; what AdamW asks for of all else."""
+        if parameter.role == "matrix":
+            return {"lr": self.lr, "weight_decay": self.weight_decay * parameter.decays, "momentum": self.momentum}
+        rest = self.adamw
+        decay = rest.weight_decay if parameter.decays else 0.0
+        return {"lr": rest.lr, "weight_decay": decay, "betas": rest.betas, "eps": rest.eps}
+
+    def state(self, tensor: Tensor, parameter: ParameterInfo) -> dict[str, Tensor]:
+        """The momentum of a hidden matrix; two moments and the number of steps of all else."""
+        return {"momentum_buffer": torch.zeros_like(tensor)} if parameter.role == "matrix" else moments(tensor)
+
+    def build(self, groups: list[dict[str, Any]], *, capturable: bool) -> torch.optim.Optimizer:
+        """`Muon`, whose other groups torch's fused AdamW moves."""
+        made: torch.optim.Optimizer = uncompiled(Muon)(groups, self, capturable=capturable)
+        return made
+
+    def state_bytes(self) -> int:
+        """Two moments in single precision, of what AdamW moves."""
+        return 8
+
+    def step_flops(self, parameters: int, width: int) -> float:
+        """Momentum 3 + 3, update 2, decay 1, and the iterations, as if all parameters were hidden matrices.
+
+        An iteration over a matrix [n, m], n ≤ m, is three products of 2n²m, 2n³ and 2n²m operations: at most 6n for a
+        parameter.
+        """
+        return (9.0 + 6.0 * width * self.ns_steps) * parameters
+
+
+def _has_matrices(model: ModelSpec, layer: int) -> bool:
+    told, block = model.layer_context(1, layer=layer), model.blocks[layer]
+    return bool(block.mixer.cost(told, 1).parameters or block.mlp.cost(told, 1).parameters)
+
+
+class Muon(torch.optim.Optimizer):
+    """The optimizer of `MuonSpec`. Torch's takes single matrices, and waits for a rate on the device.
+
+    Args:
+        groups: Those with a `momentum` are matrices [k, ..., in, out]; AdamW moves the others.
+        spec: What the groups share.
+        capturable: Whether steps are captured in a CUDA graph.
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], spec: MuonSpec, *, capturable: bool) -> None:
+        super().__init__(groups, {})
+        self._spec = spec
+        rest = [group for group in self.param_groups if "momentum" not in group]
+        self._rest = uncompiled(torch.optim.AdamW)(rest, fused=True, capturable=capturable) if rest else None
+        if self._rest is not None:
+            self._rest.state = self.state  # one state, filled before the first step
+            self._rest.param_groups = rest  # the groups themselves, so that rates are set once
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One step of every parameter that has a gradient."""
+        if self._rest is not None:
+            self._rest.step()
+        for group in self.param_groups:
+            if "momentum" in group:
+                for shape, matrices in _by_shape(group["params"]).items():
+                    self._move(group, shape, matrices)
+
+    def _move(self, group: dict[str, Any], shape: torch.Size, matrices: list[Tensor]) -> None:
+        """Move the matrices of one shape in one batch of products."""
+        gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
+        momenta = [self.state[matrix]["momentum_buffer"] for matrix in matrices]
+        share, rate = group["momentum"], group["lr"]
+        torch._foreach_lerp_(momenta, gradients, 1 - share)
+        updates = torch._foreach_lerp(gradients, momenta, share) if self._spec.nesterov else momenta
+        stacked = torch.cat([update.reshape(-1, *shape[-2:]) for update in updates])
+        spec = self._spec
+        made = orthogonalised(stacked.to(_TYPES[spec.ns_precision]), spec.ns_coefficients, spec.ns_steps)
+        moves = torch.split(made.to(stacked.dtype), [matrix[..., 0, 0].numel() for matrix in matrices])
+        torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
+        scale = rate * adjusted(spec.adjust, shape[-2], shape[-1])
+        for matrix, move in zip(matrices, moves, strict=True):
+            matrix.sub_(move.view_as(matrix) * scale)
+
+
+def _by_shape(parameters: Sequence[Tensor]) -> dict[torch.Size, list[Tensor]]:
+    """Those that have a gradient, by the shape of their matrices."""
+    found: dict[torch.Size, list[Tensor]] = {}
+    for parameter in parameters:
+        if parameter.grad is not None:
+            found.setdefault(parameter.shape[-2:], []).append(parameter)
+    return found
+
+
+def adjusted(rule: Adjust, inputs: int, outputs: int) -> float:
+    """s, what the rate of a matrix [in, out] is multiplied by."""
+    if rule == "original":
+        return math.sqrt(max(1.0, outputs / inputs))
+    return 0.2 * math.sqrt(max(inputs, outputs)) if rule == "match_rms_adamw" else 1.0
+
+
+def orthogonalised(matrices: Tensor, coefficients: Coefficients, steps: int, eps: float = 1e-7) -> Tensor:
+    """Newton-Schulz: each matrix of [n, in, out] nearly with all singular values 1.
+
+    Args:
+        matrices: What to orthogonalise; left as it is.
+        coefficients: a, b and c of the quintic.
+        steps: Iterations.
+        eps: Least norm by which a matrix is divided.
+    """
+    a, b, c = coefficients
+    wide: Tensor = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices
+    x: Tensor = wide / torch.linalg.matrix_norm(wide, keepdim=True).clamp(min=eps)
+    for _ in range(steps):
+        gram = torch.bmm(x, x.mT)
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if wide is not matrices else x

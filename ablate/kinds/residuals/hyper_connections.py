@@ -1,0 +1,150 @@
+"""Hyper-connections: n streams R [n, D] in the place of one, with trained weights between them and each sub-layer.
+
+[x | R'] = Aᵀ R, A [n, 1 + n]; y = f(x); R ← R' + β ⊗ y. A = A₀ + s_α·tanh(N(R) W_α), β = β₀ + s_β·tanh(N(R) w_β), N a
+gainless RMSNorm, W_α and w_β from 0, s from 0.01; without `dynamic` A₀ and β₀ alone. A₀ = [e | I],
+e the unit vector l mod n in sub-layer l, and β₀ = 1, so that the model starts as one with one stream. All streams start
+as the embedding; at the end they are summed.
+
+- Hyper-Connections (arXiv:2409.19606), eqs 1 to 14; https://arxiv.org/abs/2409.19606
+- https://github.com/lucidrains/hyper-connections
+
+Shapes: K pack, B batch, T tokens, n streams, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Generator, Tensor, nn
+
+from ablate.kinds.residuals.every_join import check_every_join
+from ablate.nn.pack import Packed, Residual, Sublayer, constant, identity, zeros
+from ablate.spec.block import BlockSpec
+from ablate.spec.cost import Cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.residual import ResidualSpec
+
+_EPS = 1e-6
+_SCALE = 0.01
+
+
+class HyperConnectionsSpec(ResidualSpec):
+    """Several streams, with trained weights between them and each sub-layer."""
+
+    source = "arXiv:2409.19606 eqs 1 to 14"
+    differs_by_layer = True
+
+    kind: Literal["hyper_connections"] = "hyper_connections"
+    streams: int = Field(default=4, ge=1, le=64)
+    """n."""
+    dynamic: bool = True
+    """Whether the weights depend on the streams."""
+
+    def stream_sizes(self, context: LayerContext) -> tuple[int, ...]:
+        """See `ResidualSpec.stream_sizes`."""
+        return (self.streams, context.width)
+
+    def check_block(self, block: BlockSpec) -> None:
+        """See `ResidualSpec.check_block`."""
+        check_every_join(self, block, gains=False, post=False)
+
+    def build(self, context: LayerContext) -> HyperConnections:
+        """See `ResidualSpec.build`."""
+        return HyperConnections(self, context)
+
+    def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
+        """See `ResidualSpec.cost`."""
+        n, width, count = self.streams, context.width, len(context.sublayers)
+        own = n * (n + 2) + self.dynamic * (width * (n + 2) + 2)
+        mixed = length * n * width * (n + 2)
+        each = Cost(
+            parameters=own,
+            multiplications=mixed,
+            additions=mixed - length * width,
+            activations=length * (n + 1) * width,
+        )
+        if self.dynamic:
+            weights = length * n * (n + 2)
+            each += Cost(
+                multiplications=2 * (weights * width + length * n * width),
+                additions=2 * weights * width,
+                exponentiations=weights,
+                divisions=weights + length * n,
+                activations=2 * weights + 2 * length * n * width,
+            )
+        last = context.layer == context.depth - 1
+        return each * count + Cost(additions=last * length * (n - 1) * width)
+
+    def label(self) -> str:
+        """See `ResidualSpec.label`."""
+        return f"{self.streams} streams, {'dynamic' if self.dynamic else 'static'}"
+
+
+class HyperConnections(Residual):
+    """The module of `HyperConnectionsSpec`; the stream is [K, B, T, n, D]."""
+
+    def __init__(self, spec: HyperConnectionsSpec, context: LayerContext) -> None:
+        super().__init__()
+        self.streams = spec.streams
+        first = context.layer * len(context.sublayers)
+        self.connections = nn.ModuleDict(
+            {part: Connection(spec, context, first + index) for index, part in enumerate(context.sublayers)}
+        )
+
+    def open(self, x: Tensor) -> Tensor:
+        """[K, B, T, D] to [K, B, T, n, D]."""
+        return x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, x.shape[-1])
+
+    def enter(self, stream: Tensor, part: Sublayer) -> Tensor:
+        """[K, B, T, n, D] to [K, B, T, D]."""
+        weights = self._of(part).weights(stream, "enter")
+        return (weights * stream).sum(-2)
+
+    def join(self, stream: Tensor, branch: Tensor, skip: Callable[[Tensor], Tensor], part: Sublayer) -> Tensor:
+        """See `Residual.join`."""
+        mixed = self._of(part).weights(stream, "mix").mT @ stream
+        return mixed + self._of(part).weights(stream, "leave") * branch.unsqueeze(-2)
+
+    def close(self, stream: Tensor) -> Tensor:
+        """[K, B, T, n, D] to [K, B, T, D]."""
+        return stream.sum(-2)
+
+    def _of(self, part: Sublayer) -> Connection:
+        return cast(Connection, self.connections[part])
+
+
+class Connection(Packed):
+    """The weights of one sub-layer: `enter` α [n, 1], `mix` α [n, n] and `leave` β [n, 1]."""
+
+    alpha_scale: Tensor
+    beta_scale: Tensor
+
+    def __init__(self, spec: HyperConnectionsSpec, context: LayerContext, place: int) -> None:
+        super().__init__(context.pack)
+        n, width = spec.streams, context.width
+
+        def one_stream(values: Tensor, generator: Generator) -> Tensor:
+            return values.zero_().index_fill_(0, torch.tensor([place % n]), 1.0)
+
+        self.dynamic = spec.dynamic
+        for name, outputs, start in (("enter", 1, one_stream), ("mix", n, identity), ("leave", 1, constant(1.0))):
+            self.declare(name, (n, outputs), start)
+            if spec.dynamic:
+                self.declare(f"{name}_map", (width, outputs), zeros)
+        if spec.dynamic:
+            self.declare("alpha_scale", (1,), constant(_SCALE))
+            self.declare("beta_scale", (1,), constant(_SCALE))
+
+    def weights(self, stream: Tensor, name: Literal["enter", "mix", "leave"]) -> Tensor:
+        """The streams [K, B, T, n, D] to one sort of weights, [K, B, T, n, 1 or n]."""
+        static: Tensor = getattr(self, name)[:, None, None]
+        if not self.dynamic:
+            return static
+        scale: Tensor = self.beta_scale if name == "leave" else self.alpha_scale
+        made = F.rms_norm(stream, stream.shape[-1:], eps=_EPS) @ getattr(self, f"{name}_map")[:, None, None]
+        weights: Tensor = static + scale.view(-1, 1, 1, 1, 1) * made.tanh()
+        return weights

@@ -1,0 +1,90 @@
+"""LayerScale: y = x + γ ∘ f(x), γ a trained vector for each sub-layer, from a small value.
+
+- Going deeper with Image Transformers (arXiv:2103.17239), eq. 4; https://arxiv.org/abs/2103.17239
+
+Shapes: K pack, B batch, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from ablate.kinds.residuals.every_join import check_every_join
+from ablate.nn.pack import Packed, Residual, Sublayer, constant
+from ablate.spec.block import BlockSpec
+from ablate.spec.cost import Cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.residual import ResidualSpec
+
+_BY_DEPTH = ((18, 0.1), (24, 1e-5))
+_DEEPER = 1e-6
+
+
+class LayerScaleSpec(ResidualSpec):
+    """What each sub-layer gives is multiplied by a trained vector before it joins the stream."""
+
+    source = "arXiv:2103.17239 eq. 4"
+
+    kind: Literal["layer_scale"] = "layer_scale"
+    init: float | None = Field(default=None, gt=0)
+    """Initial value of γ. Unless set, by the depth as in the paper: 0.1 up to 18 blocks, 1e-5 up to 24, then 1e-6."""
+
+    def initial(self, depth: int) -> float:
+        """The value at the start of training, in a model of `depth` blocks."""
+        return self.init or next((value for most, value in _BY_DEPTH if depth <= most), _DEEPER)
+
+    def check_block(self, block: BlockSpec) -> None:
+        """See `ResidualSpec.check_block`."""
+        check_every_join(self, block)
+
+    def build(self, context: LayerContext) -> LayerScale:
+        """See `ResidualSpec.build`."""
+        return LayerScale(self, context)
+
+    def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
+        """See `ResidualSpec.cost`; a trained vector keeps what it multiplies."""
+        elements = len(context.sublayers) * length * context.width
+        return Cost(
+            parameters=len(context.sublayers) * context.width,
+            multiplications=elements,
+            additions=joins * length * context.width,
+            activations=elements,
+        )
+
+    def label(self) -> str:
+        """See `ResidualSpec.label`."""
+        return "x + γ∘f(x)"
+
+
+class LayerScale(Residual):
+    """The module of `LayerScaleSpec`."""
+
+    def __init__(self, spec: LayerScaleSpec, context: LayerContext) -> None:
+        super().__init__()
+        start = spec.initial(context.depth)
+        self.scales = nn.ModuleDict(
+            {part: VectorGain(context.pack, context.width, start) for part in context.sublayers}
+        )
+
+    def join(self, stream: Tensor, branch: Tensor, skip: Callable[[Tensor], Tensor], part: Sublayer) -> Tensor:
+        """See `Residual.join`."""
+        scaled: Tensor = self.scales[part](branch)
+        return scaled + skip(stream)
+
+
+class VectorGain(Packed):
+    """γ [K, D]."""
+
+    value: Tensor
+
+    def __init__(self, pack: int, width: int, init: float) -> None:
+        super().__init__(pack)
+        self.declare("value", (width,), constant(init))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, B, T, D] times the vector."""
+        return x * self.value[:, None, None]

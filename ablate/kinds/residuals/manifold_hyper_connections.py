@@ -1,0 +1,163 @@
+"""Hyper-connections whose mixing matrix is doubly stochastic (mHC), so that no stream grows from layer to layer.
+
+z = F·N(vec R), N a gainless RMSNorm of all streams together, F [(2n + n²), nD]. pre = σ(s₀z_pre + b) + ε weighs the
+streams that a sub-layer reads, post = 2σ(s₁z_post + b) what it gives to each, C = Sinkhorn(s₂z_comb + b) mixes them: a
+softmax over the last axis plus ε, then columns and rows divided by their sums in turn. x = Σ pre_i R_i;
+R_k ← post_k·f(x) + Σ_j C_jk R_j. At the end of the model the streams are summed with weights σ(s·F'N(vec R) + b') + ε.
+
+- mHC: Manifold-Constrained Hyper-Connections (arXiv:2512.24880), eqs 7 to 9; https://arxiv.org/abs/2512.24880
+- transformers 5.23, models/deepseek_v4
+
+Shapes: K pack, B batch, T tokens, n streams, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from ablate.kinds.residuals.every_join import check_every_join
+from ablate.nn.pack import Packed, Residual, Sublayer, constant, normal, zeros
+from ablate.spec.block import BlockSpec
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.residual import ResidualSpec
+
+_NORM_EPS = 1e-6
+
+
+class ManifoldHyperConnectionsSpec(ResidualSpec):
+    """Several streams, mixed by doubly stochastic matrices."""
+
+    source = "arXiv:2512.24880 eqs 7 to 9"
+    differs_by_layer = True
+
+    kind: Literal["manifold_hyper_connections"] = "manifold_hyper_connections"
+    streams: int = Field(default=4, ge=2, le=64)
+    """n."""
+    iterations: int = Field(default=20, ge=1, le=1000)
+    """Times that the columns of the mixing matrix are divided by their sums; its rows one time less."""
+    scale: float = Field(default=0.01, gt=0)
+    """Initial value of s; 1 in transformers."""
+    eps: float = Field(default=1e-6, gt=0)
+    """ε."""
+
+    def stream_sizes(self, context: LayerContext) -> tuple[int, ...]:
+        """See `ResidualSpec.stream_sizes`."""
+        return (self.streams, context.width)
+
+    def check_block(self, block: BlockSpec) -> None:
+        """See `ResidualSpec.check_block`."""
+        check_every_join(self, block, gains=False, post=False)
+
+    def build(self, context: LayerContext) -> ManifoldHyperConnections:
+        """See `ResidualSpec.build`."""
+        return ManifoldHyperConnections(self, context)
+
+    def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
+        """See `ResidualSpec.cost`; the norm of the streams is made once to read and twice to write."""
+        n, width = self.streams, context.width
+        inputs, weights, rounds = n * width, n * (n + 2), 2 * self.iterations * n * n
+        each = linear_cost(length, inputs, weights) + _norm_cost(length, inputs) * 3
+        each += Cost(
+            parameters=weights + 3,
+            multiplications=length * (weights + inputs * (n + 2)),
+            additions=length * (weights + inputs * (n + 1) + rounds),
+            divisions=length * (2 * n + rounds),
+            exponentiations=length * weights,
+            activations=length * (width + 3 * weights + rounds),
+        )
+        total = each * len(context.sublayers)
+        if context.layer == context.depth - 1:
+            total += linear_cost(length, inputs, n) + _norm_cost(length, inputs)
+            ends = Cost(multiplications=inputs + n, additions=inputs, exponentiations=n, divisions=n, activations=2 * n)
+            total += ends * length + Cost(parameters=n + 1)
+        return total
+
+    def label(self) -> str:
+        """See `ResidualSpec.label`."""
+        return f"{self.streams} streams, doubly stochastic"
+
+
+def _norm_cost(length: int, inputs: int) -> Cost:
+    """Of a gainless RMSNorm of all streams together."""
+    elements = length * inputs
+    return Cost(multiplications=elements, additions=elements, divisions=elements, activations=elements)
+
+
+class ManifoldHyperConnections(Residual):
+    """The module of `ManifoldHyperConnectionsSpec`; the stream is [K, B, T, n, D]."""
+
+    def __init__(self, spec: ManifoldHyperConnectionsSpec, context: LayerContext) -> None:
+        super().__init__()
+        self.spec = spec
+        n = spec.streams
+        sorts = ("pre", n), ("post", n), ("comb", n * n)
+        made: dict[str, nn.Module] = {part: StreamWeights(spec, context, *sorts) for part in context.sublayers}
+        self.connections = nn.ModuleDict(made)
+        last = context.layer == context.depth - 1
+        self.end = StreamWeights(spec, context, ("pre", n)) if last else None
+
+    def open(self, x: Tensor) -> Tensor:
+        """[K, B, T, D] to [K, B, T, n, D]."""
+        return x.unsqueeze(-2).expand(*x.shape[:-1], self.spec.streams, x.shape[-1])
+
+    def enter(self, stream: Tensor, part: Sublayer) -> Tensor:
+        """[K, B, T, n, D] to [K, B, T, D]."""
+        return self._summed(stream, self._of(part))
+
+    def join(self, stream: Tensor, branch: Tensor, skip: Callable[[Tensor], Tensor], part: Sublayer) -> Tensor:
+        """See `Residual.join`."""
+        n, weights = self.spec.streams, self._of(part)
+        post = 2 * weights.logits(stream, "post").sigmoid()
+        comb_logits = weights.logits(stream, "comb")
+        comb = balanced(comb_logits.view(*comb_logits.shape[:-1], n, n), self.spec.iterations, self.spec.eps)
+        return post.unsqueeze(-1).to(stream.dtype) * branch.unsqueeze(-2) + comb.to(stream.dtype).mT @ stream
+
+    def close(self, stream: Tensor) -> Tensor:
+        """[K, B, T, n, D] to [K, B, T, D]."""
+        assert self.end is not None
+        return self._summed(stream, self.end)
+
+    def _summed(self, stream: Tensor, weights: StreamWeights) -> Tensor:
+        pre = weights.logits(stream, "pre").sigmoid() + self.spec.eps
+        return (pre.unsqueeze(-1).to(stream.dtype) * stream).sum(-2)
+
+    def _of(self, part: Sublayer) -> StreamWeights:
+        return cast(StreamWeights, self.connections[part])
+
+
+class StreamWeights(Packed):
+    """s·F·N(vec R) + b for each sort of weights, in single precision at least."""
+
+    def __init__(self, spec: ManifoldHyperConnectionsSpec, context: LayerContext, *sorts: tuple[str, int]) -> None:
+        super().__init__(context.pack)
+        for name, outputs in sorts:
+            self.declare(f"{name}_map", (spec.streams * context.width, outputs), normal(context.init_std))
+            self.declare(f"{name}_bias", (outputs,), zeros)
+            self.declare(f"{name}_scale", (1,), constant(spec.scale))
+
+    def logits(self, stream: Tensor, name: str) -> Tensor:
+        """The streams [K, B, T, n, D] to [K, B, T, outputs]."""
+        weight, bias, scale = (getattr(self, f"{name}_{part}") for part in ("map", "bias", "scale"))
+        with torch.autocast(stream.device.type, enabled=False):
+            flat = stream.flatten(-2)
+            flat = flat.float() if flat.itemsize < 4 else flat
+            made = F.rms_norm(flat, flat.shape[-1:], eps=_NORM_EPS) @ weight[:, None]
+            logits: Tensor = made * scale.view(-1, 1, 1, 1) + bias[:, None, None]
+            return logits
+
+
+def balanced(logits: Tensor, iterations: int, eps: float) -> Tensor:
+    """Sinkhorn's iterations over matrices [..., n, n]: nearly doubly stochastic, the columns exactly."""
+    comb = logits.softmax(-1) + eps
+    comb = comb / (comb.sum(-2, keepdim=True) + eps)
+    for _ in range(iterations - 1):
+        comb = comb / (comb.sum(-1, keepdim=True) + eps)
+        comb = comb / (comb.sum(-2, keepdim=True) + eps)
+    return comb

@@ -1,0 +1,94 @@
+"""U-net skips: each layer of the second half starts from x + w·x_i, x_i being what its mirror in the first half gave.
+
+Layer L-1-i reads the output of layer i, for i < ⌊L/2⌋; w is trained, from 1. Each layer may besides start from a
+mixture with the embedding, as in `embedding_skip`: x ← λ·(x + w·x_i) + μ·x₀.
+
+- https://github.com/KellerJordan/modded-nanogpt, record of 2024-11-10 ("U-net pattern skip connections")
+
+Shapes: K pack, B batch, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from ablate.nn.pack import Gain, Residual
+from ablate.spec.block import Gain as GainField
+from ablate.spec.block import GainSpec
+from ablate.spec.cost import Cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.part import EMBEDDING, SharedTensor
+from ablate.spec.residual import ResidualSpec
+
+
+class UNetSkipSpec(ResidualSpec):
+    """Layers of the second half read the outputs of mirrored layers of the first."""
+
+    source = "modded-nanogpt, record of 2024-11-10"
+
+    kind: Literal["unet_skip"] = "unet_skip"
+    skip: GainField = GainSpec(init=1.0, trainable=True)
+    """w."""
+    stream: GainField = GainSpec()
+    """λ."""
+    embedding: GainField = GainSpec(init=0.0)
+    """μ; fixed at 0 there is no embedding in the mixture."""
+
+    def reads(self, context: LayerContext) -> tuple[SharedTensor, ...]:
+        """See `PartSpec.reads`."""
+        embedding = () if self.embedding.fixed_at_zero else (context.stream(EMBEDDING),)
+        return (*self._mirrored(context), *embedding)
+
+    @staticmethod
+    def _mirrored(context: LayerContext) -> tuple[SharedTensor, ...]:
+        partner = context.depth - 1 - context.layer
+        return (context.stream(partner),) if partner < context.layer else ()
+
+    def gains(self, context: LayerContext) -> list[GainSpec]:
+        """Those that the layer has, in the order of the computation."""
+        mirrored = [self.skip] if self._mirrored(context) else []
+        return [*mirrored, self.stream, *([] if self.embedding.fixed_at_zero else [self.embedding])]
+
+    def build(self, context: LayerContext) -> UNetSkip:
+        """See `ResidualSpec.build`."""
+        return UNetSkip(self, context)
+
+    def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
+        """See `ResidualSpec.cost`; a trained gain keeps what it multiplies, and the embedding is kept once."""
+        elements, gains = length * context.width, self.gains(context)
+        kept = self.stream.trainable + (self.skip.trainable and bool(self._mirrored(context)))
+        return Cost(
+            parameters=sum(gain.trainable for gain in gains),
+            multiplications=sum(gain != GainSpec() for gain in gains) * elements,
+            additions=(len(gains) - 1 + joins) * elements,
+            activations=kept * elements,
+        )
+
+    def label(self) -> str:
+        """See `ResidualSpec.label`."""
+        return "x + w·x_mirrored" if self.embedding.fixed_at_zero else "λ(x + w·x_mirrored) + μx₀"
+
+
+class UNetSkip(Residual):
+    """The module of `UNetSkipSpec`."""
+
+    def __init__(self, spec: UNetSkipSpec, context: LayerContext) -> None:
+        super().__init__()
+        reads_embedding = not spec.embedding.fixed_at_zero
+        self.skip = _gain(spec.skip, context) if len(spec.reads(context)) > reads_embedding else None
+        self.stream = _gain(spec.stream, context)
+        self.embedding = _gain(spec.embedding, context) if reads_embedding else None
+
+    def start(self, stream: Tensor, shared: tuple[Tensor, ...] = ()) -> Tensor:
+        """[K, B, T, D] to the same."""
+        read = iter(shared)
+        if self.skip is not None:
+            stream = stream + self.skip(next(read))
+        mixed: Tensor = self.stream(stream)
+        return mixed if self.embedding is None else mixed + self.embedding(next(read))
+
+
+def _gain(spec: GainSpec, context: LayerContext) -> Gain:
+    return Gain(context.pack, spec.initial(context.depth), trainable=spec.trainable)

@@ -1,0 +1,37 @@
+"""Names of metrics: the split that is measured, then what is measured, as in `val_loss` and `test_loss`."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, Self
+
+Split = Literal["val", "test"]
+"""`val`: the validation split, which decides what is better; `test`: read once, at the end, by reports alone."""
+
+
+class Metric(NamedTuple):
+    """A metric on a split.
+
+    Attributes:
+        name: What is measured: `loss`, `accuracy`.
+        split: On which data; None for what is measured on none, as `seconds`.
+    """
+
+    name: str
+    split: Split | None
+
+    @classmethod
+    def of(cls, written: str) -> Self:
+        """The metric of a name such as `val_loss`."""
+        split, underscore, name = written.partition("_")
+        if underscore and split == "val":
+            return cls(name, "val")
+        if underscore and split == "test":
+            return cls(name, "test")
+        return cls(written, None)
+
+    def on(self, split: Split) -> Self:
+        """The same on another split."""
+        return type(self)(self.name, split)
+
+    def __str__(self) -> str:
+        return self.name if self.split is None else f"{self.split}_{self.name}"

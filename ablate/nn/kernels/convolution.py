@@ -1,0 +1,318 @@
+"""Causal convolution along the tokens: y_t = Σ_{s≤t} x_s · w_{t-s}, kernels indexed by lag (row 0 is the token itself).
+
+Three sorts of w: `depthwise`, a vector for each lag (x_s ∘ w_{t-s}); `shared`, a scalar for each lag; `full`, a matrix
+for each lag (x_s·W_{t-s}). Each is computed directly or by Fourier transform, whichever was measured to be faster on a
+CPU. The transforms are padded with zeros, so that nothing wraps round, and are taken in float32 at least; for the
+backward pass x and w are kept, and the transforms of x made again.
+
+Shapes: K pack, B batch, T tokens, D width, L lags (rows beyond T are not used), n points of a transform, F frequencies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ablate.nn.kernels.choice import choose
+from ablate.nn.kernels.fourier import fast_length
+from ablate.nn.kernels.matrix_fourier import Points, signal, spectrum
+from ablate.nn.kernels.product import product
+
+# Measured forward and backward on one thread of a Zen 5, widths 16 to 256: where the direct form stops being faster.
+_FEW_LAGS = 8  # depthwise: each lag is a pass over x
+_FEW_TOKENS = 8  # full: the direct form copies x once for each token
+_FEW_SHARED = 256  # shared: one T x T product for all channels
+_MOST_DIRECT = 512  # lags beyond which nobody would choose the direct forms, whose time or memory grows with T²
+_GROUP = 1 << 17  # numbers in the spectra that are worked on at a time
+
+
+def depthwise(x: Tensor, w: Tensor) -> Tensor:
+    """y_t = Σ_{s≤t} x_s ∘ w_{t-s}: x [K, B, T, D] and w [K, L, D], or [K, L, 1] for all channels, to [K, B, T, D]."""
+    lags = min(x.shape[2], w.shape[1])
+    ways = DEPTHWISE if x.shape[1] % 2 == 0 else {name: DEPTHWISE[name] for name in ("direct", "fourier")}
+    return choose("depthwise", _possible(ways, lags), depthwise_rule(lags, x.shape[1]), x, x.shape[2], lags)(x, w)
+
+
+def shared(x: Tensor, w: Tensor) -> Tensor:
+    """y_t = Σ_{s≤t} w_{t-s}·x_s: x [K, B, T, D] and w [K, L] to [K, B, T, D]."""
+    return choose("shared", _possible(SHARED, x.shape[2]), shared_rule(x.shape[2]), x, x.shape[2])(x, w)
+
+
+def full(x: Tensor, w: Tensor) -> Tensor:
+    """y_t = Σ_{s≤t} x_s·W_{t-s}: x [K, B, T, D] and w [K, L, D, E] to [K, B, T, E]."""
+    return choose("full", _possible(FULL, x.shape[2]), full_rule(x.shape[2]), x, x.shape[2], x.shape[3])(x, w)
+
+
+def _possible(ways: Mapping[str, Convolution], lags: int) -> Mapping[str, Convolution]:
+    return ways if lags <= _MOST_DIRECT else {name: way for name, way in ways.items() if name != "direct"}
+
+
+def depthwise_rule(lags: int, batch: int) -> str:
+    """The way of `depthwise` that is taken where nothing was measured."""
+    return "direct" if lags <= _FEW_LAGS else "fourier" if batch % 2 else "pairs"
+
+
+def shared_rule(length: int) -> str:
+    """The same of `shared`."""
+    return "direct" if length <= _FEW_SHARED else "depthwise"
+
+
+def full_rule(length: int) -> str:
+    """The same of `full`."""
+    return "direct" if length <= _FEW_TOKENS else "fourier"
+
+
+def depthwise_direct(x: Tensor, w: Tensor) -> Tensor:
+    """`depthwise` lag by lag."""
+    length = x.shape[2]
+    w = w[:, :length]
+    lags = w.shape[1]
+    before = F.pad(x, (0, 0, lags - 1, 0))
+    # All terms are views of `before`, so that it alone is kept for the backward pass.
+    y, *others = (before.narrow(2, lags - 1 - lag, length) * w[:, None, lag, None] for lag in range(lags))
+    for term in others:
+        y = y + term
+    return y
+
+
+def shared_direct(x: Tensor, w: Tensor) -> Tensor:
+    """`shared` as one product with the Toeplitz matrix of w."""
+    length = x.shape[2]
+    w = w[:, :length]
+    falling = F.pad(w, (length - 1, length - w.shape[1]))
+    toeplitz = falling.unfold(1, length, 1).flip(2)  # [K, T, T]: w_{t-s}, 0 above the diagonal
+    rows = x.transpose(1, 2)  # [K, T, B, D]
+    return (toeplitz @ rows.flatten(2)).view(rows.shape).transpose(1, 2)
+
+
+def full_direct(x: Tensor, w: Tensor) -> Tensor:
+    """`full` as one product of all windows of x with all of w."""
+    w = w[:, : x.shape[2]]
+    lags = w.shape[1]
+    windows = F.pad(x, (0, 0, lags - 1, 0)).unfold(2, lags, 1).flip(4)  # [K, B, T, D, L]
+    stacked = w.transpose(1, 2).flatten(1, 2)  # [K, D·L, E]
+    y = windows.flatten(3).flatten(1, 2) @ stacked
+    return y.view(*x.shape[:3], w.shape[-1])
+
+
+def depthwise_fourier(x: Tensor, w: Tensor) -> Tensor:
+    """`depthwise` as a product of transforms."""
+    y: Tensor = _Depthwise.apply(*_exact(x, w))  # type: ignore[no-untyped-call]
+    return y.to(x.dtype)
+
+
+def depthwise_pairs(x: Tensor, w: Tensor) -> Tensor:
+    """`depthwise` of an even batch, two texts together as one of complex numbers: a real w keeps them apart."""
+    y: Tensor = _Pairs.apply(*_exact(x, w))  # type: ignore[no-untyped-call]
+    return y.to(x.dtype)
+
+
+def full_fourier(x: Tensor, w: Tensor) -> Tensor:
+    """`full` as a matrix product for each frequency."""
+    y: Tensor = _Full.apply(*_exact(x, w))  # type: ignore[no-untyped-call]
+    return y.to(x.dtype)
+
+
+Convolution = Callable[[Tensor, Tensor], Tensor]
+
+DEPTHWISE: dict[str, Convolution] = {
+    "direct": depthwise_direct,
+    "fourier": depthwise_fourier,
+    "pairs": depthwise_pairs,
+}
+SHARED: dict[str, Convolution] = {"direct": shared_direct, "depthwise": lambda x, w: depthwise(x, w[..., None])}
+FULL: dict[str, Convolution] = {"direct": full_direct, "fourier": full_fourier}
+"""The ways of each sort, by name; where B is odd there are no pairs."""
+
+
+class _Depthwise(torch.autograd.Function):
+    """x [K, B, T, D], w [K, L, D] or [K, L, 1], L ≤ T."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, w: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        points = _points(x, w)
+        return _back(_transform(x, points) * _transform(w, points).unsqueeze(1), points, x.shape[2])
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        (g,) = gradients
+        x, w, *_ = ctx.saved_tensors  # type: ignore[attr-defined]
+        for_x, for_w = ctx.needs_input_grad  # type: ignore[attr-defined]
+        points = _points(x, w)
+        of_g = _transform(g, points)
+        grad_x = grad_w = None
+        if for_x:
+            by_x = of_g * _transform(w, points).conj().unsqueeze(1)
+            grad_x = _back(by_x, points, x.shape[2])
+        if for_w:
+            by_w = _for_weights((of_g * _transform(x, points).conj()).sum(1), w)
+            grad_w = _back(by_w, points, w.shape[1])
+        return grad_x, grad_w
+
+
+def _for_weights(channels: Tensor, w: Tensor) -> Tensor:
+    """What belongs to the weights, from what belongs to each channel [..., D, *]."""
+    return channels if w.shape[-1] == channels.shape[-2] else channels.sum(-2, keepdim=True)
+
+
+class _Pairs(torch.autograd.Function):
+    """As `_Depthwise`, B even. Z = X_0 + i·X_1 gives Z·W = Y_0 + i·Y_1; and the real part of what Z̄·G stands for is
+    the sum of what X̄_0·G_0 and X̄_1·G_1 stand for. Spectra are [D, pairs, n]; a few pairs at a time stay in the cache.
+    """
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, w: Tensor) -> Tensor:
+        points, length = _points(x, w), x.shape[2]
+        spectra = torch.fft.fft(w.mT.contiguous(), points).unsqueeze(2)  # [K, D or 1, 1, n]
+        y = torch.empty_like(x, memory_format=torch.contiguous_format)
+        for member, rows, padded in _groups(x, spectra):
+            z = torch.fft.fft(_paired(x[member, rows], padded)).mul_(spectra[member])
+            _part(y[member, rows], torch.fft.ifft(z)[..., :length])
+        ctx.save_for_backward(x, w, spectra)
+        return y
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        if torch.is_grad_enabled():  # for the gradient of a gradient: made of operations that have one
+            both: tuple[Tensor | None, Tensor | None] = _Depthwise.backward(ctx, *gradients)
+            return both
+        (g,) = gradients
+        x, w, spectra = ctx.saved_tensors  # type: ignore[attr-defined]
+        for_x, for_w = ctx.needs_input_grad  # type: ignore[attr-defined]
+        length = x.shape[2]
+        turned = spectra.conj().resolve_conj()
+        grad_x = torch.empty_like(x, memory_format=torch.contiguous_format) if for_x else None
+        by_w = spectra.new_zeros(x.shape[0], x.shape[-1], spectra.shape[-1]) if for_w else None
+        for member, rows, padded in _groups(x, spectra):
+            of_g = torch.fft.fft(_paired(g[member, rows], padded))
+            if by_w is not None:  # Z̄ is the inverse transform of z̄, but for the factor
+                z = torch.fft.ifft(_paired(x[member, rows], padded, turned=True), norm="forward")
+                by_w[member] += z.mul_(of_g).sum(1)
+            if grad_x is not None:
+                _part(grad_x[member, rows], torch.fft.ifft(of_g.mul_(turned[member]))[..., :length])
+        if by_w is None:
+            return grad_x, None
+        grad_w = torch.fft.ifft(_for_weights(by_w, w)).real[..., : w.shape[1]].mT.contiguous()
+        return grad_x, grad_w
+
+
+def _groups(x: Tensor, spectra: Tensor) -> Iterator[tuple[int, slice, Tensor]]:
+    """Members, of each a few pairs of texts after the other, and zeros [D, pairs, n] to work in."""
+    channels, points = x.shape[-1], spectra.shape[-1]
+    texts = min(x.shape[1], 2 * max(1, _GROUP // (channels * points)))
+    zeros = spectra.new_zeros(channels, texts // 2, points)
+    for member in range(x.shape[0]):
+        for start in range(0, x.shape[1], texts):
+            count = min(texts, x.shape[1] - start)
+            yield member, slice(start, start + count), zeros[:, : count // 2]
+
+
+def _paired(x: Tensor, padded: Tensor, *, turned: bool = False) -> Tensor:
+    """x [2·pairs, T, D] as complex numbers, or as their conjugates, in the first T of `padded` [D, pairs, n]."""
+    z = torch.complex(x[0::2], x[1::2].neg() if turned else x[1::2])
+    channels = z.flatten(0, 1).t().contiguous()  # torch is fast at turning matrices
+    padded[..., : x.shape[1]] = channels.view(len(channels), *z.shape[:2])
+    return padded
+
+
+def _part(y: Tensor, z: Tensor) -> None:
+    """Write complex z [D, pairs, T] to y [2·pairs, T, D]."""
+    texts = z.flatten(1).t().contiguous().view(*z.shape[1:], z.shape[0])
+    y[0::2], y[1::2] = texts.real, texts.imag
+
+
+class _Full(torch.autograd.Function):
+    """x [K, B, T, D], w [K, L, D, E], L ≤ T. Spectra are [K, F, 2, ...], frequencies first and real and imaginary parts
+    apart, so that a product of complex matrices is one of real ones. Those of w, which are as large as the spectra of
+    many texts and make most of the work, are kept.
+    """
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, w: Tensor) -> Tensor:
+        points = Points.of(x.shape[2] + w.shape[1] - 1)
+        with torch.autocast(x.device.type, enabled=False):
+            spectra = _frequencies(w, points)
+            y = _tokens(_times(_frequencies(x.transpose(1, 2), points), spectra), points, x.shape[2])
+        ctx.save_for_backward(x, w, spectra)
+        return y.transpose(1, 2).contiguous()
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        (g,) = gradients
+        x, w, spectra = ctx.saved_tensors  # type: ignore[attr-defined]
+        for_x, for_w = ctx.needs_input_grad  # type: ignore[attr-defined]
+        points = Points.of(x.shape[2] + w.shape[1] - 1)
+        if torch.is_grad_enabled():  # for the gradient of a gradient: what was kept has none
+            spectra = _frequencies(w, points)
+        grad_x = grad_w = None
+        with torch.autocast(x.device.type, enabled=False):
+            of_g = _frequencies(g.transpose(1, 2), points)
+            if for_x:
+                grad_x = _tokens(_times_adjoint(of_g, spectra), points, x.shape[2]).transpose(1, 2)
+            if for_w:
+                by_w = _adjoint_times(_frequencies(x.transpose(1, 2), points), of_g)
+                grad_w = _tokens(by_w, points, w.shape[1])
+        return grad_x, grad_w
+
+
+def _frequencies(x: Tensor, points: Points) -> Tensor:
+    """[K, T, *, D] to [K, F, 2, *, D]."""
+    return torch.unflatten(spectrum(x.flatten(2), points), 3, x.shape[2:])
+
+
+def _tokens(spectra: Tensor, points: Points, length: int) -> Tensor:
+    """[K, F, 2, *, D] to [K, T, *, D]."""
+    return torch.unflatten(signal(spectra.flatten(3), points, length), 2, spectra.shape[3:])
+
+
+def _times(x: Tensor, w: Tensor) -> Tensor:
+    """X·W: [K, F, 2, B, D] and [K, F, 2, D, E] to [K, F, 2, B, E]."""
+    real, imaginary = x.unbind(2)
+    rows = torch.cat([torch.cat([real, -imaginary], 3), torch.cat([imaginary, real], 3)], 2)
+    return torch.unflatten(_each(rows, w.flatten(2, 3)), 2, (2, -1))
+
+
+def _times_adjoint(x: Tensor, w: Tensor) -> Tensor:
+    """X·W̄ᵀ: [K, F, 2, B, E] and [K, F, 2, D, E] to [K, F, 2, B, D]."""
+    products = torch.unflatten(torch.unflatten(_each(x.flatten(2, 3), w.flatten(2, 3).mT), 3, (2, -1)), 2, (2, -1))
+    (both_real, mixed), (other, both_imaginary) = (part.unbind(3) for part in products.unbind(2))
+    return torch.stack([both_real + both_imaginary, other - mixed], 2)
+
+
+def _adjoint_times(x: Tensor, y: Tensor) -> Tensor:
+    """X̄ᵀ·Y: [K, F, 2, B, D] and [K, F, 2, B, E] to [K, F, 2, D, E]."""
+    real, imaginary = x.unbind(2)
+    columns = torch.cat([torch.cat([real, imaginary], 2), torch.cat([-imaginary, real], 2)], 3)
+    return torch.unflatten(_each(columns.mT, y.flatten(2, 3)), 2, (2, -1))
+
+
+def _each(x: Tensor, y: Tensor) -> Tensor:
+    """A product for each member and frequency."""
+    return torch.unflatten(product(x.flatten(0, 1), y.flatten(0, 1)), 0, x.shape[:2])
+
+
+def _exact(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in one dtype that transforms know (half precision becomes float32), w cut to the lags that are used."""
+    dtype = torch.promote_types(torch.promote_types(x.dtype, w.dtype), torch.float32)
+    return x.to(dtype), w[:, : x.shape[2]].to(dtype)
+
+
+def _points(x: Tensor, w: Tensor) -> int:
+    """n: enough zeros that no sum wraps round."""
+    return fast_length(x.shape[2] + w.shape[1] - 1)
+
+
+def _transform(x: Tensor, points: int) -> Tensor:
+    """[..., T, D] to [..., D, F]. Tokens stand last and close together: strided transforms are slower."""
+    spectra: Tensor = torch.fft.rfft(x.mT.contiguous(), points)
+    return spectra
+
+
+def _back(spectra: Tensor, points: int, length: int) -> Tensor:
+    """[..., D, F] to [..., T, D]."""
+    y: Tensor = torch.fft.irfft(spectra, points)
+    return y[..., :length].mT.contiguous()

@@ -1,0 +1,214 @@
+"""Attention without softmax, in linear time: y_t = q_t·S, S = Σ_s k_sᵀ·v_s over all s or over s ≤ t.
+
+With decay the state is a recurrence, S_t = diag(e^(g_t))·S_{t-1} + k_tᵀ·v_t with log decay g_t ≤ 0 (one for each head,
+or one for each channel of the keys); token i then reads token j ≤ i with the weight e^(g_{j+1} + ... + g_i). Divided by
+the same sum with all values 1, the state gives φ-attention: y_t = φ(q_t)·Σ φ(k_s)ᵀ·v_s / (φ(q_t)·Σ φ(k_s)ᵀ).
+
+Every form is computed in chunks: memory is linear in T, and all decays are differences of logarithms taken forwards in
+time, so that no exponential exceeds 1, however strong the decay.
+
+Shapes: any leading axes, then T tokens and d width of the keys, e width of the values.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ablate.nn.kernels.choice import choose
+from ablate.nn.kernels.chunked import chunked, segments
+
+CHUNKS = {str(chunk): chunk for chunk in (16, 32, 64, 128)}
+"""Tokens in a chunk, a power of two: those of which `ablate bench --tune` finds the fastest."""
+
+
+def bidirectional(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Q·(KᵀV): [..., T, d], [..., T, d], [..., T, e] to [..., T, e]."""
+    return q @ (k.mT @ v)
+
+
+def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chunk: int | None = None) -> Tensor:
+    """((QKᵀ) ∘ decay ∘ tril)·V in chunks: the state before each chunk, plus the masked square inside it.
+
+    Args:
+        q: [..., T, d].
+        k: [..., T, d].
+        v: [..., T, e].
+        log_decay: g ≤ 0, [..., T, 1] (one for each head) or [..., T, d]; None for no decay.
+        chunk: Tokens in a chunk, a power of two; memory is linear in T for any. None for the fastest.
+
+    Returns:
+        [..., T, e].
+    """
+    length = q.shape[-2]
+    if chunk is None:
+        widths = (q.shape[-1], v.shape[-1])
+        chunk = choose("causal", CHUNKS, chunk_rule(*widths), q, length, *widths)
+    chunk = _no_longer(chunk, length)
+    dtype = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)  # they differ under autocast
+    q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    if log_decay is None or (log_decay.shape[-1] == 1 and not log_decay.requires_grad):
+        return chunked(q, k, v, log_decay, chunk)
+    pad = -length % chunk
+    q, k, v = (_chunks(x, pad, chunk) for x in (q, k, v))
+    # From the start of the chunk to each token, itself included; double, since weights are e^(small differences).
+    g = _chunks(log_decay, pad, chunk).double().cumsum(-2)
+    return _fading_by_channel(q, k, v, g).flatten(-3, -2)[..., :length, :]
+
+
+def chunk_rule(d: int, e: int) -> str:
+    """The chunk that is taken where nothing was measured: about as long as the state is wide."""
+    return "64" if max(d, e) >= 64 else "32"
+
+
+def kept(length: int, d: int, e: int, decay: Literal["none", "head", "channel"] = "none") -> int:
+    """Scalars that `causal` keeps for the backward pass over one sequence and head, q, k and v among them.
+
+    With decay `head` the decay is taken to have no gradient; with `channel`, to have one.
+    """
+    chunk = _no_longer(CHUNKS[chunk_rule(d, e)], length)
+    if decay != "channel":
+        return length * (2 * d + e) + (segments(length, d, chunk) - 1) * d * e
+    tokens = length + -length % chunk
+    inputs, states = tokens * (2 * d + e), tokens // chunk * d * e
+    scales = chunk.bit_length() - 1  # at each, half of q and k is faded, and its factors are kept too
+    return inputs + 2 * states + tokens * (d * (2 + 2 * scales) + e + chunk // 2)
+
+
+def normalised(
+    q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, real: Tensor | None = None, log_decay: Tensor | None = None
+) -> Tensor:
+    """φ-attention from features: numerator and denominator are one sum, with a value of 1 beside the values.
+
+    Args:
+        q: φ(q), [..., T, m].
+        k: φ(k), [..., T, m].
+        v: [..., T, e].
+        is_causal: Whether token t sees only s ≤ t.
+        real: [..., T], True where a token is no padding; others are in no sum.
+        log_decay: [..., T, 1]; causal only.
+
+    Returns:
+        [..., T, e]; 0 where a token sees no real one.
+    """
+    if real is not None:
+        k = k.masked_fill(~real.unsqueeze(-1), 0.0)
+    v = torch.cat([v, v.new_ones(1).expand(*v.shape[:-1], 1)], -1)
+    y = causal(q, k, v, log_decay) if is_causal else bidirectional(q, k, v)
+    total = y[..., -1:]
+    return y[..., :-1] / total.masked_fill(total == 0, 1.0)
+
+
+def normalised_from_logs(
+    log_q: Tensor, log_k: Tensor, v: Tensor, *, is_causal: bool, real: Tensor | None = None
+) -> Tensor:
+    """`normalised` for positive features given by their logarithms, which may be beyond the range of the numbers.
+
+    A constant that is taken from all log φ(q_t) of one token, or from all log φ(k_s) of one sum, leaves the quotient
+    as it is. Queries: the largest feature of the token. Keys, bidirectional: the largest feature of all real tokens.
+    Keys, causal: the largest feature so far, c_t, the state being rescaled by e^(c_{t-1} - c_t) when it grows, which is
+    a decay for each head; so that not even the rounding of position t depends on what comes after it.
+    """
+    log_q = log_q - log_q.detach().amax(-1, keepdim=True)
+    if real is not None:
+        log_k = log_k.masked_fill(~real.unsqueeze(-1), -math.inf)
+    largest = log_k.detach().amax(-1, keepdim=True)  # [..., T, 1]
+    top = largest.cummax(-2).values if is_causal else largest.amax(-2, keepdim=True)
+    k = (log_k - top.masked_fill(top == -math.inf, 0.0)).exp()
+    log_decay = None
+    if is_causal:
+        # Before the first real token the state is 0, and no factor matters.
+        log_decay = torch.nan_to_num(top.diff(dim=-2, prepend=top[..., :1, :]).neg(), nan=0.0, neginf=0.0)
+    return normalised(log_q.exp(), k, v, is_causal=is_causal, log_decay=log_decay)
+
+
+def recur(
+    q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, log_decay: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """One more token of `causal`: y = q·S with S = e^g ∘ S + kᵀ·v.
+
+    Args:
+        q: [..., 1, d].
+        k: [..., 1, d].
+        v: [..., 1, e].
+        state: S after the tokens before, [..., d, e]; None if there are none.
+        log_decay: g, [..., 1, 1] or [..., 1, d]; None for no decay.
+
+    Returns:
+        [..., 1, e], and S.
+    """
+    added = k.mT @ v
+    if state is not None:
+        added = added + (state if log_decay is None else state * log_decay.exp().mT)
+    return q @ added, added
+
+
+def recur_normalised(
+    q: Tensor, k: Tensor, v: Tensor, state: tuple[Tensor, ...], *, logarithmic: bool
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """One more token of causal `normalised`, or of `normalised_from_logs` if q and k are logarithms.
+
+    Returns:
+        [..., 1, e], and what is to be kept: S with the sum of keys, and the largest logarithm so far.
+    """
+    decay: Tensor | None = None
+    kept: tuple[Tensor, ...] = ()
+    if logarithmic:
+        top = k.amax(-1, keepdim=True)
+        if state:
+            top = torch.maximum(top, state[1])
+            decay = state[1] - top
+        q, k, kept = (q - q.amax(-1, keepdim=True)).exp(), (k - top).exp(), (top,)
+    v = torch.cat([v, v.new_ones(1).expand(*v.shape[:-1], 1)], -1)
+    y, summed = recur(q, k, v, state[0] if state else None, decay)
+    total = y[..., -1:]
+    return y[..., :-1] / total.masked_fill(total == 0, 1.0), (summed, *kept)
+
+
+def _no_longer(chunk: int, length: int) -> int:
+    """The chunk, or the smallest power of two that holds all tokens."""
+    return min(chunk, 1 << (length - 1).bit_length())
+
+
+def _chunks(x: Tensor, pad: int, chunk: int) -> Tensor:
+    # Contiguous, or every product would copy it and keep its own copy.
+    return torch.unflatten(F.pad(x, (0, 0, 0, pad)) if pad else x.contiguous(), -2, (-1, chunk))  # [..., n, C, width]
+
+
+def _exp(log_weights: Tensor, like: Tensor) -> Tensor:
+    """In single precision at least: what is rounded in a logarithm is a factor in the weight."""
+    return log_weights.to(torch.promote_types(like.dtype, torch.float32)).exp().to(like.dtype)
+
+
+def _before_fading(added: Tensor, kept: Tensor) -> Tensor:
+    """The state before each chunk [..., n, d, e], from what each adds and which part each keeps, [..., n, d, 1]."""
+    state = torch.zeros_like(added[..., 0, :, :])
+    before = []
+    for index in range(added.shape[-3]):
+        before.append(state)
+        state = state * kept[..., index, :, :] + added[..., index, :, :]
+    return torch.stack(before, -3)
+
+
+def _fading_by_channel(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
+    """A decay for each channel: in a chunk, each half reads the half before it, at every scale.
+
+    For i right and j left of an edge b, e^(g_i - g_j) = e^(g_i - g_b)·e^(g_b - g_j), and both factors are at most 1.
+    """
+    last = g[..., -1:, :]
+    before = _before_fading((k * _exp(last - g, k)).mT @ v, _exp(last, k).mT)
+    y = (q * _exp(g, q)) @ before
+    y = y + (q * k).sum(-1, keepdim=True) * v  # each token reads itself, without decay
+    size = 1
+    while size < q.shape[-2]:
+        left_k, left_v, left_g = (torch.unflatten(x, -2, (-1, 2, size))[..., 0, :, :] for x in (k, v, g))
+        right_q, right_g = (torch.unflatten(x, -2, (-1, 2, size))[..., 1, :, :] for x in (q, g))
+        edge = left_g[..., -1:, :]
+        read = ((right_q * _exp(right_g - edge, q)) @ (left_k * _exp(edge - left_g, k)).mT) @ left_v
+        y = y + F.pad(read.unsqueeze(-3), (0, 0, 0, 0, 1, 0)).flatten(-4, -2)
+        size *= 2
+    return y

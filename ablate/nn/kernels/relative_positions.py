@@ -1,0 +1,109 @@
+"""Positions that attention applies itself: rotary embeddings of queries and keys, and biases of the logits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Frequencies = Callable[[Tensor], Tensor]
+"""Changes the angles [r/2] by which the pairs of a head turn at each position."""
+
+
+def rotate(
+    x: Tensor,
+    first: int = 0,
+    base: float = 10000.0,
+    *,
+    turning: int | None = None,
+    scaled: Frequencies | None = None,
+    factor: float = 1.0,
+) -> Tensor:
+    """Rotary embedding (arXiv:2104.09864): pair (i, i + r/2) of position t turns by t·base^(-2i/r).
+
+    Args:
+        x: Queries or keys [..., T, d].
+        first: Position of the first of them.
+        base: Of the frequencies.
+        turning: r, even: the first r channels turn, and the others pass. Unless given, all d.
+        scaled: Changes the frequencies; in single precision at least.
+        factor: Multiplies the channels that turn.
+
+    Returns:
+        The same shape; products of rotated queries and keys depend on the distance of their positions alone.
+    """
+    length, width = x.shape[-2], x.shape[-1] if turning is None else turning
+    exact = torch.promote_types(x.dtype, torch.float32)  # half precision cannot count the positions
+    pair = torch.arange(width // 2, device=x.device, dtype=exact)
+    place = torch.arange(first, first + length, device=x.device, dtype=exact)
+    frequency = base ** (-2.0 * pair / width)
+    angle = place[:, None] * (frequency if scaled is None else scaled(frequency))
+    cos, sin = angle.cos(), angle.sin()
+    if factor != 1.0:
+        cos, sin = cos * factor, sin * factor
+    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+    left, right = x[..., : width // 2], x[..., width // 2 : width]
+    turned = [left * cos - right * sin, left * sin + right * cos]
+    return torch.cat([*turned, x[..., width:]] if width < x.shape[-1] else turned, -1)
+
+
+def alibi_slopes(heads: int, *, bloom: bool = False) -> list[float]:
+    """ALiBi's slopes (arXiv:2108.12409): m_h = 2^(-8h/H), h = 1 ... H.
+
+    With `bloom`, as in the released code of ALiBi and in Bloom, the first n = 2^⌊log2 H⌋ heads have the slopes of n
+    heads, and the others every second slope of 2n heads. For a power of two both are the same.
+    """
+    if not bloom:
+        return [2.0 ** (-8.0 * head / heads) for head in range(1, heads + 1)]
+    power = 1 << (heads.bit_length() - 1)
+    return alibi_slopes(power) + alibi_slopes(2 * power)[0 : 2 * (heads - power) : 2]
+
+
+def alibi_bias(
+    heads: int, length: int, device: torch.device, dtype: torch.dtype, first: int = 0, *, bloom: bool = False
+) -> Tensor:
+    """ALiBi (arXiv:2108.12409): -m_h·|i - j| with the slopes of `alibi_slopes`.
+
+    [H, T, T] for a `length` of T, or the rows from i = `first` on.
+    """
+    exact = torch.promote_types(dtype, torch.float32)
+    if bloom:
+        slope = torch.tensor(alibi_slopes(heads, bloom=True), device=device, dtype=exact)
+    else:
+        slope = 2.0 ** (-8.0 * torch.arange(1, heads + 1, device=device, dtype=exact) / heads)
+    position = torch.arange(length, device=device, dtype=exact)
+    return (-slope[:, None, None] * (position[first:, None] - position[None, :]).abs()).to(dtype)
+
+
+def distance_buckets(
+    rows: int, length: int, device: torch.device, *, first: int, buckets: int, longest: int, causal: bool
+) -> Tensor:
+    """T5's buckets (arXiv:1910.10683, section 2.1) of the distances j - i, [rows, length].
+
+    Half of the buckets are of the past (all of them in causal attention). Of those, half hold one distance each, and
+    the others hold distances that grow geometrically up to `longest`; all that are farther share the last bucket.
+
+    Args:
+        rows: Queries, at the positions from `first` on.
+        length: Keys, at the positions from 0 on.
+        device: Where.
+        first: Position of the first query.
+        buckets: Their number.
+        longest: Distance from which on all are one bucket.
+        causal: Whether the future is hidden; its distances are then taken as 0.
+    """
+    query = torch.arange(first, first + rows, device=device)
+    distance = torch.arange(length, device=device) - query[:, None]
+    start = torch.zeros_like(distance)
+    if causal:
+        distance = (-distance).clamp(min=0)
+    else:
+        buckets //= 2
+        start = (distance > 0) * buckets
+        distance = distance.abs()
+    exact = buckets // 2
+    # In single precision, as T5's own weights were trained.
+    far = (distance.clamp(min=1).float() / exact).log() / math.log(longest / exact) * (buckets - exact)
+    return start + torch.where(distance < exact, distance, (exact + far.long()).clamp(max=buckets - 1))

@@ -1,0 +1,214 @@
+"""A block: mixer and MLP with their norms, skips and gains (arXiv:2311.01906, eqs 1 and 7).
+
+Sequential: X̂ = α_SA·X + β_SA·Mixer(Norm(X)); X_out = α_FF·X̂ + β_FF·MLP(Norm(X̂)).
+Parallel: X_out = α_comb·X + β_FF·MLP(Norm(X)) + β_SA·Mixer(Norm(X)), one norm shared by both branches.
+With `arrangement: mlp_first` the two sub-layers of a sequential block change places.
+With post-norm the norm stands after each sum; it may also stand on what a sub-layer gives (OLMo 2), or there and before
+the sub-layer (sandwich). A second skip of the mixer adds X to the second sum too (SimpleTRON).
+
+Shapes: K pack, B batch, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+from torch import Tensor, nn
+
+from ablate.nn.pack import Gain, Residual, Shared, Sharing, State, Unpacked, dropout, step
+from ablate.spec.block import BlockSpec, GainSpec
+from ablate.spec.cost import Cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+from ablate.spec.mlp import MLPSpec
+from ablate.spec.norm import NormSpec
+from ablate.spec.part import SharedTensor
+
+
+def build_block(spec: BlockSpec, context: LayerContext) -> Block:
+    """The module of a block; `forward(x, padding=None)` maps [K, B, T, D] to the same."""
+    return ParallelBlock(spec, context) if spec.arrangement == "parallel" else SequentialBlock(spec, context)
+
+
+class Block(nn.Module, ABC):
+    """What both arrangements have: the mixer, the MLP, the residual, four gains and dropout."""
+
+    def __init__(self, spec: BlockSpec, context: LayerContext) -> None:
+        super().__init__()
+        self.spec = spec
+        self.mixer = build_mixer(spec.mixer, context)
+        self.mlp = build_mlp(spec.mlp, context) if spec.mlp.present else None
+        self.norm_mixer = spec.norms[0].build(context.pack, context.width)
+        self.norm_mixer_output = _second_norm(spec.norms[0], context)
+        self.mixer_branch = _gain(spec.gains.mixer_branch, context)
+        self.mixer_skip = _gain(spec.gains.mixer_skip, context)
+        self.mlp_branch = _gain(spec.gains.mlp_branch, context)
+        self.mlp_skip = _gain(spec.gains.mlp_skip, context)
+        self.residual = cast(Residual, spec.residual.build(context))
+        self.sharing = {name: Sharing(part, context) for name, part in spec.parts}
+        self.stream = SharedTensor("stream", context.layer, spec.residual.stream_sizes(context))
+
+    def forward(self, x: Tensor, padding: Tensor | None = None, shared: Shared | None = None) -> Tensor:
+        """The stream, [K, B, T, D] unless its kind has several, to the same.
+
+        Args:
+            x: The stream.
+            padding: [K, B, T], True where a token is real.
+            shared: What earlier layers have published; what this one publishes is put into it.
+        """
+        shared = {} if shared is None else shared
+
+        def mix(y: Tensor) -> Tensor:
+            mixed: Tensor = self.sharing["mixer"].call(self.mixer, shared, y, padding)
+            return mixed
+
+        return self.around(x, mix, shared)
+
+    def step(self, x: Tensor, place: int, state: State, shared: Shared | None = None) -> tuple[Tensor, State]:
+        """One token, [K, B, 1, D], and what the mixer keeps; see `Stepping.step`."""
+        shared = {} if shared is None else shared
+        kept = [state]
+
+        def mix(y: Tensor) -> Tensor:
+            mixed: Tensor
+            advance = partial(step, self.mixer)
+            mixed, kept[0] = self.sharing["mixer"].call(advance, shared, y, place, state)
+            return mixed
+
+        return self.around(x, mix, shared), kept[0]
+
+    @abstractmethod
+    def around(self, x: Tensor, mix: Callable[[Tensor], Tensor], shared: Shared) -> Tensor:
+        """The block round a mixer, the stream to the same."""
+
+    def start(self, x: Tensor, shared: Shared) -> Tensor:
+        """The stream at the start of the layer."""
+        started: Tensor = self.sharing["residual"].call(self.residual.start, shared, x)
+        return started
+
+    def fed_branch(self, x: Tensor, shared: Shared) -> Tensor:
+        """What the MLP gives, with dropout and without its gain."""
+        assert self.mlp is not None
+        return self.drop(self.sharing["mlp"].call(self.mlp, shared, x))
+
+    def drop(self, x: Tensor) -> Tensor:
+        """Dropout of a branch, in training."""
+        return dropout(x, self.spec.dropout, self.training)
+
+
+class SequentialBlock(Block):
+    """The MLP reads what the mixer gave."""
+
+    def __init__(self, spec: BlockSpec, context: LayerContext) -> None:
+        super().__init__(spec, context)
+        if self.mlp is not None:
+            self.norm_mlp = spec.norms[1].build(context.pack, context.width)
+            self.norm_mlp_output = _second_norm(spec.norms[1], context)
+
+    def around(self, x: Tensor, mix: Callable[[Tensor], Tensor], shared: Shared) -> Tensor:
+        """See `Block.around`."""
+        x = self.start(x, shared)
+        if self.mlp is None:
+            return self.mixed(x, mix)
+        if self.spec.arrangement == "mlp_first":
+            return self.mixed(self.fed(x, shared), mix)
+        return self.fed(self.mixed(x, mix), shared, again=x if self.spec.skips.mixer == 2 else None)
+
+    def mixed(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
+        """The stream through the mixer and its skip."""
+        norm = self.spec.norms[0]
+        entered = self.residual.enter(x, "mixer")
+        y = self.drop(mix(self.norm_mixer(entered) if norm.before else entered))
+        y = self.mixer_branch(self.on_output(y, norm, self.norm_mixer, self.norm_mixer_output))
+        if self.spec.skips.mixer > 0:
+            y = self.residual.join(x, y, self.mixer_skip, "mixer")
+        normed: Tensor = self.norm_mixer(y) if norm.place == "post" else y
+        return normed
+
+    def fed(self, x: Tensor, shared: Shared, again: Tensor | None = None) -> Tensor:
+        """The stream through the MLP and its skip, and a second skip from `again`."""
+        norm = self.spec.norms[1]
+        entered = self.residual.enter(x, "mlp")
+        y = self.fed_branch(self.norm_mlp(entered) if norm.before else entered, shared)
+        y = self.mlp_branch(self.on_output(y, norm, self.norm_mlp, self.norm_mlp_output))
+        if self.spec.skips.mlp > 0:
+            y = self.residual.join(x, y, self.mlp_skip, "mlp")
+        if again is not None:
+            y = y + again
+        normed: Tensor = self.norm_mlp(y) if norm.place == "post" else y
+        return normed
+
+    @staticmethod
+    def on_output(y: Tensor, spec: NormSpec, norm: nn.Module, second: nn.Module | None) -> Tensor:
+        """What a sub-layer gives, normed if its norm stands there."""
+        if not spec.on_output:
+            return y
+        normed: Tensor = (norm if second is None else second)(y)
+        return normed
+
+
+class ParallelBlock(Block):
+    """Mixer and MLP read the same normalised input."""
+
+    def around(self, x: Tensor, mix: Callable[[Tensor], Tensor], shared: Shared) -> Tensor:
+        """See `Block.around`."""
+        x = self.start(x, shared)
+        normed = self.norm_mixer(self.residual.enter(x, "mixer"))
+        y: Tensor = self.mixer_branch(self.drop(mix(normed)))
+        y = y + self.mlp_branch(self.fed_branch(normed, shared))
+        return self.residual.join(x, y, self.mixer_skip, "mixer") if self.spec.skips.mixer > 0 else y
+
+
+def build_mixer(spec: MixerSpec, context: LayerContext) -> nn.Module:
+    """The mixer's module; one that knows nothing of the pack axis is wrapped."""
+    return _built(spec.pack_aware, partial(spec.build, context), context)
+
+
+def build_mlp(spec: MLPSpec, context: LayerContext) -> nn.Module:
+    """The MLP's module, as `build_mixer`."""
+    return _built(spec.pack_aware, partial(spec.build, context), context)
+
+
+def _built(pack_aware: bool, build: Callable[[], nn.Module], context: LayerContext) -> nn.Module:
+    return build() if pack_aware else Unpacked(build, context.pack)
+
+
+def block_cost(spec: BlockSpec, context: LayerContext, length: int) -> dict[str, Cost]:
+    """Cost of the forward pass over one sequence: keys `mixer`, `mlp`, `rest` (norms, skips and gains)."""
+    elements = length * context.width
+    one_norm = spec.arrangement == "parallel" or not spec.mlp.present
+    branches = 2 if spec.mlp.present else 1
+    gains = spec.gains
+    used = [gains.mixer_branch] + ([gains.mixer_skip] if spec.skips.mixer else [])
+    if spec.mlp.present:
+        used += [gains.mlp_branch] + ([gains.mlp_skip] if spec.skips.mlp else [])
+    scaled = sum(gain != GainSpec() for gain in used)
+    joins = (spec.skips.mixer > 0) + spec.skips.mlp
+    sums = (spec.skips.mixer == 2) + (spec.arrangement == "parallel")
+    # A gain keeps what it multiplies, dropout its noise; the input of a skip is kept already.
+    kept = gains.mixer_branch.trainable + (branches == 2 and gains.mlp_branch.trainable) + branches * (spec.dropout > 0)
+    norms = spec.norms[:1] if one_norm else spec.norms
+    normed = (norm.cost(context.width, length) * (1 + (norm.place == "sandwich")) for norm in norms)
+    rest = sum(normed, spec.residual.cost(context, length, joins))
+    rest += Cost(
+        parameters=sum(gain.trainable for gain in used),
+        multiplications=scaled * elements,
+        additions=sums * elements,
+        activations=kept * elements,
+    )
+    mlp = spec.mlp.cost(context, length)
+    if spec.arrangement == "parallel":
+        mlp += Cost(activations=-elements)  # its input is the mixer's
+    return {"mixer": spec.mixer.cost(context, length), "mlp": mlp, "rest": rest}
+
+
+def _second_norm(spec: NormSpec, context: LayerContext) -> nn.Module | None:
+    """The norm on what a sub-layer gives, where there is one before the sub-layer too."""
+    return spec.build(context.pack, context.width) if spec.place == "sandwich" else None
+
+
+def _gain(spec: GainSpec, context: LayerContext) -> Gain:
+    return Gain(context.pack, spec.initial(context.depth), trainable=spec.trainable)

@@ -1,0 +1,130 @@
+"""The Transformer that reads one text and writes another (arXiv:1706.03762): encoder, decoder with cross-attention.
+
+One embedding matrix serves the source, the target and, if `tied_head`, the logits. Three masks: the source's padding in
+the encoder and in the cross-attention, the target's padding and the future in the decoder. The target goes in shifted
+right by one, which is the task's to do.
+
+Shapes: K pack, B batch, S source tokens, T target tokens, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+from torch import Tensor, nn
+
+from ablate.nn.model.block import block_cost, build_mixer, build_mlp
+from ablate.nn.model.decoder import States
+from ablate.nn.model.stack import TokenHead, embedding_cost, stack_cost, token_head_cost
+from ablate.nn.pack import State, dropout, step
+from ablate.spec.block import BlockSpec
+from ablate.spec.cost import Cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+from ablate.spec.model import ModelSpec
+
+
+class EncoderDecoder(TokenHead):
+    """The module of a `ModelSpec` of family `encoder_decoder`."""
+
+    def __init__(self, spec: ModelSpec, vocabulary: int, context: int, classes: int, pack: int) -> None:
+        super().__init__(spec, vocabulary, context, pack, causal=False)
+        assert spec.decoder is not None
+        self.decoder_blocks = nn.ModuleList(
+            DecoderBlock(
+                spec.block,
+                spec.decoder.mixer,
+                spec.layer_context(context, pack, layer=layer, causal=True),
+                spec.layer_context(context, pack, layer=layer, cross=True),
+            )
+            for layer in range(spec.decoder.depth)
+        )
+        self.decoder_norm = spec.final_norm.build(pack, spec.width)
+
+    def forward(
+        self, source: Tensor, target: Tensor, source_padding: Tensor | None = None, target_padding: Tensor | None = None
+    ) -> Tensor:
+        """Token ids [K, B, S] and [K, B, T] to logits of the next target token [K, B, T, V]."""
+        memory = self.mix(self.embed(source), source_padding)
+        return self.decode(memory, target, source_padding, target_padding)
+
+    def decode(
+        self, memory: Tensor, target: Tensor, source_padding: Tensor | None = None, target_padding: Tensor | None = None
+    ) -> Tensor:
+        """The encoder's output [K, B, S, D] and target ids [K, B, T] to logits [K, B, T, V]."""
+        y = self.embed(target)
+        y = dropout(y, self.spec.dropout, self.training)
+        for block in self.decoder_blocks:
+            y = block(y, memory, target_padding, source_padding)
+        return self.logits(self.decoder_norm(y))
+
+    def decode_step(
+        self, memory: Tensor, target: Tensor, place: int, states: States, source_padding: Tensor | None = None
+    ) -> tuple[Tensor, States]:
+        """What `decode` gives for one target token more, [K, B, 1] to [K, B, 1, V]; see `Decoder.step`."""
+        y = self.embed(target, place)
+        kept = []
+        for block, state in zip(self.decoder_blocks, states or ((),) * len(self.decoder_blocks), strict=True):
+            y, state = cast(DecoderBlock, block).step(y, place, state, memory, source_padding)
+            kept.append(state)
+        return self.logits(self.decoder_norm(y)), tuple(kept)
+
+
+class DecoderBlock(nn.Module):
+    """Causal mixer, cross-attention, MLP; each with dropout, a skip and a norm before (pre) or after the sum (post)."""
+
+    def __init__(self, spec: BlockSpec, cross: MixerSpec, causal: LayerContext, crossing: LayerContext) -> None:
+        super().__init__()
+        self.spec = spec
+        before_mixer, before_mlp = spec.norms
+        self.mixer = build_mixer(spec.mixer, causal)
+        self.cross = build_mixer(cross, crossing)
+        self.mlp = build_mlp(spec.mlp, causal)
+        self.norm_mixer = before_mixer.build(causal.pack, causal.width)
+        self.norm_cross = before_mixer.build(causal.pack, causal.width)
+        self.norm_mlp = before_mlp.build(causal.pack, causal.width)
+
+    def forward(self, x: Tensor, memory: Tensor, padding: Tensor | None, memory_padding: Tensor | None) -> Tensor:
+        """Target [K, B, T, D] and the encoder's output [K, B, S, D] to [K, B, T, D]."""
+        x = self._add(x, 0, self.norm_mixer, lambda y: self.mixer(y, padding))
+        return self._rest(x, memory, padding, memory_padding)
+
+    def step(
+        self, x: Tensor, place: int, state: State, memory: Tensor, memory_padding: Tensor | None
+    ) -> tuple[Tensor, State]:
+        """One target token, [K, B, 1, D], and what the mixer keeps; see `Stepping.step`."""
+        kept = [state]
+
+        def mix(y: Tensor) -> Tensor:
+            mixed: Tensor
+            mixed, kept[0] = step(self.mixer, y, place, state)
+            return mixed
+
+        return self._rest(self._add(x, 0, self.norm_mixer, mix), memory, None, memory_padding), kept[0]
+
+    def _rest(self, x: Tensor, memory: Tensor, padding: Tensor | None, memory_padding: Tensor | None) -> Tensor:
+        x = self._add(x, 0, self.norm_cross, lambda y: self.cross(y, padding, memory, memory_padding))
+        return self._add(x, 1, self.norm_mlp, self.mlp)
+
+    def _add(self, x: Tensor, which: int, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
+        pre = self.spec.norms[which].place == "pre"
+        y = dropout(part(norm(x) if pre else x), self.spec.dropout, self.training)
+        total: Tensor = x + y if pre else norm(x + y)
+        return total
+
+
+def encoder_decoder_cost(spec: ModelSpec, vocabulary: int, context: int, classes: int, length: int) -> Cost:
+    """Cost of the forward pass over a source and a target of `length` tokens each."""
+    assert spec.decoder is not None
+    total = stack_cost(spec, vocabulary, context, length, causal=False)
+    elements = length * spec.width
+    # The target is embedded by the same matrices.
+    total += replace(embedding_cost(spec, context, length), parameters=0)
+    total += Cost(activations=elements * (spec.dropout > 0))
+    block = sum(block_cost(spec.block, spec.layer_context(context, causal=True), length).values(), Cost())
+    cross = spec.decoder.mixer.cost(spec.layer_context(context, cross=True), length)
+    cross += spec.block.norms[0].cost(spec.width, length) + Cost(additions=elements)
+    total += (block + cross) * spec.decoder.depth
+    return total + spec.final_norm.cost(spec.width, length) + token_head_cost(spec, vocabulary, length)

@@ -1,0 +1,102 @@
+"""Predicting tokens after the next one, in training alone; see `MultiTokenSpec`.
+
+Shapes: K pack, B batch, T tokens, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ablate.nn.model.block import block_cost, build_block
+from ablate.nn.pack import RMSNorm, add_loss, linear
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.model import ModelSpec
+
+_EPS = 1e-6
+
+
+class FurtherToken(nn.Module):
+    """The module of one token after the next: h' = Block(W [N(e); N(h)])."""
+
+    def __init__(self, spec: ModelSpec, context: int, pack: int) -> None:
+        super().__init__()
+        told = spec.layer_context(context, pack)
+        self.norm_embedding = RMSNorm(pack, spec.width, _EPS)
+        self.norm_hidden = RMSNorm(pack, spec.width, _EPS)
+        self.join = linear(told, 2 * spec.width, spec.width)
+        self.block = build_block(spec.block, told)
+
+    def forward(self, embedded: Tensor, hidden: Tensor) -> Tensor:
+        """Embeddings of the tokens to come [K, B, T, D] and what was made of those before, to the same."""
+        joined = self.join(torch.cat([self.norm_embedding(embedded), self.norm_hidden(hidden)], -1))
+        residual = self.block.residual
+        y: Tensor = residual.close(self.block(residual.open(joined)))
+        return y
+
+
+def add_further_losses(
+    weights: Sequence[float],
+    tokens: Tensor,
+    embedded: Tensor,
+    hidden: Tensor,
+    modules: Sequence[nn.Module],
+    logits: Callable[[Tensor], Tensor],
+) -> None:
+    """Add the losses of `modules`.
+
+    Args:
+        weights: One for each token after the next.
+        tokens: Ids, [K, B, T].
+        embedded: Their embeddings, [K, B, T, D].
+        hidden: What the blocks of the model give, [K, B, T, D].
+        modules: One for each token after the next.
+        logits: The final norm and the head.
+    """
+    for ahead, (weight, module) in enumerate(zip(weights, modules, strict=True), 1):
+        if tokens.shape[2] < ahead + 2:
+            return
+        hidden = module(embedded[:, :, ahead:], hidden[:, :, :-1])
+        add_token_loss(weight, logits(hidden[:, :, :-1]), tokens[:, :, ahead + 1 :])
+
+
+def add_token_loss(weight: float, logits: Tensor, targets: Tensor) -> None:
+    """Add the mean cross entropy of targets [K, B, T], as long as there are any, by logits [K, B, T, V]."""
+    if not targets.shape[2]:
+        return
+    flat = logits.flatten(0, -2)
+    flat = flat.float() if flat.itemsize < 4 else flat
+    nats = F.cross_entropy(flat, targets.flatten(), reduction="none")
+    add_loss(weight * nats.view(len(targets), -1).mean(1))
+
+
+def further_cost(spec: ModelSpec, vocabulary: int, context: int, length: int) -> Cost:
+    """Cost of predicting tokens after the next one, over one sequence of `length` tokens."""
+    further = spec.multi_token
+    if further is None:
+        return Cost()
+    total = Cost()
+    for ahead in range(1, len(further.weights) + 1):
+        rows = max(0, length - 1 - ahead)
+        total += Cost(activations=4 * rows * vocabulary)
+        if further.form == "modules":
+            tokens = length - ahead if length > ahead else 0
+            told = spec.layer_context(context)
+            norm = Cost(
+                parameters=spec.width,
+                multiplications=2 * tokens * spec.width,
+                additions=tokens * spec.width,
+                divisions=tokens * spec.width,
+                activations=2 * tokens * spec.width,
+            )
+            total += norm * 2 + linear_cost(tokens, 2 * spec.width, spec.width)
+            # A cost over no tokens is one of parameters alone.
+            block = sum(block_cost(spec.block, told, max(1, tokens)).values(), Cost())
+            total += block if tokens else Cost(parameters=block.parameters)
+            total += replace(spec.final_norm.cost(spec.width, rows), parameters=0)
+            total += replace(linear_cost(rows, spec.width, vocabulary), parameters=0)
+    return total

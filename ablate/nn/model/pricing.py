@@ -1,0 +1,122 @@
+"""What a block or a model needs, part by part: in training, or for one more token in inference.
+
+Shapes: L tokens, D width.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from ablate.nn.model.block import block_cost
+from ablate.nn.model.build import model_cost
+from ablate.nn.model.stack import repeated
+from ablate.spec.block import BlockSpec
+from ablate.spec.cost import Cost
+from ablate.spec.layer import LayerContext
+from ablate.spec.model import ModelSpec
+
+PARTS = ("mixer", "mlp", "rest")
+"""The sub-layers of a block; `rest`: norms, skips, gains and dropout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Equal layers that follow each other.
+
+    Attributes:
+        first: Index of the first one.
+        count: How many there are.
+        block: Their spec.
+        parts: Cost of one layer, by the names of `PARTS`.
+        cache: Scalars that one layer keeps of a sequence in inference; 0 in training.
+    """
+
+    first: int
+    count: int
+    block: BlockSpec
+    parts: dict[str, Cost]
+    cache: int
+
+    @property
+    def cost(self) -> Cost:
+        """Cost of one layer."""
+        return sum(self.parts.values(), Cost())
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The cost of a model over one sequence: a forward pass in training, one token in inference.
+
+    Attributes:
+        layers: Runs of equal layers.
+        around: Embedding, positions, final norm and head; nothing where blocks are priced alone.
+    """
+
+    layers: tuple[Layers, ...]
+    around: Cost
+
+    @property
+    def total(self) -> Cost:
+        """Of all layers and what is around them."""
+        return sum((run.cost * run.count for run in self.layers), self.around)
+
+    @property
+    def cache(self) -> int:
+        """Scalars that inference keeps of a sequence, in all layers."""
+        return sum(run.cache * run.count for run in self.layers)
+
+
+def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 0, inference: bool = False) -> Price:
+    """Price a model over its longest input.
+
+    Args:
+        spec: The model.
+        context: The longest input in tokens.
+        vocabulary: Number of token ids; 0 prices the blocks alone.
+        classes: Number of classes, for a model with a `head`.
+        inference: Whether the model goes on from `context` - 1 tokens that it has read, by one more. A model that sees
+            both sides cannot, and reads all again; it keeps nothing.
+
+    Raises:
+        ValidationError: A mixer refuses this context.
+    """
+    spec.check_context(context)
+    steps = inference and spec.causal
+    layers: list[Layers] = []
+    blocks = Cost()
+    passes = Counter(spec.order)
+    for index, block in enumerate(spec.blocks):
+        told = replace(spec.layer_context(context, layer=index), vocabulary=vocabulary)
+        if not layers or layers[-1].block != block or block.differs_by_layer or spec.loops:
+            parts = _step(block, told) if steps else block_cost(block, told, told.context)
+            parts = {name: repeated(part, passes[index]) for name, part in parts.items()}
+            cache = block.mixer.cache(told, told.context) * passes[index] if steps else 0
+            run = Layers(index, 0, block, parts, cache)
+            if not layers or replace(layers[-1], first=index, count=0) != run:
+                layers.append(run)
+        layers[-1] = replace(layers[-1], count=layers[-1].count + 1)
+        blocks += repeated(sum(block_cost(block, told, 1 if steps else told.context).values(), Cost()), passes[index])
+    around = Cost()
+    if vocabulary:
+        length = 1 if steps else context
+        around = model_cost(spec, vocabulary=vocabulary, context=context, classes=classes, length=length) + blocks * -1
+    found = Price(tuple(layers), around)
+    return _without_activations(found) if inference else found
+
+
+def _step(block: BlockSpec, context: LayerContext) -> dict[str, Cost]:
+    parts = block_cost(block, context, 1)
+    return {
+        "mixer": block.mixer.step_cost(context, context.context),
+        "mlp": block.mlp.cost(context, 1),
+        "rest": parts["rest"],
+    }
+
+
+def _without_activations(found: Price) -> Price:
+    layers = tuple(
+        replace(run, parts={name: replace(part, activations=0) for name, part in run.parts.items()})
+        for run in found.layers
+    )
+    return Price(layers, replace(found.around, activations=0))

@@ -1,0 +1,188 @@
+"""What every family has: token embedding with positions, a stack of blocks, a final norm. And what these cost.
+
+Shapes: K pack, B batch, T tokens, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+from torch import Tensor, nn
+
+from ablate.nn.model.block import Block, block_cost, build_block
+from ablate.nn.model.embedding import Bigrams, Smear, bigram_cost, smear_cost
+from ablate.nn.pack import Embedding, Shared, State, add_loss, collects_losses, dropout, linear
+from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.model import ModelSpec
+from ablate.spec.part import EMBEDDING
+
+
+class Stack(nn.Module):
+    """Embedding, positions, blocks, norm; a family adds its head.
+
+    Args:
+        spec: The model.
+        vocabulary: Number of token ids V.
+        context: The longest input in tokens.
+        pack: K.
+        causal: Whether the future is hidden; None: as the family has it.
+    """
+
+    def __init__(
+        self, spec: ModelSpec, vocabulary: int, context: int, pack: int, *, causal: bool | None = None
+    ) -> None:
+        super().__init__()
+        self.spec = spec
+        surroundings = replace(spec.layer_context(context, pack, causal=causal), vocabulary=vocabulary)
+        initial = surroundings.initial("embedding", vocabulary, spec.width)
+        self.embedding = Embedding(pack, vocabulary, spec.width, initial=initial)
+        self.bigrams = None if spec.bigram is None else Bigrams(spec.bigram, surroundings, vocabulary)
+        self.smear = None if spec.smear is None else Smear(spec.smear, surroundings)
+        added = spec.positions.applied == "embedding"
+        self.positions = spec.positions.build(replace(surroundings, context=context)) if added else None
+        self.blocks = nn.ModuleList(
+            build_block(
+                block, replace(spec.layer_context(context, pack, layer=layer, causal=causal), vocabulary=vocabulary)
+            )
+            for layer, block in enumerate(spec.blocks)
+        )
+        self.stream, self.tokens = surroundings.stream(EMBEDDING), surroundings.tokens
+        self.read = {
+            tensor
+            for block in self.blocks
+            for sharing in cast(Block, block).sharing.values()
+            for tensor in sharing.reads
+        }
+        self.norm = spec.final_norm.build(pack, spec.width)
+
+    def embed(self, tokens: Tensor, first: int = 0, before: State = ()) -> Tensor:
+        """Token ids [K, B, T], from place `first` on, to [K, B, T, D], positions added.
+
+        Args:
+            tokens: The ids.
+            first: Place of the first of them in the text.
+            before: What `look_back` gave for the token before the first.
+
+        Raises:
+            ValueError: They have another shape, or no tokens.
+        """
+        if tokens.dim() != 3 or 0 in tokens.shape:
+            raise ValueError(f"token ids [K, B, T] of one token at least are expected; got {list(tokens.shape)}")
+        id_before, x_before = before or (None, None)
+        x = self._looked_up(tokens, id_before)
+        if self.smear is not None:
+            x = self.smear(x, x_before)
+        if self.spec.embedding_scale == "sqrt_width":
+            x = x * math.sqrt(self.spec.width)
+        return x if self.positions is None else self.positions(x, first)
+
+    def look_back(self, token: Tensor, before: State) -> State:
+        """What the embedding of the next token asks of a token [K, B, 1], given what this one was given."""
+        if self.bigrams is None and self.smear is None:
+            return ()
+        return token, self._looked_up(token, before[0] if before else None)
+
+    def _looked_up(self, tokens: Tensor, before: Tensor | None) -> Tensor:
+        """Rows of the tables of tokens and of pairs, [K, B, T, D]."""
+        x: Tensor = self.embedding(tokens)
+        return x if self.bigrams is None else x + self.bigrams(tokens, before)
+
+    def mix(self, x: Tensor, padding: Tensor | None, tokens: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] through dropout, blocks and norm; `tokens` [K, B, T] are ids that layers may read."""
+        y: Tensor = self.norm(self.hidden(x, padding, tokens))
+        return y
+
+    def hidden(self, x: Tensor, padding: Tensor | None, tokens: Tensor | None = None) -> Tensor:
+        """[K, B, T, D] through dropout and blocks; `tokens` [K, B, T] are ids that layers may read."""
+        x = dropout(x, self.spec.dropout, self.training)
+        return self.through(x, lambda block, stream, shared: block(stream, padding, shared), tokens)
+
+    def through(
+        self, x: Tensor, run: Callable[[Block, Tensor, Shared], Tensor], tokens: Tensor | None = None
+    ) -> Tensor:
+        """Embeddings [K, B, T, D] through all blocks, in their order, as `run` runs one."""
+        blocks = [cast(Block, block) for block in self.blocks]
+        shared: Shared = {self.stream: x} if self.stream in self.read else {}
+        if tokens is not None and self.tokens in self.read:
+            shared[self.tokens] = tokens
+        stream = blocks[0].residual.open(x)
+        for block in (blocks[layer] for layer in self.spec.order):
+            stream = run(block, stream, shared)
+            if block.stream in self.read:
+                shared[block.stream] = stream
+        return blocks[-1].residual.close(stream)
+
+
+class TokenHead(Stack):
+    """A stack whose output is a distribution over tokens, by the embedding's own matrix or by one apart."""
+
+    def __init__(
+        self, spec: ModelSpec, vocabulary: int, context: int, pack: int, *, causal: bool | None = None
+    ) -> None:
+        super().__init__(spec, vocabulary, context, pack, causal=causal)
+        surroundings = spec.layer_context(context, pack)
+        self.head = None if spec.tied_head else linear(surroundings, spec.width, vocabulary, role="head")
+
+    def logits(self, x: Tensor) -> Tensor:
+        """[K, B, T, D] to [K, B, T, V]; in training the loss of their size is added."""
+        logits = self.capped_logits(x)
+        if self.spec.z_loss and self.training and collects_losses():
+            whole = logits.float() if logits.itemsize < 4 else logits
+            add_loss(self.spec.z_loss * whole.logsumexp(-1).square().mean((1, 2)))
+        return logits
+
+    def capped_logits(self, x: Tensor) -> Tensor:
+        """[K, B, T, D] to [K, B, T, V]."""
+        logits: Tensor = self.embedding.logits(x) if self.head is None else self.head(x)
+        cap = self.spec.logit_cap
+        return logits if cap is None else cap * (logits / cap).tanh()
+
+
+def stack_cost(spec: ModelSpec, vocabulary: int, context: int, length: int, *, causal: bool | None = None) -> Cost:
+    """Cost of a `Stack` over one sequence of `length` tokens that the blocks see."""
+    total = Cost(parameters=vocabulary * spec.width, activations=length * spec.width * (spec.dropout > 0))
+    total += embedding_cost(spec, context, length)
+    if spec.bigram is not None:
+        total += bigram_cost(spec.bigram, spec.width, vocabulary, length)
+    if spec.smear is not None:
+        total += smear_cost(spec.smear, spec.width, length)
+    passes = Counter(spec.order)
+    first = 0
+    for _, same in itertools.groupby(spec.blocks, key=id):  # layers without an exception share one spec
+        block, *others = same
+        count = 1 + len(others)
+        # And one cost, unless what a layer reads of others depends on its index.
+        apart = block.differs_by_layer or bool(spec.loops)
+        alike, times = (range(first, first + count), 1) if apart else (range(first, first + 1), count)
+        for layer in alike:
+            told = replace(spec.layer_context(context, layer=layer, causal=causal), vocabulary=vocabulary)
+            total += repeated(sum(block_cost(block, told, length).values(), Cost()), passes[layer]) * times
+        first += count
+    return total + spec.final_norm.cost(spec.width, length)
+
+
+def repeated(cost: Cost, times: int) -> Cost:
+    """The cost of passing several times through what is there once."""
+    return cost * times + Cost(parameters=-(times - 1) * cost.parameters)
+
+
+def embedding_cost(spec: ModelSpec, context: int, length: int) -> Cost:
+    """Cost of scaling token embeddings and of adding positions to them, the table of tokens apart."""
+    scaled = Cost(multiplications=length * spec.width * (spec.embedding_scale != "none"))
+    if spec.positions.applied != "embedding":
+        return scaled
+    return scaled + spec.positions.cost(replace(spec.layer_context(context), context=context), length)
+
+
+def token_head_cost(spec: ModelSpec, vocabulary: int, length: int) -> Cost:
+    """Cost of the map to token logits; at the loss, logits, log-probabilities and the gradients of both are there."""
+    logits = length * vocabulary
+    head = linear_cost(length, spec.width, vocabulary) + Cost(activations=4 * logits)
+    if spec.logit_cap is not None:
+        head += Cost(multiplications=2 * logits, exponentiations=logits, divisions=logits, activations=logits)
+    return head + Cost(parameters=-spec.width * vocabulary) if spec.tied_head else head

@@ -1,0 +1,71 @@
+"""Primitives that carry the pack axis: K members trained as one program, each on its own.
+
+Every parameter is [K, ...] and every activation [K, B, T, D]; a single trial is a pack of one. Mixers and models are
+written from these. Shapes: K pack, B batch, T tokens, D width.
+"""
+
+from ablate.nn.pack.activations import ACTIVATIONS
+from ablate.nn.pack.attention_maps import (
+    AttentionMaps,
+    build_positions,
+    join_heads,
+    maps_cost,
+    split_heads,
+    visible_pairs,
+    visible_tokens,
+)
+from ablate.nn.pack.auxiliary import add_loss, auxiliary_losses, collects_losses
+from ablate.nn.pack.dropout import dropout, member_streams
+from ablate.nn.pack.initial import constant, identity, initialise, normal, orthogonal, uniform, zeros
+from ablate.nn.pack.layers import Embedding, Gain, HeadGain, LayerNorm, Linear, RMSNorm, linear
+from ablate.nn.pack.packed import Packed
+from ablate.nn.pack.projection import DenseSpec, IdentitySpec, Projection, ProjectionSpec, ReparametrisedSpec
+from ablate.nn.pack.residual import Residual
+from ablate.nn.pack.sharing import Shared, Sharing
+from ablate.nn.pack.stepping import State, Stepping, step
+from ablate.nn.pack.unpacked import Unpacked
+from ablate.spec.part import Sublayer
+
+__all__ = [
+    "ACTIVATIONS",
+    "AttentionMaps",
+    "DenseSpec",
+    "Embedding",
+    "Gain",
+    "HeadGain",
+    "IdentitySpec",
+    "LayerNorm",
+    "Linear",
+    "Packed",
+    "Projection",
+    "ProjectionSpec",
+    "RMSNorm",
+    "ReparametrisedSpec",
+    "Residual",
+    "Shared",
+    "Sharing",
+    "State",
+    "Stepping",
+    "Sublayer",
+    "Unpacked",
+    "add_loss",
+    "auxiliary_losses",
+    "build_positions",
+    "collects_losses",
+    "constant",
+    "dropout",
+    "identity",
+    "initialise",
+    "join_heads",
+    "linear",
+    "maps_cost",
+    "member_streams",
+    "normal",
+    "orthogonal",
+    "split_heads",
+    "step",
+    "uniform",
+    "visible_pairs",
+    "visible_tokens",
+    "zeros",
+]

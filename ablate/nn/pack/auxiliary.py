@@ -1,0 +1,37 @@
+"""Losses that parts of a model add to that of the task while they are trained: balance of experts, size of logits.
+
+Shapes: K pack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from torch import Tensor
+
+_collected: ContextVar[list[Tensor] | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def auxiliary_losses() -> Iterator[list[Tensor]]:
+    """Collect what parts add while the context lasts: losses [K], each weighted as it is to be added."""
+    losses: list[Tensor] = []
+    before = _collected.set(losses)
+    try:
+        yield losses
+    finally:
+        _collected.reset(before)
+
+
+def collects_losses() -> bool:
+    """Whether somebody collects losses, so that they are worth computing."""
+    return _collected.get() is not None
+
+
+def add_loss(loss: Tensor) -> None:
+    """Add a weighted loss [K] to that of the task; nothing happens where nobody collects losses."""
+    losses = _collected.get()
+    if losses is not None:
+        losses.append(loss)

@@ -1,0 +1,148 @@
+"""Linear map, embedding, norms and gains with a pack axis. Shapes: K pack, B batch, T tokens, D width, H heads."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, arange
+
+from ablate.nn.kernels.product import product
+from ablate.nn.pack.initial import constant, zeros
+from ablate.nn.pack.packed import Packed
+from ablate.spec.initialiser import Initial, Role
+from ablate.spec.layer import LayerContext
+
+
+class Linear(Packed):
+    """y = x·W + b, one W [in, out] for each member."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, pack: int, inputs: int, outputs: int, *, bias: bool = False, initial: Initial) -> None:
+        super().__init__(pack)
+        self.declare("weight", (inputs, outputs), initial, decay=True)
+        if bias:
+            self.declare("bias", (outputs,), zeros)
+        else:
+            self.bias = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, ..., in] to [K, ..., out]."""
+        y = product(x.flatten(1, -2), self.weight)
+        if self.bias is not None:
+            y = y + self.bias.unsqueeze(1)
+        return y.view(*x.shape[:-1], y.shape[-1])
+
+
+def linear(context: LayerContext, inputs: int, outputs: int, *, bias: bool = False, role: Role = "hidden") -> Linear:
+    """A map that starts as the model's initialiser says.
+
+    Args:
+        context: Where it stands.
+        inputs: Width of what goes in.
+        outputs: Width of what comes out.
+        bias: Whether there is one; it starts at 0.
+        role: `output` for the last map of a branch, `head` for one to logits.
+    """
+    return Linear(context.pack, inputs, outputs, bias=bias, initial=context.initial(role, inputs, outputs))
+
+
+class Embedding(Packed):
+    """A table [V, D] for each member."""
+
+    is_table = True
+    weight: Tensor
+
+    def __init__(self, pack: int, vocabulary: int, width: int, *, initial: Initial) -> None:
+        super().__init__(pack)
+        self.vocabulary = vocabulary
+        self.declare("weight", (vocabulary, width), initial, decay=True)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Token ids [K, ...] to rows [K, ..., D]."""
+        if self.pack == 1:
+            return F.embedding(tokens, self.weight[0])
+        offset = arange(self.pack, device=tokens.device) * self.vocabulary
+        return F.embedding(tokens + offset.view(-1, *[1] * (tokens.dim() - 1)), self.weight.flatten(0, 1))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The transposed map, for a head tied to the embedding: [K, ..., D] to [K, ..., V]."""
+        return product(x.flatten(1, -2), self.weight.mT).view(*x.shape[:-1], self.vocabulary)
+
+
+class RMSNorm(Packed):
+    """x·g / √(mean x² + ε) over the last axis (arXiv:1910.07467); `gain` says whether there is a g."""
+
+    weight: Tensor | None
+
+    def __init__(self, pack: int, width: int, eps: float, *, gain: bool = True) -> None:
+        super().__init__(pack)
+        self.eps = eps
+        if gain:
+            self.declare("weight", (width,), constant(1.0))
+        else:
+            self.weight = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, ..., D] to the same."""
+        y = F.rms_norm(x, x.shape[-1:], eps=self.eps)
+        return y if self.weight is None else y * _along(self.weight, x)
+
+
+class LayerNorm(Packed):
+    """(x - mean x)·g / √(var x + ε) + b over the last axis (arXiv:1607.06450); g and b may be left out."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def __init__(self, pack: int, width: int, eps: float, *, gain: bool = True, bias: bool = True) -> None:
+        super().__init__(pack)
+        self.eps = eps
+        if gain:
+            self.declare("weight", (width,), constant(1.0))
+        else:
+            self.weight = None
+        if bias:
+            self.declare("bias", (width,), zeros)
+        else:
+            self.bias = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, ..., D] to the same."""
+        y = F.layer_norm(x, x.shape[-1:], eps=self.eps)
+        y = y if self.weight is None else y * _along(self.weight, x)
+        return y if self.bias is None else y + _along(self.bias, x)
+
+
+class Gain(Packed):
+    """A scalar for each member, trainable or fixed."""
+
+    value: Tensor
+
+    def __init__(self, pack: int, init: float, *, trainable: bool) -> None:
+        super().__init__(pack)
+        self.neutral = init == 1.0 and not trainable
+        self.declare("value", (), constant(init), trainable=trainable)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, ...] times the gain."""
+        return x if self.neutral else x * self.value.view(-1, *[1] * (x.dim() - 1))
+
+
+class HeadGain(Packed):
+    """A scalar for each member and head, trainable or fixed."""
+
+    value: Tensor
+
+    def __init__(self, pack: int, heads: int, init: float, *, trainable: bool) -> None:
+        super().__init__(pack)
+        self.declare("value", (heads,), constant(init), trainable=trainable)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, B, H, T, d_h] times the gain of each head."""
+        return x * self.value.view(self.pack, 1, -1, 1, 1)
+
+
+def _along(weight: Tensor, x: Tensor) -> Tensor:
+    """[K, D] shaped to multiply [K, ..., D]."""
+    return weight.view(weight.shape[0], *[1] * (x.dim() - 2), weight.shape[1])

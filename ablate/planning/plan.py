@@ -1,0 +1,333 @@
+"""The plan of a study: every variant and trial that its design asks for, what they cost, and what cannot be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ablate.designs.base import BASELINE, Design, Point, PointCost, Proposal
+from ablate.designs.timed import TimedDesign
+from ablate.designs.tuned import TunedDesign
+from ablate.errors import PluginError, SpaceError
+from ablate.nn.model.build import model_cost
+from ablate.planning.budget import Budget
+from ablate.planning.match import UnmatchedError
+from ablate.roles import TrialRole
+from ablate.spec.cost import Cost
+from ablate.spec.resolver import Resolver
+from ablate.spec.space import SpaceSpec
+from ablate.spec.variant import VariantSpec, trial_key
+from ablate.tasks.base import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A variant of the plan.
+
+    Attributes:
+        name: The name of the first point that gave it.
+        settings: The settings of that point.
+        spec: The full spec.
+        hash: Its content hash.
+        cost: Forward pass over one sequence of the longest.
+        flops: Arithmetic of one whole trial.
+        fingerprint: Content hash of its prepared data.
+    """
+
+    name: str
+    settings: Mapping[str, str]
+    spec: VariantSpec
+    hash: str
+    cost: Cost
+    flops: float
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidPoint:
+    """A point that makes no model, and why."""
+
+    point: Point
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A trial of the plan: a variant, a seed and what it is trained for."""
+
+    key: str
+    variant: Variant
+    seed: int
+    role: TrialRole = TrialRole.COMPARISON
+
+
+@dataclass(slots=True)
+class Planner:
+    """Turns the points of a design into variants, once each, and prepares the data that they need."""
+
+    space: SpaceSpec
+    cache: Path
+    say: Callable[[str], None]
+    variants: dict[str, Variant] = field(default_factory=dict)
+    """By content hash, in the order in which the design named them."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Name of a point to the content hash of its variant."""
+    invalid: dict[str, InvalidPoint] = field(default_factory=dict)
+    """By name of the point."""
+    scouts: dict[str, Variant] = field(default_factory=dict)
+    """By content hash: variants that are trained to tune or time others."""
+    unmatched: dict[str, str] = field(default_factory=dict)
+    """Name of a point that cannot have the baseline's budget to why not."""
+    tasks: dict[str, Task] = field(default_factory=dict)
+    """By canonical JSON of the task."""
+    specs: dict[tuple[str, str], VariantSpec | InvalidPoint] = field(default_factory=dict)
+    """By name of the point (and what was tuned): every point that was looked at, whether it is asked for or not."""
+    costs: dict[tuple[str, str], tuple[Cost, float]] = field(default_factory=dict)
+    """By canonical JSON of the model and of the task: of the longest input, and the arithmetic of a usual one."""
+    seeds_before: Sequence[int | Mapping[str, int]] = ()
+    """The seeds that the study declared before, until results had been seen."""
+    resolver: Resolver = field(init=False)
+    budget: Budget = field(init=False)
+    """What every variant has as much of as the baseline."""
+
+    def __post_init__(self) -> None:
+        self.resolver = Resolver(self.space)
+        self.budget = Budget(self.space, self.resolver, self._spec_of, self._measured)
+
+    def design(self) -> Design:
+        """A fresh design of the space, asked nothing yet.
+
+        Raises:
+            SpaceError: The space cannot answer what its design asks.
+        """
+        context = replace(self.space.design_context(self._refusal, self._cost), seeds_before=self.seeds_before)
+        design = self.space.design.build(context)
+        if self.space.tune is not None:
+            design = TunedDesign(design, self.space.tune, context.direction)
+        if self.space.match.equal == "seconds":
+            design = TimedDesign(design, self.budget.baseline, self.budget.written)
+        return design
+
+    def resolve(self, point: Point) -> Variant | None:
+        """The variant of a point; None, and a line in `invalid`, if its settings make no model.
+
+        Raises:
+            DataError: The data of its task cannot be prepared.
+            PluginError: Its mixer does not know its own cost.
+        """
+        spec = self._spec(point)
+        if isinstance(spec, VariantSpec):
+            try:
+                spec = self.budget.matched(point, spec)
+            except UnmatchedError as error:
+                self.unmatched[point.name] = str(error)
+                spec = InvalidPoint(point, str(error))
+        if isinstance(spec, InvalidPoint):
+            self.invalid[point.name] = spec
+            return None
+        digest = self.resolver.content_hash(spec)
+        if not point.role.scouts:
+            self.names[point.name] = digest
+        known = self.scouts if point.role.scouts else self.variants
+        if digest not in known:
+            known[digest] = self._variant(point, spec, digest)
+        return known[digest]
+
+    def specs_before_data(self) -> Iterator[tuple[str, VariantSpec]]:
+        """Name and spec of each point that its design begins with, as far as the data and `match` cannot change it."""
+        for point in self.design().points():
+            spec = self._spec_of(point)
+            if spec is not None and (point.name == BASELINE or self.space.match.equal != "parameters"):
+                yield point.name, spec
+
+    def _spec(self, point: Point) -> VariantSpec | InvalidPoint:
+        key = point.name, repr(point.tuned) if point.tuned else ""
+        if key not in self.specs:
+            try:
+                self.specs[key] = self.resolver.resolve(point.settings, {**point.values, **point.tuned})
+            except ValidationError as error:
+                self.specs[key] = InvalidPoint(point, self.resolver.reason(point.settings, error))
+        return self.specs[key]
+
+    def _spec_of(self, point: Point) -> VariantSpec | None:
+        spec = self._spec(point)
+        return spec if isinstance(spec, VariantSpec) else None
+
+    def _measured(self, spec: VariantSpec, point: Point) -> tuple[Cost, float, int]:
+        """The cost of a variant, the arithmetic of a usual forward pass, and the tokens of one of its batches."""
+        task = self.prepare(spec)
+        read = self.resolver.text(spec.model), self.resolver.text(spec.task)
+        if read not in self.costs:
+            self.costs[read] = _cost(spec, task, point)
+        return *self.costs[read], task.tokens_per_batch(spec.training.batch_size)
+
+    def _variant(self, point: Point, spec: VariantSpec, digest: str) -> Variant:
+        cost, forward, _ = self._measured(spec, point)
+        return Variant(
+            name=point.name,
+            settings={**point.settings, **{path: str(value) for path, value in point.values.items()}},
+            spec=spec,
+            hash=digest,
+            cost=cost,
+            flops=spec.training.step_flops(forward, cost.parameters, spec.model.width) * spec.training.steps,
+            fingerprint=self.prepare(spec).fingerprint,
+        )
+
+    def _refusal(self, point: Point) -> str | None:
+        spec = self._spec(point)
+        return spec.reason if isinstance(spec, InvalidPoint) else None
+
+    def _cost(self, point: Point) -> PointCost:
+        spec = self._spec(point)
+        assert isinstance(spec, VariantSpec), f"{point.name} makes no model"
+        with suppress(UnmatchedError):  # then nothing is trained of it, and it costs what is written
+            spec = self.budget.matched(point, spec)
+        digest = self.names.get(point.name, self.resolver.content_hash(spec))  # as it was tuned, once it was
+        # Not kept among `variants`: a design may ask what a point costs and never ask for it to be trained.
+        variant = self.variants.get(digest) or self._variant(point, spec, digest)
+        return PointCost(variant.cost.parameters, variant.flops)
+
+    def trial(self, proposal: Proposal) -> Trial | None:
+        """The trial of a proposal; None if its point is invalid."""
+        variant = self.resolve(proposal.point)
+        if variant is None:
+            return None
+        key = trial_key(variant.hash, variant.fingerprint, proposal.seed)
+        return Trial(key, variant, proposal.seed, proposal.point.role)
+
+    def prepare(self, spec: VariantSpec) -> Task:
+        """The task of a variant, its data made ready.
+
+        Raises:
+            DataError: Its data cannot be prepared.
+        """
+        key = self.resolver.text(spec.task)
+        if key not in self.tasks:
+            self.tasks[key] = spec.task.open(self.cache, spec.task.prepare(self.cache, self.say))
+        return self.tasks[key]
+
+    def trivial(self, variant: Variant) -> dict[str, dict[str, float]]:
+        """What is reached on a variant's data without learning: name to metrics, numbers that are not finite left out.
+
+        Raises:
+            DataError: Its data cannot be prepared.
+            PluginError: Its task cannot say.
+        """
+        task = self.prepare(variant.spec)
+        try:
+            found = task.baselines()
+        except Exception as error:  # a user's task may raise anything
+            raise PluginError(
+                f"working out its trivial baselines raised {type(error).__name__}: {error}",
+                where=f"task {variant.spec.task.kind_name()}",
+                remedy="If the task is your own, mend its `baselines`; `--debug` shows where it was raised.",
+            ) from error
+        return {
+            name: {metric: float(value) for metric, value in metrics.items() if math.isfinite(value)}
+            for name, metrics in found.items()
+        }
+
+
+def _cost(spec: VariantSpec, task: Task, point: Point) -> tuple[Cost, float]:
+    shape = {"vocabulary": task.shape.vocabulary, "context": task.shape.context, "classes": task.shape.classes}
+    with cost_of_a_plugin(point.name):
+        lengths = task.input_lengths()
+        costs = {at: model_cost(spec.model, **shape, length=at) for at in {task.shape.context, *lengths}}
+        return costs[task.shape.context], sum(costs[at].flops for at in lengths) / len(lengths)
+
+
+@contextmanager
+def cost_of_a_plugin(variant: str) -> Iterator[None]:
+    """Turn whatever a user's mixer raises when it works out its cost into an error that names the variant.
+
+    Raises:
+        PluginError: It raised.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise PluginError(
+            f"working out its cost raised {type(error).__name__}: {error}",
+            where=f"variant {variant}",
+            remedy="If the mixer is your own, mend its `cost`; `--debug` shows where it was raised.",
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a study would train, as far as its design knows before results."""
+
+    space: SpaceSpec
+    variants: tuple[Variant, ...]
+    trials: tuple[Trial, ...]
+    invalid: tuple[InvalidPoint, ...]
+    aliases: Mapping[str, str]
+    """Point to the name of the variant that it is the same as."""
+    remarks: tuple[str, ...]
+    """What the design says of itself, a line each."""
+    scouts: tuple[Variant, ...] = ()
+    """Variants that are trained only to tune or time others."""
+    later: tuple[Trial, ...] = ()
+    """Trials that follow when those before them have said how to train them. What they cost is an estimate, and their
+    keys are not final."""
+
+    @property
+    def flops(self) -> float:
+        """Arithmetic of all trials."""
+        return sum(trial.variant.flops for trial in (*self.trials, *self.later))
+
+
+def make_plan(planner: Planner) -> Plan:
+    """Ask a fresh design of the planner's space for its trials, without training any.
+
+    Raises:
+        AblateError: The baseline makes no model, or a variant's data or cost is not to be had.
+    """
+    design = planner.design()
+    for point in design.points():
+        planner.resolve(point)
+    _refuse_unmatched(planner)
+    if BASELINE in planner.invalid:
+        raise SpaceError(
+            f"the baseline makes no model: {planner.invalid[BASELINE].reason}",
+            where=f"space {planner.space.name}",
+            remedy="The first setting of each switch is the baseline's; choose first settings that fit together.",
+        )
+    trials: dict[str, Trial] = {}
+    for proposal in design.ask():
+        trial = planner.trial(proposal)
+        if trial is not None:
+            trials.setdefault(trial.key, trial)
+    trained = {trial.variant.hash for trial in trials.values()}
+    later = [planner.trial(proposal) for proposal in design.waiting()]
+    aliases = {
+        name: planner.variants[digest].name
+        for name, digest in planner.names.items()
+        if planner.variants[digest].name != name
+    }
+    return Plan(
+        space=planner.space,
+        variants=tuple(planner.variants.values()),
+        trials=tuple(trials.values()),
+        invalid=tuple(planner.invalid.values()),
+        aliases=aliases,
+        remarks=(*design.remarks(), *planner.budget.remarks()),
+        scouts=tuple(variant for digest, variant in planner.scouts.items() if digest in trained),
+        later=tuple({trial.key: trial for trial in later if trial is not None}.values()),
+    )
+
+
+def _refuse_unmatched(planner: Planner) -> None:
+    """Refuse a space of which some variant cannot have the baseline's budget."""
+    for name, reason in planner.unmatched.items():
+        others = f" (and {len(planner.unmatched) - 1} more)" if len(planner.unmatched) > 1 else ""
+        raise SpaceError(
+            f"it cannot have the {planner.space.match.equal} of the baseline{others}: {reason}",
+            where=f"variant {name}, `match`",
+            remedy="Or match another quantity: steps, tokens, seconds, flops or parameters.",
+        )

@@ -1,0 +1,1 @@
+"""Turns the results of `ablate.analysis` into text, tables, figures and files; computes nothing."""

@@ -1,0 +1,134 @@
+"""A report as strict JSON with stable keys (no NaN, no Infinity), for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ablate.analysis.rows import VariantRow
+from ablate.analysis.study import StudyReport
+from ablate.stats import Interval, PairedDifference, sign_flip
+from ablate.stats.bounds import LEAST_PAIRS
+
+if TYPE_CHECKING:
+    from ablate.analysis.claims import ClaimVerdict
+    from ablate.analysis.findings import Findings
+
+
+def study_json(report: StudyReport) -> dict[str, Any]:
+    """The report of a study as plain JSON data; what `ablate show STUDY --json` prints."""
+    return {
+        "study": report.record.name,
+        "question": report.record.question,
+        "objective": {"metric": report.metric, "direction": report.direction, "margin": report.margin},
+        "baseline": report.record.baseline,
+        "trivial_baselines": {
+            "best": report.trivial.name if report.trivial else None,
+            "metrics": report.record.trivial,
+        },
+        "progress": {"planned": report.planned} | {state.value: count for state, count in report.progress.items()},
+        "variants": [_variant(row, report) for row in report.variants],
+        "failures": [asdict(failure) for failure in report.failures],
+        "claims": claims_json(report.claims),
+        "answer": list(report.answer),
+        "caveats": list(report.caveats),
+        "match": {"equal": report.matching.equal, "path": report.matching.path, "axis": report.matching.axis},
+        "tune": None
+        if report.tuning is None
+        else {
+            "grid": report.tuning.grid,
+            "seeds": list(report.tuning.seeds),
+            "before": list(report.tuning.before),
+        },
+    }
+
+
+def claims_json(claims: Iterable[ClaimVerdict]) -> list[dict[str, Any]]:
+    """What became of claims as plain JSON data; what `ablate claims STUDY --json` prints."""
+    return [
+        {
+            "id": claim.id,
+            "says": claim.says,
+            "source": claim.source,
+            "verdict": claim.verdict,
+            "sentence": claim.sentence,
+            "evidence": claim.evidence,
+        }
+        for claim in claims
+    ]
+
+
+def to_text(plain: Any) -> str:
+    """Plain data as indented JSON text."""
+    return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _variant(row: VariantRow, report: StudyReport) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "hash": row.hash,
+        "settings": row.settings,
+        "change": {"removed": list(row.change.removed), "otherwise": list(row.change.otherwise)},
+        "parameters": row.parameters,
+        "parameter_change": row.parameter_change,
+        "seeds": list(row.finished),
+        "states": {str(seed): state.value for seed, state in row.states.items()},
+        "failed": [{"seed": trial.seed, "reason": trial.reason} for trial in row.failed],
+        "diverged": [{"seed": trial.seed, "step": trial.step, "reason": trial.reason} for trial in row.diverged],
+        "metrics": {name: _interval(interval) for name, interval in row.metrics.items()},
+        "versus_baseline": _versus_baseline(row, report),
+        "steps_to_baseline": {
+            "mean": row.steps_to_baseline.mean,
+            "reached": row.steps_to_baseline.reached,
+            "of": row.steps_to_baseline.of,
+        },
+        "relative_speed": row.relative_speed,
+        "chosen": row.chosen,
+        "confirmed": list(row.confirmed),
+        "spent_to_baseline": asdict(row.spent_to_baseline),
+        "budget": asdict(report.matching.of[row.name]) if row.name in report.matching.of else None,
+        "tuned": asdict(report.tuning.of[row.name]) if report.tuning is not None else None,
+    }
+
+
+def _interval(interval: Interval) -> dict[str, Any]:
+    return {"mean": interval.mean, "low": interval.low, "high": interval.high, "n": interval.n}
+
+
+def _versus_baseline(row: VariantRow, report: StudyReport) -> dict[str, Any] | None:
+    if row.difference is None or row.verdict is None:
+        return None
+    return {
+        "difference": row.difference.difference,
+        "low": row.difference.low,
+        "high": row.difference.high,
+        "n": row.difference.n,
+        "effect_size": row.difference.effect_size,
+        "verdict": row.verdict.word,
+        "sentence": row.verdict_sentence,
+        "further_seeds": row.verdict.further_seeds,
+        "holds_together": row.name in report.together,
+        "sign_flip_at_margin": _sign_flip(row.difference, report),
+    }
+
+
+def _sign_flip(difference: PairedDifference, report: StudyReport) -> dict[str, float] | None:
+    """The exact check on a verdict: the differences against the margin."""
+    if difference.n < LEAST_PAIRS:
+        return None
+    flipped = sign_flip(difference.values, report.margin if report.direction == "minimize" else -report.margin)
+    return {"p": flipped.p, "floor": flipped.floor}
+
+
+def designed_json(findings: Findings) -> dict[str, Any]:
+    """What only some designs give, as plain JSON data; null where a study has none of it."""
+    designed = {
+        "effects": findings.effects,
+        "importances": findings.importances,
+        "path": findings.path,
+        "front": findings.front,
+    }
+    plain = {name: None if found is None else asdict(found) for name, found in designed.items()}
+    return plain | {"slices": [asdict(found) for found in findings.slices]}

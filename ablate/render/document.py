@@ -1,0 +1,192 @@
+"""What a written report says, section by section, whatever the format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from ablate.analysis.failures import MOST_SHOWN
+from ablate.analysis.fairness import fairness_lines
+from ablate.analysis.findings import Findings
+from ablate.analysis.numbers import MISSING, fixed, percent, times, with_interval
+from ablate.analysis.rows import VariantRow
+from ablate.analysis.study import StudyReport
+from ablate.analysis.text import plural
+from ablate.render import sections
+from ablate.render.blocks import Block, Document, Grid, Items, Paragraph, Picture, Section
+from ablate.render.reproducing import reproduction
+from ablate.render.table import (
+    CAUTION,
+    TRIVIAL,
+    axis_title,
+    groups,
+    legend,
+    shared_decimals,
+    steps_to_baseline,
+    tuned_cells,
+    tuned_titles,
+)
+from ablate.store.records import Environment, TrialState
+
+
+def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
+    """The report of a study: what answers its question first, what is looked up last; each picture in its section."""
+    report = findings.report
+    shown = {picture.name: picture for picture in pictures}
+    designed = [section for of in sections.OF_DESIGNS if (section := of(findings, shown)) is not None]
+    placed = {block for section in designed for block in section.blocks} | {shown.get("forest")}
+    parts = [
+        Section("Answer", tuple(_answer(report))),
+        Section("Ablation table", (ablation_table(report), Items(legend(report)))),
+        *_failed(report),
+        *_fairness(report),
+    ]
+    if "forest" in shown:
+        parts.append(Section("Differences from the baseline", (shown["forest"],)))
+    parts += designed
+    if curves := tuple(picture for picture in pictures if picture not in placed):
+        parts.append(Section("Learning curves", curves))
+    if report.claims:
+        parts.append(Section("Claims", (claims_table(report),)))
+    parts.append(Section("Environment", (Items(tuple(_environments(findings))),)))
+    parts.append(Section("Cost", tuple(_cost(findings))))
+    parts.append(Section("How to reproduce", tuple(reproduction(findings))))
+    return Document(report.record.question or report.record.name, tuple(parts))
+
+
+def _answer(report: StudyReport) -> Iterator[Block]:
+    """What makes the comparison worth little in a paragraph of its own, before all else."""
+    if report.caveats:
+        yield Paragraph(f"{CAUTION} {' '.join(report.caveats)}")
+    yield Paragraph(" ".join(report.answer[len(report.caveats) :]))
+
+
+def ablation_table(report: StudyReport) -> Grid:
+    """The table of a study, a row for each variant: baseline, then switch by switch, then the rest."""
+    decimals = shared_decimals(report)
+    metrics = (report.metric, *([report.test_metric] if report.test_metric else []))
+    tuned, axis = tuned_titles(report), axis_title(report)
+    titles = ("variant", "parameters", "change", *tuned, "seeds", *metrics, "difference", "verdict", axis, "speed")
+    rows = tuple(tuple(_cells(row, report, metrics, decimals) for row in group) for group in groups(report))
+    if report.trivial:
+        without = {"variant": report.trivial.name, report.metric: fixed(report.trivial.value, decimals)}
+        rows += ((tuple({"verdict": TRIVIAL, **without}.get(title, MISSING) for title in titles),),)
+    return Grid(titles, rows, frozenset({0, titles.index("verdict")}))
+
+
+def _no_mean(row: VariantRow) -> str:
+    return "diverged" if row.diverged else "pruned" if row.pruned else MISSING
+
+
+def _cells(row: VariantRow, report: StudyReport, metrics: Sequence[str], decimals: int) -> tuple[str, ...]:
+    means, difference, write = [_no_mean(row)] * len(metrics), MISSING, partial(fixed, decimals=decimals)
+    # As in the table of a terminal, the seeds that survived stand for no mean when others diverged.
+    for place, metric in enumerate(metrics):
+        if not row.diverged and (found := row.metrics.get(metric)):
+            means[place] = " ".join(with_interval(found.mean, found.low, found.high, write))
+    if not row.diverged and (paired := row.difference):
+        signed = partial(fixed, decimals=decimals, sign=True)
+        difference = " ".join(with_interval(paired.difference, paired.low, paired.high, signed))
+    return (
+        row.name,
+        f"{row.parameters:,}",
+        percent(row.parameter_change),
+        *tuned_cells(report, row),
+        f"{len(row.finished)}/{len(row.planned)}",
+        *means,
+        difference,
+        row.verdict_sentence or (MISSING if row.pruned else "baseline"),
+        steps_to_baseline(row),
+        times(row.relative_speed),
+    )
+
+
+def _failed(report: StudyReport) -> Iterator[Section]:
+    if found := report.failures:
+        rows = tuple((one.variant, str(one.seed), one.line) for one in found[:MOST_SHOWN])
+        more = f"and {len(found) - MOST_SHOWN} more." if len(found) > MOST_SHOWN else ""
+        table = Grid(("variant", "seed", "why"), (rows,), frozenset({0, 2}))
+        yield Section("Failed trials", (table, *([Paragraph(more)] if more else [])))
+
+
+def _fairness(report: StudyReport) -> Iterator[Section]:
+    if lines := fairness_lines(report.tuning, report.matching, report.metric):
+        yield Section("Fair comparison", (Items(lines),))
+
+
+def claims_table(report: StudyReport) -> Grid:
+    """What became of the claims of a study, with their evidence."""
+    rows = tuple(
+        (
+            claim.id,
+            claim.says + (f" ({claim.source})" if claim.source else ""),
+            claim.sentence,
+            "; ".join(evidence_lines(claim.evidence)),
+        )
+        for claim in report.claims
+    )
+    return Grid(("claim", "says", "verdict", "evidence"), (rows,), frozenset(range(4)))
+
+
+def evidence_lines(evidence: Any, name: str = "") -> Iterator[str]:
+    """The numbers behind a claim as `name: number`, nested ones as `outer.inner: number`."""
+    if isinstance(evidence, dict):
+        for key, value in evidence.items():
+            yield from evidence_lines(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(evidence, list) and any(isinstance(value, dict) for value in evidence):
+        for number, value in enumerate(evidence, 1):
+            yield from evidence_lines(value, f"{name}.{number}")
+    elif isinstance(evidence, list):
+        yield f"{name}: {', '.join(map(_short, evidence))}"
+    elif evidence is not None and evidence != "":
+        yield f"{name}: {_short(evidence)}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _environments(findings: Findings) -> Iterator[str]:
+    places: dict[str, None] = {}  # those that differ in the command alone are one
+    for environment in findings.environments:
+        versions = ", ".join(f"{package} {version}" for package, version in environment.versions.items())
+        places[f"{environment.device}; host {environment.host}; {versions}{_commit(environment)}"] = None
+    yield from places
+    yield f"data: {', '.join(fingerprint or 'unknown' for fingerprint in findings.data)} (content hash)"
+
+
+def _commit(environment: Environment) -> str:
+    if environment.git_commit is None:
+        return ""
+    return f"; git {environment.git_commit}" + ("" if environment.git_clean else " with uncommitted changes")
+
+
+def _cost(findings: Findings) -> Iterator[Block]:
+    cost, scouting, report = findings.cost, findings.scouting, findings.report
+    others = [f"{n} {state.value}" for state, n in report.progress.items() if n and state is not TrialState.FINISHED]
+    ended = ", ".join(
+        [f"{report.progress[TrialState.FINISHED]} of {plural(report.planned, 'trial')} finished", *others]
+    )
+    yield Paragraph(
+        f"{ended}. {plural(cost.trials, 'trial')} that ended took {cost.seconds:,.0f} s of training, {cost.tokens:.3g} "
+        f"tokens and {cost.flops:.3g} FLOP, evaluation left out. Trials that another study of the same store had "
+        "trained before are counted too."
+    )
+    if grid := findings.full_grid:
+        yield Paragraph(
+            f"The full grid of these switches has {grid.combinations:,} combinations, those that make no model among "
+            f"them. At as many seeds for each it would be {plural(grid.trials, 'trial')}; at the mean cost of a trial "
+            f"here, about {grid.seconds:,.0f} s and {grid.flops:.3g} FLOP, {grid.times:.1f} times as much as this "
+            "study."
+        )
+    if scouting.trials:
+        yield Paragraph(
+            f"Besides, {plural(scouting.trials, 'trial')} tuned or timed others: {scouting.seconds:,.0f} s of training"
+            f", {scouting.tokens:.3g} tokens and {scouting.flops:.3g} FLOP."
+        )
+    rows = tuple(
+        (name, str(of.trials), f"{of.seconds:,.1f}", f"{of.tokens:.3g}", f"{of.flops:.3g}")
+        for name, of in findings.cost_of.items()
+    )
+    yield Grid(("variant", "trials", "seconds", "tokens", "FLOP"), (rows,), frozenset({0}))

@@ -1,0 +1,153 @@
+"""Paint a picture as SVG: readable on light and dark pages, with words as words."""
+
+from __future__ import annotations
+
+from xml.sax.saxutils import escape
+
+from ablate.render.drawing.picture import Box, Chip, Drawing, Note, Polyline, Sum
+
+_COLUMN, _ROW = 9, 17
+"""Size of a cell in pixels."""
+_RADIUS = 9
+"""Of a sum, in pixels."""
+_MARGIN = 28
+_HEAD = 34
+"""Height of the title."""
+_LEGEND = 34
+
+_STYLE = """
+text { font-family: Inter, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif; }
+text { font-size: 13px; fill: #1f2937; }
+text.title { font-size: 16px; font-weight: 600; }
+text.label { font-weight: 600; }
+text.note { font-size: 12px; }
+text.removed { fill: #9ca3af; font-weight: 400; }
+text.added { fill: #b45309; }
+.paper { fill: #ffffff; }
+.box { fill: #f3f4f6; stroke: #4b5563; stroke-width: 1.4; }
+.mixer.kept { fill: #e0ecff; stroke: #3b6fc4; }
+.mlp.kept { fill: #e2f4e6; stroke: #3d8b52; }
+.norm.kept { fill: #fbf3d0; stroke: #a88a1c; }
+.chip { fill: #ffffff; stroke: #9ca3af; stroke-width: 1; }
+.box.removed, .chip.removed { fill: none; stroke: #b6bcc6; stroke-dasharray: 4 3; }
+.box.added, .chip.added { fill: #fff1dc; stroke: #d97706; stroke-width: 1.8; }
+.line { fill: none; stroke: #4b5563; stroke-width: 1.6; }
+.line.removed { stroke: #b6bcc6; stroke-dasharray: 4 3; }
+.line.added { stroke: #d97706; stroke-width: 2; }
+.head { fill: #4b5563; }
+.head.removed { fill: #b6bcc6; }
+.head.added { fill: #d97706; }
+.sum { fill: #ffffff; stroke: #4b5563; stroke-width: 1.6; }
+.sum.removed { stroke: #b6bcc6; stroke-dasharray: 4 3; }
+.sum.added { stroke: #d97706; }
+@media (prefers-color-scheme: dark) {
+text { fill: #e5e7eb; }
+text.removed { fill: #7b8494; }
+text.added { fill: #fbbf24; }
+.paper { fill: #111827; }
+.box { fill: #1f2937; stroke: #9ca3af; }
+.mixer.kept { fill: #1c2f4f; stroke: #7ba6ea; }
+.mlp.kept { fill: #17351f; stroke: #6fbf85; }
+.norm.kept { fill: #3a3211; stroke: #d1b54a; }
+.chip, .sum { fill: #111827; stroke: #6b7280; }
+.box.removed, .chip.removed, .line.removed, .sum.removed { stroke: #5b6474; }
+.box.added, .chip.added { fill: #3b2508; stroke: #f59e0b; }
+.line { stroke: #cbd5e1; }
+.line.added, .sum.added { stroke: #f59e0b; }
+.sum { stroke: #cbd5e1; }
+.head { fill: #cbd5e1; }
+.head.removed { fill: #5b6474; }
+.head.added { fill: #f59e0b; }
+}
+"""
+
+
+def to_svg(picture: Drawing) -> str:
+    """The picture as an SVG document."""
+    columns, rows = picture.size
+    width = max(columns * _COLUMN, 9 * len(picture.title), 250) + 2 * _MARGIN
+    height = rows * _ROW + _HEAD + _LEGEND * picture.comparison + 2 * _MARGIN
+    left = _MARGIN + (width - 2 * _MARGIN - columns * _COLUMN) / 2
+    order = {"removed": 0, "kept": 1, "added": 2}  # what is there is painted over what was
+    shapes = [
+        *(_line(line) for line in sorted(picture.lines, key=lambda line: order[line.state])),
+        *(_box(box) for box in picture.boxes),
+        *(_chip(chip) for chip in picture.chips),
+        *(_sum(one) for one in picture.sums),
+        *(_note(note) for note in picture.notes),
+    ]
+    body = "\n".join(shapes)
+    legend = _legend(width / 2, height - _MARGIN) if picture.comparison else ""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
+        f'height="{height:g}" role="img" aria-label="{escape(picture.title)}">\n<style>{_STYLE}</style>\n'
+        f'<rect class="paper" width="100%" height="100%" rx="8"/>\n'
+        f'<text class="title" x="{width / 2:g}" y="{_MARGIN + 8}" text-anchor="middle">{escape(picture.title)}</text>\n'
+        f'<g transform="translate({left:g} {_MARGIN + _HEAD})">\n{body}\n</g>\n{legend}</svg>\n'
+    )
+
+
+def _centre(x: int, y: int) -> tuple[float, float]:
+    return (x + 0.5) * _COLUMN, (y + 0.5) * _ROW
+
+
+def _box(box: Box) -> str:
+    x, y = box.x * _COLUMN, box.y * _ROW
+    width, height = box.width * _COLUMN, box.height * _ROW
+    # One run of text: not every painter of SVG centres several.
+    label = escape(box.label + (f" (was {box.was})" if box.was else ""))
+    middle, base = x + width / 2, y + (1.0 if box.height > 3 else box.height / 2) * _ROW + 5
+    return (
+        f'<rect class="box {box.kind} {box.state}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6"/>\n'
+        f'<text class="label {box.state}" x="{middle:g}" y="{base:g}" text-anchor="middle">{label}</text>'
+    )
+
+
+def _chip(chip: Chip) -> str:
+    x, y, width = chip.x * _COLUMN, chip.y * _ROW - 3, chip.width * _COLUMN
+    return (
+        f'<rect class="chip {chip.state}" x="{x:g}" y="{y:g}" width="{width:g}" height="{_ROW + 6}" rx="4"/>\n'
+        f'<text class="note {chip.state}" x="{x + width / 2:g}" y="{y + _ROW / 2 + 7.5:g}" '
+        f'text-anchor="middle">{escape(chip.label)}</text>'
+    )
+
+
+def _sum(one: Sum) -> str:
+    x, y = _centre(one.x, one.y)
+    return (
+        f'<circle class="sum {one.state}" cx="{x:g}" cy="{y:g}" r="{_RADIUS}"/>\n'
+        f'<path class="line {one.state}" stroke-dasharray="none" d="M{x - 5:g} {y:g}h10M{x:g} {y - 5:g}v10"/>'
+    )
+
+
+def _line(line: Polyline) -> str:
+    points = [_centre(x, y) for x, y in line.points]
+    (ax, ay), (bx, by) = points[-2:]
+    # A line ends at the edge of the cell that it points to.
+    dx, dy = (bx > ax) - (bx < ax), (by > ay) - (by < ay)
+    end = (bx + dx * (_COLUMN / 2 - _RADIUS / 2), by + dy * _ROW / 2)
+    sy = (points[1][1] > points[0][1]) - (points[1][1] < points[0][1])
+    points[0] = (points[0][0], points[0][1] - sy * _ROW / 2)
+    points[-1] = (end[0] - 4 * dx, end[1] - 4 * dy) if line.arrow else end if dy else points[-1]
+    path = "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
+    shape = f'<path class="line {line.state}" d="{path}"/>'
+    if not line.arrow:
+        return shape
+    x, y = end
+    wing = f"{x - 7 * dx + 4 * dy:g} {y - 7 * dy + 4 * dx:g}", f"{x - 7 * dx - 4 * dy:g} {y - 7 * dy - 4 * dx:g}"
+    return f'{shape}\n<path class="head {line.state}" d="M{x:g} {y:g}L{wing[0]}L{wing[1]}Z"/>'
+
+
+def _note(note: Note) -> str:
+    x, y = _centre(note.x, note.y)
+    start = f'<text class="note {note.state}" x="{x:g}" y="{y + 4:g}" text-anchor="{note.anchor}">'
+    return f"{start}{escape(note.text)}</text>"
+
+
+def _legend(x: float, y: float) -> str:
+    return (
+        f'<rect class="chip removed" x="{x - 100:g}" y="{y - 13:g}" width="18" height="14" rx="3"/>\n'
+        f'<text class="note" x="{x - 76:g}" y="{y - 1:g}">removed</text>\n'
+        f'<rect class="chip added" x="{x + 20:g}" y="{y - 13:g}" width="18" height="14" rx="3"/>\n'
+        f'<text class="note" x="{x + 44:g}" y="{y - 1:g}">added</text>\n'
+    )

@@ -1,0 +1,89 @@
+"""The ablation table as CSV: a line for each variant, every number with full precision."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from ablate.analysis.findings import Findings
+from ablate.render.as_json import study_json
+from ablate.render.formats import Format, Place
+from ablate.store.records import TrialState
+
+Cell = str | int | float | None
+
+
+def harmless(cell: object) -> object:
+    """A cell that no spreadsheet takes for a formula: text that begins like one gets an apostrophe before it."""
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    return cell if re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", cell) else f"'{cell}"
+
+
+def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
+    """A line of the table for each variant: title of the column to value."""
+    plain, trivial = study_json(findings.report), findings.report.trivial
+    for row, variant in zip(findings.report.variants, plain["variants"], strict=True):
+        versus = variant["versus_baseline"] or {}
+        flip = versus.get("sign_flip_at_margin") or {}
+        interval = variant["metrics"].get(findings.report.metric, {})
+        tested = variant["metrics"].get(findings.report.test_metric, {})
+        cost = findings.cost_of[row.name]
+        yield {
+            "study": plain["study"],
+            "variant": row.name,
+            "hash": row.hash,
+            **{f"switch.{switch}": setting for switch, setting in row.settings.items()},
+            "parameters": row.parameters,
+            "parameter_change": row.parameter_change,
+            "planned": len(row.planned),
+            "finished": len(row.finished),
+            "diverged": len(row.diverged),
+            "pruned": list(row.states.values()).count(TrialState.PRUNED),
+            "metric": findings.report.metric,
+            "margin": findings.report.margin,
+            **{key: interval.get(key) for key in ("mean", "low", "high")},
+            **{f"test_{key}": tested.get(key) for key in ("mean", "low", "high")},
+            "difference": versus.get("difference"),
+            "difference_low": versus.get("low"),
+            "difference_high": versus.get("high"),
+            "pairs": versus.get("n"),
+            "standard_error": row.difference.standard_error if row.difference else None,
+            "effect_size": versus.get("effect_size"),
+            "verdict": versus.get("verdict"),
+            "reason": versus.get("sentence"),
+            "further_seeds": versus.get("further_seeds"),
+            "holds_together": versus.get("holds_together"),
+            "sign_flip_at_margin_p": flip.get("p"),
+            "sign_flip_at_margin_floor": flip.get("floor"),
+            "trivial_baseline": trivial.name if trivial else None,
+            "trivial_value": trivial.value if trivial else None,
+            "steps_to_baseline": row.steps_to_baseline.mean,
+            "reached_baseline": row.steps_to_baseline.reached,
+            "relative_speed": row.relative_speed,
+            "seconds": cost.seconds,
+            "tokens": cost.tokens,
+            "flops": cost.flops,
+            **{f"tuned.{path}": value for path, value in ((variant["tuned"] or {}).get("values") or {}).items()},
+            "relative_budget": (variant["budget"] or {}).get("relative"),
+        }
+
+
+class CsvFormat(Format):
+    """The ablation table as CSV: a line for each variant, every number with full precision."""
+
+    kind: Literal["csv"] = "csv"
+    suffix = "csv"
+
+    def render(self, findings: Findings, place: Place) -> str:
+        """The table; an empty cell where there is no number."""
+        text = io.StringIO()
+        rows = list(table_rows(findings))
+        titles = list(dict.fromkeys(title for row in rows for title in row))
+        writer = csv.DictWriter(text, titles, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({title: harmless(cell) for title, cell in row.items()} for row in rows)
+        return text.getvalue()

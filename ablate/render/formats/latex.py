@@ -1,0 +1,138 @@
+"""The report as a LaTeX document with booktabs, for pdfLaTeX and its successors; figures as PDF beside it."""
+
+from __future__ import annotations
+
+import re
+from functools import singledispatch
+from typing import Literal
+
+from ablate.analysis.findings import Findings
+from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture
+from ablate.render.document import document
+from ablate.render.formats import Format, Place
+
+_PREAMBLE = r"""\documentclass[10pt]{article}
+\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage{textcomp}
+\usepackage[a4paper,margin=18mm]{geometry}
+\usepackage{array,booktabs,longtable,graphicx}
+\setlength{\parindent}{0pt}
+\setlength{\parskip}{0.5em}
+\setlength{\tabcolsep}{4pt}
+\begin{document}
+"""
+_COMMANDS = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "`": r"\textasciigrave{}",
+    "'": r"\textquotesingle{}",
+    '"': r"\textquotedbl{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "±": r"\ensuremath{\pm}",
+    "×": r"\ensuremath{\times}",
+    "≤": r"\ensuremath{\leq}",
+    "≥": r"\ensuremath{\geq}",
+    "–": r"\textendash{}",
+    "—": r"\textemdash{}",
+    "…": r"\ldots{}",
+} | {special: f"\\{special}" for special in "&%$#_{}"}
+_LIGATURE = re.compile(r"([-,])(?=\1)")
+_BREAKS = re.compile(r"(?<=[=/@])(?=\w)|(?<=,)(?=[A-Za-z])|(?<=\w_)(?=\w)|(?<=[a-z]\.)(?=[a-z])")
+_LETTERS = "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝßàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿŁłŃńŘřŚśŠšŽžČčĆćĚěŐőŰűŞşĞğİı"
+"""What pdfLaTeX sets as it is; any other character beyond ASCII is written as its number, so that it compiles."""
+
+
+def escape(text: str) -> str:
+    """Text of a user's as LaTeX that sets it as it is, on one line."""
+    return _escape(" ".join(text.split()))
+
+
+def _escape(text: str) -> str:
+    return "".join(map(_character, _LIGATURE.sub("\\1\0", text)))
+
+
+def _character(character: str) -> str:
+    if character == "\0":  # parts what would become a dash or a quotation mark
+        return "{}"
+    if character in _COMMANDS:
+        return _COMMANDS[character]
+    return character if " " <= character <= "\x7e" or character in _LETTERS else f"[U+{ord(character):04X}]"
+
+
+def _breakable(text: str) -> str:
+    """The same for a narrow column: long names may break after `=`, `_`, a slash, or a dot between words."""
+    return r"\allowbreak{}".join(escape(part) for part in _BREAKS.split(text))
+
+
+@singledispatch
+def _write(block: object, study: str) -> str:
+    raise NotImplementedError(type(block))
+
+
+@_write.register
+def _paragraph(block: Paragraph, study: str) -> str:
+    return _breakable(block.text)
+
+
+@_write.register
+def _items(block: Items, study: str) -> str:
+    lines = "\n".join(rf"\item {{}}{_breakable(text)}" for text in block.texts)
+    return f"\\begin{{itemize}}\n{lines}\n\\end{{itemize}}"
+
+
+@_write.register
+def _grid(block: Grid, study: str) -> str:
+    # Texts share what the numbers, about 40 % of the line in the widest table, leave.
+    numbers = len(block.titles) - len(block.texts)
+    share = (0.92 - 0.075 * numbers) / len(block.texts)
+    text = rf">{{\raggedright\arraybackslash}}p{{{share:.3f}\linewidth}}"
+    columns = "".join(text if number in block.texts else "r" for number in range(len(block.titles)))
+    head = f"{_row(block.titles)}"
+    groups = "\n\\midrule\n".join("\n".join(map(_row, group)) for group in block.groups)
+    table = f"\\toprule\n{head}\n\\midrule\n\\endhead\n{groups}\n\\bottomrule"
+    return f"{{\\footnotesize\n\\begin{{longtable}}{{@{{}}{columns}@{{}}}}\n{table}\n\\end{{longtable}}}}"
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return f"{' & '.join(map(_breakable, cells))} \\\\"
+
+
+@_write.register
+def _listing(block: Listing, study: str) -> str:
+    lines = "\n".join(_line(line) for line in block.text.splitlines())
+    return f"{{\\footnotesize\\ttfamily\\frenchspacing\\raggedright\n{lines}\n}}"
+
+
+def _line(line: str) -> str:
+    # `~` is a blank that TeX keeps; `\mbox{}` makes an empty line a line.
+    kept = re.sub(r"^ +| {2,}", lambda blanks: "~" * len(blanks[0]), _escape(line.expandtabs()))
+    return rf"\mbox{{}}{kept}\par\vspace{{-0.5em}}"
+
+
+@_write.register
+def _picture(block: Picture, study: str) -> str:
+    picture = (
+        rf"\includegraphics[width=0.85\linewidth,height=0.85\textheight,keepaspectratio]{{{study}_{block.name}.pdf}}"
+    )
+    return f"\\begin{{center}}\n{picture}\n\n{{\\small {_breakable(block.caption)}}}\n\\end{{center}}"
+
+
+class LatexFormat(Format):
+    """The report as a LaTeX document with booktabs, for pdfLaTeX and its successors; figures as PDF beside it."""
+
+    kind: Literal["latex"] = "latex"
+    suffix = "tex"
+    figures = ("pdf", "svg", "png")
+
+    def render(self, findings: Findings, place: Place) -> str:
+        """The whole document."""
+        made = document(findings, place.pictures)
+        study = findings.report.record.name
+        parts = [rf"{{\Large\bfseries {escape(made.title)}\par}}"]
+        for section in made.sections:
+            parts += [rf"\section*{{{escape(section.title)}}}", *(_write(block, study) for block in section.blocks)]
+        return _PREAMBLE + "\n\n".join(parts) + "\n\\end{document}\n"

@@ -1,0 +1,75 @@
+"""The report as Markdown (GitHub's tables), with its figures as files beside it."""
+
+from __future__ import annotations
+
+import re
+from functools import singledispatch
+from typing import Literal
+
+from ablate.analysis.findings import Findings
+from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture
+from ablate.render.document import document
+from ablate.render.formats import Format, Place
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")
+_OPENING = re.compile(r"^(\d*)([-+=.)])")  # would begin a list or underline a title
+
+
+def escape(text: str) -> str:
+    """Text of a user's as Markdown that shows it as it is, on one line."""
+    return _OPENING.sub(r"\1\\\2", _inline(text))
+
+
+def _inline(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+@singledispatch
+def _write(block: object, study: str) -> str:
+    raise NotImplementedError(type(block))
+
+
+@_write.register
+def _paragraph(block: Paragraph, study: str) -> str:
+    return escape(block.text)
+
+
+@_write.register
+def _items(block: Items, study: str) -> str:
+    return "\n".join(f"- {escape(text)}" for text in block.texts)
+
+
+@_write.register
+def _grid(block: Grid, study: str) -> str:
+    ruler = [":---" if number in block.texts else "---:" for number in range(len(block.titles))]
+    rows = [[*map(_inline, row)] for group in block.groups for row in group]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [[*map(escape, block.titles)], ruler, *rows])
+
+
+@_write.register
+def _listing(block: Listing, study: str) -> str:
+    longest = max((len(run) for run in re.findall("`+", block.text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{block.text}\n{fence}"
+
+
+@_write.register
+def _picture(block: Picture, study: str) -> str:
+    return f"![{escape(block.caption)}]({study}_{block.name}.svg)\n\n*{escape(block.caption)}*"
+
+
+class MarkdownFormat(Format):
+    """The report as Markdown (GitHub's tables), with its figures as files beside it."""
+
+    kind: Literal["md"] = "md"
+    suffix = "md"
+    figures = ("svg", "png")
+
+    def render(self, findings: Findings, place: Place) -> str:
+        """The whole report."""
+        made = document(findings, place.pictures)
+        study = findings.report.record.name
+        parts = [f"# {escape(made.title)}"]
+        for section in made.sections:
+            parts += [f"## {escape(section.title)}", *(_write(block, study) for block in section.blocks)]
+        return "\n\n".join(parts) + "\n"

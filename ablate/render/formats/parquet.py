@@ -1,0 +1,40 @@
+"""The ablation table as Parquet: the columns of the CSV, with their types."""
+
+from __future__ import annotations
+
+import io
+from typing import Literal
+
+from ablate.analysis.findings import Findings
+from ablate.errors import AblateError
+from ablate.render.formats import Format, Place
+from ablate.render.formats.csv import table_rows
+
+
+class ParquetFormat(Format):
+    """The ablation table as Parquet: the columns of the CSV, with their types."""
+
+    kind: Literal["parquet"] = "parquet"
+    suffix = "parquet"
+
+    def render(self, findings: Findings, place: Place) -> bytes:
+        """The table; null where there is no number.
+
+        Raises:
+            AblateError: pyarrow is not installed.
+        """
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet
+        except ImportError:
+            raise AblateError(
+                "Parquet needs the package `pyarrow`",
+                where="--format",
+                remedy='Run `pip install "ablate-blocks[data]"`, or choose csv.',
+            ) from None
+        rows = list(table_rows(findings))
+        titles = dict.fromkeys(title for row in rows for title in row)
+        table = pa.table({title: pa.array([row.get(title) for row in rows]) for title in titles})
+        written = io.BytesIO()
+        pyarrow.parquet.write_table(table, written)
+        return written.getvalue()

@@ -1,0 +1,86 @@
+"""The report as text for a terminal: what `ablate show` prints, then environment, cost and how to reproduce."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import Literal
+
+from rich.console import Console
+from rich.text import Text
+
+from ablate.analysis.findings import Findings
+from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture
+from ablate.render.cells import plain, plain_table
+from ablate.render.document import document
+from ablate.render.formats import Format, Place
+from ablate.render.names import named
+from ablate.render.table import print_study
+
+SHOWN = ("Answer", "Ablation table", "Failed trials", "Claims")
+"""Sections that the printed study holds already."""
+
+
+@singledispatch
+def _print(block: object, console: Console) -> None:
+    raise NotImplementedError(type(block))
+
+
+@_print.register
+def _paragraph(block: Paragraph, console: Console) -> None:
+    console.print(plain(block.text))
+
+
+@_print.register
+def _items(block: Items, console: Console) -> None:
+    for text in block.texts:
+        console.print(plain(text))
+
+
+@_print.register
+def _grid(block: Grid, console: Console) -> None:
+    table = plain_table(gap=2)
+    for number, title in enumerate(block.titles):
+        table.add_column(plain(title), justify="left" if number in block.texts else "right", overflow="fold")
+    for group in block.groups:
+        for row in group:
+            cells = [*map(plain, row)]
+            if block.texts:  # what a row is of stands in the first column of text
+                first = min(block.texts)
+                cells[first] = named(row[first], console.width // 3)
+            table.add_row(*cells)
+        table.add_section()
+    console.print(table)
+
+
+@_print.register
+def _listing(block: Listing, console: Console) -> None:
+    for line in block.text.splitlines():
+        words = Text(" ").join(plain(word) for word in line.split(" "))  # every blank stays
+        console.print(Text("    ") + words, soft_wrap=True)
+
+
+@_print.register
+def _picture(block: Picture, console: Console) -> None:
+    console.print(plain(block.caption))
+
+
+class TerminalFormat(Format):
+    """The report as text for a terminal: what `ablate show` prints, then environment, cost and how to reproduce."""
+
+    kind: Literal["terminal"] = "terminal"
+    suffix = "txt"
+    coloured = True
+
+    def render(self, findings: Findings, place: Place) -> str:
+        """The whole report, coloured if it goes to a terminal."""
+        console = Console(highlight=False, no_color=True if place.folder else None)
+        with console.capture() as capture:
+            print_study(findings.report, console)
+            for section in document(findings).sections:
+                if section.title not in SHOWN:
+                    console.print()
+                    console.print(plain(section.title, "bold"))
+                    for block in section.blocks:
+                        _print(block, console)
+        text = capture.get()
+        return Text.from_ansi(text).plain + "\n" if place.folder else text

@@ -1,0 +1,56 @@
+"""The list of studies, as a table and as JSON. Imports no statistics: it is read many times a day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ablate.analysis.text import counted
+from ablate.render.cells import NARROW, joined, plain, plain_table
+
+if TYPE_CHECKING:
+    from ablate.store.records import StudySummary
+
+
+def studies_table(summaries: Sequence[StudySummary], console: Console) -> Table:
+    """The studies of a store, one line each; what `ablate list` prints."""
+    table = plain_table(1 if console.width < NARROW else 2)
+    table.add_column(plain("study"), overflow="fold", min_width=12)
+    table.add_column(plain("question"), overflow="fold")
+    for title in ("variants", "finished"):
+        table.add_column(plain(title), justify="right", no_wrap=True)
+    table.add_column(plain("besides"), no_wrap=True)
+    table.add_column(plain("updated"), no_wrap=True)
+    for summary in summaries:
+        besides = counted((what, getattr(summary, what)) for what in ("running", "diverged", "pruned", "failed"))
+        table.add_row(
+            plain(summary.name, "bold"),
+            plain(summary.question),
+            plain(str(summary.variants)),
+            plain(f"{summary.finished}/{summary.planned}"),
+            joined(map(plain, besides)),
+            plain(f"{summary.updated_at:%Y-%m-%d %H:%M}", "dim"),
+        )
+    return table
+
+
+def studies_json(summaries: Iterable[StudySummary]) -> list[dict[str, Any]]:
+    """The studies of a store as plain JSON data; what `ablate list --json` prints."""
+    return [
+        {
+            "study": summary.name,
+            "question": summary.question,
+            "variants": summary.variants,
+            "planned": summary.planned,
+            "finished": summary.finished,
+            "diverged": summary.diverged,
+            "pruned": summary.pruned,
+            "failed": summary.failed,
+            "running": summary.running,
+            "updated_at": summary.updated_at.isoformat(),
+        }
+        for summary in summaries
+    ]

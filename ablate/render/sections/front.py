@@ -1,0 +1,94 @@
+"""The Pareto front as a section of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from ablate.analysis.findings import Findings
+from ablate.analysis.numbers import count, decimals_for, fixed, with_interval
+from ablate.analysis.pareto import Front, FrontPoint
+from ablate.analysis.quantities import words_for
+from ablate.analysis.text import plural
+from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
+from ablate.spec.quantities import COSTS, TIMED
+from ablate.stats import Interval
+
+MOST_OTHERS = 20
+"""Dominated variants that the table shows, the best in the first quantity."""
+
+
+def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | None:
+    """Which variants no other beats in everything."""
+    if findings.front is None:
+        return None
+    return Section("Trade-offs", tuple(_blocks(findings.front, findings.report.margin, pictures)))
+
+
+def what_it_says(front: Front) -> str:
+    """How many variants stand on the front, how many are surely beaten, and what is left out, in sentences."""
+    on_front = [point for point in front.points if point.on_front]
+    others = [point for point in front.points if not point.on_front]
+    sure = sum(point.surely for point in others)
+    quantities = [words_for(quantity) for quantity in front.quantities]
+    standing = f"{len(on_front)} {'is' if len(on_front) == 1 else 'are'}"
+    said = (
+        f"Of {len(front.points)} variants {standing} on the Pareto front of {' and '.join(quantities)}: no other has "
+        "means that are at least as good in everything and better in something. Neighbours on the front may differ by "
+        f"noise alone. {_beaten(len(others), sure)}"
+    )
+    if any(quantity in TIMED for quantity in front.quantities):
+        said += " Speeds hang on the machine and on what else it did meanwhile."
+    if front.left_out:
+        said += f" Left out, as they diverged, were stopped early or lack a result: {', '.join(front.left_out)}."
+    return said
+
+
+def _blocks(front: Front, margin: float, pictures: Mapping[str, Picture]) -> Iterator[Block]:
+    on_front = [point for point in front.points if point.on_front]
+    others = [point for point in front.points if not point.on_front]
+    yield Paragraph(what_it_says(front))
+    if "front" in pictures:
+        yield pictures["front"]
+    titles = ("number", "variant", *front.quantities, "beaten by")
+    numbered = {point.variant: str(number) for number, point in enumerate(on_front, 1)}
+    groups = (on_front, others[:MOST_OTHERS])
+    rows = tuple(tuple(_cells(point, front, numbered, margin) for point in group) for group in groups if group)
+    yield Grid(titles, rows, frozenset({1, len(titles) - 1}))
+    if len(others) > MOST_OTHERS:
+        yield Paragraph(f"Left out of the table: {plural(len(others) - MOST_OTHERS, 'further variant')}, all beaten.")
+
+
+def _beaten(others: int, sure: int) -> str:
+    if not others:
+        return "No variant is beaten."
+    if not sure:
+        which = "The other one is" if others == 1 else f"The {others} others are"
+        return f"{which} beaten in the means alone, not beyond that noise, and may belong on the front."
+    together = "beyond that noise (Holm's procedure: 95 % for all of it together)"
+    if sure == others:
+        return f"{'The other one is' if others == 1 else f'All {others} others are'} surely beaten, {together}."
+    which = f"{sure} {'is' if sure == 1 else 'are'} surely beaten"
+    return f"Of the {others} others {which}, {together}; the rest may belong on the front."
+
+
+def _cells(point: FrontPoint, front: Front, numbered: Mapping[str, str], margin: float) -> tuple[str, ...]:
+    beaten = "on the front"
+    if point.dominated_by is not None:
+        by = numbered.get(point.dominated_by, point.dominated_by)
+        beaten = f"{'surely' if point.surely else 'in the means'} by {by}"
+    cells = [_interval(point.values[quantity], quantity, front, margin) for quantity in front.quantities]
+    return numbered.get(point.variant, ""), point.variant, *cells, beaten
+
+
+def _interval(interval: Interval, quantity: str, front: Front, margin: float) -> str:
+    low, high = (None, None) if interval.low == interval.high else (interval.low, interval.high)  # exact: no interval
+    intervals = [point.values[quantity] for point in front.points]
+    widths = [(one.high - one.low) / 2 for one in intervals if one.low is not None and one.high is not None]
+    decimals = decimals_for(margin, widths)
+    write = _count if quantity in COSTS else partial(fixed, decimals=decimals)
+    return " ".join(with_interval(interval.mean, low, high, write))
+
+
+def _count(value: float) -> str:
+    return count(round(value))

@@ -1,0 +1,61 @@
+"""Importances as a section of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ablate.analysis.findings import Findings
+from ablate.analysis.importances import StudyImportances
+from ablate.analysis.numbers import MISSING
+from ablate.analysis.text import plural
+from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
+from ablate.stats import Importance
+
+
+def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | None:
+    """How much of the spread each switch and axis explains."""
+    if findings.no_importances is not None:
+        return Section("Importances", (Paragraph(findings.no_importances),))
+    if findings.importances is None:
+        return None
+    return Section("Importances", tuple(_blocks(findings.importances, findings.report.metric, pictures)))
+
+
+def _blocks(found: StudyImportances, metric: str, pictures: Mapping[str, Picture]) -> Iterator[Block]:
+    yield Paragraph(how_to_read(found, metric))
+    if "importances" in pictures:
+        yield pictures["importances"]
+    rows = tuple((one.factor, _percent(one.share), _range(one)) for one in found.factors)
+    rest = (("interactions and noise", _percent(found.rest), MISSING),)
+    yield Grid(("switch or axis", "share", "interval"), (rows, rest), frozenset({0}))
+
+
+def how_to_read(found: StudyImportances, metric: str) -> str:
+    """What the shares are, in sentences."""
+    count = "counts" if found.diverged == 1 else "count"
+    diverged = (
+        f" {plural(found.diverged, 'diverged trial')} {count} as the worst that finished." if found.diverged else ""
+    )
+    pruned = f" Left out: {plural(found.pruned, 'trial')} stopped early." if found.pruned else ""
+    if any(one.low is not None for one in found.factors):
+        interval = (
+            "The interval is of the share that would be found without noise, by simulated studies with the noise of "
+            f"these {plural(found.seeds, 'seed')}."
+        )
+    else:
+        interval = "Too few seeds show what is noise, so there are no intervals: the shares may be noise too."
+    return (
+        f"How much of the variance of {metric} over the whole space each switch or axis explains by itself (fANOVA: a "
+        f"random forest over {found.variants} variants). The rest is what they do together, and noise. "
+        f"{interval}{diverged}{pruned}"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _range(one: Importance) -> str:
+    if one.low is None or one.high is None:
+        return MISSING
+    return f"{100 * one.low:.0f} to {100 * one.high:.0f} %"

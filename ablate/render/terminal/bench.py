@@ -1,0 +1,141 @@
+"""`ablate bench`: the table of measured blocks, as text, as JSON and as a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ablate.analysis.text import plural
+from ablate.errors import AblateError
+from ablate.extras import require
+from ablate.render.terminal.units import scaled
+from ablate.timing.measure import Setting, Timing, growth, threads_used
+
+FIGURES = (".svg", ".png", ".pdf")
+"""Endings of pictures that can be drawn."""
+_MARKERS = "os^Dv<>ph*XP"
+
+
+def parse_lengths(text: str) -> list[int]:
+    """`128,512` as numbers in rising order, each once.
+
+    Raises:
+        AblateError: One is no whole number above 0.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not (part.isascii() and part.isdigit() and int(part) > 0):
+            raise AblateError(
+                "a length is no number of tokens",
+                where="--lengths",
+                expected="whole numbers above 0 with commas between",
+                got=f"`{part}`",
+                remedy="For example: --lengths 128,512,2048.",
+            )
+    return sorted({int(part) for part in parts})
+
+
+def bench_json(rows: Sequence[Timing], setting: Setting) -> dict[str, Any]:
+    """Everything that was measured as plain data; null where there is no number."""
+    measured = [{name: _number(value) for name, value in asdict(row).items()} for row in rows]
+    return {
+        **asdict(setting),
+        "threads": threads_used(),
+        "rows": measured,
+        "growth": {name: _number(x) for name, x in growth(rows).items()},
+    }
+
+
+def _number(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_bench(rows: Sequence[Timing], setting: Setting, console: Console) -> None:
+    """Print a table for each length, and how time grows."""
+    what = "whole block" if setting.whole else "mixer"
+    sizes = f"width {setting.width}, {plural(setting.heads, 'head')}, batch {setting.batch}"
+    threads = f", {plural(threads_used(), 'thread')}" if setting.device == "cpu" else ""
+    console.print(Text(f"{what}, forward and backward: {sizes}, {setting.device}{threads}"), soft_wrap=True)
+    first = rows[0].block
+    for length in dict.fromkeys(row.length for row in rows):
+        console.print(Text(f"\n{length:,} tokens", style="bold"))
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        table.add_column("block")
+        for column in ("ms", "±", "tokens/s", "peak MiB", "FLOP/s", "of peak", f"× {first}"):
+            table.add_column(column, justify="right", no_wrap=True)
+        refused = []
+        for row in (row for row in rows if row.length == length):
+            name = row.block if row.causal else f"{row.block} *"
+            if row.why:
+                refused.append(f"{name}: {row.why}")
+                continue
+            table.add_row(
+                name,
+                f"{1000 * row.seconds:.2f}",
+                f"{row.spread:.0%}" if row.spread < 1 else "> 100%",
+                scaled(row.tokens).strip(),
+                f"{row.peak / 2**20:.1f}",
+                scaled(row.flops).strip(),
+                f"{row.share:.0%}",
+                "-" if math.isnan(row.ratio) else f"{row.ratio:.2f}",
+            )
+        if table.row_count:
+            console.print(table)
+        for line in refused:
+            console.print(Text(f"{line}", style="yellow"), soft_wrap=True)
+    if not all(row.causal for row in rows):
+        console.print(Text("* sees both sides; the others hide the future"))
+    slopes = {name: slope for name, slope in growth(rows).items() if not math.isnan(slope)}
+    told = {name: slope for name, slope in slopes.items() if not drowned([row for row in rows if row.block == name])}
+    if told:
+        grown = ", ".join(f"{name} L^{slope:.2f}" for name, slope in told.items())
+        console.print(Text(f"\nTime grows as {grown}."), soft_wrap=True)
+    if noisy := [name for name in slopes if name not in told]:
+        line = f"How the time of {', '.join(noisy)} grows is lost in noise; longer or more distant lengths show it."
+        console.print(Text(f"\n{line}"), soft_wrap=True)
+    console.print(
+        Text(f"× {first}: above 1 is faster. FLOPs as `ablate cost` counts them, three passes a step; a kernel that")
+        + Text(" needs fewer may exceed the peak, which is that of a large product."),
+        style="dim",
+        soft_wrap=True,
+    )
+
+
+def drowned(rows: Sequence[Timing]) -> bool:
+    """Whether the times of a block at its shortest and its longest length differ by less than they spread."""
+    ran = sorted((row for row in rows if not row.why), key=lambda row: row.length)
+    shortest, longest = ran[0], ran[-1]
+    distance = abs(longest.seconds - shortest.seconds)
+    return distance <= shortest.spread * shortest.seconds + longest.spread * longest.seconds
+
+
+def draw_bench(rows: Sequence[Timing], file: Path) -> None:
+    """Time a token against length, both logarithmic: flat is linear in L.
+
+    Raises:
+        AblateError: matplotlib is not installed, or the file cannot be written.
+    """
+    require("figures", "a picture of the measurements", where=str(file))
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
+    for index, name in enumerate(dict.fromkeys(row.block for row in rows)):
+        points = [(row.length, 1e6 / row.tokens) for row in rows if row.block == name and not row.why]
+        if points:
+            axes.plot(*zip(*points, strict=True), marker=_MARKERS[index % len(_MARKERS)], label=name)
+    axes.set(xscale="log", yscale="log", xlabel="tokens L", ylabel="µs a token, forward and backward")
+    axes.set_xscale("log", base=2)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False)
+    try:
+        figure.savefig(file)
+    except OSError as error:
+        raise AblateError(f"the picture cannot be written ({error.strerror})", where=str(file)) from error

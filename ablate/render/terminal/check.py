@@ -1,0 +1,190 @@
+"""`ablate check`: the contract of a family, run for the person who wrote a kind of it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.text import Text
+
+from ablate.analysis.text import plural
+from ablate.contracts.contract import Contract, Finding
+from ablate.contracts.families import CONTRACTS
+from ablate.contracts.settings import settings
+from ablate.errors import AblateError, PluginError
+from ablate.spec.base import Kinded, Spec
+from ablate.spec.sentences import describe
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSpec:
+    """One setting of a kind, what was found wrong with it, and its warnings, which break no rule."""
+
+    spec: Kinded
+    findings: list[Finding[Any]]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedKind:
+    """A kind, tried by the contract of its family.
+
+    Attributes:
+        kind: Its name.
+        family: Name of the family.
+        contract: What was tried.
+        specs: Its settings, with what was found.
+    """
+
+    kind: str
+    family: str
+    contract: Contract[Any, Any]
+    specs: list[CheckedSpec]
+
+    @property
+    def keeps_the_contract(self) -> bool:
+        """Whether nothing was found."""
+        return not any(one.findings for one in self.specs)
+
+
+def check_kind(kind: str, family: str | None = None, values: Mapping[str, Any] | None = None) -> CheckedKind:
+    """Try a kind by every rule of its family's contract, at its defaults and at pairs of its named choices.
+
+    Args:
+        kind: Its name.
+        family: Name of its family, which is needed where two families have a kind of this name.
+        values: Fields that are to have these values, not their defaults.
+
+    Raises:
+        AblateError: There is no such kind or family, a field has no value, or the kind refuses all surroundings.
+    """
+    family = _family_of(kind, family)
+    contract = CONTRACTS[family]
+    member = contract.family.members()[kind]
+    required = {name: value for name, value in contract.given.items() if _is_required(member, name)}
+    try:
+        specs = list(settings(member, {**required, **(values or {})}))
+    except ValidationError as error:
+        raise _refusal(kind, error) from None
+    if not any(contract.contexts(spec) for spec in specs):
+        raise PluginError(
+            "this kind refuses everything that the contract tries", where=kind, remedy="Refuse less, so that it fits."
+        )
+    return CheckedKind(kind, family, contract, [_checked(contract, spec) for spec in specs])
+
+
+def _checked(contract: Contract[Any, Any], spec: Kinded) -> CheckedSpec:
+    return CheckedSpec(spec, contract.check(spec), tuple(contract.warnings(spec)))
+
+
+def parsed_values(texts: Sequence[str]) -> dict[str, Any]:
+    """The values of `--set NAME=VALUE`; a value is JSON, or else text.
+
+    Raises:
+        AblateError: One has no equals sign.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise AblateError("this sets nothing", where="--set", expected="NAME=VALUE", got=repr(text))
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def _is_required(member: type[Kinded], name: str) -> bool:
+    return name in member.model_fields and member.model_fields[name].is_required()
+
+
+def _family_of(kind: str, family: str | None) -> str:
+    if family is not None and family not in CONTRACTS:
+        raise AblateError(
+            "there is no such family", where="--family", expected=f"one of {', '.join(CONTRACTS)}", got=repr(family)
+        )
+    searched = [family] if family else list(CONTRACTS)
+    having = [name for name in searched if kind in CONTRACTS[name].family.members()]
+    if len(having) > 1:
+        raise AblateError(
+            f"there is a kind of this name in {' and in '.join(having)}",
+            where=kind,
+            remedy=f"Say which is meant: `--family {having[0]}`.",
+        )
+    if not having:
+        kinds = [known for name in searched for known in CONTRACTS[name].family.members()]
+        near = difflib.get_close_matches(kind, kinds, n=1)
+        hint = f"Did you mean `{near[0]}`?" if near else "`--plugin FILE` names the file that defines it."
+        raise PluginError("there is no kind of this name", where=kind, remedy=hint)
+    return having[0]
+
+
+def _refusal(kind: str, error: ValidationError) -> PluginError:
+    problem = error.errors()[0]
+    if problem["type"] == "missing":
+        name = problem["loc"][0]
+        return PluginError(
+            f"the contract starts from the defaults of a kind, and `{name}` has none",
+            where=kind,
+            remedy=f"Give every field a default, or a value here: `--set {name}=VALUE`.",
+        )
+    path, said = next(iter(describe(error)))
+    return PluginError(said, where=".".join(map(str, (kind, *path))))
+
+
+def check_json(checked: CheckedKind) -> dict[str, Any]:
+    """What was found as plain data."""
+    return {
+        "kind": checked.kind,
+        "family": checked.family,
+        "settings": len(checked.specs),
+        "rules": list(checked.contract.rules),
+        "warnings": _warnings(checked),
+        "findings": [
+            {
+                "rule": finding.rule,
+                "spec": one.spec.canonical(),
+                "context": _plain(finding.context),
+                "detail": finding.detail,
+            }
+            for one in checked.specs
+            for finding in one.findings
+        ],
+    }
+
+
+def _plain(context: Any) -> dict[str, Any]:
+    values = {field.name: getattr(context, field.name) for field in fields(context)}
+    return {name: value.canonical() if isinstance(value, Spec) else value for name, value in values.items()}
+
+
+def print_check(checked: CheckedKind, console: Console) -> None:
+    """Print each broken rule with where it was broken first, and a last line that sums up."""
+    rules = checked.contract.rules
+    broken: dict[str, list[tuple[CheckedSpec, Finding[Any]]]] = {}
+    for one in checked.specs:
+        for finding in one.findings:
+            broken.setdefault(finding.rule, []).append((one, finding))
+    for rule, found in broken.items():
+        one, finding = found[0]
+        console.print(Text.assemble((rule, "bold red"), f"  {(rules[rule].__doc__ or '').strip()}"), soft_wrap=True)
+        console.print(Text(f"  {finding.detail}"), soft_wrap=True)
+        where = checked.contract.describe(finding.context)
+        console.print(Text(f"  {one.spec.canonical_json()} at {where}", style="dim"), soft_wrap=True)
+        if len(found) > 1:
+            console.print(Text(f"  and {len(found) - 1} more {'time' if len(found) == 2 else 'times'}", style="dim"))
+    for warning in _warnings(checked):
+        console.print(Text.assemble(("Warning: ", "bold yellow"), warning), soft_wrap=True)
+    verdict = f"breaks {len(broken)} of {len(rules)} rules" if broken else f"keeps all {len(rules)} rules"
+    console.print(Text(f"{checked.kind} {verdict}, in {plural(len(checked.specs), 'setting')}."))
+
+
+def _warnings(checked: CheckedKind) -> list[str]:
+    """Each warning once."""
+    return list(dict.fromkeys(warning for one in checked.specs for warning in one.warnings))

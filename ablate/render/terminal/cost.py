@@ -1,0 +1,156 @@
+"""`ablate cost`: what a block, or every variant of a space, needs before anything is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ablate.analysis.text import plural
+from ablate.nn.model.pricing import PARTS, Layers, Price, price
+from ablate.planning.plan import Planner, make_plan
+from ablate.spec.cost import BYTES, Cost
+from ablate.spec.lookup import find_block, refused
+from ablate.spec.space import SpaceSpec
+from ablate.spec.task import Say
+
+_COUNTS = {
+    "parameters": "parameters",
+    "multiplications": "multiplications",
+    "additions": "additions",
+    "divisions": "divisions",
+    "exponentiations": "exponentiations",
+    "flops": "FLOPs",
+}
+_TITLES = {"mixer": "mixer", "mlp": "MLP", "rest": "norms, skips, gains"}
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A model under a name, with its price.
+
+    Attributes:
+        name: Of a block or a variant.
+        sizes: Width, heads, tokens ... as a person reads them.
+        price: What it costs.
+        inference: Whether that is one token in inference, and not a pass over a sequence in training.
+    """
+
+    name: str
+    sizes: dict[str, int]
+    price: Price
+    inference: bool
+
+    @property
+    def usual(self) -> Layers:
+        """The layer that most layers are like."""
+        return max(self.price.layers, key=lambda run: run.count)
+
+
+def price_block(
+    name: str, *, width: int, heads: int, context: int, depth: int | None, vocabulary: int, inference: bool
+) -> Priced:
+    """Price a block by its name; with a depth, a model of it.
+
+    Raises:
+        SpaceError: There is no such block, or the sizes do not fit it.
+    """
+    model = find_block(name).model(width=width, heads=heads, depth=depth)
+    try:
+        found = price(model, context=context, vocabulary=vocabulary, inference=inference)
+    except ValidationError as error:
+        raise refused(name, error) from None
+    sizes = {"width": width, "heads": heads, "context": context, "depth": model.depth, "vocabulary": vocabulary}
+    return Priced(name, sizes, found, inference)
+
+
+def price_space(space: SpaceSpec, cache: Path, say: Say, *, inference: bool) -> list[Priced]:
+    """Price every variant of a space; prepares its data, which decides the vocabulary.
+
+    Raises:
+        AblateError: The baseline makes no model, or the data cannot be prepared.
+    """
+    planner = Planner(space, cache, say)
+    priced = []
+    for variant in make_plan(planner).variants:
+        model, shape = variant.spec.model, planner.prepare(variant.spec).shape
+        found = price(
+            model, context=shape.context, vocabulary=shape.vocabulary, classes=shape.classes, inference=inference
+        )
+        sizes = {
+            "width": model.width,
+            "heads": model.heads,
+            "context": shape.context,
+            "depth": model.depth,
+            "vocabulary": shape.vocabulary,
+        }
+        priced.append(Priced(variant.name, sizes, found, inference))
+    return priced
+
+
+def cost_json(priced: Priced) -> dict[str, Any]:
+    """The price as plain data; the sub-layers are those of one layer of the usual sort, the total is all of it."""
+    usual = priced.usual
+    parts = {name: _counts(part) for name, part in usual.parts.items()}
+    parts["mixer"]["cache_bytes"] = BYTES * usual.cache
+    return {
+        "name": priced.name,
+        "mode": "inference" if priced.inference else "training",
+        **priced.sizes,
+        "complexity": usual.block.mixer.complexity,
+        **parts,
+        "around": _counts(priced.price.around),
+        "total": _counts(priced.price.total) | {"cache_bytes": BYTES * priced.price.cache},
+    }
+
+
+def _counts(cost: Cost) -> dict[str, int]:
+    return {name: getattr(cost, name) for name in _COUNTS} | {"activation_bytes": cost.activation_bytes}
+
+
+def print_cost(priced: Priced, console: Console) -> None:
+    """Print a table for each sort of layer, and the sum where there is more than one layer."""
+    sizes, runs = priced.sizes, priced.price.layers
+    what = "one more token in inference, after" if priced.inference else "one sequence in training,"
+    console.print(
+        Text(priced.name, style="bold"),
+        Text(f"  {what} {plural(sizes['context'], 'token')}, width {sizes['width']}, {plural(sizes['heads'], 'head')}"),
+        sep="",
+        soft_wrap=True,
+    )
+    for run in runs:
+        if len(runs) > 1 or run.count > 1:
+            last = run.first + run.count - 1
+            console.print(Text(f"layer {run.first}" if run.count == 1 else f"each of layers {run.first} to {last}"))
+        columns = {_TITLES[part]: run.parts[part] for part in PARTS} | {"block": run.cost}
+        _print_table(columns, {"mixer": run.cache, "block": run.cache}, priced.inference, console)
+        console.print(Text(f"The mixer is {run.block.mixer.complexity}; maps and MLP are Ld² (L tokens, d width)."))
+        console.print()
+    if priced.price.total != runs[0].cost:
+        layers = sum((run.cost * run.count for run in runs), Cost())
+        columns = {f"{priced.sizes['depth']} layers": layers}
+        if priced.price.around != Cost():
+            columns["embedding, head"] = priced.price.around
+        columns["total"] = priced.price.total
+        caches = {name: priced.price.cache for name in columns if name != "embedding, head"}
+        _print_table(columns, caches, priced.inference, console)
+        console.print()
+
+
+def _print_table(columns: dict[str, Cost], caches: dict[str, int], inference: bool, console: Console) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("")
+    for title in columns:
+        table.add_column(title, justify="right", no_wrap=True)
+    for name, title in _COUNTS.items():
+        table.add_row(title, *(f"{getattr(cost, name):,}" for cost in columns.values()))
+    if inference:
+        table.add_row("cache bytes", *(f"{BYTES * caches.get(title, 0):,}" for title in columns))
+    else:
+        table.add_row("activation bytes", *(f"{cost.activation_bytes:,}" for cost in columns.values()))
+    console.print(table)

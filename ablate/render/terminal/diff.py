@@ -1,0 +1,82 @@
+"""What `ablate diff` prints: the two sides, then spec, environment and result."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+
+from ablate.analysis.diff import Diff, Measure, Side
+from ablate.analysis.differences import Difference
+from ablate.analysis.numbers import MISSING
+from ablate.render.cells import plain, plain_table
+from ablate.render.terminal.differences import differences_table
+from ablate.stats import Interval
+
+
+def print_diff(diff: Diff, console: Console) -> None:
+    """Print what differs; what is equal is said in a line."""
+    for word, side in (("left", diff.left), ("right", diff.right)):
+        console.print(plain(f"{word}: {_sentence(side)}", "bold"))
+        if side.trials:
+            keys = ", ".join(f"{trial.key[:12]} (seed {seed})" for seed, trial in side.trials.items())
+            console.print(Padding(plain(keys, "dim"), (0, 0, 0, 2), expand=False))
+    _print_part("Spec", diff.spec, console)
+    if not diff.ran:
+        console.print()
+        console.print(plain("Environment and result: not both have run.", "bold"))
+        return
+    _print_part("Environment", diff.environment, console)
+    _print_result(diff, console)
+
+
+def _print_part(title: str, found: tuple[Difference, ...], console: Console) -> None:
+    console.print()
+    if found:
+        console.print(plain(title, "bold"))
+        console.print(differences_table(found, "left", "right"))
+    else:
+        console.print(plain(f"{title}: the same.", "bold"))
+
+
+def _print_result(diff: Diff, console: Console) -> None:
+    console.print()
+    if not diff.result:
+        console.print(plain("Result: no trial has finished on both sides.", "bold"))
+        return
+    seeds = ", ".join(map(str, diff.seeds))
+    paired = f"paired over the seeds {seeds}" if seeds else "no seed in common, so nothing is paired"
+    console.print(plain(f"Result: right minus left, {paired}.", "bold"))
+    console.print(_result_table(diff))
+    console.print(plain("In brackets 95 % intervals over seeds.", "dim"))
+
+
+def _result_table(diff: Diff) -> Table:
+    table = plain_table(gap=2)
+    for title in ("metric", "left", "right", "difference"):
+        table.add_column(plain(title), overflow="fold", justify="left" if title == "metric" else "right")
+    for name, measure in diff.result.items():
+        cells = (name, _mean(measure.left), _mean(measure.right), _difference(measure))
+        table.add_row(*map(plain, cells))
+    left, right = diff.left.parameters, diff.right.parameters
+    if left is not None and right is not None:
+        table.add_row(*map(plain, ("parameters", f"{left:,}", f"{right:,}", f"{right - left:+,}")))
+    return table
+
+
+def _sentence(side: Side) -> str:
+    facts = [side.kind, *([f"of {side.variant}"] if side.kind == "trial" and side.variant else [])]
+    states = [f"{number} {state}" for state, number in side.states.items()]
+    return f"{side.name} ({', '.join([' '.join(facts), *states])})"
+
+
+def _mean(interval: Interval) -> str:
+    return MISSING if interval.mean is None else f"{interval.mean:.5g}"
+
+
+def _difference(measure: Measure) -> str:
+    found = measure.difference
+    if found.difference is None:
+        return MISSING
+    bounds = f" [{found.low:+.3g}, {found.high:+.3g}]" if found.low is not None and found.high is not None else ""
+    return f"{found.difference:+.3g}{bounds}"

@@ -1,0 +1,213 @@
+"""What a running study shows: on a terminal a live display, in a pipe a line for each trial that ends."""
+
+from __future__ import annotations
+
+import errno
+import math
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ablate.analysis.text import plural
+from ablate.execution.interrupt import leave_terminal
+from ablate.execution.observer import Observer
+from ablate.planning.plan import Plan, Trial
+from ablate.render.names import in_lines
+from ablate.render.terminal.units import duration, scaled
+from ablate.store.records import TrialOutcome, TrialState
+from ablate.training.events import Point
+
+_REFRESH_SECONDS = 0.25
+_SETTLING_SECONDS = 3.0
+"""So long after training began nothing is said about the time that is left."""
+
+
+@contextmanager
+def _or_nowhere() -> Iterator[None]:
+    """Within it something is printed; if the terminal has closed, that and all that follows goes to nowhere."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        leave_terminal()
+
+
+@dataclass(slots=True)
+class _Row:
+    """A trial that trains now."""
+
+    trial: Trial
+    step: int = 0
+    train_loss: float | None = None
+    val_loss: float | None = None
+
+    @property
+    def done_flops(self) -> float:
+        return self.trial.variant.flops * self.step / self.trial.variant.spec.training.steps
+
+
+class Display(Observer):
+    """Shows trials done of all, what trains now, its loss and the time left. Used as a context."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        self._metric = "val_loss"
+        self._name_width = 0
+        self._total = 0
+        self._done = 0
+        self._done_flops = 0.0
+        self._left_flops = 0.0
+        self._begin = time.monotonic()
+        self._refreshed = 0.0
+        self._training_since: float | None = None
+        self._running: dict[str, _Row] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            with _or_nowhere():
+                self._live.update(Text())
+                self._live.stop()
+            self._live = None
+
+    def say(self, line: str) -> None:
+        """See `Observer.say`."""
+        self._print(Text(line, style="dim"))
+
+    def planned(self, plan: Plan, settled: Collection[str], elsewhere: int, workers: int) -> None:
+        """See `Observer.planned`."""
+        left = [trial for trial in plan.trials if trial.key not in settled]
+        self._metric = plan.space.objective.metric
+        self._name_width = max(len(variant.name) for variant in (*plan.variants, *plan.scouts))
+        self._total = len(plan.trials)
+        self._done = len(settled)
+        self._left_flops = sum(trial.variant.flops for trial in left)
+        self._begin = time.monotonic()
+        after = f" and {len(plan.later)} after them" if plan.later else ""
+        self.say(
+            f"{plan.space.name}: {plural(len(plan.variants), 'variant')}, {plural(self._total, 'trial')}{after}, "
+            f"{scaled(plan.flops)}FLOP, {plural(workers, 'worker')}"
+        )
+        if plan.invalid:
+            self.say(f"{plural(len(plan.invalid), 'point')} left out that make no model; `ablate plan` says why")
+        if settled:
+            others = f", {elsewhere} of them from other studies" if elsewhere else ""
+            self.say(f"{plural(len(settled), 'trial')} reused from the store{others}")
+        if left and self._console.is_terminal and not self._console.is_dumb_terminal:
+            # Refreshed by `beat`: a thread that does it would end with a traceback when the terminal closes.
+            self._live = Live(self._view(), console=self._console, auto_refresh=False, transient=True)
+            with _or_nowhere():
+                self._live.start(refresh=True)
+
+    def started(self, trial: Trial) -> None:
+        """See `Observer.started`."""
+        self._running[trial.key] = _Row(trial)
+
+    def extended(self, trials: Collection[Trial], settled: Collection[str]) -> None:
+        """See `Observer.extended`."""
+        self._total += len(trials)
+        self._done += len(settled)
+        self._left_flops += sum(trial.variant.flops for trial in trials if trial.key not in settled)
+
+    def reused(self, trial: Trial) -> None:
+        """See `Observer.reused`."""
+        self._done += 1
+        self._left_flops -= trial.variant.flops
+
+    def moved(self, trial: Trial, step: int, train_loss: float) -> None:
+        """See `Observer.moved`."""
+        row = self._running[trial.key]
+        row.step, row.train_loss = step, train_loss
+
+    def measured(self, trial: Trial, point: Point, member: int) -> None:
+        """See `Observer.measured`."""
+        self._training_since = self._training_since or time.monotonic()
+        row = self._running[trial.key]
+        row.step, row.val_loss = point.step, point.metrics["val_loss"][member]
+        if point.step:
+            row.train_loss = point.train_loss[member]
+
+    def lost(self, trial: Trial, reason: str) -> None:
+        """See `Observer.lost`."""
+        del self._running[trial.key]
+        self._print(self._line(trial).append(f"{reason}; trained again", style="yellow"))
+
+    def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
+        """See `Observer.ended`."""
+        del self._running[trial.key]
+        self._done += 1
+        self._done_flops += trial.variant.flops
+        self._left_flops -= trial.variant.flops
+        if outcome.state is not TrialState.FINISHED:
+            problem = f"{outcome.state.value}: {outcome.reason.splitlines()[0]}"
+            style = "dim" if outcome.state is TrialState.PRUNED else "red"
+            self._print(self._line(trial).append(problem, style=style))
+        elif self._live is None:
+            line = self._line(trial).append(f"{self._metric} {outcome.metrics[self._metric]:.4f}")
+            line.append(f"  {duration(outcome.seconds):>11}{self._time_left(', ')}", style="dim")
+            self._print(line)
+
+    def beat(self) -> None:
+        """See `Observer.beat`."""
+        if self._live is not None and time.monotonic() - self._refreshed > _REFRESH_SECONDS:
+            self._refreshed = time.monotonic()
+            with _or_nowhere():
+                self._live.update(self._view(), refresh=True)
+
+    def _print(self, line: Text) -> None:
+        """One line, however long: on a terminal above the live display."""
+        with _or_nowhere():
+            self._console.print(line, soft_wrap=True)
+
+    def _line(self, trial: Trial) -> Text:
+        count = f"{self._done:>{len(str(self._total))}}/{self._total}"
+        return Text.assemble(f"{count}  ", (f"{trial.variant.name:<{self._name_width}}  seed {trial.seed}  ", "bold"))
+
+    def _view(self) -> Group:
+        head = Table.grid(padding=(0, 2))
+        head.add_row(
+            Text(f"{self._done} of {plural(self._total, 'trial')}", style="bold"),
+            ProgressBar(total=self._total, completed=self._done, width=20),
+            Text(f"{duration(time.monotonic() - self._begin)} gone{self._time_left(', ')}", style="dim"),
+        )
+        rows = Table.grid(padding=(0, 2))
+        for _ in range(5):
+            rows.add_column(no_wrap=True)
+        widest = self._console.width // 3
+        for row in self._running.values():
+            rows.add_row(
+                Padding(Text(in_lines(row.trial.variant.name, widest), style="cyan"), (0, 0, 0, 2)),
+                Text(f"seed {row.trial.seed}"),
+                Text(f"step {row.step}/{row.trial.variant.spec.training.steps}"),
+                Text("starting" if row.train_loss is None else f"loss {row.train_loss:.3f}"),
+                Text("" if row.val_loss is None else f"val_loss {row.val_loss:.3f}", style="dim"),
+            )
+        return Group(head, rows)
+
+    def _time_left(self, before: str) -> str:
+        """From the arithmetic done per second since the first worker was ready; empty at first.
+
+        Trials that run are counted by their share.
+        """
+        elapsed = time.monotonic() - (self._training_since or math.inf)
+        running = sum(row.done_flops for row in self._running.values())
+        done = self._done_flops + running
+        if done <= 0 or elapsed < _SETTLING_SECONDS:
+            return ""
+        return f"{before}{duration(max(0.0, self._left_flops - running) * elapsed / done)} left"

@@ -1,0 +1,147 @@
+"""`ablate plan`: every trial with its cost and an estimate of time, and what is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ablate.analysis.text import plural
+from ablate.planning.forecast import Forecast
+from ablate.planning.plan import Plan, Trial
+from ablate.render.names import in_lines
+from ablate.render.terminal.units import duration, scaled
+from ablate.render.terminal.validate import left_out, without_effect
+from ablate.spec.doubts import doubts
+from ablate.spec.paths import value_at
+
+_MOST_ROWS = 200
+"""Variants that are listed one by one: nobody reads ten thousand rows."""
+
+
+def plan_json(plan: Plan, forecast: Forecast) -> dict[str, Any]:
+    """The plan as plain data."""
+    return {
+        "study": plan.space.name,
+        "variants": [
+            {
+                "name": variant.name,
+                "hash": variant.hash,
+                "settings": dict(variant.settings),
+                "parameters": variant.cost.parameters,
+                "flops": variant.flops,
+                "steps": variant.spec.training.steps,
+                "width": variant.spec.model.width,
+            }
+            for variant in plan.variants
+        ],
+        "trials": [
+            {
+                "key": trial.key,
+                "variant": trial.variant.name,
+                "seed": trial.seed,
+                "flops": trial.variant.flops,
+                "seconds": round(forecast.seconds(trial), 3),
+                "done": trial.key in forecast.done,
+            }
+            for trial in plan.trials
+        ],
+        "scouts": [
+            {"name": variant.name, "hash": variant.hash, "flops": variant.flops, "steps": variant.spec.training.steps}
+            for variant in plan.scouts
+        ],
+        "later": [
+            {
+                "variant": trial.variant.name,
+                "seed": trial.seed,
+                "flops": trial.variant.flops,
+                "seconds": round(forecast.seconds(trial), 3),
+            }
+            for trial in plan.later
+        ],
+        "invalid": [{"name": invalid.point.name, "reason": invalid.reason} for invalid in plan.invalid],
+        "same_as": dict(plan.aliases),
+        "without_effect": list(without_effect(plan.aliases, len(plan.variants))),
+        "remarks": list(plan.remarks),
+        "doubts": list(doubts(plan.space)),
+        "seconds": round(forecast.total(plan), 3),
+        "basis": forecast.basis,
+    }
+
+
+def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
+    """Print a row for each variant with its trials, then what is left out, then the sum."""
+    console.print(Text(plan.space.question, style="bold"))
+    console.print()
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("variant", overflow="fold")
+    solved = plan.space.match.path
+    titles = [
+        "parameters",
+        *([solved.rpartition(".")[2]] if solved else []),
+        "FLOP/trial",
+        "seeds",
+        "done",
+        "time/trial",
+    ]
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    room = console.width - sum(len(title) + 2 for title in titles)  # numbers are hardly longer than their titles
+    by_variant: dict[str, list[Trial]] = {}
+    for trial in (trial for trial in (*plan.trials, *plan.later) if not trial.role.scouts):
+        by_variant.setdefault(trial.variant.hash, []).append(trial)
+    for variant in plan.variants[:_MOST_ROWS]:
+        trials = by_variant.get(variant.hash, [])
+        table.add_row(
+            Text(in_lines(variant.name, room)),
+            f"{variant.cost.parameters:,}",
+            *([f"{value_at(variant.spec.model_dump(mode='json'), solved):,.5g}"] if solved else []),
+            scaled(variant.flops).replace(" ", " "),
+            _seeds([trial.seed for trial in trials]),
+            str(sum(trial.key in forecast.done for trial in trials)),
+            duration(forecast.seconds(trials[0])) if trials else "-",
+        )
+    console.print(table)
+    if len(plan.variants) > _MOST_ROWS:
+        _print(console, f"and {len(plan.variants) - _MOST_ROWS:,} variants more; --json lists them all.")
+    console.print()
+    found = (
+        *without_effect(plan.aliases, len(plan.variants)),
+        *plan.remarks,
+        *left_out(invalid.reason for invalid in plan.invalid),
+        *doubts(plan.space),
+    )
+    for line in found:
+        _print(console, line)
+    left = sum(trial.key not in forecast.done for trial in plan.trials) + len(plan.later)
+    if plan.scouts:
+        before = [trial for trial in (*plan.trials, *plan.later) if trial.role.scouts]
+        _print(
+            console,
+            f"{plural(len(before), 'trial')} of {plural(len(plan.scouts), 'variant')} tune or time these first "
+            f"({scaled(sum(trial.variant.flops for trial in before))}FLOP); what follows is an estimate.",
+        )
+    _print(
+        console,
+        f"{plural(len(plan.trials) + len(plan.later), 'trial')}, {left} of them to train: "
+        f"{_about(forecast.total(plan))} with "
+        f"{plural(forecast.workers, 'worker')} ({scaled(plan.flops)}FLOP in all; estimated from {forecast.basis}); "
+        "evaluations and starting workers come on top.",
+    )
+
+
+def _about(seconds: float) -> str:
+    return duration(seconds) if seconds < 1 else f"about {duration(seconds)}"
+
+
+def _print(console: Console, line: str) -> None:
+    console.print(Text(line), soft_wrap=not console.is_terminal)  # a pipe gets whole lines
+
+
+def _seeds(seeds: list[int]) -> str:
+    """`0-2` for 0, 1, 2; else one by one."""
+    if len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]}-{seeds[-1]}"
+    return ",".join(map(str, seeds))

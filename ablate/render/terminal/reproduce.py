@@ -1,0 +1,84 @@
+"""What `ablate reproduce` prints: the verdict on the two curves, the curves, and where the environments differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from ablate.analysis.diff import differences_json
+from ablate.analysis.differences import Difference, environment_differences
+from ablate.analysis.numbers import MISSING
+from ablate.execution.reproduce import TOLERANCE, Reproduction
+from ablate.render.cells import plain, plain_table
+from ablate.render.terminal.differences import differences_table
+
+COLOURS = {"identical": "green", "equal": "green", "different": "red"}
+
+
+def reproduction_json(found: Reproduction) -> dict[str, Any]:
+    """A reproduction as plain JSON data; in its environment, left is the stored one and right is the new one."""
+    return {
+        "trial": found.trial.key,
+        "variant": found.variant or None,
+        "seed": found.trial.seed,
+        "verdict": found.verdict,
+        "largest_difference": found.largest_difference,
+        "tolerance": TOLERANCE,
+        "diverged_at": {"stored": found.trial.stopped_at, "again": found.diverged.step if found.diverged else None},
+        "curve": [{"step": step, "stored": old, "again": new} for step, old, new in _pairs(found)],
+        "environment": differences_json(_environment(found)),
+    }
+
+
+def print_reproduction(found: Reproduction, console: Console) -> None:
+    """Print the verdict, both curves, and what differs between the environments."""
+    name = f"{found.trial.key[:12]} ({found.variant or 'a variant of no study'}, seed {found.trial.seed})"
+    console.print(plain(f"Trial {name}, trained again", "bold"))
+    table = plain_table(gap=2)
+    for title in ("step", "stored val_loss", "again", "difference"):
+        table.add_column(plain(title), justify="right")
+    for step, old, new in _pairs(found):
+        change = MISSING if old is None or new is None else f"{new - old:+.2g}"
+        table.add_row(*map(plain, (str(step), _loss(old), _loss(new), change)))
+    console.print(table)
+    environment = _environment(found)
+    if environment:
+        console.print(plain("The environment differs:", "bold"))
+        console.print(differences_table(environment, "stored", "now"))
+    else:
+        console.print(plain("The environment is the same."))
+    verdict = plain(f"{found.verdict}: {_reason(found)}.")
+    verdict.stylize(COLOURS[found.verdict], 0, len(found.verdict))
+    console.print(verdict)
+
+
+def _reason(found: Reproduction) -> str:
+    ends = found.trial.stopped_at, found.diverged.step if found.diverged else None
+    if ends[0] != ends[1]:
+        stored, again = ("finished" if end is None else f"diverged at step {end}" for end in ends)
+        return f"the stored run {stored}, this one {again}"
+    if found.verdict == "identical":
+        return "every loss of the curve is the same to the last bit"
+    if [point.step for point in found.stored] != [point.step for point in found.again]:
+        return "the curves are measured at different steps"
+    if found.largest_difference is None:
+        return "the curves have no validation loss in common"
+    at_most = f"the validation losses differ by up to {found.largest_difference:.2g}"
+    return f"{at_most}; {TOLERANCE:g} counts as equal"
+
+
+def _environment(found: Reproduction) -> tuple[Difference, ...]:
+    stored = found.trial.environment
+    return environment_differences([stored] if stored is not None else [], [found.environment])
+
+
+def _pairs(found: Reproduction) -> list[tuple[int, float | None, float | None]]:
+    """Step, stored loss, new loss, for every step of either curve."""
+    stored = {point.step: point.val_loss for point in found.stored}
+    again = {point.step: point.val_loss for point in found.again}
+    return [(step, stored.get(step), again.get(step)) for step in sorted(stored.keys() | again.keys())]
+
+
+def _loss(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.6f}"

@@ -1,0 +1,80 @@
+"""The status of a store on a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from ablate.analysis.failures import first_line
+from ablate.analysis.status import Status, StudyStatus
+from ablate.analysis.text import counted, plural
+from ablate.render.cells import plain, plain_table
+from ablate.render.terminal.units import duration, scaled
+from ablate.store.activity import RunningTrial
+
+
+def print_status(status: Status, console: Console) -> None:
+    """A paragraph for each study that is driven, and a table of what runs."""
+    if not status.studies and not status.running:
+        console.print(plain("Nothing runs."))
+    for study in status.studies:
+        console.print(plain(study.driver.study, "bold"))
+        for line in _lines(study, status):
+            console.print(plain(f"  {line}"))
+        console.print()
+    if status.running:
+        console.print(_table(status))
+
+
+def _lines(study: StudyStatus, status: Status) -> list[str]:
+    driver = study.driver
+    silent = (status.at - driver.heartbeat).total_seconds()
+    lives = "" if driver.alive else f", silent for {duration(silent)}: taken for dead"
+    besides = counted({"running": driver.running, "failed": driver.failed, "retried": driver.retries}.items())
+    if study.trials_per_hour is None or study.seconds_left is None:
+        speed = "no trial has ended in the last minutes"
+    else:
+        speed = (
+            f"{study.trials_per_hour:,.0f} trials an hour, {scaled(study.flops_per_second)}FLOP/s, "
+            f"{duration(study.seconds_left)} left"
+        )
+    progress = f"{driver.settled:,} of {plural(driver.planned, 'trial')} done"
+    since = duration((status.at - driver.since).total_seconds())
+    failures = [f"failed: {one.variant}, seed {one.seed}: {first_line(one.reason)}" for one in driver.failures]
+    return [
+        f"driven by process {driver.pid} on {driver.host} for {since}{lives}",
+        ", ".join([progress, *besides]),
+        speed,
+        *failures,
+    ]
+
+
+def _table(status: Status) -> Table:
+    table = plain_table(2)
+    for title in ("study", "variant"):
+        table.add_column(plain(title), overflow="fold")
+    for title in ("seed", "step", "val_loss"):
+        table.add_column(plain(title), justify="right", no_wrap=True)
+    for title in ("since", "where"):
+        table.add_column(plain(title), overflow="fold")
+    for trial in status.running:
+        since = (status.at - trial.started_at).total_seconds() if trial.started_at else 0.0
+        table.add_row(
+            plain(trial.study or "-"),
+            plain(trial.variant or trial.key[:12]),
+            plain(str(trial.seed)),
+            plain(f"{'-' if trial.step is None else trial.step}/{trial.steps}"),
+            plain("-" if trial.val_loss is None else f"{trial.val_loss:.3f}"),
+            plain(duration(since)),
+            plain(_where(trial)),
+        )
+    return table
+
+
+def _where(trial: RunningTrial) -> str:
+    if not trial.study:
+        return "nowhere: its driver is gone"
+    again = f", attempt {trial.attempts}" if trial.attempts > 1 else ""
+    if trial.worker is None:
+        return f"waits for a worker{again}"
+    return f"{trial.worker.host}, process {trial.worker.pid}, {trial.worker.device}{again}"

@@ -1,0 +1,129 @@
+"""`ablate validate`: what is known of a valid space without its data and without its plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from ablate.analysis.text import plural
+from ablate.designs.base import Design, Point
+from ablate.spec.design import SeedsSpec
+from ablate.spec.doubts import doubts
+from ablate.spec.resolver import Resolver
+from ablate.spec.space import SpaceSpec
+
+MOST_LOOKED_AT = 2_000
+"""Points that are made into variants; to look at all of a large grid takes as long as its plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What became of the points of a design.
+
+    Attributes:
+        points: How many are known before results.
+        further: Those that follow, in words; empty if none do.
+        reasons: Name of a point that makes no model to the reason.
+        same_as: Name of a point to that of the point before it whose variant it is too.
+        variants: How many different variants the points that were looked at make.
+        missing: What its data lacks; None if nothing is known to be missing.
+        doubts: What the space may not mean.
+    """
+
+    points: int
+    further: str
+    missing: str | None
+    doubts: tuple[str, ...]
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    same_as: Mapping[str, str] = field(default_factory=dict)
+    variants: int = 0
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """What `without_effect` says of these points; of more than were looked at it is not known for all."""
+        return tuple(without_effect(self.same_as, self.variants if self.points <= MOST_LOOKED_AT else None))
+
+
+def look_at(space: SpaceSpec, design: Design, resolver: Resolver) -> Seen:
+    """Look at the points of a space's design, at the first `MOST_LOOKED_AT` of them one by one."""
+    points = design.points()
+    reasons, names, same_as = dict[str, str](), dict[str, str](), dict[str, str]()
+    for point in points[:MOST_LOOKED_AT]:
+        found = _hash_or_reason(point, resolver, reasons)
+        if found is not None and names.setdefault(found, point.name) != point.name:
+            same_as[point.name] = names[found]
+    missing, doubted = space.task.missing(), tuple(doubts(space))
+    return Seen(len(points), design.further(), missing, doubted, reasons, same_as, len(names))
+
+
+def _hash_or_reason(point: Point, resolver: Resolver, reasons: dict[str, str]) -> str | None:
+    """The content hash of a point's variant; None, and a line in `reasons`, if it makes no model."""
+    try:
+        return resolver.content_hash(resolver.resolve(point.settings, {**point.values, **point.tuned}))
+    except ValidationError as error:
+        reasons[point.name] = resolver.reason(point.settings, error)
+        return None
+
+
+def validate_json(space: SpaceSpec, seen: Seen) -> dict[str, Any]:
+    """What is known as plain data."""
+    return {
+        "space": space.name,
+        "valid": True,
+        "points": seen.points,
+        "further": seen.further,
+        "invalid": [{"name": name, "reason": reason} for name, reason in seen.reasons.items()],
+        "same_as": dict(seen.same_as),
+        "without_effect": list(seen.without_effect),
+        "doubts": list(seen.doubts),
+        "missing": seen.missing,
+    }
+
+
+def lines(file: str, space: SpaceSpec, seen: Seen) -> Iterable[str]:
+    """What is known, a line each."""
+    points = plural(seen.points, "point") + (f" {seen.further}" if seen.further else "")
+    yield f"{file} is a valid space: {points}, each with {_seeds(space.design.seeds)}{_fair(space)}."
+    yield from left_out(seen.reasons.values())
+    yield from seen.without_effect
+    yield from seen.doubts
+    if seen.missing:
+        yield f"Its data is missing: {seen.missing}"
+
+
+def left_out(reasons: Iterable[str]) -> Iterable[str]:
+    """How many points make no model, and why, the most frequent reason first."""
+    counts = Counter(reasons)
+    if counts:
+        made = "makes" if counts.total() == 1 else "make"
+        yield f"{plural(counts.total(), 'point')} left out that {made} no model:"
+        yield from (f"  {times} x {reason}" for reason, times in counts.most_common())
+
+
+def without_effect(same_as: Mapping[str, str], variants: int | None) -> Iterable[str]:
+    """The points that change nothing, because they are the same variant as another. All commands and pages say it so.
+
+    Args:
+        same_as: Name of a point to that of the point before it whose variant it is too.
+        variants: How many different variants all points make; None if that is not known.
+    """
+    if same_as and variants == 1:
+        yield (
+            "Warning: there is nothing to compare. Every point that makes a model is the same variant as "
+            f"{next(iter(same_as.values()))}: no switch changes anything. See that the settings after the first set "
+            "other values than `model`, `task` and `training` do."
+        )
+    yield from (f"{name} is the same variant as {same} and is trained once." for name, same in same_as.items())
+
+
+def _seeds(seeds: int | SeedsSpec) -> str:
+    return plural(seeds, "seed") if isinstance(seeds, int) else f"{seeds.start} to {seeds.max} seeds"
+
+
+def _fair(space: SpaceSpec) -> str:
+    tuned = "" if space.tune is None else f", tuned over {len(list(space.tune.combinations()))} values first"
+    return f"{tuned}{'' if space.match.path is None else f', at equal {space.match.equal}'}"

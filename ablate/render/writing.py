@@ -1,0 +1,69 @@
+"""Writes a report: as text to be printed, or as a file in a folder with its figures beside it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ablate.analysis.findings import Findings
+from ablate.errors import AblateError, printable
+from ablate.render.figures import draw, pictures, save
+from ablate.render.formats import Format, Place, find_format
+from ablate.spec.annotations import STUDY_NAME
+
+
+def render_report(findings: Findings, format_name: str) -> str | bytes:
+    """A report as text, or bytes if its format is binary; with its figures only if the format holds them itself.
+
+    Raises:
+        AblateError: There is no such format.
+    """
+    format_ = find_format(format_name)
+    if not format_.inlined:
+        return _rendered(format_, findings, Place())
+    return _rendered(format_, findings, Place(pictures(findings)))
+
+
+def _rendered(format_: Format, findings: Findings, place: Place) -> str | bytes:
+    rendered = format_.render(findings, place)
+    return rendered if isinstance(rendered, bytes) or format_.coloured else printable(rendered)
+
+
+def _file_name(study: str) -> str:
+    """The name of a study as that of a file: a store of another origin may hold any name, `../..` among them."""
+    return study if STUDY_NAME.fits(study) else "study_" + re.sub(r"[^A-Za-z0-9._-]+", "_", study)[:80]
+
+
+def write_report(findings: Findings, format_name: str, folder: Path) -> list[Path]:
+    """Write `STUDY.suffix` and, where the format shows figures, `STUDY_figure.svg` and so on into a folder.
+
+    Returns:
+        The files, the report first.
+
+    Raises:
+        AblateError: There is no such format, or the folder cannot be written.
+    """
+    format_ = find_format(format_name)
+    study = _file_name(findings.report.record.name)
+    written: dict[Path, bytes] = {}
+    place = Place(folder=folder)
+    if format_.figures:
+        place = Place(pictures(findings), folder)
+        for picture in place.pictures:
+            figure = draw(picture.name, findings)
+            for kind in format_.figures:
+                written[folder / f"{study}_{picture.name}.{kind}"] = save(figure, kind)
+    report = folder / f"{study}.{format_.suffix}"
+    rendered = _rendered(format_, findings, place)
+    written = {report: rendered.encode() if isinstance(rendered, str) else rendered} | written
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, content in written.items():
+            path.write_bytes(content)
+    except OSError as error:
+        raise AblateError(
+            f"the report cannot be written ({error.strerror})",
+            where=str(error.filename or folder),
+            remedy="Give `--out` a folder that you may write.",
+        ) from None
+    return list(written)

@@ -1,0 +1,119 @@
+"""Starts the dashboard: Streamlit in a process that takes the place of this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import sys
+from pathlib import Path
+
+from ablate.errors import AblateError, NotFoundError, PluginError
+from ablate.extras import require
+from ablate.render.terminal.console import make_console, say
+from ablate.store import open_store
+
+FIRST_PORT, PORTS = 8501, 100
+OPTIONS = "ABLATE_DASHBOARD"
+"""The environment variable that hands the store and the plugins over, as JSON; a command line shows passwords."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def dashboard_folder() -> Path:
+    """The folder of the app: inside an installed package, else beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    inside = package / "dashboard"
+    return inside if inside.is_dir() else package.parent / "dashboard"
+
+
+def serve(store: str, port: int | None, host: str, plugins: tuple[str, ...], token: str | None = None) -> None:
+    """Become the process that serves the dashboard; returns only by raising.
+
+    Args:
+        store: The store to read, a file or a URL; it need not be there yet.
+        port: Where to listen; None: the first free port from 8501 on.
+        host: Address to listen on.
+        plugins: Files with kinds of the user's own.
+        token: What whoever opens it must give first; None: nothing on this machine, else one that is made up here.
+
+    Raises:
+        AblateError: The extra is not installed, the store is none, a plugin is missing, or the address is taken.
+    """
+    require("dashboard", "the dashboard", where="ablate dashboard")
+    _check_store(store)
+    for plugin in plugins:
+        if not Path(plugin).is_file():
+            raise PluginError("there is no such file", where=plugin, remedy="Give --plugin the path of a Python file.")
+    port = _free_port(host) if port is None else _checked(host, port)
+    is_open = host not in LOOPBACK
+    if is_open and not token:
+        token = secrets.token_urlsafe(16)
+    if token:
+        say(make_console(), f"Whoever opens the dashboard is asked for this token: {token}")
+    if is_open:
+        say(make_console(), f"From {host} the store can only be read. The token is sent without encryption.")
+    arguments = [
+        *(sys.executable, "-P", "-m", "streamlit", "run", str(dashboard_folder() / "app.py")),
+        *("--server.address", host, "--server.port", str(port)),
+        *("--browser.serverAddress", "localhost" if host in (*LOOPBACK, "0.0.0.0", "::") else host),
+        *("--browser.gatherUsageStats", "false", "--server.showEmailPrompt", "false"),
+    ]
+    sys.stdout.flush()
+    chosen = {
+        "store": store,
+        "plugins": [str(Path(plugin).absolute()) for plugin in plugins],
+        "token": token or "",
+        "read_only": is_open,
+    }
+    os.execve(sys.executable, arguments, os.environ | {OPTIONS: json.dumps(chosen)})
+
+
+def _check_store(store: str) -> None:
+    """Refuse what cannot be a store; one that is not there yet may come."""
+    try:
+        open_store(store, create=False).close()
+    except NotFoundError:
+        return
+
+
+def _free_port(host: str) -> int:
+    for port in range(FIRST_PORT, FIRST_PORT + PORTS):
+        try:
+            return _checked(host, port)
+        except _TakenError:
+            continue
+    raise AblateError(
+        "no port is free",
+        where=f"{host}:{FIRST_PORT}-{FIRST_PORT + PORTS - 1}",
+        remedy="Name another one with --port.",
+    )
+
+
+class _TakenError(AblateError):
+    """Something else listens there."""
+
+
+def _checked(host: str, port: int) -> int:
+    """The port, if it can be listened on."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (socket.gaierror, UnicodeError):
+        raise AblateError(
+            "there is no such address", where=f"--host {host}", remedy="Leave it out, or give 0.0.0.0."
+        ) from None
+    with socket.socket(family, kind, protocol) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(address)
+        except PermissionError:
+            raise AblateError(
+                "you may not listen on this port", where=f"{host}:{port}", remedy="Give one above 1023 with --port."
+            ) from None
+        except OSError as error:
+            raise _TakenError(
+                f"the dashboard cannot listen here ({error.strerror})",
+                where=f"{host}:{port}",
+                remedy="Give another --port, or close what listens there.",
+            ) from None
+    return port

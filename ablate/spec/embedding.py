@@ -1,0 +1,50 @@
+"""What may be added to the token embedding, and what is predicted beside the next token."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ablate.spec.base import Spec
+
+
+class BigramSpec(Spec):
+    """A second embedding table, for pairs of neighbouring tokens, which share its rows by a hash.
+
+    Row (36313·t_i XOR 27191·t_{i-1}) mod (R - 1) of R rows is added to the embedding of token i, the last row to that
+    of the first token. The rows start at 0 (modded-nanogpt, record of 2026-01-19).
+    """
+
+    factor: float = Field(default=5.0, gt=0)
+    """Rows R for each id of the vocabulary."""
+    width: int | None = Field(default=None, ge=1)
+    """Width of the table, where it is another than the model's; a map takes it to that width."""
+
+    def rows(self, vocabulary: int) -> int:
+        """R, for a vocabulary of so many ids; two at least."""
+        return max(2, round(self.factor * vocabulary))
+
+
+class SmearSpec(Spec):
+    """Each embedding takes in a share of the one before: e_t + λ σ(w·e_t[:m]) e_{t-1}, λ and w trained from 0.
+
+    modded-nanogpt, record of 2025-09-18 ("smear").
+    """
+
+    inputs: int = Field(default=12, ge=1)
+    """m, the first entries of an embedding that the share is computed from."""
+
+
+class MultiTokenSpec(Spec):
+    """Tokens after the next one, predicted in training alone: a loss is added for each.
+
+    `modules`: token i + 1 + k is predicted from h_k = Block_k(W_k [N(e_{i+k}); N(h_{k-1})]), h_0 being what the blocks
+    of the model give, through the model's own final norm, embedding and head (DeepSeek-V3, arXiv:2412.19437, eqs 21 to
+    25). `same_logits`: the logits of the next token are scored on the tokens after it too (modded-nanogpt).
+    """
+
+    form: Literal["modules", "same_logits"] = "modules"
+    """Whether each token has a module of its own, or the logits of the next token serve."""
+    weights: tuple[float, ...] = Field(default=(0.3,), min_length=1, max_length=16)
+    """Weight of the mean loss of each token after the next one."""

@@ -1,0 +1,67 @@
+"""What the file system of a store can do: SQLite needs locks, which keep two writers apart."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from ablate.errors import StoreError
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_SHARED = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs"}
+_SHARED_IN_USER_SPACE = re.compile(r"fuse\.(sshfs|glusterfs|ceph|s3fs|gcsfuse|rclone|juicefs|goofys|davfs)")
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+
+
+def check_locks(folder: Path, where: str) -> None:
+    """Refuse a folder whose file system refuses locks, where SQLite would wait for a lock that nobody holds.
+
+    Args:
+        folder: Where the store is or will be. One that cannot be written is passed over.
+        where: The store, for the message.
+
+    Raises:
+        StoreError: It has no locks.
+    """
+    try:
+        import fcntl  # Windows has none, and other locks
+    except ImportError:
+        return
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            raise StoreError(
+                "the file system of the store has no working locks, so that a second writer could destroy it",
+                where=where,
+                expected="a disk of this machine, or a network file system that is mounted with locks",
+                got=error.strerror,
+                remedy="Name another store with --store; several machines share one on PostgreSQL,"
+                " `--store postgresql://USER@HOST/NAME`.",
+            ) from None
+
+
+def shared_file_system(path: Path, mounts: Path = _MOUNTS) -> str | None:
+    """The kind of the network file system that a file is on; None if it is on none, or the system does not tell.
+
+    Args:
+        path: The file, which need not exist.
+        mounts: What the system tells of its mounts, as `proc(5)` describes it.
+    """
+    try:
+        lines = mounts.read_text(errors="surrogateescape").splitlines()
+        place = os.path.realpath(path)
+    except OSError:
+        return None
+    found, kind = "", ""
+    for line in lines:
+        mount, _, source = line.partition(" - ")
+        point = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), mount.split(" ")[4])
+        inside = place == point or place.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(found):  # the last of those mounted at one place is on top
+            found, kind = point, source.split(" ")[0]
+    return kind if kind in _SHARED or _SHARED_IN_USER_SPACE.match(kind) else None

@@ -1,0 +1,176 @@
+"""A trained model that writes: `load_trained` builds it from its weights, `generate` and `translate` let it write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import nn
+
+from ablate.decoding.sampling import Sampling, choose
+from ablate.errors import AblateError, DataError, SpaceError
+from ablate.nn.model.build import build_model
+from ablate.nn.model.decoder import Decoder, States
+from ablate.spec.task import Codec
+from ablate.spec.variant import VariantSpec
+from ablate.tasks.base import Task
+from ablate.tasks.translation import Translation
+from ablate.trained.weights import load_weights
+
+_UNFINISHED = "\N{REPLACEMENT CHARACTER}"
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The model of one trial, in evaluation mode, with the task that it learnt.
+
+    Attributes:
+        key: Of the trial.
+        model: A pack of one.
+    """
+
+    key: str
+    variant: VariantSpec
+    task: Task
+    model: nn.Module
+
+
+def load_trained(folder: Path, trial: str, cache: Path, say: Callable[[str], None]) -> Trained:
+    """Build the model of a trial and give it its final weights.
+
+    Args:
+        folder: Where the weights are kept.
+        trial: The key of a trial, or the first characters of it.
+        cache: Folder of prepared data: the task's tokenizer is there.
+        say: Receives progress if the data must be prepared anew.
+
+    Raises:
+        NotFoundError: No weights of such a trial are kept.
+        DataError: The weights or the data are broken, or the data has changed.
+    """
+    weights = load_weights(folder, trial)
+    spec = weights.variant.task
+    try:
+        task = spec.open(cache, weights.fingerprint)
+    except DataError:
+        if spec.prepare(cache, say) != weights.fingerprint:
+            raise DataError(
+                "the data is no longer what this trial was trained on",
+                where=f"trial {weights.key}",
+                remedy="Bring back the data that the trial saw, or train again on the data as it is now.",
+            ) from None
+        task = spec.open(cache, weights.fingerprint)
+    shape = task.shape
+    model = build_model(
+        weights.variant.model,
+        vocabulary=shape.vocabulary,
+        context=shape.context,
+        classes=shape.classes,
+        seeds=[weights.seed],
+    )
+    try:
+        model.load_state_dict(weights.tensors)
+    except RuntimeError as error:
+        raise DataError(
+            f"the weights do not fit the model ({str(error).splitlines()[-1].strip()})",
+            where=f"trial {weights.key}",
+            remedy="If a plugin of yours has changed, load it as it was; else install the version of ablate that "
+            "trained the trial, or train it again, into a new store in another folder.",
+        ) from None
+    return Trained(weights.key, weights.variant, task, model.eval())
+
+
+def generate(trained: Trained, prompt: str, tokens: int, sampling: Sampling, seed: int) -> Iterator[str]:
+    """Text that goes on from a prompt, in pieces as they come; the prompt is none of them.
+
+    The model sees as much of the end of the text as its context holds; until it is full, each token is read once (see
+    `Reading`). Writing ends with the document, or after `tokens` tokens.
+
+    Raises:
+        SpaceError: The model is no decoder, or learnt no text.
+    """
+    codec = _codec(trained, "decoder")
+    generator = torch.Generator().manual_seed(seed)
+    ids = codec.encode(prompt).tolist() or [codec.end_of_document]
+    known = [token for token in ids if token < codec.end_of_document]
+    told = codec.decode(known)
+    reading = Reading(trained)
+    for _ in range(tokens):
+        token = choose(reading.next_logits(ids), sampling, generator)
+        if token == codec.end_of_document:
+            break
+        ids.append(token)
+        known.append(token)
+        text = codec.decode(known)
+        # A character of several tokens is told when it is whole.
+        if not text.endswith(_UNFINISHED):
+            yield text[len(told) :]
+            told = text
+    if len(rest := codec.decode(known)) > len(told):
+        yield rest[len(told) :]
+
+
+class Reading:
+    """A decoder that reads a text as it grows and keeps what its mixers can keep of it.
+
+    Beyond the context the window moves with every token, and with it all positions: it is then read anew each time.
+    """
+
+    def __init__(self, trained: Trained) -> None:
+        self._trained = trained
+        self._states: States = ()
+        self._read = 0
+        self._logits = torch.empty(0)
+
+    @torch.no_grad()
+    def next_logits(self, ids: Sequence[int]) -> torch.Tensor:
+        """Logits [V] of the token after `ids`, which begin with those of the last call."""
+        if len(ids) > self._trained.task.shape.context:
+            return next_logits(self._trained, ids)
+        model = cast(Decoder, self._trained.model)
+        for place in range(self._read, len(ids)):
+            self._logits, self._states = model.step(torch.tensor([[[ids[place]]]]), place, self._states)
+        self._read = len(ids)
+        return self._logits[0, 0, -1]
+
+
+@torch.no_grad()
+def next_logits(trained: Trained, ids: Sequence[int]) -> torch.Tensor:
+    """Logits [V] of the token after `ids`, of which the last that fit the context are read."""
+    window = torch.tensor(ids[-trained.task.shape.context :])
+    logits: torch.Tensor = trained.model(window.view(1, 1, -1))[0, 0, -1]
+    return logits
+
+
+def translate(trained: Trained, texts: Sequence[str], beams: int, length_penalty: float) -> list[str]:
+    """The translation of each text; `beams` 1 is greedy.
+
+    Raises:
+        SpaceError: The model learnt no translation.
+        DataError: A text is too long.
+    """
+    _codec(trained, "encoder_decoder")
+    if not isinstance(trained.task, Translation):
+        raise _cannot_write(trained, "encoder_decoder")
+    return trained.task.translate(trained.model, texts, beams=beams, length_penalty=length_penalty)[0]
+
+
+def _codec(trained: Trained, family: str) -> Codec:
+    codec = trained.task.codec()
+    if trained.variant.model.family != family or codec is None:
+        raise _cannot_write(trained, family)
+    return codec
+
+
+def _cannot_write(trained: Trained, family: str) -> AblateError:
+    command = "generate" if family == "decoder" else "translate"
+    return SpaceError(
+        f"this model cannot {command}",
+        where=f"trial {trained.key}",
+        expected="a decoder that learnt text" if family == "decoder" else "an encoder-decoder that learnt to translate",
+        got=f"a model of family {trained.variant.model.family} and the task {trained.variant.task.kind_name()}",
+        remedy="Name the trial of another space.",
+    )

@@ -1,0 +1,148 @@
+"""Final weights of trials, one safetensors file each, in the folder `weights` beside the store.
+
+A file says in its metadata what is needed to build the model again: variant, seed and fingerprint of the data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from ablate.errors import DataError, NotFoundError
+from ablate.nn.pack import Packed
+from ablate.plugins import plugin_kinds
+from ablate.spec.variant import VariantSpec
+from ablate.trained.stored import stored_variant
+
+SUFFIX = ".safetensors"
+_SHORTEST = 4
+_CHECKSUM = "sha256"
+"""In the metadata: the checksum of all other metadata and of the tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of one trial.
+
+    Attributes:
+        key: Of the trial.
+        variant: What was trained.
+        seed: Of the trial.
+        fingerprint: Of the data that it saw.
+        tensors: Name to value; those of packed modules have K = 1.
+    """
+
+    key: str
+    variant: VariantSpec
+    seed: int
+    fingerprint: str
+    tensors: dict[str, torch.Tensor]
+
+
+def weights_folder(store: str) -> Path:
+    """Where the weights of a store's trials are kept; for a database on a server, `studies/weights` of the user."""
+    return Path("studies/weights").absolute() if "://" in store else Path(store).absolute().parent / "weights"
+
+
+def weights_file(variant: VariantSpec, store: str, key: str) -> str:
+    """Where the weights of a trial are to be written; empty unless its variant asks for it."""
+    return str(weights_folder(store) / f"{key}{SUFFIX}") if variant.training.save_weights else ""
+
+
+def save_weights(path: Path, model: nn.Module, member: int, variant: VariantSpec, seed: int, fingerprint: str) -> None:
+    """Write the weights of one member of a pack; the file is there whole or not at all."""
+    packed = {name for name, module in model.named_modules() if isinstance(module, Packed)}
+    tensors = {
+        name: (value[member : member + 1] if name.rpartition(".")[0] in packed else value).detach().cpu().clone()
+        for name, value in model.state_dict().items()
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Two studies may train the same trial at once, each into a file of its own.
+    writing = path.with_name(f".{path.name}.{os.getpid()}")
+    metadata = {
+        "variant": variant.model_dump_json(),
+        "seed": str(seed),
+        "fingerprint": fingerprint,
+        "plugins": json.dumps(plugin_kinds(variant)),
+        "ablate": importlib.metadata.version("ablate-blocks"),
+    }
+    metadata[_CHECKSUM] = _checksum(metadata, tensors)
+    try:
+        writing.touch(mode=0o644)
+        readable = writing.stat().st_mode  # as the umask has it; safetensors makes a file that only its owner may read
+        save_file(tensors, writing, metadata)
+        writing.chmod(readable)
+        with writing.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(writing, path)
+    finally:
+        writing.unlink(missing_ok=True)
+
+
+def load_weights(folder: Path, trial: str) -> Weights:
+    """The weights of a trial.
+
+    Args:
+        folder: Where the weights of its store are kept.
+        trial: Its key, or the first characters of it.
+
+    Raises:
+        NotFoundError: No such weights are kept, or several trials begin so.
+        DataError: The file is damaged or cannot be read.
+        PluginError: The trial uses a kind of a plugin that is not loaded.
+        SpaceError: This version of ablate cannot read its spec.
+    """
+    found = sorted(folder.glob(f"{trial}*{SUFFIX}")) if len(trial) >= _SHORTEST and trial.isalnum() else []
+    if len(found) != 1:
+        raise NotFoundError(
+            "several trials begin so" if found else "no weights of this trial are kept",
+            where=str(folder),
+            expected=f"the key of a trial that kept its weights, or {_SHORTEST} or more of its first characters",
+            got=repr(trial),
+            remedy="Give more characters of the key."
+            if found
+            else "Set `save_weights: true` under `training` in the space, and run it into a new store.",
+        )
+    (path,) = found
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        plain, seed, fingerprint = json.loads(metadata["variant"]), int(metadata["seed"]), metadata["fingerprint"]
+        homes = json.loads(metadata.get("plugins", "{}"))  # an older ablate wrote none
+        if _CHECKSUM in metadata and metadata[_CHECKSUM] != _checksum(metadata, tensors):  # an older ablate wrote none
+            raise ValueError("their checksum is not the one that was written with them")
+    except OSError as error:
+        raise DataError(
+            f"the weights cannot be read ({error.strerror or error})",
+            where=str(path),
+            remedy="See that you may read the file.",
+        ) from None
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise DataError(
+            f"these are no weights that can be read ({str(error).partition(chr(10))[0]})",
+            where=str(path),
+            remedy="Restore the file from a copy, or train the trial again, into a new store in another folder.",
+        ) from None
+    trained_with = metadata.get("ablate", "not recorded")
+    variant = stored_variant(plain, f"trial {path.stem[:12]}", homes=homes, trained_with=trained_with)
+    return Weights(path.stem, variant, seed, fingerprint, tensors)
+
+
+def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> str:
+    told = {name: text for name, text in metadata.items() if name != _CHECKSUM}
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

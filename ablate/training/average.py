@@ -1,0 +1,57 @@
+"""The average of the weights of a pack, which stands in their place when they are evaluated or kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from ablate.spec.average import AverageSpec
+
+
+class WeightAverage:
+    """A running average of the trainable weights of a model, for all K members alike.
+
+    Args:
+        model: Whose weights are averaged.
+        spec: How much the weights after each step weigh.
+        steps: The last step.
+    """
+
+    def __init__(self, model: nn.Module, spec: AverageSpec, steps: int) -> None:
+        self._parameters: list[Tensor] = list(model.parameters())
+        self._spec = spec
+        self._steps = steps
+        self._average = [parameter.detach().clone() for parameter in self._parameters]
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Take in the weights after a step, counted from 1."""
+        if weight := self._spec.weight(step, self._steps):
+            torch._foreach_lerp_(self._average, self._parameters, weight)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The model with the averages in place of its weights, while the context lasts."""
+        before = [parameter.detach().clone() for parameter in self._parameters]
+        self._put(self._average)
+        try:
+            yield
+        finally:
+            self._put(before)
+
+    def state(self) -> list[Tensor]:
+        """The averages, in the order of the model's parameters; shares memory with them."""
+        return self._average
+
+    def restore(self, averages: list[Tensor], places: Tensor | None = None) -> None:
+        """Go on from these averages, of the members at `places` alone unless there are none."""
+        for ours, theirs in zip(self._average, averages, strict=True):
+            ours.copy_(theirs if places is None else theirs[places])
+
+    @torch.no_grad()
+    def _put(self, values: list[Tensor]) -> None:
+        for parameter, value in zip(self._parameters, values, strict=True):
+            parameter.copy_(value)  # in place, as a CUDA graph reads the memory of the parameters

@@ -1,0 +1,199 @@
+"""A process that knows kinds: it draws blocks and says what drafts make. It has torch; the dashboard has not.
+
+It reads a line of JSON for each request, `[name of a function below, arguments ...]`, and writes one with the answer as
+a JSON text. Its arguments are files of plugins. It ends when its input does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ablate.errors import AblateError
+from ablate.nn.model.pricing import price
+from ablate.planning.forecast import forecast
+from ablate.planning.plan import Planner, make_plan
+from ablate.plugins import load_plugin
+from ablate.render.drawing.stored import stored_svg
+from ablate.render.terminal.cost import Priced, cost_json
+from ablate.render.terminal.template import TEMPLATE as SPACE
+from ablate.render.terminal.validate import look_at
+from ablate.spec.model import ModelSpec
+from ablate.spec.named import block_names, named_block, shipped_spaces
+from ablate.spec.reading import load_space
+from ablate.spec.schema import space_schema
+from ablate.spec.sentences import describe
+from ablate.spec.space import SpaceSpec
+from ablate.spec.texts import WORDS
+from ablate.tasks.cache import default_cache
+
+Plain = dict[str, Any]
+TEMPLATE = "the template"
+
+
+def schema() -> Plain:
+    """The schema of spaces with its defaults, that of each path that a switch may set, and the names to start from."""
+    paths = space_schema()["$defs"]["Setting"]["properties"]
+    spaces = sorted(file.stem for file in shipped_spaces().glob("*.yaml"))
+    return {
+        "space": SpaceSpec.model_json_schema(),
+        "paths": {
+            path: node for path, node in paths.items() if not path.startswith("model.block") and path not in WORDS
+        },
+        "spaces": [TEMPLATE, *spaces],
+        "blocks": list(block_names()),
+    }
+
+
+def start(name: str) -> Plain:
+    """A space to start from, with every default written out."""
+    if name != TEMPLATE:
+        return load_space(name).model_dump(mode="json")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "my_question.yaml")
+        file.write_text(SPACE.format(name=file.stem), encoding="utf-8")
+        return load_space(file).model_dump(mode="json")
+
+
+def block(name: str) -> Plain:
+    """What the name of a block stands for: `block`, and the layers that differ."""
+    found = named_block(name)
+    return {"block": found.block, "exceptions": found.exceptions}
+
+
+def check(draft: Plain, text: str, versus: Plain | None) -> Plain:
+    """What a draft makes: its picture, cost, variants; and what is wrong with it, `beside` by its path.
+
+    Args:
+        draft: The plain space.
+        text: The same as YAML.
+        versus: The plain block to draw it beside.
+    """
+    model, problems = _model(draft)
+    beside = _beside(draft)
+    space, refusal = _space(draft, text)
+    return {
+        "svg": _svg(draft, versus),
+        "cost": None if model is None else _cost(model, space),
+        "problems": [*problems, *([] if refusal is None or problems else [refusal])],
+        "beside": beside,
+        **({} if space is None else _variants(space)),
+    }
+
+
+def picture(name: str, model: Plain, versus: tuple[str, Plain] | None) -> Plain:
+    """The picture of a block as SVG; empty if one of its kinds is not known here."""
+    try:
+        return {"svg": stored_svg(name, model, versus)}
+    except ValidationError:
+        return {"svg": ""}
+
+
+def plan(draft: Plain, text: str, store: str) -> Plain:
+    """How many trials a draft comes to, and how long they take; prepares its data, as `ablate plan` does."""
+    space, refusal = _space(draft, text)
+    if space is None:
+        return {"problem": refusal}
+    try:
+        made = make_plan(Planner(space, default_cache(), lambda line: None))
+        found = forecast(made, store)
+    except AblateError as error:
+        return {"problem": str(error)}
+    return {
+        "trials": len(made.trials),
+        "later": len(made.later),
+        "done": len(found.done),
+        "seconds": found.total(made),
+        "flops": made.flops,
+        "basis": found.basis,
+        "workers": found.workers,
+    }
+
+
+def _model(draft: Plain) -> tuple[Any, list[str]]:
+    try:
+        return ModelSpec.model_validate(draft.get("model")), []
+    except ValidationError as error:
+        return None, [f"{'.'.join(map(str, ('model', *loc)))}: {said}" for loc, said in describe(error)]
+
+
+def _beside(draft: Plain) -> list[tuple[str, str]]:
+    """What is wrong with a draft, by the path that it is wrong at."""
+    try:
+        SpaceSpec.model_validate(draft)
+    except ValidationError as error:
+        return [(".".join(map(str, loc)), said) for loc, said in describe(error)]
+    return []
+
+
+def _space(draft: Plain, text: str) -> tuple[SpaceSpec | None, str | None]:
+    """The space, read from its file as `ablate validate` reads it; or what is wrong."""
+    if "extends" in draft:  # an address may hold a draft, and is not to have a file read
+        return None, "A draft extends no other space: start from that space, and change it."
+    name = f"{draft.get('name') or 'space'}.yaml"
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "space.yaml")
+        file.write_text(text, encoding="utf-8")
+        try:
+            space = load_space(file)
+            Planner(space, Path(folder), lambda line: None).design()
+        except AblateError as error:
+            return None, str(error).replace(str(file), name)
+    return space, None
+
+
+def _svg(draft: Plain, versus: Plain | None) -> str:
+    name = str(draft.get("name") or "block")
+    beside = None if versus is None or versus == draft["model"].get("block") else ("the start", {"block": versus})
+    try:
+        return stored_svg(name, draft["model"], beside)
+    except (ValidationError, KeyError):
+        return ""
+
+
+def _cost(model: Any, space: SpaceSpec | None) -> Plain:
+    """Counts of one layer, part by part, and of all layers; over the longest input of the task."""
+    context = 128 if space is None else space.task.length
+    priced = Priced("", {"context": context, "depth": model.depth}, price(model, context=context), inference=False)
+    return cost_json(priced)
+
+
+def _variants(space: SpaceSpec) -> Plain:
+    """How many different models the design makes, what makes none, and what changes nothing; as `ablate validate`."""
+    planner = Planner(space, Path(), lambda line: None)
+    seen = look_at(space, planner.design(), planner.resolver)
+    return {
+        "points": seen.points,
+        "variants": seen.variants,
+        "invalid": [{"variant": name, "reason": reason} for name, reason in seen.reasons.items()],
+        "without_effect": list(seen.without_effect),
+        "doubts": list(seen.doubts),
+    }
+
+
+ANSWERS = {answer.__name__: answer for answer in (schema, start, block, check, picture, plan)}
+
+
+def answer(request: list[Any]) -> str:
+    """The answer to a request as a JSON text."""
+    name, *arguments = request
+    found: Mapping[str, Any] = ANSWERS[name](*arguments)
+    return json.dumps(found)
+
+
+def main() -> None:
+    """Load the plugins, then answer what is asked."""
+    for plugin in sys.argv[1:]:
+        load_plugin(plugin)
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Answers of studies that replace no part, and of many variants."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from fake_store import FakeStore, fake_store
+
+from ablate.analysis.importances import StudyImportances
+from ablate.analysis.study import read_study
+from ablate.analysis.text import listed
+from ablate.errors import NotFoundError
+from ablate.render.calibration import read_calibration
+from ablate.render.sections.importances import how_to_read
+from ablate.stats import Importance
+
+
+def study(losses: dict[str, float], space: dict[str, object] | None = None) -> FakeStore:
+    made = fake_store({name: ({}, 10) for name in losses}, seeds=3, margin=0.1)
+    made.record = dataclasses.replace(made.record, space=space or {})
+    for name, loss in losses.items():
+        for seed in range(3):
+            made.add(name, seed, {"val_loss": loss + seed / 7 + (len(name) * seed % 3) / 1e4})
+    return made
+
+
+def test_values_of_a_sweep_replace_nothing() -> None:
+    losses = {"baseline@model.width=8": 3.0, "baseline@model.width=16": 2.5, "a=x@model.width=8": 4.0}
+    answer = read_study(study(losses), "a_study").answer
+    assert answer[0].startswith(
+        "Not worse than the baseline by 0.1 or more: baseline@model.width=16 (val_loss at least 0."
+    )
+    assert answer[1].startswith("Worse than the baseline by more than 0.1: a=x@model.width=8 (val_loss at least 0.")
+
+
+def test_a_search_says_which_point_was_best() -> None:
+    search = {"design": {"kind": "search", "sampler": "tpe", "points": 3}}
+    losses = {"baseline": 3.0, "a=x": 2.5, "a=x,b=x": 4.0}
+    best = [one for one in read_study(study(losses, search), "a_study").answer if one.startswith("The best mean")]
+    assert len(best) == 1
+    assert best[0].startswith("The best mean val_loss of 3 points is that of a=x: 2.64. It was picked for it")
+    several = {"design": {**search["design"], "objectives": ["objective", "parameters"]}}
+    for space in ({}, several):
+        assert "best mean" not in " ".join(read_study(study(losses, space), "a_study").answer)
+
+
+def test_a_list_counts_no_single_other() -> None:
+    names = [f"v{number}" for number in range(12)]
+    assert listed(names[:1]) == "v0"
+    assert listed(names[:9]).endswith("v7 and v8")
+    assert listed(names[:10]).endswith("v7 and 2 others")
+
+
+def test_a_calibration_without_noise_says_which_is_missing_the_seeds_or_their_spread() -> None:
+    made = fake_store({"baseline": ({}, 10), "a=x": ({}, 10)}, seeds=2)
+    for seed in range(2):
+        made.add("baseline", seed, {"val_loss": 3.0})
+        made.add("a=x", seed, {"val_loss": 3.5})
+    with pytest.raises(NotFoundError, match=r"are the same at every seed.*val_loss is too coarse"):
+        read_calibration(made, "a_study")
+    del made.trial_records["a=x/1"]
+    with pytest.raises(NotFoundError, match=r"at most 1 paired seed.*Run it with at least 2 seeds"):
+        read_calibration(made, "a_study")
+
+
+def test_importances_speak_of_intervals_only_where_there_are_any() -> None:
+    def said(low: float | None, seeds: int) -> str:
+        shares = (Importance("a", 0.5, low, low), Importance("b", 0.1, low, low))
+        return how_to_read(StudyImportances(shares, 0.4, 8, seeds, 1, 1), "val_loss")
+
+    assert "no intervals" in said(None, 1)
+    assert "1 seeds" not in said(None, 1)
+    assert "these 2 seeds" in said(0.05, 2)
+    assert "1 diverged trial counts" in said(0.05, 2)

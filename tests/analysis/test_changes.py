@@ -1,0 +1,302 @@
+"""What variants change, in words; and the answers that are written with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from fake_store import FakeStore, fake_store
+from rich.console import Console
+
+from ablate.analysis.changes import Change, changes_of
+from ablate.analysis.findings import read_findings
+from ablate.analysis.study import StudyReport, read_study
+from ablate.render.as_json import study_json
+from ablate.render.formats import Place, find_format
+from ablate.render.names import in_lines
+from ablate.render.table import print_study
+from ablate.store.records import TrialState, VariantRecord
+
+ATTENTION = {"kind": "attention", "shaping": "none", "value": {"kind": "dense"}, "output": {"kind": "dense"}}
+BLOCK = {
+    "mixer": ATTENTION,
+    "norm": {"kind": "rms", "place": "pre"},
+    "arrangement": "sequential",
+    "skips": {"mixer": 1, "mlp": 1},
+    "gains": {"mlp_branch": {"init": 1.0}},
+    "dropout": 0.1,
+}
+SPEC: dict[str, Any] = {
+    "model": {"block": BLOCK, "width": 64, "tied_head": False, "positions": "learned"},
+    "task": {},
+    "training": {"optimizer": {"kind": "adamw", "lr": 0.001}, "clip": 1.0},
+}
+SWITCHES: dict[str, Any] = {
+    "skip": {
+        "kept": {},
+        "removed": {"block.skips.mixer": 0},
+        "shaped": {"block.skips.mixer": 0, "block.mixer.shaping": "shaped", "block.gains.mlp_branch": {"init": 0.4}},
+    },
+    "values": {"dense": {}, "identity": {"block.mixer.value": "identity"}},
+    "projection": {"dense": {}, "identity": {"block.mixer.output": "identity"}},
+    "norm": {"rms": {}, "none": {"block.norm": "none", "model.exceptions.first.norm": "rms"}},
+    "arrangement": {"sequential": {}, "parallel": {"block.arrangement": "parallel", "block.skips.mlp": 0}},
+    "mixer": {"attention": {}, "fnet": {"block.mixer": {"kind": "fnet"}}},
+}
+
+
+def study_of(
+    variants: Mapping[str, Mapping[str, str]],
+    losses: Mapping[str, float],
+    switches: Mapping[str, Any] = SWITCHES,
+    texts: Mapping[str, Any] | None = None,
+    trivial: float = 9.0,
+) -> FakeStore:
+    """Three seeds of each variant: settings that differ from the baseline's, and how much worse it is."""
+    base = {
+        switch: next(setting for setting, paths in settings.items() if isinstance(paths, dict))
+        for switch, settings in switches.items()
+    }
+    made = fake_store(
+        {"baseline": (base, 10)} | {name: (base | dict(of), 10) for name, of in variants.items()}, margin=0.05
+    )
+    record = dataclasses.replace(
+        made.record,
+        space={**SPEC, "switches": switches, "variants": texts or {}},
+        variants=tuple(dataclasses.replace(variant, spec=SPEC) for variant in made.record.variants),
+        trivial={"trigram": {"val_loss": trivial}},
+    )
+    made.record = record
+    for name in ("baseline", *variants):
+        noise = random.Random(name)
+        for seed in range(3):
+            jitter = noise.uniform(0, 0.002)
+            made.add(name, seed, {"val_loss": 2 + losses.get(name, 0.0) + seed / 10 + jitter})
+    return made
+
+
+def singles(*names: str) -> dict[str, dict[str, str]]:
+    return {name: dict([name.split("=")]) for name in names}
+
+
+def change(switch: str, setting: str, switches: Mapping[str, Any] = SWITCHES) -> Change:
+    made = study_of({"x": {switch: setting}}, {}, switches)
+    return changes_of(made.record)["x"]
+
+
+@pytest.mark.parametrize(
+    ("switch", "setting", "removed", "otherwise"),
+    [
+        ("skip", "removed", ["the skip around attention"], []),
+        ("skip", "shaped", ["the skip around attention (with shaped shaping instead)"], []),
+        ("values", "identity", ["the value projection"], []),
+        ("projection", "identity", ["the output projection"], []),
+        ("norm", "none", ["the normalisation"], []),
+        ("arrangement", "parallel", [], ["replacing the sequential arrangement by parallel"]),
+        ("mixer", "fnet", [], ["replacing the attention mixer by fnet"]),
+    ],
+)
+def test_a_setting_without_a_text_is_told_by_its_paths(
+    switch: str, setting: str, removed: list[str], otherwise: list[str]
+) -> None:
+    assert change(switch, setting) == Change(tuple(removed), tuple(otherwise))
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        ({"block.dropout": 0}, Change(removed=("the dropout in the blocks",))),
+        ({"training.optimizer": {"kind": "sgd", "lr": 1}}, Change(otherwise=("replacing the adamw optimizer by sgd",))),
+        ({"training.optimizer.lr": 0.01}, Change(otherwise=("changing the lr from 0.001 to 0.01",))),
+        ({"training.clip": None}, Change(removed=("the clip",))),
+        ({"model.tied_head": True}, Change(otherwise=("adding tied head",))),
+        ({"model.block.skips.mlp": 0}, Change(removed=("the skip around the MLP",))),
+        ({"block": {**BLOCK, "mixer": {"kind": "he"}}}, Change(otherwise=("replacing the attention mixer by he",))),
+        ({"block.gains.mlp_branch": {"init": 3}}, Change(otherwise=("changing block.gains.mlp_branch",))),
+        ({"block.norm": {"kind": "rms", "place": "pre"}}, Change()),
+        ({"a.path.of.no.spec": 3}, Change(otherwise=("adding 3 spec",))),
+    ],
+)
+def test_any_path_is_told(paths: dict[str, Any], expected: Change) -> None:
+    assert change("it", "other", {"it": {"same": {}, "other": paths}}) == expected
+
+
+def test_what_the_baseline_sets_and_a_setting_does_not_is_told() -> None:
+    switches = {"mixer": {"attention": {"block.mixer": ATTENTION}, "own": {}}}
+    made = study_of({"x": {"mixer": "own"}}, {}, switches)
+    space = {**SPEC, "switches": switches, "model": {"block": {**BLOCK, "mixer": {"kind": "linear"}}}}
+    made.record = dataclasses.replace(made.record, space=space)
+    assert changes_of(made.record)["x"] == Change(otherwise=("replacing the attention mixer by linear",))
+
+
+def test_a_text_stands_for_a_setting_else_that_of_its_switch_and_a_variant_has_its_own() -> None:
+    switches = {
+        "skip": {**SWITCHES["skip"], "removes": "the residual"},
+        "norm": {"rms": {}, "none": {"block.norm": "none", "replaces": "a norm by nothing"}},
+    }
+    both = {"skip": "shaped", "norm": "none"}
+    made = study_of(
+        {"a": {"skip": "removed"}, "b": {"norm": "none"}, "c": both, "d": both},
+        {},
+        switches,
+        texts={"d": {**both, "removes": "almost all"}},
+    )
+    found = changes_of(made.record)
+    assert found["a"] == Change(removed=("the residual",))
+    assert found["b"] == Change(otherwise=("replacing a norm by nothing",))
+    assert found["c"] == Change(("the residual",), ("replacing a norm by nothing",), combines=True)
+    assert found["d"] == Change(removed=("almost all",), combines=True)
+
+
+def test_studies_of_which_nothing_is_known_are_told_by_names() -> None:
+    made = fake_store({"baseline": ({}, 10), "a=x": ({"a": "x"}, 10)})
+    assert changes_of(made.record) == {"baseline": Change(), "a=x": Change()}
+    assert isinstance(made.record.variants[1], VariantRecord)
+
+
+# Answers
+
+
+def answer(report: StudyReport) -> str:
+    return " ".join(report.answer)
+
+
+def test_parts_removed_one_by_one_are_not_said_to_be_removable_together() -> None:
+    names = singles("norm=none", "projection=identity", "skip=removed", "values=identity")
+    said = answer(read_study(study_of(names, {"skip=removed": 0.9, "projection=identity": -0.2}), "a_study"))
+    assert "You can remove each of these alone: the normalisation (val_loss at most 0.0" in said
+    assert "; the output projection (val_loss at least 0.19 lower); the value projection (" in said
+    assert "You need: the skip around attention (val_loss at least 0." in said
+    assert "higher without it)." in said
+    assert "together" not in said
+    alone = answer(read_study(study_of(singles("norm=none"), {}), "a_study"))
+    assert "You can remove: the normalisation (val_loss at most" in alone
+
+
+def test_what_was_removed_together_is_said_to_be_removable_together() -> None:
+    sas = {"skip": "shaped", "values": "identity", "projection": "identity"}
+    parts = "the skip around attention (with shaped shaping instead), the value projection and the output projection"
+    fine = answer(read_study(study_of({"sas": sas}, {}), "a_study"))
+    assert f"You can remove together: {parts} (sas: val_loss at most 0.0" in fine
+    worse = answer(read_study(study_of({"sas": sas}, {"sas": 0.5}), "a_study"))
+    assert f"You cannot remove together: {parts} (sas: val_loss at least 0.4" in worse
+    assert "You need" not in worse
+
+
+def test_a_replacement_is_no_part_that_is_needed() -> None:
+    names = singles("mixer=fnet", "arrangement=parallel")
+    report = read_study(study_of(names, {"mixer=fnet": 0.3}), "a_study")
+    said = answer(report)
+    assert (
+        "Worse than the baseline by more than 0.05: replacing the attention mixer by fnet (val_loss at least 0.2"
+        in said
+    )
+    assert "Not worse than the baseline by 0.05 or more: replacing the sequential arrangement by parallel (" in said
+    assert "need:" not in said
+    assert "can remove" not in said
+    _, fnet, parallel = report.variants
+    assert (fnet.verdict_word, parallel.verdict_word) == ("worse", "not worse")
+    assert (fnet.verdict_sentence or "").startswith("worse by at least 0.2")
+    assert (parallel.verdict_sentence or "").startswith("not worse: at most 0.0")
+    for name in ("md", "html", "latex", "csv", "json", "terminal"):
+        text = str(find_format(name).render(read_findings(study_of(names, {"mixer=fnet": 0.3}), "a_study"), Place()))
+        assert "needed: worse" not in text
+    assert study_json(report)["variants"][1]["change"]["otherwise"] == ["replacing the attention mixer by fnet"]
+
+
+def test_many_combinations_are_told_by_their_names() -> None:
+    both = {"norm": "none", "values": "identity"}
+    several = {f"v{number}": both for number in range(5)}
+    said = answer(read_study(study_of(several, {}), "a_study"))
+    assert "You can remove together: what v0 leaves out (val_loss at most" in said
+    assert "the normalisation" not in said
+
+
+def test_variants_that_change_the_same_are_told_apart_by_name() -> None:
+    switches = {"skip": {**SWITCHES["skip"], "removes": "the residual"}}
+    made = study_of(singles("skip=removed", "skip=shaped"), {"skip=removed": 0.9}, switches)
+    said = answer(read_study(made, "a_study"))
+    assert "You can remove: the residual (skip=shaped: val_loss at most" in said
+    assert "You need: the residual (skip=removed: val_loss at least" in said
+
+
+# Caveats
+
+
+def test_every_variant_is_held_against_the_trivial_baseline_by_its_bound() -> None:
+    names = singles("norm=none", "values=identity")
+    sure = read_study(study_of(names, {"norm=none": 0.5}, trivial=3.0), "a_study")
+    assert sure.caveats == ()
+    # The variant's mean is 2.601 with an upper bound of 2.6 + 2.92 * 0.1 / sqrt(3) = 2.77, rounded so that it holds.
+    assert "All 3 models beat the best trivial baseline, trigram (val_loss 3), by at least 0.2" in sure.answer[-1]
+    unsure = read_study(study_of(names, {"norm=none": 0.5}, trivial=2.7), "a_study")
+    assert unsure.caveats == unsure.answer[:1]
+    assert unsure.caveats[0].startswith(
+        "1 of 3 models does not surely beat the best trivial baseline, trigram (val_loss 2.7): norm=none (2.60"
+    )
+    assert any(sentence.startswith("The other 2 models beat trigram by at least") for sentence in unsure.answer)
+
+
+def test_one_seed_shows_no_bound_and_equal_seeds_are_their_own() -> None:
+    made = study_of(singles("norm=none"), {})
+    for name in ("baseline", "norm=none"):
+        for seed in range(3):
+            made.add(name, seed, {"val_loss": 1.0})
+    assert "by at least 8 " in read_study(made, "a_study").answer[-1]
+    for name in ("baseline", "norm=none"):
+        for seed in (1, 2):
+            del made.trial_records[f"{name}/{seed}"]
+    (_, caveat) = read_study(made, "a_study").caveats
+    assert "baseline (1, one seed)" in caveat
+
+
+@pytest.mark.parametrize("name", ["terminal", "md", "html", "latex", "json"])
+def test_caveats_come_before_the_rest_of_the_answer(name: str) -> None:
+    made = study_of(singles("norm=none", "skip=removed", "values=identity"), {"skip=removed": 0.9}, trivial=2.0)
+    made.add("values=identity", 1, state=TrialState.DIVERGED, stopped_at=7)
+    made.add("skip=removed", 2, state=TrialState.FAILED, reason="out of memory")
+    del made.trial_records["norm=none/2"]
+    text = " ".join(str(find_format(name).render(read_findings(made, "a_study"), Place())).split())
+    text = text.replace("\\allowbreak{}", "").replace("\\_", "_").replace("\\", "")
+    caveats = [
+        "This answer is provisional: 1 trial is still missing.",
+        "1 trial failed (skip=removed)",
+        "Training diverged: values=identity at 1 of 3 seeds",
+        "3 of 3 models do not surely beat the best trivial baseline",
+    ]
+    places = [text.index(sentence) for sentence in caveats]
+    assert places == sorted(places)
+    assert places[-1] < text.index("You need: the skip around attention")
+
+
+# The table at 80 columns
+
+
+@pytest.mark.parametrize("incomplete", [False, True])
+def test_a_variant_takes_two_lines_of_eighty_columns(incomplete: bool) -> None:
+    long = {
+        f"attention_skip={setting}": {"attention_skip": setting} for setting in ("removed", "value_skipinit", "shaped")
+    }
+    switches = {"attention_skip": {"kept": {}} | {setting: {} for setting in ("removed", "value_skipinit", "shaped")}}
+    made = study_of(long, {"attention_skip=removed": 0.9, "attention_skip=shaped": 0.05}, switches)
+    if incomplete:
+        del made.trial_records["attention_skip=value_skipinit/2"]
+        made.add("attention_skip=shaped", 1, state=TrialState.DIVERGED, stopped_at=7)
+    console = Console(width=80)
+    with console.capture() as capture:
+        print_study(read_study(made, "a_study"), console)
+    table = capture.get().partition("±: 95 % interval")[0].splitlines()
+    lines = [line.rstrip() for line in table[table.index(next(line for line in table if "───" in line)) + 1 :]]
+    assert all(len(line) <= 80 for line in lines)
+    rows = "\n".join(lines).split("\nattention_skip")
+    assert len(rows) == 4
+    assert all(len(row.strip().splitlines()) <= 2 for row in rows[1:-1])
+    assert "value_skipinit" in capture.get()
+    assert "needed" in capture.get()
+
+
+def test_names_are_folded_where_they_may_be() -> None:
+    assert in_lines("attention_skip=value_skipinit", 16).splitlines() == ["attention_skip=", "value_skipinit"]

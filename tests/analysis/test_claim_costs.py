@@ -1,0 +1,111 @@
+"""Claims on figures of cost: exact where they are counted, by paired seeds where they are measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from fake_store import FakeStore, fake_store
+from scipy import stats
+
+from ablate.analysis import read_study
+from ablate.analysis.claims import ClaimVerdict
+from ablate.store.records import TrialState
+
+
+def store_with(*claims: dict[str, Any], seeds: int = 3) -> FakeStore:
+    store = fake_store({"baseline": ({}, 1000), "small": ({}, 800)}, seeds=seeds)
+    plain = [{"id": f"c{number}", "says": "", "source": ""} | claim for number, claim in enumerate(claims)]
+    variants = [
+        dataclasses.replace(variant, activation_bytes=bytes_)
+        for variant, bytes_ in zip(store.record.variants, (4096, 4096), strict=True)
+    ]
+    store.record = dataclasses.replace(store.record, space={"claims": plain}, variants=tuple(variants))
+    return store
+
+
+def compared(expect: str, metric: str, margin: float, **others: Any) -> dict[str, Any]:
+    return {"expect": expect, "left": "small", "right": "baseline", "metric": metric, "margin": margin} | others
+
+
+def verdicts(store: FakeStore) -> list[ClaimVerdict]:
+    return list(read_study(store, "a_study").claims)
+
+
+def test_what_follows_from_the_spec_is_settled_before_a_trial() -> None:
+    store = store_with(
+        compared("better", "parameters", 150),
+        compared("better", "parameters", 250),
+        compared("worse", "parameters", 1),
+        compared("equal", "activation_bytes", 1),
+        compared("better", "flops", 1),
+    )
+    found = verdicts(store)
+    words = [claim.verdict for claim in found]
+    assert words == ["supported", "refuted", "refuted", "supported", "undecided"]
+    assert found[0].sentence == "supported: small has 800 parameters, baseline 1,000 (margin 150)"
+    assert found[4].sentence == "undecided: no trial of small and baseline has said its flops yet"
+    for name, flops in (("baseline", 3e12), ("small", 2e12)):
+        store.add(name, 0, {"val_loss": 3.0}, flops=flops)
+    assert verdicts(store)[4].verdict == "supported"
+
+
+def test_divergence_does_not_change_what_is_counted() -> None:
+    store = store_with(compared("better", "parameters", 1))
+    store.add("small", 0, state=TrialState.DIVERGED)
+    store.add("baseline", 0, {"val_loss": 3.0})
+    assert verdicts(store)[0].verdict == "supported"
+
+
+def test_speed_is_better_when_larger_and_judged_by_paired_seeds() -> None:
+    store = store_with(
+        compared("better", "tokens_per_second", 10.0),
+        compared("better", "tokens_per_second", 60.0),
+        compared("better", "seconds", 1.0),
+        compared("better", "tokens_per_second", 10.0, direction="minimize"),
+        seeds=4,
+    )
+    gains = []
+    for seed, (ours, theirs) in enumerate([(6.6, 10.0), (6.7, 10.1), (6.6, 9.9), (6.8, 10.2)]):
+        store.add("small", seed, {"val_loss": 3.0}, tokens=1000, seconds=ours)
+        store.add("baseline", seed, {"val_loss": 3.0}, tokens=1000, seconds=theirs)
+        gains.append(1000 / ours - 1000 / theirs)
+    found = verdicts(store)
+    assert [claim.verdict for claim in found] == ["supported", "refuted", "supported", "refuted"]
+    low, high = stats.ttest_1samp(gains, 0).confidence_interval(0.95)
+    assert (found[0].evidence["low"], found[0].evidence["high"]) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_a_loss_that_diverged_says_nothing_of_speed() -> None:
+    store = store_with(
+        compared("better", "tokens_per_second", 10.0),
+        compared("better", "val_loss", 0.1),
+        {"expect": 150, "subject": {"variant": "small", "quantity": "tokens_per_second"}, "tolerance": 10.0},
+        seeds=4,
+    )
+    for seed in range(4):
+        store.add("small", seed, {"val_loss": 3.0}, tokens=1000, seconds=6.6 + seed / 100)
+        store.add("baseline", seed, {"val_loss": 3.0}, tokens=1000, seconds=10.0 + seed / 50)
+    store.add("small", 3, state=TrialState.DIVERGED, stopped_at=5, seconds=0.1)
+    speed, loss, number = verdicts(store)
+    assert (speed.verdict, speed.evidence["seeds"]) == ("supported", [0, 1, 2])
+    assert loss.sentence == "refuted: small diverged at seed 3, which baseline finished"
+    assert number.verdict == "supported"
+
+
+def test_a_number_may_be_a_figure_of_cost() -> None:
+    def number(expect: float, quantity: str, tolerance: float = 0.0) -> dict[str, Any]:
+        return {"expect": expect, "subject": {"variant": "small", "quantity": quantity}, "tolerance": tolerance}
+
+    store = store_with(
+        number(4096, "activation_bytes"), number(4000, "activation_bytes"), number(100, "tokens_per_second", 5)
+    )
+    for seed in range(3):
+        store.add("small", seed, {"val_loss": 3.0}, tokens=1000, seconds=10.0 + seed / 10)
+    assert [claim.verdict for claim in verdicts(store)] == ["supported", "refuted", "supported"]
+    old = store_with(number(4096, "activation_bytes"))
+    old.record = dataclasses.replace(
+        old.record, variants=tuple(dataclasses.replace(one, activation_bytes=None) for one in old.record.variants)
+    )
+    assert verdicts(old)[0].sentence == "undecided: an older version of ablate stored small, without activation_bytes"

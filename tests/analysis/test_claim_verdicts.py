@@ -1,0 +1,377 @@
+"""Verdicts on claims: worked out by hand, held against statsmodels, and against a simulated truth."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_store import FakeStore, fake_store
+from rich.console import Console
+from scipy import stats
+from statsmodels.stats.weightstats import ttost_paired
+
+from ablate.analysis import read_study
+from ablate.analysis.claims import ClaimVerdict
+from ablate.render.as_json import study_json, to_text
+from ablate.render.table import print_study
+from ablate.store.records import TrialState
+
+MARGIN = 0.05
+
+
+def claim(expect: Any, **others: Any) -> dict[str, Any]:
+    sides = {} if {"order", "subject"} & others.keys() else {"left": "he", "right": "attention"}
+    needs = {} if "subject" in others else {"margin": MARGIN}
+    return {"id": f"c-{expect}", "says": "So it is.", "source": "a paper", "expect": expect} | sides | needs | others
+
+
+def store_with(
+    claims: Sequence[Mapping[str, Any]],
+    losses: Mapping[str, Sequence[float]],
+    settings: Mapping[str, dict[str, str]] | None = None,
+    seeds: object = 3,
+    **options: Any,
+) -> FakeStore:
+    """A store with a study of these claims; `losses` are by variant, one for each seed."""
+    variants = {name: ((settings or {}).get(name, {}), 20_947_008) for name in losses}
+    store = fake_store(variants, seeds=max(map(len, losses.values())), margin=MARGIN, **options)
+    space = {"claims": [dict(claim) for claim in claims], "design": {"kind": "grid", "seeds": seeds}}
+    store.record = dataclasses.replace(store.record, space=space)
+    for name, values in losses.items():
+        for seed, value in enumerate(values):
+            store.add(name, seed, {store.record.objective["metric"]: value})
+    return store
+
+
+def verdicts(store: FakeStore) -> dict[str, ClaimVerdict]:
+    return {claim.id: claim for claim in read_study(store, "a_study").claims}
+
+
+def only(store: FakeStore) -> ClaimVerdict:
+    (verdict,) = read_study(store, "a_study").claims
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("advantage", "words"),
+    [
+        # How much better the left variant is, exactly; what becomes of better, not_worse, equal and worse.
+        (0.20, ("supported", "supported", "refuted", "refuted")),
+        (0.02, ("refuted", "supported", "supported", "refuted")),
+        (-0.02, ("refuted", "supported", "supported", "refuted")),
+        (-0.20, ("refuted", "refuted", "refuted", "supported")),
+    ],
+)
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_a_certain_difference_settles_every_word(advantage: float, words: tuple[str, ...], direction: str) -> None:
+    claims = [claim(expect) for expect in ("better", "not_worse", "equal", "worse")]
+    shift = -advantage if direction == "minimize" else advantage
+    rng = np.random.default_rng(0)
+    attention = 3.0 + rng.normal(0, 0.1, 4)
+    he = attention + shift + rng.normal(0, 0.001, 4)
+    found = verdicts(store_with(claims, {"attention": attention, "he": he}, direction=direction))
+    assert tuple(verdict.verdict for verdict in found.values()) == words
+    for verdict in found.values():
+        assert verdict.sentence.startswith(f"{verdict.verdict}: ")
+        assert verdict.evidence["difference"] == pytest.approx(advantage, abs=0.002)
+
+
+def test_words_agree_with_statsmodels() -> None:
+    rng = np.random.default_rng(1)
+    seen = set()
+    for truth in np.linspace(-0.15, 0.15, 25):
+        attention = 3.0 + rng.normal(0, 0.1, 4)
+        he = attention - truth + rng.normal(0, 0.03, 4)
+        found = verdicts(
+            store_with([claim(e) for e in ("better", "not_worse", "equal")], {"attention": attention, "he": he})
+        )
+
+        def p(edge: float, side: str, gain: Any = attention - he) -> float:
+            return float(stats.ttest_1samp(gain, edge, alternative=side).pvalue)
+
+        better = "supported" if p(MARGIN, "greater") < 0.05 else "refuted" if p(MARGIN, "less") < 0.05 else "undecided"
+        not_worse = (
+            "supported" if p(-MARGIN, "greater") < 0.05 else "refuted" if p(-MARGIN, "less") < 0.05 else "undecided"
+        )
+        apart = min(p(MARGIN, "greater"), p(-MARGIN, "less")) < 0.025
+        equal = ttost_paired(attention, he, -MARGIN, MARGIN)[0] < 0.05
+        expected = [better, not_worse, "supported" if equal else "refuted" if apart else "undecided"]
+        assert [verdict.verdict for verdict in found.values()] == expected
+        seen.update(zip(found, expected, strict=True))
+    assert len(seen) == 9
+
+
+def test_sentences_and_evidence() -> None:
+    # Advantages of 0.2501: hardly any spread, so the bounds are the difference itself.
+    store = store_with(
+        [claim("better"), claim("not_worse"), claim("equal"), claim("worse")],
+        {"attention": [3.2501, 3.5001001], "he": [3.0, 3.25]},
+    )
+    found = verdicts(store)
+    begins = "he is at least 0.25 better than attention in val_loss"
+    in_words = f"{begins} (one-sided 95 % bound, 2 paired seeds, margin 0.05)"
+    assert found["c-better"].sentence == f"supported: {in_words}"
+    assert found["c-not_worse"].sentence == f"supported: {in_words}"
+    assert found["c-equal"].sentence == f"refuted: {in_words.replace('95 %', '97.5 %')}", (
+        "two contraries share the error"
+    )
+    assert found["c-worse"].sentence == f"refuted: {in_words}"
+    evidence = found["c-better"].evidence
+    assert (evidence["left"], evidence["right"], evidence["n"], evidence["seeds"]) == ("he", "attention", 2, [0, 1])
+    assert [evidence[name] for name in ("difference", "low", "high")] == pytest.approx([0.2501] * 3, abs=1e-6)
+    assert evidence["confidence"] == 0.95
+    assert evidence["sign_flip_at_zero"] == {"p": 0.5, "floor": 0.5}
+    same = verdicts(
+        store_with([claim("equal"), claim("better")], {"attention": [3.0, 3.0], "he": [3.03125, 3.0312501]})
+    )
+    assert same["c-equal"].sentence == (
+        "supported: he is at most 0.032 better or worse than attention in val_loss "
+        "(one-sided 95 % bound, 2 paired seeds, margin 0.05)"
+    )
+    assert "refuted: he is at least 0.031 worse than attention" in same["c-better"].sentence
+
+
+def test_too_few_or_too_noisy_seeds_leave_it_open_and_say_how_many_would_tell() -> None:
+    few = only(store_with([claim("better")], {"attention": [3.0], "he": [2.0]}))
+    assert few.sentence == "undecided: at least 2 paired seeds are required, 1 finished"
+    assert few.evidence["further_seeds"] == 1
+    noisy = only(store_with([claim("equal")], {"attention": [3.0, 3.0, 3.0], "he": [2.96, 3.01, 3.05]}))
+    assert noisy.verdict == "undecided"
+    assert noisy.sentence == f"undecided: about {noisy.evidence['further_seeds']} more seeds would decide"
+    # The difference is 1/150 and its standard deviation 0.0451: 0.0433 from the nearer edge.
+    from statsmodels.stats.power import TTestPower
+
+    required = TTestPower().solve_power((0.05 - 0.02 / 3) / 0.0450925, alpha=0.005, power=0.8, alternative="larger")
+    assert noisy.evidence["further_seeds"] == int(np.ceil(required)) - 3
+
+
+def test_divergence_counts_against_a_variant() -> None:
+    claims = [claim(expect) for expect in ("better", "not_worse", "equal", "worse")]
+    store = store_with(claims, {"attention": [3.0, 3.0, 3.0], "he": [2.0, 2.0, 2.0]})
+    store.add("he", 1, state=TrialState.DIVERGED, stopped_at=5)
+    words = [verdict.verdict for verdict in verdicts(store).values()]
+    assert words == ["refuted", "refuted", "refuted", "supported"]
+    assert verdicts(store)["c-better"].sentence == "refuted: he diverged at seed 1, which attention finished"
+    assert verdicts(store)["c-better"].evidence["diverged"] == {"he": [1], "attention": []}
+
+    store.add("attention", 2, state=TrialState.DIVERGED, stopped_at=5)
+    assert {verdict.sentence for verdict in verdicts(store).values()} == {"undecided: he and attention both diverged"}
+
+    store = store_with(claims, {"attention": [3.0, 3.0, 3.0], "he": [2.0, 2.0, 2.0]})
+    store.add("attention", 0, state=TrialState.DIVERGED, stopped_at=5)
+    assert [v.verdict for v in verdicts(store).values()] == ["supported", "supported", "refuted", "refuted"]
+    store.add("he", 0, state=TrialState.FAILED)
+    assert only_sentence(store) == "undecided: attention diverged at seed 0, which he has not finished"
+
+
+def only_sentence(store: FakeStore) -> str:
+    (sentence,) = {verdict.sentence for verdict in verdicts(store).values()}
+    return sentence
+
+
+def test_another_metric_with_its_own_direction() -> None:
+    claims = [claim("better", metric="val_accuracy", direction="maximize"), claim("equal", metric="typo")]
+    store = store_with(claims, {"attention": [3.0, 3.0], "he": [3.0, 3.0]})
+    for seed, (ours, theirs) in enumerate([(0.7501, 0.5), (0.8751001, 0.625)]):
+        store.add("he", seed, {"val_loss": 3.0, "val_accuracy": ours})
+        store.add("attention", seed, {"val_loss": 3.0, "val_accuracy": theirs})
+    found = verdicts(store)
+    assert found["c-better"].sentence.startswith("supported: he is at least 0.25 better")
+    assert found["c-equal"].sentence == "undecided: no trial has a metric `typo`; there are: val_accuracy, val_loss"
+
+
+def test_a_side_metric_that_overflows_is_a_divergence() -> None:
+    store = store_with(
+        [claim("not_worse", metric="val_perplexity", direction="minimize")], {"attention": [3.0, 3.0], "he": [3.0, 3.0]}
+    )
+    store.add("he", 0, {"val_loss": 3.0, "val_perplexity": float("inf")})
+    store.add("attention", 0, {"val_loss": 3.0, "val_perplexity": 20.0})
+    assert only(store).sentence == "refuted: he diverged at seed 0, which attention finished"
+
+
+@pytest.mark.parametrize(
+    ("expect", "tolerance", "sentence"),
+    [
+        (20_947_008, 0, "supported: he has 20,947,008 parameters"),
+        (20_947_000, 8, "supported: he has 20,947,008 parameters, 8 more than 20,947,000"),
+        (20_947_016, 7, "refuted: he has 20,947,008 parameters, 8 fewer than 20,947,016"),
+    ],
+)
+def test_a_number_that_is_counted(expect: int, tolerance: float, sentence: str) -> None:
+    subject = {"variant": "he", "quantity": "parameters"}
+    verdict = only(store_with([claim(expect, subject=subject, tolerance=tolerance)], {"attention": [], "he": []}))
+    assert verdict.sentence == sentence
+    assert verdict.evidence["found"] == 20_947_008
+
+
+def test_a_number_that_is_measured_must_be_shown_to_lie_within_its_tolerance() -> None:
+    rng = np.random.default_rng(3)
+    for spread, centre, word in (
+        (0.01, 3.4, "supported"),
+        (0.01, 3.6, "refuted"),
+        (0.5, 3.4, "undecided"),
+    ):
+        losses = {"attention": [1.0] * 4, "he": centre + rng.normal(0, spread, 4)}
+        subject = {"variant": "he", "quantity": "val_loss"}
+        verdict = only(store_with([claim(3.4, subject=subject, tolerance=0.1)], losses))
+        assert verdict.verdict == word
+        level = {"supported": "(90 % interval)", "refuted": "(95 % interval)", "undecided": ""}[word]
+        assert level in verdict.sentence
+    store = store_with([claim(3.4, subject=subject, tolerance=0.1)], {"attention": [1.0], "he": [3.4]})
+    store.add("he", 0, state=TrialState.DIVERGED)
+    assert only(store).sentence == "refuted: he diverged at seed 0"
+    flops = store_with(
+        [
+            claim(7, subject={"variant": "he", "quantity": "flops"}),
+            claim(0, subject={"variant": "he", "quantity": "flops"}),
+        ],
+        {"attention": [1.0], "he": [3.4]},
+    )
+    assert [v.verdict for v in verdicts(flops).values()] == ["refuted", "supported"]
+    del flops.trial_records["he/0"]
+    assert [v.verdict for v in verdicts(flops).values()] == ["undecided", "undecided"]
+
+
+def test_an_order_needs_every_pair_and_one_contrary_pair_refutes_it() -> None:
+    def ordered(*gaps: float, noise: float = 0.002) -> ClaimVerdict:
+        rng = np.random.default_rng(5)
+        ends = 3.0 + np.cumsum([0.0, *gaps])
+        losses = {name: end + rng.normal(0, noise, 4) for name, end in zip("abc", ends, strict=True)}
+        return only(store_with([claim("ordered", order=["a", "b", "c"])], losses))
+
+    assert ordered(0.2, 0.1).verdict == "supported"
+    assert ordered(0.2, 0.01).verdict == "refuted"
+    assert ordered(0.2, 0.1, noise=0.2).verdict == "undecided"
+    refuted = ordered(0.2, -0.3)
+    assert refuted.sentence.startswith("refuted: b is at least 0.2")
+    assert [pair["left"] for pair in refuted.evidence["pairs"]] == ["a", "b"]
+
+
+def trend_store(slope: float, noise: float, seeds: int = 4, expect: str = "grows", stream: int = 6) -> FakeStore:
+    """Gaps of 0.1 + slope for each doubling of the context from 64; the baseline of both sides varies by seed."""
+    rng = np.random.default_rng(stream)
+    losses, settings = {}, {}
+    for doublings, context in enumerate((64, 128, 256)):
+        attention = 3.0 - 0.1 * doublings + rng.normal(0, 0.2, seeds)
+        he = attention - 0.1 - slope * doublings + rng.normal(0, noise, seeds)
+        for mixer, values in (("attention", attention), ("he", he)):
+            name = mixer if context == 64 else f"{mixer},context={context}"
+            losses[name], settings[name] = values, {"mixer": mixer, "context": str(context)}
+    return store_with([claim(expect, along="context", margin=0.01)], losses, settings)
+
+
+def test_a_gap_that_grows() -> None:
+    grows = only(trend_store(0.1, 0.002))
+    assert grows.verdict == "supported"
+    words = grows.sentence.split()
+    assert words[:7] == ["supported:", "the", "gap", "grows", "by", "at", "least"]
+    assert 0.09 < float(words[7]) <= grows.evidence["difference"]
+    assert grows.evidence["positions"] == [64.0, 128.0, 256.0]
+    assert grows.evidence["difference"] == pytest.approx(0.1, abs=0.005)
+    assert only(trend_store(0.0, 0.002)).verdict == "refuted"
+    assert only(trend_store(-0.1, 0.002, expect="shrinks")).verdict == "supported"
+    assert only(trend_store(0.1, 0.002, expect="shrinks")).verdict == "refuted"
+
+
+def test_slopes_are_judged_as_scipy_judges_them() -> None:
+    seen = set()
+    for stream in range(40):
+        store = trend_store(0.02 * (stream % 3 - 1), 0.02, stream=stream)
+
+        def loss(name: str, seed: int, store: FakeStore = store) -> float:
+            return store.trial_records[f"{name}/{seed}"].metrics["val_loss"]
+
+        # With three equally spaced positions the slope is half the difference of the outer gaps.
+        ends = [loss("attention,context=256", s) - loss("he,context=256", s) for s in range(4)]
+        rises = [(end - loss("attention", s) + loss("he", s)) / 2 for s, end in enumerate(ends)]
+        above = stats.ttest_1samp(rises, 0.01, alternative="greater").pvalue
+        expected = "supported" if above < 0.05 else "refuted" if above > 0.95 else "undecided"
+        assert only(store).verdict == expected
+        seen.add(expected)
+    assert len(seen) == 3
+
+
+def test_a_gap_with_a_hole() -> None:
+    store = trend_store(0.1, 0.002)
+    store.add("he,context=128", 0, state=TrialState.DIVERGED)
+    assert only(store).sentence == "undecided: he,context=128 diverged, which leaves no gap to follow"
+    short = store_with(
+        [claim("grows", along="context")],
+        {"attention": [3.0], "he": [2.0]},
+        {"attention": {"mixer": "attention", "context": "64"}, "he": {"mixer": "he", "context": "64"}},
+    )
+    assert only(short).sentence == "undecided: the study trained both variants at 1 of the positions"
+
+
+@pytest.mark.parametrize("schedule", [4, {"start": 3, "max": 8}], ids=["fixed", "sequential"])
+def test_claims_are_wrong_at_most_five_times_in_a_hundred(schedule: object) -> None:
+    # At an edge both verdicts on a word are wrong in one way. A margin much smaller than the noise is the hard case
+    # for `equal`, which can then be refuted from both sides.
+    rng, studies, seeds = np.random.default_rng(7), 600, 8 if isinstance(schedule, dict) else 4
+    for expect, advantage, margin, wrong in (
+        ("better", 0.05, 0.05, ("supported", "refuted")),
+        ("not_worse", -0.05, 0.05, ("supported", "refuted")),
+        ("worse", -0.05, 0.05, ("supported", "refuted")),
+        ("equal", 0.05, 0.05, ("supported", "refuted")),
+        ("equal", 0.0, 0.0005, ("refuted",)),
+        ("ordered", 0.05, 0.05, ("supported", "refuted")),
+    ):
+        others = {"order": ["he", "attention", "mlp"]} if expect == "ordered" else {}
+        store = store_with(
+            [claim(expect, margin=margin, **others)], {"attention": [], "he": [], "mlp": []}, seeds=schedule
+        )
+        planned = [
+            dataclasses.replace(store_planned, key=f"{name}/{seed}", variant=name, seed=seed)
+            for seed in range(seeds)
+            for name in ("attention", "he", "mlp")
+            for store_planned in [_PLANNED]
+        ]
+        store.record = dataclasses.replace(store.record, planned=tuple(planned))
+        words = []
+        for _ in range(studies):
+            for seed in range(seeds):
+                base = rng.normal(3.0, 0.1)
+                store.add("attention", seed, {"val_loss": base})
+                store.add("he", seed, {"val_loss": base - advantage + rng.normal(0, 0.02)})
+                store.add("mlp", seed, {"val_loss": base + advantage + rng.normal(0, 0.02)})
+            words.append(only(store).verdict)
+        for word in wrong:
+            assert stats.binomtest(words.count(word), studies, 0.05, alternative="greater").pvalue > 0.001
+
+
+_PLANNED = fake_store({"x": ({}, 1)}, seeds=1).record.planned[0]
+
+
+def test_a_sequential_claim_stays_with_its_first_decision() -> None:
+    schedule = {"start": 3, "max": 8}
+    attention, he = [3.0] * 5, [2.5, 2.501, 2.499, 3.5, 3.6]
+    verdict = only(store_with([claim("better")], {"attention": attention, "he": he}, seeds=schedule))
+    assert verdict.verdict == "supported"
+    assert "(one-sided 95 % bound, 3 paired seeds, margin 0.05)" in verdict.sentence
+    assert only(store_with([claim("better")], {"attention": attention, "he": he})).verdict == "undecided"
+
+
+def test_a_claim_on_a_variant_that_the_study_never_had() -> None:
+    verdict = only(store_with([claim("better", left="mlp")], {"attention": [3.0], "he": [3.0]}))
+    assert verdict.sentence == "undecided: the study has no variant mlp"
+
+
+def test_claims_stand_in_the_report_and_in_its_json() -> None:
+    store = store_with(
+        [claim("better", source="[red]Fig. 8"), claim("equal")], {"attention": [3.2501, 3.5001001], "he": [3.0, 3.25]}
+    )
+    report = read_study(store, "a_study")
+    plain = json.loads(to_text(study_json(report)))["claims"]
+    assert [set(claim) for claim in plain] == [{"id", "says", "source", "verdict", "sentence", "evidence"}] * 2
+    assert plain[0]["verdict"] == "supported"
+    console = Console(width=100)
+    with console.capture() as capture:
+        print_study(report, console)
+    text = " ".join(capture.get().split())
+    assert "Claims: 1 supported, 1 refuted" in text
+    assert "c-better So it is. ([red]Fig. 8)" in text
+    assert report.claims[0].sentence in text

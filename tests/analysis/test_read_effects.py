@@ -1,0 +1,159 @@
+"""Effects and importances of studies whose truth is known, run by the real designs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from designed_study import on_off, run, runs_of
+
+from ablate.analysis.effects import StudyEffects, effects_of, read_effects
+from ablate.analysis.importances import read_importances
+from ablate.store.records import TrialState
+
+ABC = on_off("a", "b", "c")
+
+
+def landscape(settings: Mapping[str, str], values: Mapping[str, Any]) -> float:
+    off = {name: setting == "off" for name, setting in settings.items()}
+    return 3.0 + 0.5 * off["a"] - 0.2 * off["b"] + 0.4 * (off["a"] and off["b"])
+
+
+def estimates(found: StudyEffects | None) -> dict[str, float]:
+    assert found is not None
+    return {row.name: row.estimate for row in (*found.main, *found.interactions)}
+
+
+def test_effects_of_a_grid_are_averages_and_differences_of_differences() -> None:
+    found = read_effects(run({"kind": "grid", "seeds": 2}, ABC, landscape), "a_study")
+    assert estimates(found) == pytest.approx(
+        {"a=off": 0.7, "b=off": 0.0, "c=off": 0.0, "a=off:b=off": 0.4, "a=off:c=off": 0.0, "b=off:c=off": 0.0},
+        abs=1e-9,
+    )
+    assert found is not None
+    assert (found.trials, found.diverged, found.counted_as, found.interactions_left_out) == (16, 0, None, False)
+    assert found.is_worse(0.1)
+
+
+def test_a_fraction_tells_an_alias_beside_what_carries_it() -> None:
+    """In half of the grid a main effect is the sum of itself and of the other two's interaction."""
+    found = read_effects(run({"kind": "fractional", "resolution": "III", "seeds": 2}, ABC, landscape), "a_study")
+    assert found is not None
+    rows = {row.name: row for row in found.main}
+    assert {name: row.aliases for name, row in rows.items()} == {
+        "a=off": ("b=off:c=off",),
+        "b=off": ("a=off:c=off",),
+        "c=off": ("a=off:b=off",),
+    }
+    assert found.interactions == ()
+    # At three factors with the defining relation abc, the interaction's column is minus or plus half the main one's.
+    assert abs(rows["c=off"].estimate) == pytest.approx(0.2)
+    assert rows["a=off"].estimate == pytest.approx(0.7)
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    truth = {"a=off": 0.7, "b=off": 0.0, "c=off": 0.0, "a=off:b=off": 0.4, "a=off:c=off": 0.0, "b=off:c=off": 0.0}
+    hits = trials = 0
+    for draw in range(60):
+        found = read_effects(run({"kind": "grid", "seeds": 2}, ABC, landscape, noise=0.3, draw=draw), "a_study")
+        assert found is not None
+        for row in (*found.main, *found.interactions):
+            assert row.low is not None
+            assert row.high is not None
+            hits += row.low <= truth[row.name] <= row.high
+            trials += 1
+    assert abs(hits / trials - 0.95) < 4 * (0.95 * 0.05 / trials) ** 0.5
+
+
+def test_a_search_has_effects_and_too_few_variants_leave_interactions_out() -> None:
+    switches = on_off(*"abcdef")
+    few = read_effects(
+        run({"kind": "search", "sampler": "random", "points": 14, "seeds": 2}, switches, landscape), "a_study"
+    )
+    assert few is not None
+    assert few.interactions_left_out
+    assert few.interactions == ()
+    many = read_effects(
+        run({"kind": "search", "sampler": "random", "points": 50, "seeds": 2}, switches, landscape), "a_study"
+    )
+    assert estimates(many)["a=off"] == pytest.approx(0.7, abs=1e-6)
+    assert estimates(many)["a=off:b=off"] == pytest.approx(0.4, abs=1e-6)
+
+
+def test_one_switch_at_a_time_has_no_effects_of_this_sort() -> None:
+    made = run({"kind": "leave_one_out", "seeds": 2}, ABC, landscape)
+    assert read_effects(made, "a_study") is None
+    assert read_importances(made, "a_study") is None
+    assert read_effects(replace(run({"kind": "grid"}, ABC, landscape), trial_records={}), "a_study") is None
+
+
+@pytest.mark.parametrize(("direction", "worst"), [("minimize", max), ("maximize", min)])
+def test_what_diverged_counts_as_the_worst_value_that_finished(direction: str, worst: Any) -> None:
+    def diverging(settings: Mapping[str, str], values: Mapping[str, Any]) -> float | None:
+        return None if settings["c"] == settings["a"] == "off" else landscape(settings, values)
+
+    made = run({"kind": "grid", "seeds": 2}, ABC, diverging, direction=direction)
+    found = read_effects(made, "a_study")
+    assert found is not None
+    finished = [t.metrics["val_loss"] for t in made.trial_records.values() if t.state is TrialState.FINISHED]
+    assert (found.trials, found.diverged, found.counted_as) == (16, 4, worst(finished))
+    by_hand = dict(made.trial_records)
+    for key, trial in by_hand.items():
+        if trial.state is TrialState.DIVERGED:
+            metrics = {"val_loss": worst(finished)}
+            by_hand[key] = replace(trial, state=TrialState.FINISHED, metrics=metrics)
+    written_in = replace(made, trial_records=by_hand)
+    assert estimates(found) == pytest.approx(estimates(read_effects(written_in, "a_study")))
+    left_out = {key: one for key, one in made.trial_records.items() if one.state is TrialState.FINISHED}
+    flattered = estimates(read_effects(replace(made, trial_records=left_out), "a_study"))
+    sign = 1 if direction == "minimize" else -1
+    assert sign * estimates(found)["c=off"] > sign * flattered["c=off"]
+
+
+def test_what_was_stopped_early_is_left_out_and_counted() -> None:
+    made = run({"kind": "grid", "seeds": 2}, ABC, landscape)
+    for key in ("c=off/0", "c=off/1"):
+        made.trial_records[key] = replace(made.trial_records[key], state=TrialState.PRUNED, metrics={})
+    found, shares = read_effects(made, "a_study"), read_importances(made, "a_study")
+    assert found is not None
+    assert shares is not None
+    assert (found.trials, found.pruned, found.diverged, shares.pruned) == (14, 2, 0, 2)
+    assert estimates(found)["a=off"] == pytest.approx(0.7)
+
+
+def test_a_grid_that_is_still_running_has_the_effects_of_what_is_there() -> None:
+    made = run({"kind": "grid", "seeds": 3}, ABC, landscape, most=15)
+    found = effects_of(made.record, runs_of(made))
+    assert found is not None
+    assert found.trials == 15
+    assert estimates(found)["a=off"] == pytest.approx(0.7)
+
+
+def test_importances_rank_what_matters_and_leave_a_rest() -> None:
+    found = read_importances(run({"kind": "grid", "seeds": 2}, on_off(*"abcd"), landscape, noise=0.02), "a_study")
+    assert found is not None
+    shares = {one.factor: one.share for one in found.factors}
+    assert next(iter(shares)) == "a"
+    # Over the grid: the main effects are 0.7 and 0, the interaction 0.4 times a quarter of the cells.
+    total = (0.7 / 2) ** 2 + (0.4 / 4) ** 2
+    assert shares["a"] == pytest.approx((0.7 / 2) ** 2 / total, abs=0.05)
+    assert found.rest == pytest.approx((0.4 / 4) ** 2 / total, abs=0.05)
+    assert (found.variants, found.seeds, found.diverged) == (16, 2, 0)
+
+
+def test_importances_of_a_search_see_its_ranges_on_their_scale() -> None:
+    import math
+
+    def slope(settings: Mapping[str, str], values: Mapping[str, Any]) -> float:
+        return math.log10(values.get("training.optimizer.lr", 1e-3)) / 3 + (settings["a"] == "off")
+
+    design = {"kind": "search", "sampler": "random", "points": 60, "seeds": 1, "batch": 10}
+    design["ranges"] = {"training.optimizer.lr": {"low": 1e-4, "high": 1e-1, "log": True}}
+    found = read_importances(run(design, on_off("a", "b"), slope), "a_study")
+    assert found is not None
+    shares = {one.factor: one.share for one in found.factors}
+    assert shares["training.optimizer.lr"] == pytest.approx((1 / 12) / (1 / 12 + 1 / 4), abs=0.12)
+    assert shares["a"] > 0.6
+    assert shares["b"] < 0.05

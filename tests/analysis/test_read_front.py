@@ -1,0 +1,153 @@
+"""The front of a study against brute force over its stored trials."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from designed_study import on_off, run
+from fake_store import FakeStore, fake_store
+
+from ablate.analysis.pareto import read_front
+from ablate.errors import AblateError
+from ablate.store.records import TrialState
+
+SEARCH = {"kind": "search", "sampler": "nsga2", "points": 24, "seeds": 3, "objectives": ["objective", "parameters"]}
+
+
+def loss(settings: Mapping[str, str], values: Mapping[str, Any]) -> float | None:
+    if settings["e"] == settings["a"] == "off":
+        return None
+    return 3 + sum(0.1 * "adcbe".index(name) for name, setting in settings.items() if setting == "off")
+
+
+def brute_force(made: FakeStore) -> set[str]:
+    """Names of the variants that no other beats: at most the loss and at most the parameters, and less of one."""
+    means = {}
+    for variant in made.record.variants:
+        trials = [made.trial_records[f"{variant.name}/{seed}"] for seed in range(3)]
+        if all(trial.state is TrialState.FINISHED for trial in trials):
+            means[variant.name] = (statistics.fmean(t.metrics["val_loss"] for t in trials), variant.parameters)
+    return {
+        name
+        for name, (own, parameters) in means.items()
+        if not any(o <= own and p <= parameters and (o, p) != (own, parameters) for o, p in means.values())
+    }
+
+
+@pytest.mark.parametrize("draw", range(3))
+def test_against_brute_force(draw: int) -> None:
+    made = run(SEARCH, on_off(*"abcde"), loss, noise=0.1, draw=draw)
+    front = read_front(made, "a_study")
+    assert front is not None
+    assert front.quantities == ("val_loss", "parameters")
+    assert {point.variant for point in front.points if point.on_front} == brute_force(made)
+    by_name = {point.variant: point for point in front.points}
+    for point in front.points:
+        assert (point.dominated_by is None) == point.on_front
+        if point.dominated_by:
+            above = by_name[point.dominated_by]
+            pairs = [(above.values[name].mean, point.values[name].mean) for name in front.quantities]
+            assert all(one <= other for one, other in pairs)  # type: ignore[operator]
+    gone = {name for name in (v.name for v in made.record.variants) if name not in by_name}
+    assert set(front.left_out) == gone != set()
+    means = [point.values["val_loss"].mean or 0.0 for point in front.points]
+    assert means == sorted(means)
+
+
+def test_noise_alone_dominates_not_surely() -> None:
+    """Two twins, and one that is plainly worse and larger; over many draws the twin is rarely called sure."""
+    sure = {"twin": 0, "worse": 0}
+    for draw in range(100):
+        made = fake_store({"baseline": ({}, 100), "twin": ({}, 100), "worse": ({}, 120)}, seeds=4)
+        rng = np.random.default_rng(draw)
+        for seed, (name, effect) in itertools.product(range(4), {"baseline": 0.0, "twin": 0.0, "worse": 1.0}.items()):
+            made.add(name, seed, {"val_loss": 3 + effect + float(rng.normal(0, 0.1))})
+        front = read_front(made, "a_study", ("objective", "parameters"))
+        assert front is not None
+        points = {point.variant: point for point in front.points}
+        for name in sure:
+            sure[name] += points[name].surely
+    assert sure["worse"] == 100
+    assert sure["twin"] <= 12  # 5 % expected, and three deviations of 100 draws
+
+
+def null_study(rng: np.random.Generator, variants: int, seeds: int) -> FakeStore:
+    """Variants of one true mean that differ in parameters."""
+    sizes = rng.permutation(variants)
+    made = fake_store({f"v{at}": ({}, 100 + int(size)) for at, size in enumerate(sizes)}, seeds=seeds)
+    for seed in range(seeds):
+        shared = float(rng.normal())
+        for at in range(variants):
+            made.add(f"v{at}", seed, {"val_loss": 3 + shared + float(rng.normal())})
+    return made
+
+
+@pytest.mark.parametrize("seeds", [2, 4])
+def test_at_most_one_null_study_in_twenty_calls_anything_sure(seeds: int) -> None:
+    rng, studies, wrong = np.random.default_rng(0), 400, 0
+    for _ in range(studies):
+        front = read_front(null_study(rng, 12, seeds), "a_study")
+        assert front is not None
+        wrong += any(point.surely for point in front.points)
+    assert wrong / studies <= 0.05 + 3 * (0.05 * 0.95 / studies) ** 0.5
+
+
+def test_a_strong_effect_is_found_among_many_variants() -> None:
+    """Two of twelve are worse and larger by far; the others differ by chance alone."""
+    found = 0
+    for draw in range(50):
+        rng = np.random.default_rng(draw)
+        made = fake_store({f"v{at}": ({}, 100 + at) for at in range(12)}, seeds=6)
+        for seed, at in itertools.product(range(6), range(12)):
+            made.add(f"v{at}", seed, {"val_loss": 3 + (at >= 10) + float(rng.normal(0, 0.05))})
+        front = read_front(made, "a_study")
+        assert front is not None
+        found += {point.variant for point in front.points if point.surely} == {"v10", "v11"}
+    assert found >= 47
+
+
+def test_the_beater_that_is_named_is_the_one_that_is_sure() -> None:
+    """The best in the mean varies from seed to seed; another one is better by the same at each."""
+    made = fake_store({"loser": ({}, 120), "wild": ({}, 110), "steady": ({}, 100)}, seeds=5)
+    for seed, off in enumerate((1.0, -1.0, 2.0, -2.0, 0.0)):
+        made.add("loser", seed, {"val_loss": 5.0 + seed / 1000})
+        made.add("wild", seed, {"val_loss": 3.9 + off})
+        made.add("steady", seed, {"val_loss": 4.0})
+    front = read_front(made, "a_study")
+    assert front is not None
+    (loser,) = [point for point in front.points if point.variant == "loser"]
+    assert [point.variant for point in front.points if point.on_front] == ["wild", "steady"]
+    assert (loser.surely, loser.dominated_by) == (True, "steady")
+
+
+def test_speed_is_better_when_larger_and_three_quantities_go() -> None:
+    made = fake_store({"baseline": ({}, 100), "fast": ({}, 100), "slow": ({}, 100)}, seeds=2)
+    for seed, (name, seconds) in itertools.product(range(2), {"baseline": 10.0, "fast": 5.0, "slow": 20.0}.items()):
+        made.add(name, seed, {"val_loss": 3.0}, tokens=1000, seconds=seconds + seed / 10, flops=7.0)
+    front = read_front(made, "a_study", ("val_loss", "tokens_per_second", "flops"))
+    assert front is not None
+    assert [point.variant for point in front.points if point.on_front] == ["fast"]
+    assert front.directions == ("minimize", "maximize", "minimize")
+    fast = front.points[[p.variant for p in front.points].index("fast")]
+    assert fast.values["tokens_per_second"].mean == pytest.approx((200 + 1000 / 5.1) / 2)
+    assert read_front(made, "a_study") is None, "the variants differ in no cost that follows from the spec"
+
+
+@pytest.mark.parametrize(
+    ("quantities", "message"),
+    [
+        (("val_loss",), "two or three different quantities"),
+        (("val_loss", "objective"), "two or three different quantities"),
+        (("parameters", "flops", "seconds", "val_loss"), "two or three different quantities"),
+        (("val_loss", "beauty"), "expected one of val_loss, parameters, flops, .*got `beauty`"),
+    ],
+)
+def test_refuses(quantities: tuple[str, ...], message: str) -> None:
+    made = run({"kind": "grid", "seeds": 2}, on_off("a", "b"), lambda s, v: 1.0)
+    with pytest.raises(AblateError, match=message):
+        read_front(made, "a_study", quantities)

@@ -1,0 +1,111 @@
+"""The path of `simplify` as it is read from a store, against the design that was run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from designed_study import kept_parameters, on_off
+from designed_study import run as run_exactly
+
+from ablate.analysis.path import read_path
+
+ABCD = on_off(*"abcd")
+run = partial(run_exactly, noise=1e-8)  # without any spread nothing is decided
+
+
+def prices(**each: float) -> Any:
+    def landscape(settings: Mapping[str, str], values: Mapping[str, Any]) -> float | None:
+        return 3.0 + sum(price for name, price in each.items() if settings[name] == "off")
+
+    return landscape
+
+
+def test_the_path_is_what_can_go_the_dearest_first() -> None:
+    made = run({"kind": "simplify", "seeds": 3}, ABCD, prices(a=0.01, b=0.02, c=0.0, d=0.9))
+    path = read_path(made, "a_study")
+    assert path is not None
+    assert [step.switch for step in path.steps] == ["c", "b", "a"]
+    assert [step.standing.parameters for step in path.steps] == [170, 150, 140]
+    assert path.baseline.parameters == kept_parameters(dict.fromkeys("abcd", "on"))
+    differences = [step.standing.difference.difference for step in path.steps if step.standing.difference]
+    assert differences == pytest.approx([0.0, 0.02, 0.03], abs=1e-6)
+    assert [step.standing.flops for step in path.steps] == [170e6, 150e6, 140e6]
+    assert [step.standing.tokens_per_second.mean for step in path.steps] == [100.0] * 3
+    assert path.trying == ()
+
+
+def test_each_round_says_what_was_tried_and_why() -> None:
+    path = read_path(run({"kind": "simplify", "seeds": 3}, ABCD, prices(a=0.01, b=0.02, c=0.0, d=0.9)), "a_study")
+    assert path is not None
+    assert [len(tried) for tried in path.rounds] == [4, 3, 2, 1]
+    first = {one.switch: one for one in path.rounds[0]}
+    assert first["c"].kept
+    assert first["c"].on_path
+    assert first["c"].reason.startswith("kept: at most")
+    assert first["b"].reason == "passed over: it could go, but one that costs less was kept (parameters)"
+    assert first["d"].reason.startswith("refused: needed: worse by at least 0.8")
+    assert {one.parent for one in path.rounds[1]} == {"c=off"}
+    (last,) = path.rounds[-1]
+    assert (last.switch, last.kept, last.on_path) == ("d", False, False)
+
+
+@pytest.mark.parametrize("beam", [1, 2, 4])
+@pytest.mark.parametrize("draw", range(4))
+def test_replaying_is_what_the_design_did(beam: int, draw: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ablate.designs.simplify import SimplifyDesign, SimplifySpec
+
+    ran: list[SimplifyDesign] = []
+    build = SimplifySpec.build
+
+    def remembered(self: SimplifySpec, context: Any) -> SimplifyDesign:
+        ran.append(build(self, context))
+        return ran[-1]
+
+    monkeypatch.setattr(SimplifySpec, "build", remembered)
+    landscape = prices(a=0.05, b=0.03, c=0.06, d=0.04)
+    made = run({"kind": "simplify", "seeds": 3, "beam": beam}, ABCD, landscape, noise=0.03, draw=draw)
+    path = read_path(made, "a_study")
+    assert path is not None
+    design = ran[0]
+    assert [step.standing.variant for step in path.steps] == [step.point.name for step in design.path]
+    for read, tried in zip(path.rounds, design.rounds, strict=True):
+        assert {one.standing.variant: one.verdict for one in read} == {
+            one.point.name: one.verdict for one in tried.candidates
+        }
+        assert [one.standing.variant for one in read if one.kept] == list(tried.kept)
+
+
+@pytest.mark.parametrize(
+    ("trained", "missing"),
+    [
+        (12, ("c=off,d=off", "a=off,d=off", "b=off,d=off")),  # seed 0 of c, and seed 1 of all three
+        (14, ("b=off,d=off", "c=off,d=off")),  # seed 1 of two
+        (16, ()),
+    ],
+)
+def test_the_variants_that_an_unfinished_round_waits_for_are_named(trained: int, missing: tuple[str, ...]) -> None:
+    # The first round trains 5 variants with 2 seeds; d costs most. The second trains 3 variants, seed 0 before seed 1.
+    made = run({"kind": "simplify", "seeds": 2}, ABCD, prices(a=0.0, b=0.0, c=0.0, d=0.0), most=trained)
+    path = read_path(made, "a_study")
+    assert path is not None
+    assert len(path.rounds) == (1 if missing else 2)
+    assert path.trying == missing
+
+
+def test_what_diverged_is_refused_and_other_designs_have_no_path() -> None:
+    def diverging(settings: Mapping[str, str], values: Mapping[str, Any]) -> float | None:
+        return None if settings["a"] == "off" else 1.0
+
+    path = read_path(run({"kind": "simplify", "seeds": 2}, on_off("a", "b"), diverging), "a_study")
+    assert path is not None
+    refused = next(one for one in path.rounds[0] if one.switch == "a")
+    assert refused.reason.startswith("refused: diverged: 2 of 2 seeds")
+    assert refused.standing.objective.mean is None
+    assert [step.switch for step in path.steps] == ["b"]
+    assert read_path(run({"kind": "grid"}, ABCD, prices()), "a_study") is None
+    shifts = np.random.default_rng(0).normal(0, 1, 100)  # what `designed_study.run` adds to each seed
+    assert path.baseline.objective.mean == pytest.approx(1.0 + (shifts[0] + shifts[1]) / 2, abs=1e-6)

@@ -1,0 +1,101 @@
+"""Reports of studies that add seeds by a schedule, and of verdicts read together."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from fake_store import FakeStore, fake_store
+from rich.console import Console
+from scipy import stats
+
+from ablate.analysis import read_study
+from ablate.render.as_json import study_json
+from ablate.render.table import print_study
+from ablate.stats import SeedSchedule
+from ablate.store.records import StudyRecord
+
+MARGIN = 0.05
+
+
+def store_of(losses: dict[str, list[float]], schedule: dict[str, int] | None = None) -> FakeStore:
+    store = fake_store({name: ({}, 10) for name in losses}, seeds=max(map(len, losses.values())), margin=MARGIN)
+    space = {"design": {"kind": "leave_one_out", "seeds": schedule or 3}}
+    record: StudyRecord = dataclasses.replace(store.record, space=space)
+    # A schedule plans each variant only as far as it was asked for.
+    store.record = dataclasses.replace(
+        record, planned=tuple(trial for trial in record.planned if trial.seed < len(losses[trial.variant]))
+    )
+    for name, values in losses.items():
+        for seed, value in enumerate(values):
+            store.add(name, seed, {"val_loss": value})
+    return store
+
+
+SCHEDULED = {
+    "baseline": [3.0, 3.1, 2.9, 3.0, 3.05],
+    "far=x": [3.5, 3.61, 3.39],
+    "near=x": [3.06, 3.13, 2.96, 3.03, 3.12],
+}
+
+
+def test_verdicts_of_a_schedule_use_the_levels_of_its_looks() -> None:
+    report = read_study(store_of(SCHEDULED, {"start": 3, "max": 8}), "a_study")
+    assert report.schedule == SeedSchedule(3, 8)
+    _, far, near = report.variants
+    level = SeedSchedule(3, 8).level(3)
+    low = stats.ttest_1samp([0.5, 0.51, 0.49], 0).confidence_interval(1 - 2 * level).low
+    assert far.verdict is not None
+    assert far.verdict.word == "needed"
+    assert float(far.verdict.sentence.split()[-1]) == pytest.approx(low, abs=0.005)
+    assert near.verdict is not None
+    assert near.verdict.word == "undecided"
+    assert any(sentence.startswith("Undecided: near=x. ") for sentence in report.answer)
+
+
+def test_a_schedule_that_is_used_up_says_so() -> None:
+    losses = {name: values[:4] if name == "near=x" else values for name, values in SCHEDULED.items()}
+    report = read_study(store_of(losses, {"start": 3, "max": 4}), "a_study")
+    near = report.variants[2].verdict
+    assert near is not None
+    assert near.sentence == "undecided: 4 seeds, the most of this study, do not tell"
+    assert "Undecided: near=x. More seeds than the schedule has would be required." in report.answer
+    console = Console(width=100)
+    with console.capture() as capture:
+        print_study(report, console)
+    assert "one-sided 95 % bounds at every look from 3 to 4 seeds" in " ".join(capture.get().split())
+
+
+def test_before_its_first_look_a_schedule_decides_nothing() -> None:
+    losses = {"baseline": [3.0, 3.1], "far=x": [9.0, 9.1]}
+    verdict = read_study(store_of(losses, {"start": 3, "max": 8}), "a_study").variants[1].verdict
+    assert verdict is not None
+    assert verdict.sentence == "undecided: at least 3 paired seeds are required, 2 finished"
+
+
+def test_the_answer_says_which_verdicts_hold_together() -> None:
+    rng, baseline = np.random.default_rng(0), np.array([3.0, 3.1, 2.9])
+
+    def sentences(*p_values: float) -> tuple[str, ...]:
+        """A study whose verdicts have exactly these p-values: three differences with a chosen t."""
+        losses = {"baseline": baseline.tolist()}
+        for number, p in enumerate(p_values):
+            spread = rng.normal(0, 0.01, 3)
+            spread -= spread.mean()
+            error = spread.std(ddof=1) / np.sqrt(3)
+            losses[f"{'abc'[number]}=x"] = (baseline + MARGIN + stats.t.isf(p, 2) * error + spread).tolist()
+        report = read_study(store_of(losses), "a_study")
+        together = {row["name"]: row["versus_baseline"] for row in study_json(report)["variants"][1:]}
+        assert {name for name, versus in together.items() if versus["holds_together"]} == report.together
+        return report.answer
+
+    jointly = "These 3 verdicts hold jointly too, not only one by one: with 95 % confidence none of them is wrong"
+    assert f"{jointly} (Holm's procedure)." in sentences(0.01, 0.02, 0.04)
+    by_itself = (
+        "Each of these 3 verdicts holds by itself with 95 % confidence. Read as one statement that is wrong at most "
+        "once in twenty, "
+    )
+    assert f"{by_itself}only that on a=x would hold (Holm's procedure)." in sentences(0.01, 0.03, 0.04)
+    assert f"{by_itself}none would hold (Holm's procedure)." in sentences(0.03, 0.03, 0.04)
+    assert not any("Holm" in sentence for sentence in sentences(0.03, 0.5))

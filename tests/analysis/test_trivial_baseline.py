@@ -1,0 +1,119 @@
+"""The best trivial baseline stands beside the models, in every table."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from fake_store import FakeStore, fake_store
+from rich.console import Console
+
+from ablate.analysis.findings import read_findings
+from ablate.analysis.study import read_study
+from ablate.render.as_json import study_json, to_text
+from ablate.render.document import Grid, document
+from ablate.render.formats import Place, find_format
+from ablate.render.table import print_study
+
+TRIVIAL = {"majority": {"val_loss": 2.5, "val_accuracy": 0.1}, "unigram": {"val_loss": 3.5, "val_accuracy": 0.75}}
+
+
+def study(metric: str, direction: str, reached: float, trivial: dict[str, dict[str, float]] = TRIVIAL) -> FakeStore:
+    store = fake_store({"baseline": ({}, 100), "skip=none": ({"skip": "none"}, 90)}, metric=metric, direction=direction)
+    store.record = replace(store.record, trivial=trivial)
+    for seed in range(3):
+        store.add("baseline", seed, {metric: reached + 0.01 * seed})
+        store.add("skip=none", seed, {metric: reached})
+    return store
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction", "best", "value"),
+    [("val_loss", "minimize", "majority", 2.5), ("val_accuracy", "maximize", "unigram", 0.75)],
+)
+def test_the_best_is_the_best_by_the_objective(metric: str, direction: str, best: str, value: float) -> None:
+    store = study(metric, direction, 0.8 if direction == "maximize" else 2.0)
+    report = read_study(store, "a_study")
+    assert report.trivial is not None
+    assert (report.trivial.name, report.trivial.value) == (best, value)
+    assert report.caveats == ()
+    assert report.answer[-1].startswith(
+        f"All 2 models beat the best trivial baseline, {best} ({metric} {value:.4g}), by"
+    )
+    plain = study_json(report)["trivial_baselines"]
+    assert plain == {"best": best, "metrics": TRIVIAL}
+    to_text(plain)
+
+    out = Console(file=StringIO(), width=100)
+    print_study(report, out)
+    line = next(line for line in out.file.getvalue().splitlines() if line.startswith(best))
+    assert "trivial baseline" in line
+    assert f"{value:.2f}" in line
+
+    findings = read_findings(store, "a_study")
+    table = next(b for s in document(findings).sections for b in s.blocks if isinstance(b, Grid))
+    assert table.groups[-1][0][0] == best
+    for name in ("md", "html", "latex", "terminal"):
+        assert "trivial baseline" in find_format(name).render(findings, Place())
+    rows = list(csv.DictReader(io.StringIO(find_format("csv").render(findings, Place()))))
+    assert {row["trivial_baseline"] for row in rows} == {best}
+    assert {float(row["trivial_value"]) for row in rows} == {value}
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction", "reached"), [("val_loss", "minimize", 2.6), ("val_accuracy", "maximize", 0.7)]
+)
+def test_a_baseline_that_has_learnt_nothing_is_told(metric: str, direction: str, reached: float) -> None:
+    report = read_study(study(metric, direction, reached), "a_study")
+    assert report.answer[: len(report.caveats)] == report.caveats
+    (caveat,) = report.caveats
+    assert "2 of 2 models do not surely beat the best trivial baseline" in caveat
+
+
+def test_models_between_the_two_best_of_three_are_told_apart_from_those_that_learnt_nothing() -> None:
+    trivial = {name: {"val_loss": value} for name, value in {"unigram": 3.3, "bigram": 2.5, "trigram": 1.9}.items()}
+    store = study("val_loss", "minimize", 2.1, trivial)
+    (between,) = read_study(store, "a_study").caveats
+    assert between.startswith(
+        "2 of 2 models surely beat the trivial baseline bigram (val_loss 2.5) but not the best one, trigram (1.9)."
+    )
+    for seed in range(3):
+        store.add("skip=none", seed, {"val_loss": 2.7 + 0.01 * seed, "val_accuracy": 0.1})
+    report = read_study(store, "a_study")
+    behind, between = report.caveats
+    assert behind.startswith("1 of 2 models does not surely beat the trivial baseline bigram (val_loss 2.5): skip=none")
+    assert between.startswith("1 of 2 models surely beats the trivial baseline bigram")
+    assert report.trivial is not None
+    assert report.trivial.name == "trigram", "the table shows the best"
+
+
+@pytest.mark.parametrize("trivial", [{}, {"source": {"val_bleu": 0.3}}])
+def test_without_one_nothing_is_told(trivial: dict[str, dict[str, float]]) -> None:
+    report = read_study(study("val_loss", "minimize", 9.0, trivial), "a_study")
+    assert report.trivial is None
+    assert study_json(report)["trivial_baselines"]["best"] is None
+    assert not any("trivial" in sentence for sentence in report.answer)
+
+
+def test_what_was_tested_stands_beside_the_validation() -> None:
+    store = study("val_accuracy", "maximize", 0.8)
+    assert read_study(store, "a_study").test_metric is None
+    for seed in range(3):
+        for name in ("baseline", "skip=none"):
+            store.add(name, seed, {"val_accuracy": 0.8 + 0.01 * seed, "test_accuracy": 0.3125})
+    report = read_study(store, "a_study")
+    assert report.test_metric == "test_accuracy"
+    out = Console(file=StringIO(), width=120)
+    print_study(report, out)
+    text = out.file.getvalue()
+    assert "test_accuracy: measured once" in " ".join(text.split())
+    assert sum("0.31" in line for line in text.splitlines()) == 2
+    findings = read_findings(store, "a_study")
+    table = next(b for s in document(findings).sections for b in s.blocks if isinstance(b, Grid))
+    at = table.titles.index("test_accuracy")
+    assert [row[at].split()[0] for group in table.groups for row in group] == ["0.312", "0.312", "-"]
+    rows = list(csv.DictReader(io.StringIO(find_format("csv").render(findings, Place()))))
+    assert {float(row["test_mean"]) for row in rows} == {0.3125}

@@ -1,0 +1,452 @@
+"""The driver between a design, an engine and a store; the engine follows a script and trains nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import postgres
+import pytest
+from engine_samples import (
+    ENVIRONMENT,
+    Log,
+    Rounds,
+    Script,
+    ScriptedEngine,
+    diverge,
+    finish,
+    lose_worker,
+    measured,
+    planner,
+    raise_,
+)
+
+from ablate.designs.base import BASELINE, Point, Proposal
+from ablate.errors import EngineError, PluginError, SpaceError, StoreError, StudyBusyError
+from ablate.execution.attempt import Attempt
+from ablate.execution.driver import StudyResult, run_study
+from ablate.execution.ledger import Ledger
+from ablate.execution.observer import Observer
+from ablate.execution.protocol import Began, Happened, Job, JobRestarted, Message
+from ablate.planning.plan import Planner, Trial, make_plan
+from ablate.spec.variant import VariantSpec
+from ablate.store import Store, open_store
+from ablate.store.records import TrialOutcome, TrialState, WorkerRecord
+from ablate.tasks.language_model import LanguageModel, LanguageModelSpec
+
+Run = Callable[..., StudyResult]
+UseRounds = Callable[[list[list[Proposal]]], list[Rounds]]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def store(folder: Path) -> Store:
+    with open_store(folder / "store.db") as opened:
+        yield opened
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def location(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
+    """Where several drivers keep one store."""
+    if request.param == "sqlite":
+        yield str(folder / "shared.db")
+        return
+    with postgres.schema(request.getfixturevalue("postgres_server")) as inside:
+        yield inside
+
+
+@pytest.fixture
+def run(folder: Path, store: Store) -> Run:
+    def run(
+        script: Script | ScriptedEngine = finish, observer: Observer | None = None, made: Planner | None = None
+    ) -> StudyResult:
+        engine = script if isinstance(script, ScriptedEngine) else ScriptedEngine(script)
+        return run_study(made or planner(folder), store, engine, ENVIRONMENT, observer or Observer())
+
+    return run
+
+
+def counts(result: StudyResult) -> dict[str, object]:
+    return {key: value for key, value in asdict(result).items() if value and key not in {"study", "seconds"}}
+
+
+def states(store: Store) -> list[TrialState]:
+    keys = [planned.key for planned in store.study("sample").planned]
+    return [record.state for record in store.trials(keys).values()]
+
+
+def for_variant(name: str, script: Script, folder: Path) -> Script:
+    """A script for one variant; the others finish."""
+    wanted = planner(folder).space.resolve(dict([name.split("=")])).content_hash()
+
+    def choose(job: Job, attempt: int) -> Sequence[Message]:
+        chosen = script if VariantSpec.model_validate_json(job.members[0].variant).content_hash() == wanted else finish
+        return chosen(job, attempt)
+
+    return choose
+
+
+def test_trials_are_trained_seed_by_seed_and_stored_with_their_curves(run: Run, store: Store) -> None:
+    log = Log()
+    assert counts(run(observer=log)) == {"trials": 6, "trained": 6}
+    order = [(name, seed) for what, name, seed in log.told if what == "started"]
+    names = [BASELINE, "values=identity", "norm=none"]
+    assert order == [(name, seed) for seed in (0, 1) for name in names]
+    study = store.study("sample")
+    assert [(planned.variant, planned.seed) for planned in study.planned] == order
+    assert [variant.name for variant in study.variants] == names
+    for planned in study.planned:
+        trial = store.trials([planned.key])[planned.key]
+        assert trial.state is TrialState.FINISHED
+        assert trial.metrics == {"val_loss": pytest.approx(1.0 + 0.1 * planned.seed)}
+        assert (trial.steps, trial.tokens, trial.flops, trial.seconds) == (2, 32, 200.0, 0.2)
+        assert [point.step for point in store.curves([planned.key])[planned.key]] == [0, 1, 2]
+
+
+def test_a_second_run_trains_nothing(run: Run) -> None:
+    run()
+    engine = ScriptedEngine()
+    assert counts(run(engine)) == {"trials": 6, "reused": 6}
+    assert engine.jobs == []
+
+
+def test_what_raises_is_tried_once_and_again_in_the_next_run(run: Run, store: Store, folder: Path) -> None:
+    engine = ScriptedEngine(for_variant("norm=none", raise_, folder))
+    log = Log()
+    assert counts(run(engine, log)) == {"trials": 6, "trained": 4, "failed": 2}
+    assert len(engine.jobs) == 6
+    failed = [outcome for outcome in log.outcomes if outcome.state is TrialState.FAILED]
+    assert [outcome.reason for outcome in failed] == ["ValueError: no\nTraceback ...\nValueError: no"] * 2
+    assert states(store).count(TrialState.FAILED) == 2
+    assert counts(run()) == {"trials": 6, "trained": 2, "reused": 4}
+
+
+def test_a_trial_gets_a_second_worker_but_no_third(run: Run, folder: Path) -> None:
+    unlucky: Script = lambda job, attempt: (lose_worker if attempt == 1 else finish)(job, attempt)  # noqa: E731
+    engine = ScriptedEngine(for_variant("norm=none", unlucky, folder))
+    log = Log()
+    assert counts(run(engine, log)) == {"trials": 6, "trained": 6}
+    assert len(engine.jobs) == 8
+    assert [name for what, name, _ in log.told if what == "lost"] == ["norm=none"] * 2
+
+
+def test_a_trial_that_kills_its_workers_fails(run: Run, folder: Path) -> None:
+    engine = ScriptedEngine(for_variant("norm=none", lose_worker, folder))
+    log = Log()
+    assert counts(run(engine, log)) == {"trials": 6, "trained": 4, "failed": 2}
+    assert len(engine.jobs) == 8
+    assert {outcome.reason for outcome in log.outcomes if outcome.reason} == {"its worker was killed by SIGKILL\nlog"}
+
+
+def test_a_diverged_trial_is_settled(run: Run, store: Store, folder: Path) -> None:
+    log = Log()
+    assert counts(run(for_variant("norm=none", diverge, folder), log)) == {"trials": 6, "trained": 4, "diverged": 2}
+    diverged = [outcome for outcome in log.outcomes if outcome.state is TrialState.DIVERGED]
+    assert [(outcome.stopped_at, outcome.metrics) for outcome in diverged] == [(1, {})] * 2
+    assert diverged[0].reason == "the loss was inf at step 1"
+    assert [point.val_loss for point in store.curves([diverged[0].key])[diverged[0].key]] == [3.0, None]
+    engine = ScriptedEngine()
+    assert counts(run(engine)) == {"trials": 6, "reused": 4, "diverged": 2}
+    assert engine.jobs == []
+
+
+def test_a_task_that_does_not_give_the_metric_it_names_ends_the_study_at_once(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LanguageModelSpec, "metric_names", frozenset({"val_los"}))  # as a user's own task might
+    objective = {"metric": "val_los", "direction": "minimize", "margin": 0.1}
+    engine = ScriptedEngine()
+    with pytest.raises(SpaceError, match="expected one of val_loss"):
+        run(engine, made=planner(folder, objective=objective))
+    assert len(engine.jobs) <= engine.size
+
+
+def point(name: str, **settings: str) -> Point:
+    return Point(name, {"values": "dense", "norm": "usual", **settings})
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> UseRounds:
+    """Make every planner's design one of these rounds; returns the designs as they are made."""
+
+    def use(script: list[list[Proposal]]) -> list[Rounds]:
+        made: list[Rounds] = []
+        monkeypatch.setattr(Planner, "design", lambda self: made.append(Rounds(script)) or made[-1])
+        return made
+
+    return use
+
+
+def test_a_design_may_wait_for_results_and_hears_each_once(run: Run, store: Store, rounds: UseRounds) -> None:
+    base, other = point(BASELINE), point("x", values="identity")
+    script = [[Proposal(base, 0)], [Proposal(other, 0), Proposal(base, 1)], [Proposal(other, 1)]]
+    made = rounds(script)
+    engine = ScriptedEngine()
+    assert counts(run(engine)) == {"trials": 4, "trained": 4}
+    heard = [(trial.variant.name, trial.seed) for trial in (*engine.admitted.trials, *engine.expected)]
+    assert heard == [(BASELINE, 0), ("x", 0), (BASELINE, 1), ("x", 1)], "the engine may have to make room"
+    assert made[-1].values == [(BASELINE, 0, 1.0), ("x", 0, 1.0), (BASELINE, 1, 1.1), ("x", 1, 1.1)]
+    assert [(planned.variant, planned.seed) for planned in store.study("sample").planned] == [
+        (BASELINE, 0),
+        ("x", 0),
+        (BASELINE, 1),
+        ("x", 1),
+    ]
+    # Resumed, a fresh design hears the same from the store alone.
+    first = made[-1]
+    engine = ScriptedEngine()
+    assert counts(run(engine)) == {"trials": 4, "reused": 4}
+    assert made[-1] is not first
+    assert made[-1].values == first.values
+    assert engine.jobs == []
+
+
+def test_points_that_are_one_variant_are_trained_once_and_all_told(run: Run, rounds: UseRounds) -> None:
+    one, same, again = point(BASELINE), point("same"), point("again")
+    made = rounds([[Proposal(one, 0), Proposal(same, 0)], [Proposal(again, 0)]])
+    engine = ScriptedEngine()
+    assert counts(run(engine)) == {"trials": 1, "trained": 1}
+    assert len(engine.jobs) == 1
+    assert made[-1].values == [(BASELINE, 0, 1.0), ("same", 0, 1.0), ("again", 0, 1.0)]
+
+
+def test_a_failed_trial_is_not_asked_for_again_by_an_alias(run: Run, rounds: UseRounds) -> None:
+    made = rounds([[Proposal(point(BASELINE), 0)], [Proposal(point("same"), 0)]])
+    engine = ScriptedEngine(raise_)
+    assert counts(run(engine)) == {"trials": 1, "failed": 1}
+    assert len(engine.jobs) == 1
+    assert made[-1].values == [(BASELINE, 0, None), ("same", 0, None)]
+
+
+def test_points_that_make_no_model_are_told_once(run: Run, folder: Path, rounds: UseRounds) -> None:
+    switches = {
+        "values": {"dense": {}, "identity": {"block.mixer.value": "identity"}},
+        "norm": {"usual": {}, "none": {"block.mixer.matmul_order": "kv_first"}},
+    }
+    bad = point("bad", norm="none")
+    made = rounds([[Proposal(point(BASELINE), 0), Proposal(bad, 0)], [Proposal(bad, 1)], [Proposal(point("x"), 1)]])
+    assert counts(run(made=planner(folder, switches=switches))) == {"trials": 2, "trained": 2}
+    assert made[-1].values == [("bad", 0, None), (BASELINE, 0, 1.0), ("bad", 1, None), ("x", 1, 1.1)]
+
+
+def outcome_of(trial: Trial) -> TrialOutcome:
+    attempt = Attempt(trial, 1, 0, 1, datetime.now(UTC))
+    attempt.add(measured(2, 1.0 + 0.1 * trial.seed))
+    return attempt.outcome()
+
+
+def test_a_trial_that_another_study_finishes_meanwhile_is_taken_as_it_is(run: Run, store: Store, folder: Path) -> None:
+    first, *others = make_plan(planner(folder)).trials
+
+    def another_study_is_quicker(job: Job, attempt: int) -> Sequence[Message]:
+        with store.lease("other") as lease:
+            ledger = Ledger(store, lease, ENVIRONMENT)
+            assert not ledger.start(first, 1), "it is being trained here"
+            for trial in others:
+                assert ledger.start(trial, 1)
+                ledger.end(outcome_of(trial), None)
+        return finish(job, attempt)
+
+    engine = ScriptedEngine(another_study_is_quicker, size=1)
+    log = Log()
+    assert counts(run(engine, log)) == {"trials": 6, "trained": 1, "reused": 5}
+    assert len(engine.jobs) == 1
+    assert [what for what, _, _ in log.told] == ["started", "finished", *["reused"] * 5]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_trial_that_another_study_trains_is_waited_for_while_others_train(
+    run: Run, store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    monkeypatch.setattr("ablate.execution.driver._LOOK_SECONDS", -1.0)
+    first, *others = make_plan(planner(folder)).trials
+    jobs: list[Job] = []
+    with ExitStack() as stack:
+        lease = stack.enter_context(store.lease("other"))
+        ledger = Ledger(store, lease, ENVIRONMENT)
+        ledger.begin(make_plan(planner(folder, name="other")), {})
+        assert ledger.start(first, 1)
+
+        def finish_five(job: Job, attempt: int) -> Sequence[Message]:
+            jobs.append(job)
+            if len(jobs) == 5:  # of ours all are trained; now the other driver ends the trial, or dies
+                if ends:
+                    ledger.end(outcome_of(first), None)
+                else:
+                    stack.close()
+            return finish(job, attempt)
+
+        log = Log()
+        expected = {"trained": 5, "reused": 1} if ends else {"trained": 6}
+        assert counts(run(ScriptedEngine(finish_five, size=1), log)) == {"trials": 6, **expected}
+    trained = [(name, seed) for what, name, seed in log.told if what == "finished"]
+    assert trained[:5] == [(trial.variant.name, trial.seed) for trial in others]
+    assert len(jobs) == (5 if ends else 6)
+
+
+def test_two_drivers_of_the_same_trials_train_each_once(folder: Path, location: str) -> None:
+    """Two studies with the same trials, at once, on one store."""
+    jobs: list[tuple[str, int]] = []
+
+    def note(job: Job, attempt: int) -> Sequence[Message]:
+        jobs.append((job.members[0].variant, job.members[0].seed))
+        time.sleep(0.02)
+        return finish(job, attempt)
+
+    def drive(name: str) -> StudyResult:
+        with open_store(location) as opened:
+            made = planner(folder, name=name, design={"kind": "leave_one_out", "seeds": 8})
+            return run_study(made, opened, ScriptedEngine(note), ENVIRONMENT, Observer())
+
+    planner(folder)  # makes the text
+    with open_store(location), ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(drive, ["one", "two"]))
+    assert len(jobs) == len(set(jobs)) == 24
+    assert sum(result.trained for result in results) == 24
+    assert [result.trained + result.reused for result in results] == [24, 24]
+
+
+def test_an_engine_may_begin_a_job_again_itself(run: Run, store: Store, folder: Path) -> None:
+    def elsewhere(job: Job, attempt: int) -> Sequence[Message]:
+        began, lost, *told = [
+            Began(job.number, WorkerRecord("first", "cpu: old", 1)),
+            Happened(job.number, measured(0, 9.0)),
+            JobRestarted(job.number, "its node died"),
+            Began(job.number, WorkerRecord("second", "cpu: new", 2)),
+            *finish(job, attempt),
+        ]
+        return [began, lost, *told]
+
+    log = Log()
+    assert counts(run(elsewhere, log)) == {"trials": 6, "trained": 6}
+    assert [what for what, _, _ in log.told[:6]].count("lost") >= 1
+    for record in store.trials([planned.key for planned in store.study("sample").planned]).values():
+        assert record.attempts == 2
+        assert record.worker == WorkerRecord("second", "cpu: new", 2)
+        assert record.environment is not None
+        assert (record.environment.host, record.environment.device) == ("second", "cpu: new")
+        assert [point.step for point in store.curves([record.key])[record.key]] == [0, 1, 2]
+        assert store.curves([record.key])[record.key][0].val_loss != 9.0
+
+
+def test_two_drivers_of_one_study(run: Run, folder: Path) -> None:
+    def second_driver(job: Job, attempt: int) -> Sequence[Message]:
+        with pytest.raises(StudyBusyError):
+            run()
+        return finish(job, attempt)
+
+    assert counts(run(second_driver)) == {"trials": 6, "trained": 6}
+
+
+def test_an_interrupt_keeps_what_ended_and_forgets_what_ran(run: Run, store: Store) -> None:
+    def interrupt(job: Job, attempt: int) -> Sequence[Message]:
+        if job.number < 3:
+            return finish(job, attempt)
+        if job.number == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return [Happened(job.number, measured(0, 3.0))]
+
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    result = run(interrupt)
+    assert counts(result) == {"trials": 6, "trained": 2, "interrupted": True}
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert states(store) == [TrialState.FINISHED] * 2
+    assert counts(run()) == {"trials": 6, "trained": 4, "reused": 2}
+
+
+def test_an_interrupt_after_the_last_trial_interrupts_nothing(run: Run) -> None:
+    def interrupt_at_the_end(job: Job, attempt: int) -> Sequence[Message]:
+        if job.number == 6:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return finish(job, attempt)
+
+    assert counts(run(interrupt_at_the_end)) == {"trials": 6, "trained": 6}
+
+
+def test_an_engine_that_breaks_leaves_no_running_trial(run: Run, store: Store) -> None:
+    def break_(job: Job, attempt: int) -> Sequence[Message]:
+        raise EngineError("nothing works any more")
+
+    with pytest.raises(EngineError):
+        run(break_)
+    assert states(store) == []
+    assert counts(run()) == {"trials": 6, "trained": 6}
+
+
+def test_a_store_that_fails_ends_the_run_and_loses_nothing(
+    run: Run, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = Store.record_outcome
+    calls: list[object] = []
+
+    def full(self: Store, *arguments: object) -> bool:
+        calls.append(arguments)
+        if len(calls) > 3:
+            raise StoreError("no space is left on the disk")
+        return written(self, *arguments)
+
+    monkeypatch.setattr(Store, "record_outcome", full)
+    with pytest.raises(StoreError, match="no space"):
+        run()
+    monkeypatch.setattr(Store, "record_outcome", written)
+    assert states(store) == [TrialState.FINISHED] * 3
+    assert counts(run()) == {"trials": 6, "trained": 3, "reused": 3}
+
+
+def test_a_lost_lease_stops_the_driver_and_leaves_the_store_to_the_other(
+    run: Run, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ablate.execution.driver._RENEW_SECONDS", -1.0)
+
+    def lose(job: Job, attempt: int) -> Sequence[Message]:
+        with store._database.writing() as connection:
+            connection.exec_driver_sql("UPDATE leases SET token = 'of another driver'")
+        return [Happened(job.number, measured(0, 3.0))]
+
+    with pytest.raises(StudyBusyError):
+        run(lose)
+    assert states(store) == [TrialState.RUNNING] * 2
+
+
+def test_the_driver_never_spins(run: Run) -> None:
+    """Every turn of its loop waits for the engine; only the last look does not."""
+    engine = ScriptedEngine()
+    run(engine)
+    assert all(wait >= 0.05 for wait in engine.waits[:-1])
+
+
+def test_the_trivial_baselines_of_the_data_are_stored(run: Run, store: Store, folder: Path) -> None:
+    run()
+    made = planner(folder)
+    task = made.prepare(made.space.resolve({}))
+    assert store.study("sample").trivial == task.baselines()
+    assert store.study("sample").trivial["bigram"]["val_loss"] < store.study("sample").trivial["unigram"]["val_loss"]
+
+
+def test_a_task_that_cannot_tell_its_trivial_baselines(run: Run, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LanguageModel, "baselines", lambda self: 1 / 0)
+    with pytest.raises(PluginError, match="trivial baselines raised ZeroDivisionError"):
+        run()
+    assert store.studies() == []
+
+
+def test_a_trivial_baseline_that_is_no_number_is_left_out(
+    run: Run, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        LanguageModel, "baselines", lambda self: {"a": {"val_loss": 2.0, "val_perplexity": float("inf")}}
+    )
+    run()
+    assert store.study("sample").trivial == {"a": {"val_loss": 2.0}}

@@ -1,0 +1,342 @@
+"""The driver when trials are trained in packs: each member is a trial of its own, and what breaks is split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_samples import ENVIRONMENT, Log, ScriptedEngine, finish, measured, planner
+
+from ablate.execution.driver import StudyResult, run_study
+from ablate.execution.observer import Observer
+from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember, JobRestarted, Message
+from ablate.planning.packing import Packing, Queue, ResumablePack, WaitingTrial
+from ablate.planning.plan import Planner, Trial, make_plan
+from ablate.roles import TIMING_SEEDS
+from ablate.spec.variant import VariantSpec
+from ablate.store import Store, open_store
+from ablate.store.records import TrialState
+from ablate.training.events import Diverged, Remark
+
+RATES = {
+    "switches": {"rate": {f"r{i}": {"training.optimizer.lr": 10.0**-i} for i in (1, 2, 3, 4)}},
+    "design": {"kind": "leave_one_out", "seeds": 2},
+}
+"""Eight trials of one structure."""
+
+Run = Callable[..., StudyResult]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def store(folder: Path) -> Store:
+    with open_store(folder / "store.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def run(folder: Path, store: Store) -> Run:
+    def run(
+        engine: ScriptedEngine, most: int | None = 4, observer: Observer | None = None, **changes: Any
+    ) -> StudyResult:
+        made = planner(folder, **{**RATES, **changes})
+        return run_study(made, store, engine, ENVIRONMENT, observer or Observer(), Packing(most))
+
+    return run
+
+
+def sizes(engine: ScriptedEngine) -> list[int]:
+    return [len(job.members) for job in engine.jobs]
+
+
+def test_trials_of_one_structure_are_one_job_and_stored_one_by_one(run: Run, store: Store) -> None:
+    engine = ScriptedEngine(size=1)
+    result = run(engine)
+    assert (result.trials, result.trained) == (8, 8)
+    assert sizes(engine) == [4, 4]
+    for planned in store.study("sample").planned:
+        trial = store.trials([planned.key])[planned.key]
+        assert trial.state is TrialState.FINISHED
+        assert trial.metrics == {"val_loss": pytest.approx(1.0 + 0.1 * planned.seed)}
+        losses = [point.val_loss for point in store.curves([planned.key])[planned.key]]
+        assert losses == pytest.approx([loss + 0.1 * planned.seed for loss in (3.0, 2.0, 1.0)])
+    trained = [
+        (VariantSpec.model_validate_json(m.variant).content_hash(), m.seed) for j in engine.jobs for m in j.members
+    ]
+    assert len(set(trained)) == 8
+
+
+def test_every_worker_has_something_to_do_before_packs_grow(run: Run) -> None:
+    engine = ScriptedEngine(size=3)
+    run(engine, most=8)
+    assert sizes(engine)[:3] == [3, 3, 2]
+
+
+def test_other_structures_are_other_jobs(run: Run) -> None:
+    switches = {"norm": {"usual": {}, "none": {"block.norm": "none"}}, **RATES["switches"]}
+    engine = ScriptedEngine(size=1)
+    run(engine, most=64, switches=switches)
+    assert sizes(engine) == [8, 2]
+
+
+def test_a_member_that_diverges_is_stored_at_once_and_heard_no_more(run: Run, store: Store) -> None:
+    def diverge_one(job: Job, attempt: int) -> Sequence[Message]:
+        events = [measured(0, 3, 3, 3, 3), Diverged(1, 1, float("inf")), measured(2, 2, float("nan"), 2, 2)]
+        return [*(Happened(job.number, event) for event in events), Done(job.number)]
+
+    log = Log()
+    result = run(ScriptedEngine(diverge_one, size=1), observer=log)
+    assert (result.trained, result.diverged) == (6, 2)
+    assert [what for what, *_ in log.told if what != "started"] == ["diverged", *["finished"] * 3] * 2
+    gone = [outcome for outcome in log.outcomes if outcome.state is TrialState.DIVERGED]
+    assert all([point.step for point in store.curves([end.key])[end.key]] == [0] for end in gone)
+
+
+def test_a_pack_that_does_not_fit_into_memory_is_split_and_the_study_goes_on(run: Run, store: Store) -> None:
+    def two_fit(job: Job, attempt: int) -> Sequence[Message]:
+        if len(job.members) <= 2:
+            return finish(job, attempt)
+        begun = Happened(job.number, measured(0, *[3.0] * len(job.members)))
+        return [begun, Broken(job.number, "OutOfMemoryError: CUDA out of memory.", "Traceback ...")]
+
+    engine, log = ScriptedEngine(two_fit, size=1), Log()
+    result = run(engine, most=8, observer=log)
+    assert (result.trained, result.failed) == (8, 0)
+    assert sizes(engine) == [8, 4, 2, 2, 2, 2], "what was learnt of the structure is kept"
+    assert sum(what == "lost" for what, *_ in log.told) == 8 + 4
+    keys = [planned.key for planned in store.study("sample").planned]
+    assert all([p.step for p in curve] == [0, 1, 2] for curve in store.curves(keys).values()), "begun curves are gone"
+
+
+def test_a_pack_whose_workers_died_again_and_again_is_halved(run: Run) -> None:
+    def two_survive(job: Job, attempt: int) -> Sequence[Message]:
+        if len(job.members) <= 2:
+            return finish(job, attempt)
+        deaths = [JobRestarted(job.number, "its worker was killed because its node ran out of memory")] * 3
+        return [*deaths, Broken(job.number, "its worker died", "", "")]
+
+    engine = ScriptedEngine(two_survive, size=1)
+    assert run(engine, most=8).trained == 8
+    assert sizes(engine) == [8, 4, 2, 2, 2, 2]
+
+
+def test_a_pack_whose_worker_was_killed_goes_on_as_the_pack_it_was(run: Run, store: Store) -> None:
+    def killed_once(job: Job, attempt: int) -> Sequence[Message]:
+        if job.number != 1:
+            return finish(job, attempt)
+        events = [measured(0, 3, 3, 3, 3), Diverged(1, 1, float("inf")), measured(1, 2, float("nan"), 2, 2)]
+        killed = Broken(job.number, "its worker was killed by SIGKILL", "", "")
+        return [*(Happened(job.number, event) for event in events), killed]
+
+    engine = ScriptedEngine(killed_once, size=1)
+    result = run(engine)
+    assert (result.trained, result.diverged, result.failed) == (7, 1, 0)
+    assert sizes(engine) == [4, 4, 4]
+    assert engine.jobs[1].members == replace_weights(engine.jobs[0].members, engine.jobs[1].members)
+    assert engine.stopped == [], "who diverged is there again, and leaves where it left before"
+    records = store.trials([planned.key for planned in store.study("sample").planned]).values()
+    assert {record.reason for record in records if record.state is TrialState.FINISHED} == {""}
+
+
+def replace_weights(members: Sequence[JobMember], other: Sequence[JobMember]) -> tuple[JobMember, ...]:
+    """The members with the files of weights of others: who is over keeps none."""
+    return tuple(replace(member, weights=two.weights) for member, two in zip(members, other, strict=True))
+
+
+def test_who_was_parted_from_its_pack_says_so(run: Run, store: Store) -> None:
+    def two_survive(job: Job, attempt: int) -> Sequence[Message]:
+        if len(job.members) <= 2:
+            return finish(job, attempt)
+        return [Broken(job.number, "its worker was killed by SIGKILL", "", "")]
+
+    engine = ScriptedEngine(two_survive, size=1)
+    assert run(engine, most=4).trained == 8
+    assert sizes(engine) == [4, 4, 2, 2, 2, 2]
+    reasons = [store.trials([planned.key])[planned.key].reason for planned in store.study("sample").planned]
+    assert reasons[:4] == ["its pack of 4 trials was split: its worker was killed by SIGKILL"] * 4
+    assert reasons[4:] == [""] * 4, "these never began in a larger one"
+
+
+def test_a_member_at_fault_fails_alone(run: Run) -> None:
+    def seed_one_of_r2_is_bad(job: Job, attempt: int) -> Sequence[Message]:
+        if any(m.seed == 1 and '"lr":0.01' in m.variant for m in job.members):
+            return [Broken(job.number, "ValueError: no", "Traceback ...")]
+        return finish(job, attempt)
+
+    engine, log = ScriptedEngine(seed_one_of_r2_is_bad, size=1), Log()
+    result = run(engine, most=8, observer=log)
+    assert (result.trained, result.failed) == (7, 1)
+    (failed,) = [outcome for outcome in log.outcomes if outcome.state is TrialState.FAILED]
+    assert (failed.seed, failed.reason) == (1, "ValueError: no\nTraceback ...")
+
+
+def test_a_member_that_kills_its_workers_fails_alone_after_a_second_try(run: Run) -> None:
+    def seed_one_of_r2_kills(job: Job, attempt: int) -> Sequence[Message]:
+        if any(m.seed == 1 and '"lr":0.01' in m.variant for m in job.members):
+            return [Broken(job.number, "its worker was killed by SIGKILL", "", "log")]
+        return finish(job, attempt)
+
+    engine = ScriptedEngine(seed_one_of_r2_kills, size=1)
+    result = run(engine, most=2)
+    assert (result.trained, result.failed) == (7, 1)
+    bad = [job for job in engine.jobs if any(m.seed == 1 and '"lr":0.01' in m.variant for m in job.members)]
+    assert [len(job.members) for job in bad] == [2, 2, 1, 1]
+
+
+def test_a_pack_of_which_one_is_left_when_it_breaks_counts_as_a_pack(run: Run) -> None:
+    def last_one_breaks(job: Job, attempt: int) -> Sequence[Message]:
+        if len(job.members) == 1:
+            return finish(job, attempt)
+        gone = [Happened(job.number, Diverged(i, 1, float("nan"))) for i in range(len(job.members) - 1)]
+        return [*gone, Broken(job.number, "OutOfMemoryError: CUDA out of memory.", "Traceback ...")]
+
+    result = run(ScriptedEngine(last_one_breaks, size=1), most=2)
+    assert result.failed == 0
+    assert result.trained + result.diverged == 8
+
+
+def test_an_interrupt_forgets_every_member(run: Run, store: Store) -> None:
+    def lose_the_engine(job: Job, attempt: int) -> Sequence[Message]:
+        raise RuntimeError("gone")
+
+    with pytest.raises(RuntimeError, match="gone"):
+        run(ScriptedEngine(lose_the_engine, size=1))
+    assert store.trials([planned.key for planned in store.study("sample").planned]) == {}
+
+
+def test_a_remark_is_passed_on(run: Run) -> None:
+    class Said(Observer):
+        lines: list[str] = []  # noqa: RUF012
+
+        def say(self, line: str) -> None:
+            self.lines.append(line)
+
+    script = lambda job, attempt: [Happened(job.number, Remark("slow")), *finish(job, attempt)]  # noqa: E731
+    run(ScriptedEngine(script, size=1), observer=Said())
+    assert Said.lines == ["slow"] * 2
+
+
+@pytest.fixture
+def trials(folder: Path) -> Callable[..., tuple[Planner, list[Trial]]]:
+    def make(**changes: Any) -> tuple[Planner, list[Trial]]:
+        made = planner(folder, **{**RATES, **changes})
+        return made, list(make_plan(made).trials)
+
+    return make
+
+
+def taken(trials: Sequence[Trial], packing: Packing, workers: int = 1) -> list[list[int]]:
+    """Packs of the places of these trials."""
+    queue = Queue(packing, lambda: workers)
+    for trial in trials:
+        queue.add(trial)
+    packs = []
+    while queue:
+        packs.append([trials.index(waiting.trial) for waiting in queue.take().waiting])
+    return packs
+
+
+def test_packs_are_as_large_as_memory_allows(trials: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ablate.planning.memory import trial_bytes
+
+    _, made = trials()
+    three = 3.5 * trial_bytes(made[0].variant) / 0.8
+    monkeypatch.setattr("ablate.planning.packing.free_bytes", lambda device: three)
+    assert taken(made, Packing(64, "cuda")) == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    monkeypatch.setattr("ablate.planning.packing.free_bytes", lambda device: 1)
+    assert taken(made, Packing(64, "cuda")) == [[i] for i in range(8)]
+
+
+def test_by_itself_a_pack_on_a_cpu_is_as_large_as_gains(trials: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ablate.planning.packing.free_bytes", lambda device: 2.0**40)
+    _, made = trials()
+    assert taken(made, Packing()) == [list(range(8))]
+    wide = {"family": "decoder", "depth": 4, "width": 512, "heads": 2, "block": {"mixer": "attention"}}
+    _, made = trials(model=wide, training={"steps": 2, "batch_size": 32, "optimizer": {"lr": 1e-3}})
+    assert taken(made, Packing()) == [[i] for i in range(8)]
+    assert taken(made, Packing(device="cuda")) == [list(range(8))]
+
+
+def test_packs_shrink_when_a_cluster_grows(trials: Any) -> None:
+    _, made = trials()
+    workers = 1
+    queue = Queue(Packing(4), lambda: workers)
+    for trial in made:
+        queue.add(trial)
+    assert len(queue.take().waiting) == 4
+    workers = 4
+    assert len(queue.take().waiting) == 1
+
+
+def test_a_pack_of_a_dead_driver_goes_on_as_it_was(trials: Any) -> None:
+    """Its checkpoint is of these members in this order; who is over, or has left it, only fills its place."""
+    _, made = trials()
+    keys = [trial.key for trial in made]
+    queue = Queue(Packing(2), lambda: 1)
+    for i in (0, 1, 3, 4, 5):  # 2 and 6 are over; 3 has left, and is wanted now all the same
+        queue.add(made[i])
+    lefts = [
+        ResumablePack(tuple(keys[i] for i in (6, 4, 1, 3)), frozenset(keys[i] for i in (6, 4, 1))),
+        ResumablePack(("?",), {"?"}),
+    ]
+    queue.resume(lefts, {trial.key: trial for trial in made})
+    first, second, third = queue.take(), queue.take(), queue.take()
+    assert [made.index(waiting.trial) for waiting in first.waiting] == [0, 3]
+    assert first.whole == ()
+    assert [made.index(waiting.trial) for waiting in second.waiting] == [1, 4]
+    assert [made.index(trial) for trial in second.whole] == [6, 4, 1, 3]
+    assert ([made.index(waiting.trial) for waiting in third.waiting], third.whole) == ([5], ())
+
+
+def test_members_that_are_over_leave_a_pack_that_goes_on(run: Run, store: Store, folder: Path) -> None:
+    class Resuming(ScriptedEngine):
+        def resumable_packs(self) -> list[ResumablePack]:
+            return [ResumablePack(tuple(reversed(keys)), frozenset(keys))]
+
+    keys = [trial.key for trial in make_plan(planner(folder, **RATES)).trials]
+    run(ScriptedEngine(size=1), switches={"rate": {name: RATES["switches"]["rate"][name] for name in ("r1", "r2")}})
+    over = {key for key, record in store.trials(keys).items() if record.state is TrialState.FINISHED}
+    assert len(over) == 4
+    engine = Resuming(size=1)
+    result = run(engine, most=2)
+    assert (result.trained, result.reused) == (8 - len(over), len(over))
+    assert [member.key for member in engine.jobs[0].members] == list(reversed(keys))
+    assert {engine.jobs[0].members[member].key for _, member in engine.stopped} == over
+    assert sizes(engine) == [8]
+
+
+def test_a_job_that_ends_before_its_trials_do_is_no_end_of_theirs(run: Run, store: Store) -> None:
+    def end_early(job: Job, attempt: int) -> Sequence[Message]:
+        return finish(job, attempt) if len(job.members) == 1 else [*finish(job, attempt)[:2], Done(job.number)]
+
+    result = run(ScriptedEngine(end_early, size=1), most=2)
+    assert (result.trained, result.failed) == (8, 0)
+    curves = store.curves([planned.key for planned in store.study("sample").planned]).values()
+    assert {curve[-1].step for curve in curves} == {2}
+
+
+def test_who_lost_its_worker_alone_is_tried_alone(trials: Any) -> None:
+    _, made = trials()
+    queue = Queue(Packing(8), lambda: 1)
+    for trial in made[1:]:
+        queue.add(trial)
+    queue.put_back([WaitingTrial(made[0], 2)])
+    assert [waiting.trial for waiting in queue.take().waiting] == [made[0]]
+    assert len(queue.take().waiting) == 7
+
+
+def test_what_times_a_step_is_trained_alone(run: Run, store: Store) -> None:
+    """Its share of the seconds of a pack would depend on what else is in the pack."""
+    engine = ScriptedEngine(size=1)
+    run(engine, match="seconds")
+    timing = [job for job in engine.jobs if job.members[0].seed in TIMING_SEEDS]
+    assert [len(job.members) for job in timing] == [1] * 12
+    assert max(sizes(engine)) == 4

@@ -1,0 +1,124 @@
+"""What the driver writes: of a plan that is larger than a driver may be silent for, and of trials that run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from engine_samples import ENVIRONMENT, SPACE, planner
+
+from ablate.errors import StudyBusyError
+from ablate.execution import ledger
+from ablate.execution.attempt import Attempt
+from ablate.execution.ledger import Ledger
+from ablate.planning.plan import make_plan
+from ablate.store import CurvePoint, TrialOutcome, open_store
+from ablate.store.leases import Lease
+from ablate.store.records import TrialState
+from ablate.store.tables import leases
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5, 100])
+def test_a_plan_that_is_written_in_parts_is_the_plan(
+    at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ledger, "_AT_ONCE", at_once)
+    signs: list[str] = []
+    renew = Lease.renew
+    monkeypatch.setattr(Lease, "renew", lambda self: [signs.append("sign"), renew(self)])
+    plan = make_plan(planner(tmp_path))
+    assert (len(plan.variants), len(plan.trials)) == (3, 6)
+    with open_store(tmp_path / "store.db") as store, store.lease("sample") as lease:
+        for _ in range(2):  # the second time in place of the first
+            Ledger(store, lease, ENVIRONMENT).begin(plan, {})
+            study = store.study("sample")
+            assert [variant.name for variant in study.variants] == [variant.name for variant in plan.variants]
+            assert [trial.key for trial in study.planned] == [trial.key for trial in plan.trials]
+    parts = -(-3 // at_once) - 1 + (0 if at_once >= 6 else -(-6 // at_once))
+    assert len(signs) == 2 * (parts + 1)
+
+
+def test_who_lost_the_study_hears_it_when_a_trial_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = make_plan(planner(tmp_path))
+    trial = plan.trials[0]
+    with open_store(tmp_path / "store.db") as store, store.lease("sample") as lease:
+        lost, taker = Ledger(store, lease, ENVIRONMENT), store.lease("sample")
+        lost.begin(plan, {})
+        assert lost.start(trial, 1)
+        with store._database.writing() as connection:
+            silent = {"processes": "others", "heartbeat": datetime(2020, 1, 1, tzinfo=UTC)}
+            connection.execute(leases.update().values(silent))
+        with taker:
+            other = Ledger(store, taker, ENVIRONMENT)
+            other.begin(plan, {})
+            assert other.start(trial, 1)
+            outcome = Attempt(trial, 1, 0, 1, datetime.now(UTC)).outcome()
+            with pytest.raises(StudyBusyError):
+                lost.end(outcome, None)
+            assert store.trials([trial.key])[trial.key].state is TrialState.RUNNING
+            other.end(outcome, None)
+
+
+def test_points_of_all_running_trials_are_written_together_and_those_of_an_ended_one_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = make_plan(planner(tmp_path))
+    one, two, other = plan.trials[:3]
+    points = [CurvePoint(step, 0.5 * step, 10 * step, 1.0 * step, 5.0, 5.0 - step) for step in range(3)]
+    now = datetime.now(UTC)
+    with open_store(tmp_path / "store.db") as store, store.lease("sample") as lease:
+        ledger = Ledger(store, lease, ENVIRONMENT)
+        ledger.begin(plan, {})
+        assert ledger.start(one, 1)
+        assert ledger.start(two, 1)
+        for point in points:
+            ledger.add_point(one, point)
+            ledger.add_point(two, point)
+        ledger.add_point(other, points[0])  # it runs nowhere
+        curve = tuple(points)
+        ledger.end(
+            TrialOutcome(
+                key=two.key,
+                variant_hash=two.variant.hash,
+                seed=two.seed,
+                state=TrialState.FINISHED,
+                metrics={"val_loss": 3.0},
+                steps=2,
+                seconds=1.0,
+                tokens=20,
+                flops=2.0,
+                stopped_at=None,
+                reason="",
+                data_fingerprint=two.variant.fingerprint,
+                started_at=now,
+                finished_at=now,
+                curve=curve,
+            ),
+            None,
+        )
+        assert store.curves([one.key, two.key]) == {one.key: (), two.key: curve}
+        ledger.write_points()
+        assert store.curves([trial.key for trial in (one, two, other)]) == {
+            one.key: curve,
+            two.key: curve,
+            other.key: (),
+        }
+        ledger.write_points()  # nothing is left to write
+        assert store.curves([one.key])[one.key] == curve
+
+
+def test_a_study_that_takes_the_place_of_another_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_store(tmp_path / "store.db") as store, store.lease("sample") as lease:
+        for changed, replaced in (
+            ({}, 0),
+            ({"objective": {"margin": 0.5}}, 0),
+            ({"training": {**SPACE["training"], "steps": 3}}, 6),
+        ):
+            ledger = Ledger(store, lease, ENVIRONMENT)
+            ledger.begin(make_plan(planner(tmp_path, **changed)), {})
+            assert ledger.replaced == replaced

@@ -1,0 +1,183 @@
+"""The local engine with real worker processes."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from engine_samples import planner
+
+from ablate.cores import available_cores
+from ablate.errors import EngineError
+from ablate.execution.environment import this_worker
+from ablate.execution.local import LocalEngine
+from ablate.execution.protocol import Began, Broken, Done, Happened, Job, JobMember, Message
+from ablate.planning.plan import Trial, make_plan
+from ablate.training.events import Point
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def job(number: int, trial: Trial) -> Job:
+    variant = trial.variant
+    return Job(number, (JobMember(variant.spec.model_dump_json(), trial.seed),), variant.fingerprint)
+
+
+def listen(engine: LocalEngine, until: Callable[[list[Message]], bool], timeout: float = 240.0) -> list[Message]:
+    heard: list[Message] = []
+    deadline = time.monotonic() + timeout
+    while not until(heard):
+        assert time.monotonic() < deadline, heard
+        heard += engine.poll(0.1)
+    return heard
+
+
+def ended(*numbers: int) -> Callable[[list[Message]], bool]:
+    return lambda heard: {m.number for m in heard if isinstance(m, Done | Broken)} >= set(numbers)
+
+
+def workers() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if "ablate.execution.worker" in child.cmdline()]
+
+
+def test_a_worker_stays_warm_survives_what_a_trial_raises_and_is_replaced_when_it_dies(folder: Path) -> None:
+    trial = make_plan(planner(folder)).trials[0]
+    with LocalEngine(folder / "cache", workers=1) as engine:
+        assert (engine.size, engine.room(), workers()) == (1, 1, [])
+        engine.submit(job(1, trial))
+        assert engine.room() == 0
+        heard = listen(engine, ended(1))
+        assert engine.room() == 1
+        points = [m.event for m in heard if isinstance(m, Happened) and isinstance(m.event, Point)]
+        assert [point.step for point in points] == [0, 1, 2]
+        assert heard[-1] == Done(1)
+        (first,) = workers()
+
+        engine.submit(Job(2, (JobMember('{"no": "variant"}', 0),), "f"))
+        began, broken = listen(engine, ended(2))
+        assert isinstance(began, Began)
+        assert (began.number, began.worker) == (2, replace(this_worker("cpu"), pid=first.pid))
+        assert isinstance(broken, Broken)
+        assert broken.reason.startswith("ValidationError: ")
+        assert "Traceback" in broken.trace
+
+        engine.submit(job(3, trial))
+        again = listen(engine, ended(3))
+        assert [m.event.metrics for m in again if isinstance(m, Happened) and isinstance(m.event, Point)] == [
+            point.metrics for point in points
+        ]
+        assert workers() == [first]
+
+        first.kill()
+        while first.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+        engine.submit(job(4, trial))  # it died while idle
+        (lost,) = listen(engine, ended(4))
+        assert lost == Broken(4, "its worker was killed by SIGKILL", "", "")
+        engine.submit(job(5, trial))
+        assert listen(engine, ended(5))[-1] == Done(5)
+        (second,) = workers()
+        assert second.pid != first.pid
+        engine.submit(job(6, trial))
+    assert not second.is_running()
+
+
+@pytest.fixture
+def little_memory() -> Iterator[Path]:
+    """A control group of 16 MB of memory; its file `cgroup.procs` takes the numbers of processes."""
+    root = Path("/sys/fs/cgroup")
+    old = root / "memory"  # where version 1 has it, or version 2 if systemd has mounted both
+    made, limit = (
+        (old / f"ablate-{os.getpid()}", "memory.limit_in_bytes")
+        if old.is_dir()
+        else (root / f"ablate-{os.getpid()}", "memory.max")
+    )
+    try:
+        made.mkdir()
+        (made / limit).write_text(str(16 << 20))
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    yield made
+    made.rmdir()
+
+
+def test_a_worker_that_the_kernel_kills_for_its_memory_is_told(folder: Path, little_memory: Path) -> None:
+    trial = make_plan(planner(folder)).trials[0]
+    model = {"family": "decoder", "depth": 4, "width": 1024, "heads": 2, "block": {"mixer": "attention"}}
+    large = make_plan(planner(folder, model=model)).trials[0]
+    with LocalEngine(folder / "cache", workers=1) as engine:
+        engine.submit(job(1, trial))
+        listen(engine, ended(1))
+        (worker,) = workers()
+        (little_memory / "cgroup.procs").write_text(str(worker.pid))
+        engine.submit(job(2, large))
+        broken = listen(engine, ended(2))[-1]
+        assert isinstance(broken, Broken)
+        assert broken.reason == "its worker was killed by SIGKILL, as the system was out of memory"
+        engine.submit(job(3, trial))
+        assert listen(engine, ended(3))[-1] == Done(3)
+
+
+def test_a_worker_that_cannot_start_stops_everything(folder: Path) -> None:
+    trial = make_plan(planner(folder)).trials[0]
+    (folder / "mine.py").write_text("raise RuntimeError('not here')")
+    with LocalEngine(folder / "cache", workers=2, plugins=("mine.py",)) as engine:
+        engine.submit(job(1, trial))
+        with pytest.raises(EngineError, match=r"before it could train.*not here") as caught:
+            listen(engine, ended(1))
+        assert "Traceback" not in str(caught.value)
+        assert "Traceback" in caught.value.__notes__[0]
+    assert workers() == []
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"),
+    [("max 100000\n", 64), ("200000 100000\n", 2), ("50000 100000\n", 1), ("9900000 100000\n", 64), ("", 64)],
+)
+def test_cores_are_those_that_a_container_grants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, cores: int
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)), raising=False)
+    (tmp_path / "cpu.max").write_text(quota)
+    assert available_cores(tmp_path / "cpu.max") == cores
+    assert available_cores(tmp_path / "none") == 64
+
+
+def test_as_many_workers_as_cores_and_threads_allow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ablate.execution.local.available_cores", lambda: 7)
+    assert LocalEngine(folder).size == 7
+    assert LocalEngine(folder, threads=2).size == 3
+    assert LocalEngine(folder, threads=9).size == 1
+    assert LocalEngine(folder, workers=4, threads=9).size == 4
+
+
+def test_a_member_that_is_stopped_leaves_its_job(folder: Path) -> None:
+    training = {"steps": 4000, "batch_size": 2, "optimizer": {"lr": 1e-3}, "evaluations": 4000}
+    trials = make_plan(planner(folder, training=training)).trials[:1] * 2
+    members = tuple(JobMember(trial.variant.spec.model_dump_json(), seed) for seed, trial in enumerate(trials))
+    with LocalEngine(folder / "cache", workers=1) as engine:
+        engine.submit(Job(1, members, trials[0].variant.fingerprint))
+        listen(engine, lambda heard: len(heard) > 3)
+        engine.stop(7, 0)  # no such job
+        engine.stop(1, 0)
+
+        def alone(heard: list[Message]) -> bool:
+            points = [m.event for m in heard if isinstance(m, Happened) and isinstance(m.event, Point)]
+            return bool(points) and math.isnan(points[-1].train_loss[0])
+
+        heard = listen(engine, alone)
+        last = [m.event for m in heard if isinstance(m, Happened) and isinstance(m.event, Point)][-1]
+        assert math.isfinite(last.metrics["val_loss"][1])
+        engine.stop(1, 1)
+        assert listen(engine, ended(1))[-1] == Done(1)
+        assert engine.room() == 1

@@ -1,0 +1,106 @@
+"""What a node lacks is brought to it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from engine_samples import planner
+
+from ablate.errors import PluginError
+from ablate.execution.ray import courier
+from ablate.execution.ray.courier import Courier, bring, pack, place_plugin, read_plugin, unpack
+from ablate.planning.plan import make_plan
+from ablate.tasks.cache import folder_of
+
+
+class Handle:
+    """A courier as its handle is used, with an object store that is a list."""
+
+    def __init__(self, cache: Path) -> None:
+        self.real, self.fetched = Courier(str(cache)), 0
+        self.fetch = self
+
+    def remote(self, fingerprint: str) -> Any:
+        self.fetched += 1
+        return self.real.fetch(fingerprint)
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ray, "get", lambda value: value)
+    monkeypatch.setattr(ray, "put", lambda value: value)
+    monkeypatch.setattr(courier.tempfile, "gettempdir", lambda: str(tmp_path / "node"))
+    (tmp_path / "node").mkdir()
+
+
+def test_prepared_data_is_copied_once_to_a_node_that_does_not_see_it(tmp_path: Path) -> None:
+    trial = make_plan(planner(tmp_path)).trials[0]
+    fingerprint, spec = trial.variant.fingerprint, trial.variant.spec.task
+    handle = Handle(tmp_path / "cache")
+    assert bring(tmp_path / "cache", fingerprint, handle) == tmp_path / "cache"
+    assert handle.fetched == 0, "what is seen is not copied"
+    unseen = tmp_path / "not here"
+    copies = bring(unseen, fingerprint, handle)
+    assert bring(unseen, fingerprint, handle) == copies
+    assert handle.fetched == 1
+    ours, theirs = spec.open(tmp_path / "cache", fingerprint), spec.open(copies, fingerprint)
+    for name, values in ours.train_batch(0, 1, 4).items():
+        assert values.equal(theirs.train_batch(0, 1, 4)[name])
+
+
+def test_a_task_without_files_is_left_alone(tmp_path: Path) -> None:
+    assert bring(tmp_path / "cache", "ab" * 32, Handle(tmp_path / "cache")) == tmp_path / "cache"
+
+
+def test_workers_of_one_node_may_unpack_at_once(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "tokens").write_bytes(b"x" * 100_000)
+    packed = pack(source)
+    target = folder_of(tmp_path / "node", "ab" * 32)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: unpack(packed, target), range(32)))
+    assert (target / "tokens").read_bytes() == b"x" * 100_000
+    assert [path.name for path in (tmp_path / "node").iterdir()] == [target.name]
+
+
+def test_a_plugin_is_read_where_it_lies_or_from_what_came_along(tmp_path: Path) -> None:
+    here = tmp_path / "mine.py"
+    here.write_text("x = 1")
+    path, content = read_plugin("mine.py")
+    assert (path, content) == (str(here), b"x = 1")
+    assert place_plugin(path, content) == path
+    here.unlink()
+    came = Path(place_plugin(path, content))
+    assert (came.name, came.read_bytes()) == ("mine.py", content)
+    here.write_text("x = 2")  # this machine has another of the same name
+    assert place_plugin(path, content) == str(came)
+    assert [each.name for each in came.parent.iterdir()] == ["mine.py"]
+
+
+def test_a_plugin_that_is_not_there_is_told() -> None:
+    with pytest.raises(PluginError, match=r"none\.py: this file cannot be read"):
+        read_plugin("none.py")
+
+
+def test_who_is_to_stop_is_told_once(tmp_path: Path) -> None:
+    real = Courier(str(tmp_path))
+    real.stop(3, 1)
+    real.stop(3, 0)
+    assert (real.stops(3), real.stops(3), real.stops(4)) == ([1, 0], [], [])
+
+
+def test_choosing_an_engine_imports_no_other() -> None:
+    """The local engine needs no Ray."""
+    code = (
+        "import sys; from pathlib import Path; from ablate.execution.choose import EngineOptions, make_engine;"
+        "make_engine('local', EngineOptions(Path('c'), device='cpu')); assert 'ray' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

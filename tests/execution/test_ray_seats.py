@@ -1,0 +1,99 @@
+"""What is reserved for a job, and how many fit, without a cluster."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ablate.execution.ray.connect import Node
+from ablate.execution.ray.seats import GIB, Seat, seats
+from ablate.spec.resources import ResourcesSpec
+
+CPU_NODE = Node({"CPU": 16.0, "memory": 64.0 * GIB})
+GPU_NODE = Node({"CPU": 8.0, "memory": 64.0 * GIB, "GPU": 2.0})
+H200 = 139 * GIB
+
+
+def found(nodes: list[Node], needed: int = GIB, device: str = "auto", pack: int = 1, **spec: Any) -> dict[str, int]:
+    """Device to number of seats."""
+    made = seats(ResourcesSpec(**spec), device, nodes, needed, H200 if any(n.gpus for n in nodes) else 0, pack)
+    return {seat.device: count for seat, count in made.items()}
+
+
+def share(needed: int, **spec: Any) -> float:
+    seat = next(iter(seats(ResourcesSpec(**spec), "cuda", [GPU_NODE], needed, H200)))
+    return dict(seat.needs)["GPU"]
+
+
+def test_processors_hold_as_many_as_their_cores_and_memory() -> None:
+    assert found([CPU_NODE]) == {"cpu": 16}
+    assert found([CPU_NODE, CPU_NODE], cpus=2) == {"cpu": 16}
+    assert found([CPU_NODE], cpus=0.5) == {"cpu": 32}
+    assert found([CPU_NODE], needed=8 * GIB) == {"cpu": 7}, "64 GiB hold seven of 8.5"
+    assert found([CPU_NODE], memory=32) == {"cpu": 2}
+    assert found([]) == {"cpu": 0}
+
+
+def test_predicted_memory_decides_how_many_share_a_gpu() -> None:
+    assert share(200 * GIB) == 1.0
+    assert share(100 * GIB) == 1.0
+    assert share(60 * GIB) == 0.5
+    assert share(20 * GIB) == pytest.approx(1 / 6, abs=1e-4)
+    assert found([GPU_NODE], needed=60 * GIB, device="cuda", memory=1) == {"cuda": 4}
+    assert found([GPU_NODE], needed=60 * GIB, device="cuda", memory=1, pack=2) == {"cuda": 2}, "packs take more"
+    assert share(20 * GIB, gpus=0.25) == 0.25, "what was asked for counts"
+
+
+@given(needed=st.integers(2**20, 200 * GIB), gpus=st.integers(1, 8))
+def test_those_that_share_a_gpu_fit_into_it(needed: int, gpus: int) -> None:
+    node = Node({"CPU": 1e6, "memory": 1e18, "GPU": float(gpus)})
+    ((seat, count),) = seats(ResourcesSpec(memory=1), "cuda", [node], needed, H200).items()
+    together = round(count / gpus)
+    assert count == together * gpus, "no job is spread over two"
+    assert together == 1 or together * needed <= H200
+    assert (together + 1) * (needed + GIB) > H200, "one more would not fit"
+    assert dict(seat.needs)["GPU"] * together <= 1.0
+
+
+def test_a_fraction_is_of_one_gpu() -> None:
+    node = Node({"CPU": 64.0, "memory": 1e15, "GPU": 2.0})
+    assert found([node], device="cuda", gpus=0.6) == {"cuda": 2}, "what is left of two is no third"
+    assert found([node], device="cuda", gpus=0.3) == {"cuda": 6}
+    assert found([node], device="cuda", gpus=2) == {"cuda": 1}
+
+
+def test_nodes_with_gpus_and_nodes_without_are_both_used() -> None:
+    assert found([CPU_NODE, GPU_NODE], gpus=1) == {"cuda": 2, "cpu": 16}
+    assert found([CPU_NODE, GPU_NODE], device="cuda", gpus=1) == {"cuda": 2}
+    assert found([CPU_NODE, GPU_NODE], device="cpu") == {"cpu": 24}
+    assert found([CPU_NODE, GPU_NODE], gpus=0) == {"cpu": 24}
+
+
+def test_a_gpu_of_unknown_size_is_for_one_trial_at_a_time() -> None:
+    (seat, count), *_ = seats(ResourcesSpec(), "cuda", [GPU_NODE], GIB, 0, pack=16).items()
+    assert (dict(seat.needs)["GPU"], seat.memory, count) == (1.0, 0, 2)
+
+
+def test_labels_and_resources_of_ones_own_choose_nodes() -> None:
+    fast = Node({"CPU": 4.0, "memory": 64.0 * GIB, "disk": 2.0}, {"zone": "a"})
+    slow = Node({"CPU": 8.0, "memory": 64.0 * GIB}, {"zone": "b"})
+    assert found([fast, slow]) == {"cpu": 12}
+    assert found([fast, slow], labels={"zone": "b"}) == {"cpu": 8}
+    assert found([fast, slow], labels={"zone": "c"}) == {"cpu": 0}
+    assert found([fast, slow], custom={"disk": 1}) == {"cpu": 2}
+    (seat,) = seats(ResourcesSpec(labels={"zone": "b"}), "cpu", [slow], GIB, 0)
+    assert seat.request()._bound.kwargs["bundle_label_selector"] == [{"zone": "b"}]
+
+
+def test_memory_is_reserved_in_few_sizes() -> None:
+    """Actors are used again by jobs that ask for the same: a byte more must not be another request."""
+
+    def seat(needed: int) -> Seat:
+        return next(iter(seats(ResourcesSpec(), "cpu", [CPU_NODE], needed, 0)))
+
+    assert seat(GIB + 1) == seat(GIB + 1000)
+    assert math.isclose(dict(seat(GIB).needs)["memory"], 1.5 * GIB)

@@ -1,0 +1,430 @@
+"""Norms of queries and keys, caps, sinks, gates, exclusive attention, value paths: their equations, one row at a time.
+
+Everything in float64. Shapes: K pack, B batch, T tokens, D width, H heads, G heads of keys and values, d head width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from ablate.contracts.mixer import check_mixer
+from ablate.kinds.mixers.attention import AttentionSpec
+from ablate.kinds.mixers.attention_module import Attention
+from ablate.kinds.positions.alibi import AlibiSpec
+from ablate.kinds.positions.rotary import RotarySpec
+from ablate.nn.kernels.relative_positions import rotate
+from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.model.decoder import Decoder
+from ablate.nn.pack import initialise
+from ablate.nn.pack.initial import stream
+from ablate.spec.layer import LayerContext
+from ablate.spec.model import ModelSpec
+from ablate.spec.sentences import describe
+
+K, B, T, D, H = 2, 2, 7, 20, 4
+CONTEXT = LayerContext(K, D, H, depth=5, context=T, causal=True, init_std=0.5)
+ROTARY = RotarySpec(base=50.0)
+
+
+def attention(settings: dict[str, Any], **context: Any) -> Attention:
+    """A mixer in float64 whose every parameter is random."""
+    told = replace(CONTEXT, **context)
+    spec = AttentionSpec.model_validate(settings)
+    spec.check(told)
+    mixer = spec.build(told).double()
+    initialise(mixer, list(range(K)))
+    with torch.no_grad():
+        for name, parameter in mixer.named_parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=stream(9, name), dtype=torch.float64)
+    return mixer
+
+
+def noise(name: str, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=stream(1, name), dtype=torch.float64).requires_grad_()
+
+
+def normed(x: Tensor, norm: Any, k: int, h: int) -> Tensor:
+    """Queries or keys [T, d] of head h (or [T, H·d] of all) through their norm."""
+    spec = norm.spec
+    if spec.kind == "rms":
+        x = x / (x.pow(2).mean(1, keepdim=True) + spec.eps).sqrt()
+    elif spec.kind == "layer":
+        x = x - x.mean(1, keepdim=True)
+        x = x / (x.pow(2).mean(1, keepdim=True) + spec.eps).sqrt()
+    elif spec.kind == "l2":
+        x = x / x.pow(2).sum(1, keepdim=True).sqrt().clamp(min=spec.eps)
+    for name, combine in (("weight", torch.mul), ("bias", torch.add)):
+        gain = getattr(norm, name)
+        if gain is not None:
+            x = combine(x, gain[k, h] if spec.gain == "heads" else gain[k])
+    return x
+
+
+def gates(mixer: Any, k: int, h: int, x: Tensor) -> Tensor:
+    """The factors of head h at one token [D]: one, or [d]."""
+    made = 1 / (1 + (-(x[: mixer.spec.gate.inputs] @ mixer.gate.map.weight[k])).exp())
+    return made[h] if mixer.spec.gate.kind == "headwise" else made.view(H, -1)[h]
+
+
+def slow(mixer: Any, k: int, x: Tensor, real: list[bool]) -> Tensor:
+    """One sequence [T, D] to the same."""
+    spec, d, G, window = mixer.spec, mixer.output.weight.shape[1] // H, mixer.kv_heads, mixer.window or T
+    Q, K_, V = (x @ getattr(mixer, name).weight[k] for name in ("query", "key", "value"))
+    if spec.query_key_norm.over == "width":
+        Q, K_ = normed(Q, mixer.query_norm, k, 0), normed(K_, mixer.key_norm, k, 0)
+    scale = {"head_width": 1 / math.sqrt(d), "none": 1.0}.get(spec.scale, spec.scale)
+    heads = []
+    for h in range(H):
+        q, key, v = Q[:, h * d : (h + 1) * d], *(m[:, h // (H // G) * d :][:, :d] for m in (K_, V))
+        if spec.query_key_norm.over == "head":
+            q, key = normed(q, mixer.query_norm, k, h), normed(key, mixer.key_norm, k, h // (H // G))
+        if mixer.positions is not None:
+            q, key = rotate(q, base=50.0), rotate(key, base=50.0)
+        if mixer.temperature is not None:
+            q = q * mixer.temperature.value[k, h]
+        rows = []
+        for i in range(len(x)):
+            seen = [j for j in range(len(x)) if real[j] or i == j]
+            seen = [j for j in seen if abs(i - j) < window and (j <= i or not mixer.causal)]
+            logits = [q[i] @ key[j] * scale for j in seen]
+            if spec.logits.soft_cap:
+                logits = [spec.logits.soft_cap * torch.tanh(a / spec.logits.soft_cap) for a in logits]
+            if mixer.bias is not None:
+                logits = [a - 2 ** (-8 * (h + 1) / H) * abs(i - j) for a, j in zip(logits, seen, strict=True)]
+            weights = torch.stack(logits).exp()
+            total = weights.sum()
+            if spec.logits.sinks:
+                total = total + mixer.sinks.logit[k, h].exp()
+            y = (weights / total) @ v[seen]
+            if spec.exclusive:
+                y = y - (y @ v[i]) / (v[i] @ v[i]) * v[i]
+            rows.append(y if mixer.gate is None else y * gates(mixer, k, h, x[i]))
+        heads.append(torch.stack(rows))
+    return torch.cat(heads, 1) @ mixer.output.weight[k]
+
+
+FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "l2 norm, temperature": ({"query_key_norm": {"kind": "l2", "temperature": 5}, "scale": "none"}, {}),
+    "rms norm without gain": ({"query_key_norm": {"kind": "rms", "gain": "none"}, "scale": 0.1}, {}),
+    "rms norm, gain by head, groups": ({"query_key_norm": {"kind": "rms", "gain": "heads"}, "kv_heads": 2}, {}),
+    "layer norm, gain by head": ({"query_key_norm": {"kind": "layer", "gain": "heads", "eps": 0.1}}, {}),
+    "rms norm over all heads": ({"query_key_norm": {"kind": "rms", "over": "width"}, "kv_heads": 2}, {}),
+    "layer norm over all heads": ({"query_key_norm": {"kind": "layer", "over": "width"}}, {}),
+    "l2 norm over all heads": ({"query_key_norm": {"kind": "l2", "over": "width", "gain": "none"}}, {}),
+    "soft cap": ({"logits": {"soft_cap": 0.7}}, {}),
+    "soft cap, alibi, window": ({"logits": {"soft_cap": 2}, "scale": 1.3}, {"positions": AlibiSpec(), "window": 3}),
+    "sinks": ({"logits": {"sinks": True}}, {}),
+    "sinks, cap, groups, rotary, window": (
+        {"logits": {"sinks": True, "soft_cap": 1.5}, "kv_heads": 1},
+        {"positions": ROTARY, "window": 2, "head_width": 6},
+    ),
+    "single precision of logits": ({"logits": {"precision": "float32"}}, {}),
+    "headwise gate": ({"gate": "headwise"}, {}),
+    "gate of some channels": ({"gate": {"kind": "headwise", "inputs": 3}}, {}),
+    "elementwise gate, wide heads": ({"gate": "elementwise"}, {"head_width": 6}),
+    "exclusive": ({"exclusive": True}, {}),
+    "exclusive, groups, gate, window": ({"exclusive": True, "kv_heads": 2, "gate": "elementwise"}, {"window": 3}),
+    "everything": (
+        {"exclusive": True, "kv_heads": 2, "gate": "headwise", "logits": {"soft_cap": 3, "sinks": True},
+         "query_key_norm": {"kind": "rms", "temperature": 2}},
+        {"positions": ROTARY, "head_width": 6},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
+@pytest.mark.parametrize("name", FORMS)
+def test_attention_is_its_equations(name: str, causal: bool, padded: bool) -> None:
+    settings, context = FORMS[name]
+    mixer, x = attention(settings, causal=causal, **context), noise("x", K, B, T, D)
+    place = torch.arange(T)
+    real = torch.stack([place < 5, place >= 2] * 2).view(K, B, T) if padded else torch.ones(K, B, T, dtype=torch.bool)
+    fast = mixer(x, real if padded else None)
+    reference = torch.stack([torch.stack([slow(mixer, k, x[k, b], real[k, b].tolist()) for b in range(B)])
+                             for k in range(K)])  # fmt: skip
+    torch.testing.assert_close(fast[real], reference[real], rtol=1e-9, atol=1e-9)
+    tensors = [x, *mixer.parameters()]
+    direction = torch.randn(fast.shape, generator=stream(0, "direction"), dtype=torch.float64) * real[..., None]
+    ours, theirs = (torch.autograd.grad((y * direction).sum(), tensors) for y in (fast, reference))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_decoding_token_by_token(name: str) -> None:
+    settings, context = FORMS[name]
+    mixer, x = attention(settings, **context), noise("x", K, B, T, D)
+    state: Any = ()
+    with torch.no_grad():
+        whole = mixer(x)
+        for place in range(T):
+            y, state = mixer.step(x[:, :, place : place + 1], place, state)
+            torch.testing.assert_close(y, whole[:, :, place : place + 1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "name", ["sinks", "soft cap", "everything", "rms norm over all heads", "elementwise gate, wide heads"]
+)
+def test_it_keeps_the_contract(name: str) -> None:
+    assert check_mixer(AttentionSpec.model_validate(FORMS[name][0])) == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"value_residual": {}}, {"value_residual": {"own": 0.3}, "kv_heads": 1}, {"value_embedding": {}}, {"shared_kv": 2},
+     {"value_embedding": {"own": {"init": 0.5, "trainable": True}}, "value_residual": {"from_layer": 1}}],
+    ids=str,
+)  # fmt: skip
+def test_what_shares_keeps_the_contract(settings: dict[str, Any]) -> None:
+    assert check_mixer(AttentionSpec.model_validate(settings)) == []
+
+
+def test_logits_in_single_precision_are_more_exact() -> None:
+    """Of queries and keys in bfloat16, the logits lose nothing but what queries and keys have lost."""
+    plain, exact = (attention(one).to(torch.bfloat16) for one in ({"logits": {"soft_cap": 1e6}},
+                    {"logits": {"soft_cap": 1e6, "precision": "float32"}}))  # fmt: skip
+    x = noise("x", K, B, T, D).to(torch.bfloat16)
+    for mixer in (plain, exact):
+        mixer.query.weight.data *= 20
+    matrices = []
+    with torch.no_grad():
+        for mixer in (plain, exact):
+            assert mixer(x).dtype == torch.bfloat16
+            q, k, *_ = mixer._heads(x, x, ())
+            true = (q.double() @ k.double().mT / math.sqrt(D // H)).masked_fill(
+                ~torch.ones(T, T, dtype=torch.bool).tril(), -math.inf
+            )
+            matrices.append((mixer.matrix(x).double() - true.softmax(-1)).abs().max().item())
+    assert matrices[1] < matrices[0] / 3
+
+
+def test_dropout_falls_on_the_product_of_keys_and_values() -> None:
+    """SimpleTRON: what is dropped of a bidirectional state is dropped for all queries."""
+    settings = {"softmax": False, "matmul_order": "kv_first", "dropout": 0.5, "scale": "length"}
+    mixer, x = attention(settings, causal=False).train(), noise("x", K, B, T, D)
+    torch.manual_seed(3)
+    y = mixer(x)
+    torch.manual_seed(3)
+    q, k, v = (getattr(mixer, name)(x).unflatten(-1, (H, -1)).transpose(2, 3) for name in ("query", "key", "value"))
+    state = torch.nn.functional.dropout(k.mT @ v, 0.5)
+    assert (state == 0).any()
+    torch.testing.assert_close(y, mixer.output((q / math.sqrt(T) @ state).transpose(2, 3).flatten(3)))
+    mixer.eval()
+    torch.testing.assert_close(mixer(x), attention({**settings, "dropout": 0}, causal=False)(x))
+
+
+SMALL: dict[str, Any] = {"family": "decoder", "depth": 4, "width": D, "heads": H, "init_std": 0.4, "final_norm": "none"}
+BARE: dict[str, Any] = {"norm": "none", "mlp": "none", "skips": {"mlp": 0}}
+V = 11
+IDS = torch.randint(V, (K, B, T), generator=stream(1, "ids"))
+
+
+def model_of(mixer: dict[str, Any], **more: Any) -> Any:
+    block = {**BARE, "mixer": {"kind": "attention", **mixer}}
+    spec = ModelSpec.model_validate({**SMALL, "positions": "rotary", "head_width": 6, "block": block, **more})
+    spec.check_context(T)
+    model = build_model(spec, vocabulary=V, context=T, seeds=[3, 5]).double()
+    assert isinstance(model, Decoder)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=stream(0, name), dtype=torch.float64)
+    real = sum(parameter[0].numel() for parameter in model.parameters())
+    assert model_cost(spec, vocabulary=V, context=T).parameters == real
+    return model.eval()
+
+
+def mixed(mixer: Any, x: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Softmax attention of the queries of x over keys and values [K, B, G, T, d]."""
+    q = rotate(mixer.query(x).unflatten(-1, (H, -1)).transpose(2, 3))
+    k, v = (one.repeat_interleave(H // one.shape[2], 2) for one in (k, v))
+    logits = (q @ k.mT / math.sqrt(6)).masked_fill(~torch.ones(T, T, dtype=torch.bool).tril(), -math.inf)
+    return mixer.output((logits.softmax(-1) @ v).transpose(2, 3).flatten(3))  # type: ignore[no-any-return]
+
+
+def split(x: Tensor) -> Tensor:
+    return x.unflatten(-1, (-1, 6)).transpose(2, 3)
+
+
+def gain(module: Any) -> Tensor:
+    value: Tensor = module.value
+    return value.view(-1, 1, 1, 1)
+
+
+def residual(block: Any, x: Tensor, kept: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """ResFormer as in the speed run: v ← (1 - λ)·v + λ·v_first."""
+    mixer, v = block.mixer, block.mixer.value(x)
+    if "values" not in kept:
+        kept["values"] = v
+    else:
+        share = gain(mixer.value_residual.first)
+        v = (1 - share) * v + share * kept["values"]
+    return rotate(split(mixer.key(x))), split(v)
+
+
+def residual_of_two_gains(block: Any, x: Tensor, kept: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    mixer, v = block.mixer, block.mixer.value(x)
+    if "values" not in kept:
+        kept["values"] = v
+    else:
+        v = gain(mixer.value_residual.own) * v + gain(mixer.value_residual.first) * kept["values"]
+    return rotate(split(mixer.key(x))), split(v)
+
+
+def embedded(block: Any, x: Tensor, kept: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    mixer, v = block.mixer, block.mixer.value(x)
+    share = gain(mixer.value_embedding.mixed.first)
+    rows = torch.stack([mixer.value_embedding.table.weight[k][IDS[k]] for k in range(K)])
+    return rotate(split(mixer.key(x))), split((1 - share) * v + share * rows)
+
+
+def borrowed(block: Any, x: Tensor, kept: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Gemma 3n: layer 0 keeps its own; 1 gives its keys and values to 2 and 3."""
+    mixer = block.mixer
+    if not hasattr(mixer, "key"):
+        return kept["keys"], kept["values"]
+    kept["keys"], kept["values"] = rotate(split(mixer.key(x))), split(mixer.value(x))
+    return kept["keys"], kept["values"]
+
+
+PATHS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "value residual": (residual, {"value_residual": {}, "kv_heads": 2}, {}),
+    "two gains": (
+        residual_of_two_gains,
+        {"value_residual": {"first": 0.5, "own": {"init": 0.5, "trainable": True}}},
+        {},
+    ),
+    "value embeddings": (embedded, {"value_embedding": {}, "kv_heads": 2}, {}),
+    "shared keys and values": (borrowed, {"kv_heads": 2}, {"exceptions": {"1-3": {"mixer": {"shared_kv": 1}}}}),
+}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_layers_share_as_the_equations_say(name: str) -> None:
+    """Logits and gradients of a model of four layers, and the same token by token."""
+    rule, mixer, more = PATHS[name]
+    model = model_of(mixer, **more)
+    x, kept = model.embedding(IDS), {}
+    for block in model.blocks:
+        x = x + mixed(block.mixer, x, *rule(block, x, kept))
+    ours, reference = model(IDS), model.embedding.logits(x)
+    torch.testing.assert_close(ours, reference, rtol=1e-9, atol=1e-9)
+    direction = torch.randn(ours.shape, generator=stream(0, "direction"), dtype=torch.float64)
+    gradients = [torch.autograd.grad((y * direction).sum(), list(model.parameters())) for y in (ours, reference)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9)
+    states: Any = ()
+    for place in range(T):
+        logits, states = model.step(IDS[..., place : place + 1], place, states)
+        torch.testing.assert_close(logits, ours[:, :, place : place + 1], rtol=1e-9, atol=1e-9)
+
+
+REFUSED: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
+    ({"query_key_norm": {"temperature": 2}}, {}, "block.mixer.query_key_norm.kind", "nothing else to set"),
+    (
+        {"query_key_norm": {"kind": "rms", "over": "width", "gain": "heads"}},
+        {},
+        "block.mixer.query_key_norm.gain",
+        "one gain for each of their channels",
+    ),
+    ({"gate": {"inputs": 3}}, {}, "block.mixer.gate.kind", "nothing else to set"),
+    ({"gate": {"kind": "headwise", "inputs": 21}}, {}, "block.mixer.gate.inputs", "which has 20"),
+    ({"softmax": False, "logits": {"sinks": True}}, {}, "block.mixer.logits", "without softmax there are none"),
+    ({"softmax": False, "logits": {"soft_cap": 5}}, {}, "block.mixer.logits", "without softmax there are none"),
+    ({"logits": {"soft_cap": 0}}, {}, "block.mixer.logits.soft_cap", "greater than 0"),
+    ({"scale": 0}, {}, "block.mixer.scale", "a number above 0, or a name"),
+    ({"scale": "width"}, {}, "block.mixer.scale", "a number above 0, or a name"),
+    (
+        {"softmax": False, "matmul_order": "kv_first", "dropout": 0.1},
+        {},
+        "block.mixer.dropout",
+        "another one at each token",
+    ),
+    ({"shared_kv": 0, "value_residual": {}}, {}, "block.mixer.value_residual", "as they are"),
+    ({"value_residual": {"from_layer": 3}}, {}, "block.mixer", "only what an earlier layer publishes"),
+    ({"value_residual": {}}, {"depth": 1}, "block.mixer.value_residual", "the model has 1"),
+    ({"shared_kv": 0}, {"depth": 1}, "block.mixer.shared_kv", "the model has 1"),
+    ({"shared_kv": 1}, {}, "block.mixer", "only what an earlier layer publishes"),
+    (
+        {},
+        {"exceptions": {"2-3": {"mixer": {"shared_kv": 1}}}},
+        "exceptions.2-3.mixer",
+        "layer 1 publishes nothing of this name",
+    ),
+    (
+        {"shared_kv": 0},
+        {"positions": "rotary", "head_width": 6, "exceptions": {"2": {"positions": "none"}}},
+        "exceptions.2.mixer",
+        "layer 0 publishes nothing of this name",
+    ),
+    (
+        {"shared_kv": 0, "kv_heads": 2},
+        {"exceptions": {"2": {"mixer": {"kv_heads": 1}}}},
+        "exceptions.2.mixer",
+        "publishes it with the sizes (10,), and (5,) are wanted",
+    ),
+    ({"value_embedding": {}}, {"family": "encoder"}, "block.mixer", ""),
+    (
+        {"value_residual": {}},
+        {"family": "encoder_decoder", "decoder": {"depth": 2, "mixer": "attention"}, "block": {}},
+        "block.mixer",
+        "shares no tensors",
+    ),
+    (
+        {},
+        {
+            "family": "encoder_decoder",
+            "decoder": {"depth": 2, "mixer": {"kind": "attention", "shared_kv": 0}},
+            "block": {},
+        },
+        "decoder.mixer",
+        "shares no tensors",
+    ),
+    (
+        {},
+        {
+            "family": "encoder_decoder",
+            "decoder": {"depth": 2, "mixer": {"kind": "attention", "exclusive": True}},
+            "block": {},
+        },
+        "decoder.mixer.exclusive",
+        "no value of its own",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mixer", "more", "path", "rule"), REFUSED)
+def test_impossible_settings_are_refused(mixer: dict[str, Any], more: dict[str, Any], path: str, rule: str) -> None:
+    plain = {k: v for k, v in SMALL.items() if k != "final_norm"}
+    body = {} if "block" in more else BARE
+    with pytest.raises(ValidationError) as caught:
+        ModelSpec.model_validate(
+            {**plain, **more, "block": {**body, "mixer": {"kind": "attention", **mixer}}}
+        ).check_context(T)
+    said = describe(caught.value)
+    assert path in {".".join(map(str, loc)) for loc, _ in said}
+    assert rule in said[0][1]
+
+
+def test_hashes_of_before_stay() -> None:
+    """What the settings of earlier versions are written as."""
+    for settings in ({}, {"query_key_norm": "rms"}, {"query_key_norm": "layer", "scale": "length", "dropout": 0.1}):
+        spec = AttentionSpec.model_validate(settings)
+        assert spec.canonical() == {"kind": "attention", **settings}
+    written = {"query_key_norm": {"kind": "none"}, "gate": "none", "logits": {"sinks": False}, "shared_kv": None}
+    assert AttentionSpec.model_validate(written).canonical() == {"kind": "attention"}
+    assert not AttentionSpec().shares
+
+
+def test_a_layer_that_borrows_costs_no_maps_of_its_own() -> None:
+    told = [replace(CONTEXT, layer=layer, pack=1) for layer in (1, 2)]
+    giving, reading = (AttentionSpec(shared_kv=1).cost(context, T) for context in told)
+    assert giving.parameters - reading.parameters == 2 * D * D
+    assert giving.multiplications - reading.multiplications == 2 * T * D * D

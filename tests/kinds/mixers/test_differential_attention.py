@@ -1,0 +1,154 @@
+"""Differential attention against the authors' code written again, and that of `transformers`; in float64."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from copied import Pair, compare, linear
+from double_precision import compute_in_double
+from pydantic import ValidationError
+from torch import Tensor
+
+from ablate.contracts.mixer import check_mixer
+from ablate.kinds.mixers.differential_attention import DifferentialAttentionSpec
+from ablate.kinds.positions.rotary import RotarySpec
+from ablate.nn.kernels.relative_positions import rotate
+from ablate.nn.pack import initialise
+from ablate.nn.pack.initial import stream
+from ablate.spec.layer import LayerContext
+from ablate.spec.sentences import describe
+
+D, H, T = 24, 3, 11
+CONTEXT = LayerContext(1, D, H, depth=9, context=T, causal=True, init_std=0.5, layer=4)
+
+
+def differential(settings: dict[str, Any], told: LayerContext) -> Any:
+    spec = DifferentialAttentionSpec.model_validate(settings)
+    spec.check(told)
+    mixer = spec.build(told).double()
+    initialise(mixer, list(range(told.pack)))
+    with torch.no_grad():
+        for name, parameter in mixer.named_parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=stream(9, name), dtype=torch.float64)
+    return mixer
+
+
+def slow(mixer: Any, k: int, x: Tensor, real: list[bool]) -> Tensor:
+    """One sequence [T, D] to the same; heads 2h and 2h + 1 of the queries are the pair of head h."""
+    width = mixer.norm.weight.shape[1]
+    d, many = width // 2, mixer.heads // mixer.kv_heads
+    start = 0.8 - 0.6 * math.exp(-0.3 * 4)
+    share = mixer.share
+    lam = (share.query_1[k] @ share.key_1[k]).exp() - (share.query_2[k] @ share.key_2[k]).exp() + start
+    Q, K, V = (x @ getattr(mixer, name).weight[k] for name in ("query", "key", "value"))
+    heads = []
+    for h in range(mixer.heads):
+        g = h // many
+        made = []
+        for which in (0, 1):
+            q, key = Q[:, (2 * h + which) * d :][:, :d], K[:, (2 * g + which) * d :][:, :d]
+            if mixer.positions is not None:
+                q, key = rotate(q), rotate(key)
+            logits = (q @ key.mT) / math.sqrt(d)
+            hidden = torch.tensor(
+                [[not ((real[j] or i == j) and (j <= i or not mixer.causal) and abs(i - j) < (mixer.window or T))
+                  for j in range(len(x))] for i in range(len(x))]
+            )  # fmt: skip
+            made.append(logits.masked_fill(hidden, -math.inf).softmax(-1))
+        y = (made[0] - lam * made[1]) @ V[:, g * width : (g + 1) * width]
+        y = y / (y.pow(2).mean(1, keepdim=True) + 1e-5).sqrt() * mixer.norm.weight[k]
+        heads.append((1 - start) * y)
+    return torch.cat(heads, 1) @ mixer.output.weight[k]
+
+
+FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": ({}, {}),
+    "groups, rotary": ({"kv_heads": 1}, {"positions": RotarySpec()}),
+    "window, wide heads": ({}, {"window": 3, "head_width": 12}),
+    "both sides": ({}, {"causal": False}),
+}
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("name", FORMS)
+def test_it_is_its_equations(name: str, padded: bool) -> None:
+    settings, more = FORMS[name]
+    mixer = differential(settings, replace(CONTEXT, pack=2, **more))
+    x = torch.randn(2, 2, T, D, generator=stream(1, "x"), dtype=torch.float64).requires_grad_()
+    place = torch.arange(T)
+    real = torch.stack([place < 8, place >= 3] * 2).view(2, 2, T) if padded else torch.ones(2, 2, T, dtype=torch.bool)
+    fast = mixer(x, real if padded else None)
+    reference = torch.stack([torch.stack([slow(mixer, k, x[k, b], real[k, b].tolist()) for b in range(2)])
+                             for k in range(2)])  # fmt: skip
+    torch.testing.assert_close(fast[real], reference[real], rtol=1e-9, atol=1e-9)
+    tensors, direction = [x, *mixer.parameters()], torch.randn_like(fast) * real[..., None]
+    gradients = [torch.autograd.grad((y * direction).sum(), tensors) for y in (fast, reference)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_it_is_that_of_transformers(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DiffLlama: queries h and h + H/2 are a pair, as are the halves of the values; the norm has no gain."""
+    transformers = pytest.importorskip("transformers")
+    from transformers.models.diffllama import modeling_diffllama as module
+
+    compute_in_double(monkeypatch, module)
+    config = transformers.DiffLlamaConfig(
+        hidden_size=D, num_attention_heads=2 * H, num_key_value_heads=2 * groups, head_dim=4, num_hidden_layers=9,
+        rms_norm_eps=1e-5, max_position_embeddings=64, attention_dropout=0.0, pad_token_id=None,
+    )  # fmt: skip
+    config._attn_implementation = "eager"
+    told = replace(CONTEXT, positions=RotarySpec(), head_width=8)
+    ours, theirs = differential({"kv_heads": groups}, told), module.DiffLlamaAttention(config, 4).double().eval()
+    ours.norm.weight.data.fill_(1.0)
+
+    def halves(one: Tensor) -> Tensor:
+        """Ours [pair, which, d] as theirs [which, pair, d], rows of nn.Linear."""
+        return one.mT.unflatten(0, (-1, 2, 4)).transpose(0, 1).flatten(0, 2)
+
+    pairs = [
+        Pair((ours.query.weight,), theirs.q_proj.weight, halves),
+        Pair((ours.key.weight,), theirs.k_proj.weight, halves),
+        Pair((ours.value.weight,), theirs.v_proj.weight, halves),
+        *linear(ours.output, theirs.o_proj),
+        Pair((ours.share.query_1,), theirs.lambda_q1),
+        Pair((ours.share.query_2,), theirs.lambda_q2),
+        Pair((ours.share.key_1,), theirs.lambda_k1),
+        Pair((ours.share.key_2,), theirs.lambda_k2),
+    ]
+    assert len(pairs) == len(list(theirs.parameters()))
+    for pair in pairs:
+        pair.copy()
+    x = torch.randn(2, T, D, generator=stream(1, "x"), dtype=torch.float64)
+    mask = torch.where(torch.ones(T, T, dtype=torch.bool).tril(), 0.0, -1e30).double().expand(2, 1, T, T)
+    turned = module.DiffLlamaRotaryEmbedding(config).double()(x, torch.arange(T)[None])
+    reference, _ = theirs(x, position_embeddings=turned, attention_mask=mask)
+    # Their frequencies are in single precision.
+    compare(pairs, ours(x[None]), reference, rtol=1e-5, atol=1e-5)
+
+
+def test_it_keeps_the_contract() -> None:
+    assert check_mixer(DifferentialAttentionSpec()) == []
+
+
+REFUSED = [
+    ({"kv_heads": 2}, {}, ("kv_heads",), "must divide the 3 query heads"),
+    ({}, {"width": 21, "head_width": 7}, (), "its width must be even"),
+    ({}, {"head_width": 6, "positions": RotarySpec()}, (), "rotary positions cannot be applied"),
+]
+
+
+@pytest.mark.parametrize(("settings", "more", "path", "rule"), REFUSED)
+def test_impossible_settings_are_refused(
+    settings: dict[str, Any], more: dict[str, Any], path: tuple[str, ...], rule: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        DifferentialAttentionSpec.model_validate(settings).check(replace(CONTEXT, **more))
+    ((loc, sentence),) = describe(caught.value)
+    assert loc == path
+    assert rule in sentence

@@ -1,0 +1,253 @@
+"""MLPs against torch and `transformers`, outputs and gradients; mixtures of experts against their published code.
+
+The routers of `transformers` make their softmax in float32, so that float64 agrees to about 1e-7 there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pydantic import ValidationError
+from torch import Tensor, nn
+from transformers.models.deepseek_v3.configuration_deepseek_v3 import DeepseekV3Config
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
+from transformers.models.gpt_oss.configuration_gpt_oss import GptOssConfig
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssMLP
+from transformers.models.qwen3_moe.configuration_qwen3_moe import Qwen3MoeConfig
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock, load_balancing_loss_func
+from transformers.models.qwen3_next.configuration_qwen3_next import Qwen3NextConfig
+from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextSparseMoeBlock
+
+from ablate.kinds.mlps.mixture import ExpertMixture, MixtureSpec
+from ablate.nn.pack import ACTIVATIONS, auxiliary_losses, initialise
+from ablate.nn.pack.initial import stream
+from ablate.spec.activation import Activation
+from ablate.spec.layer import LayerContext
+from ablate.spec.mlp import MLPSpec
+
+D, B, T, E, W = 14, 2, 5, 8, 7
+"""Width, batch, tokens, experts, width of an expert."""
+CONTEXT = LayerContext(1, D, 2, depth=3, context=T, causal=True, init_std=0.4)
+ROUTED = {"rtol": 1e-5, "atol": 1e-6}
+"""Float32 routers."""
+
+
+def module_of(plain: dict[str, Any], pack: int = 1) -> nn.Module:
+    context = LayerContext(pack, D, 2, depth=3, context=T, causal=True, init_std=0.4)
+    module = MLPSpec.parse(plain).build(context)
+    initialise(module, list(range(pack)))
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if "bias" in name:
+                parameter += 0.3 * torch.randn(parameter.shape, generator=stream(0, name))
+    return module.double()
+
+
+def noise(name: str, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=stream(0, name), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", get_args(Activation))
+def test_activations_are_torchs(name: Activation) -> None:
+    ours = {
+        "relu_squared": lambda x: torch.where(x > 0, x**2, 0.0),
+        "gelu_tanh": nn.GELU(approximate="tanh"),
+        "quick_gelu": lambda x: x / (1 + torch.exp(-1.702 * x)),
+        "identity": lambda x: 1 * x,
+    }
+    theirs: Callable[[Tensor], Tensor] = ours[name] if name in ours else getattr(F, name, getattr(torch, name, None))
+    x = noise("x", 50).requires_grad_()
+    results = [function(x) for function in (ACTIVATIONS[name], theirs)]
+    torch.testing.assert_close(*results)
+    torch.testing.assert_close(*(torch.autograd.grad(y.sin().sum(), x)[0] for y in results))
+
+
+@pytest.mark.parametrize(
+    ("activation", "theirs"),
+    [("silu", F.silu), ("gelu", F.gelu), ("relu", F.relu), ("sigmoid", torch.sigmoid), ("identity", lambda g: g)],
+)
+def test_gated_forms(activation: str, theirs: Callable[[Tensor], Tensor]) -> None:
+    """SwiGLU, GEGLU, ReGLU, GLU and the bilinear form of arXiv:2002.05202."""
+    module, x = module_of({"kind": "gated", "activation": activation, "ratio": 2}), noise("x", 1, B, T, D)
+    w = {name: parameter[0] for name, parameter in module.named_parameters()}
+    expected = (theirs(x @ w["gate.weight"]) * (x @ w["up.weight"])) @ w["down.weight"]
+    torch.testing.assert_close(module(x), expected)
+
+
+def both(module: ExpertMixture, theirs: nn.Module, copied: list[tuple[Tensor, Tensor]]) -> None:
+    """Outputs, gradients of the input and of weights that were copied, (ours, theirs)."""
+    x = noise("x", B, T, D)
+    inputs = [x.clone().requires_grad_(), x.clone().requires_grad_()]
+    ours = module(inputs[0].unsqueeze(0)).squeeze(0)
+    made = theirs(inputs[1])
+    other = made[0] if isinstance(made, tuple) else made
+    torch.testing.assert_close(ours, other, **ROUTED)
+    for y in (ours, other):
+        (y * noise("direction", B, T, D)).sum().backward()
+    torch.testing.assert_close(inputs[0].grad, inputs[1].grad, **ROUTED)
+    for one, two in copied:
+        assert one.grad is not None
+        assert two.grad is not None
+        gradient = one.grad.squeeze(0)
+        torch.testing.assert_close(gradient if gradient.shape == two.shape else gradient.mT, two.grad, **ROUTED)
+
+
+@torch.no_grad()
+def put_experts(module: ExpertMixture, theirs: Any) -> None:
+    """[E, 2W, D] and [E, D, W] of Qwen and DeepSeek."""
+    experts = module.experts
+    theirs.gate_up_proj.copy_(torch.cat([experts.gate[0], experts.up[0]], -1).mT)
+    theirs.down_proj.copy_(experts.down[0].mT)
+
+
+@torch.no_grad()
+def put_shared(module: ExpertMixture, theirs: Any) -> None:
+    shared: Any = module.shared
+    for name, one in (("gate_proj", shared.gate), ("up_proj", shared.up), ("down_proj", shared.down)):
+        getattr(theirs, name).weight.copy_(one.weight[0].T)
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_a_mixture_is_that_of_qwen3(normalise: bool) -> None:
+    module = module_of({"kind": "mixture", "experts": E, "active": 3, "ratio": W / D, "normalise": normalise})
+    config = Qwen3MoeConfig(hidden_size=D, moe_intermediate_size=W, num_experts=E, num_experts_per_tok=3,
+                            norm_topk_prob=normalise)  # fmt: skip
+    theirs = Qwen3MoeSparseMoeBlock(config).double()
+    assert isinstance(module, ExpertMixture)
+    put_experts(module, theirs.experts)
+    with torch.no_grad():
+        theirs.gate.weight.copy_(module.router.weight[0].T)
+    both(module, theirs, [(module.router.weight, theirs.gate.weight), (module.experts.down, theirs.experts.down_proj)])
+
+
+def test_a_gated_shared_expert_is_that_of_qwen3_next() -> None:
+    module = module_of({"kind": "mixture", "experts": E, "active": 3, "ratio": W / D, "shared": 1, "shared_gate": True})
+    config = Qwen3NextConfig(hidden_size=D, moe_intermediate_size=W, shared_expert_intermediate_size=W,
+                             num_experts=E, num_experts_per_tok=3, norm_topk_prob=True)  # fmt: skip
+    theirs = Qwen3NextSparseMoeBlock(config).double()
+    assert isinstance(module, ExpertMixture)
+    put_experts(module, theirs.experts)
+    put_shared(module, theirs.shared_expert)
+    assert module.shared_gate is not None
+    with torch.no_grad():
+        theirs.gate.weight.copy_(module.router.weight[0].T)
+        theirs.shared_expert_gate.weight.copy_(module.shared_gate.weight[0].T)
+    both(module, theirs, [(module.shared_gate.weight, theirs.shared_expert_gate.weight)])
+
+
+def test_groups_and_the_bias_of_the_choice_are_those_of_deepseek_v3() -> None:
+    plain = {"kind": "mixture", "experts": E, "active": 3, "ratio": W / D, "shared": 2, "scores": "sigmoid"}
+    module = module_of({**plain, "scale": 2.5, "groups": 4, "active_groups": 2, "balance_rate": 0.01})
+    config = DeepseekV3Config(hidden_size=D, moe_intermediate_size=W, n_routed_experts=E, num_experts_per_tok=3,
+                              n_shared_experts=2, n_group=4, topk_group=2, norm_topk_prob=True,
+                              routed_scaling_factor=2.5, intermediate_size=W, num_hidden_layers=1)  # fmt: skip
+    theirs = DeepseekV3MoE(config).double()
+    assert isinstance(module, ExpertMixture)
+    assert module.choice is not None
+    put_experts(module, theirs.experts)
+    put_shared(module, theirs.shared_experts)
+    with torch.no_grad():
+        theirs.gate.weight.copy_(module.router.weight[0].T)
+        module.choice.value.copy_(0.2 * noise("bias", 1, E))
+        theirs.gate.e_score_correction_bias = module.choice.value[0].clone()
+    module.eval()
+    both(module, theirs, [(module.router.weight, theirs.gate.weight)])
+
+
+def test_biases_limit_and_shift_are_those_of_gpt_oss() -> None:
+    plain = {"kind": "mixture", "experts": E, "active": 3, "ratio": W / D, "bias": True, "router_bias": True}
+    module = module_of({**plain, "activation": "quick_gelu", "limit": 0.9, "shift": 1})
+    config = GptOssConfig(hidden_size=D, intermediate_size=W, num_local_experts=E, num_experts_per_tok=3,
+                          swiglu_limit=0.9)  # fmt: skip
+    theirs = GptOssMLP(config).double()
+    assert isinstance(module, ExpertMixture)
+    experts, others = module.experts, theirs.experts
+    with torch.no_grad():
+        others.gate_up_proj.copy_(torch.stack([experts.gate[0], experts.up[0]], -1).flatten(-2))
+        others.gate_up_proj_bias.copy_(torch.stack([experts.gate_bias[0], experts.up_bias[0]], -1).flatten(-2))
+        others.down_proj.copy_(experts.down[0])
+        others.down_proj_bias.copy_(experts.down_bias[0])
+        theirs.router.weight.copy_(module.router.weight[0].T)
+        theirs.router.bias.copy_(module.router.bias[0])
+    both(module, theirs, [(experts.down_bias, others.down_proj_bias), (module.router.bias, theirs.router.bias)])
+
+
+def test_the_balance_loss_is_that_of_transformers_member_by_member() -> None:
+    module = module_of({"kind": "mixture", "experts": E, "active": 3, "balance_loss": 0.7}, pack=2).train()
+    assert isinstance(module, ExpertMixture)
+    x = noise("x", 2, B, T, D)
+    with auxiliary_losses() as losses:
+        module(x)
+    (ours,) = losses
+    for member in (0, 1):
+        logits = (x[member] @ module.router.weight[member]).flatten(0, 1)
+        theirs = load_balancing_loss_func((logits,), num_experts=E, top_k=3)
+        torch.testing.assert_close(ours[member], 0.7 * theirs.double(), **ROUTED)
+    ours.sum().backward()
+    assert module.router.weight.grad is not None
+    assert module.router.weight.grad.abs().sum() > 0
+
+
+def test_the_loss_of_the_routers_logits() -> None:
+    module = module_of({"kind": "mixture", "experts": E, "active": 3, "z_loss": 0.1}).train()
+    assert isinstance(module, ExpertMixture)
+    x = noise("x", 1, B, T, D)
+    with auxiliary_losses() as losses:
+        module(x)
+    logits = x @ module.router.weight[0]
+    torch.testing.assert_close(losses[0], 0.1 * logits.exp().sum(-1).log().square().mean().view(1))
+
+
+def test_the_bias_moves_against_the_load_in_training_alone() -> None:
+    module = module_of({"kind": "mixture", "experts": E, "active": 2, "balance_rate": 0.01}, pack=2).train()
+    assert isinstance(module, ExpertMixture)
+    assert module.choice is not None
+    x = noise("x", 2, B, T, D)
+    scores = (x.flatten(1, 2) @ module.router.weight).softmax(-1)
+    load = torch.stack([one.topk(2, -1).indices.flatten().bincount(minlength=E) for one in scores]).double()
+    module(x)
+    torch.testing.assert_close(module.choice.value, 0.01 * (B * T * 2 / E - load).sign())
+    before = module.choice.value.clone()
+    module.eval()(x)
+    assert torch.equal(module.choice.value, before)
+
+
+def test_the_bias_balances_the_load() -> None:
+    module = module_of({"kind": "mixture", "experts": E, "active": 2, "balance_rate": 0.005}).train()
+    assert isinstance(module, ExpertMixture)
+    x = noise("x", 1, 1, 400, D) + 1.0  # tokens that are alike, so that few experts have most of them
+
+    def spread() -> float:
+        chosen = module.chosen((x.flatten(1, 2) @ module.router.weight).softmax(-1))
+        return chosen.flatten().bincount(minlength=E).double().std().item()
+
+    before = spread()
+    for _ in range(200):
+        module(x)
+    assert spread() < before / 4
+
+
+@pytest.mark.parametrize(
+    ("plain", "path", "rule"),
+    [
+        ({"experts": 4, "active": 5}, "active", "a token cannot have more experts than there are"),
+        ({"experts": 6, "groups": 4}, "groups", "divided into equal groups"),
+        ({"experts": 8, "groups": 8}, "groups", "at least 2"),
+        ({"groups": 2, "active_groups": 3}, "active_groups", "there are 2 groups"),
+        ({"groups": 4, "active": 3}, "active", "the active groups hold 2 experts"),
+        ({"shared_gate": True}, "shared_gate", "there are none"),
+        ({"gated": False, "limit": 7}, "limit", "belong to the product of a gated expert"),
+        ({"gated": False, "shift": 1}, "shift", "belong to the product of a gated expert"),
+        ({"active": 1}, "normalise", "the router would learn nothing"),
+    ],
+)
+def test_a_mixture_that_cannot_be_is_refused(plain: dict[str, Any], path: str, rule: str) -> None:
+    with pytest.raises(ValidationError, match=rule) as refused:
+        MixtureSpec.model_validate(plain)
+    (error,) = refused.value.errors()
+    assert error["loc"] == (path,)
+    assert error["ctx"]["remedy"]

@@ -1,0 +1,234 @@
+"""Positions against `transformers`: rotary with its scalings and fractions, ALiBi of Bloom, the buckets of T5."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from double_precision import compute_in_double
+from pydantic import ValidationError
+from torch import Tensor
+
+from ablate.kinds.mixers.attention import AttentionSpec
+from ablate.kinds.positions.alibi import AlibiSpec
+from ablate.kinds.positions.rotary import RotarySpec
+from ablate.kinds.positions.t5_buckets import T5BucketsSpec
+from ablate.nn.kernels.relative_positions import alibi_slopes, distance_buckets
+from ablate.nn.model.build import build_model
+from ablate.nn.pack import initialise
+from ablate.nn.pack.initial import stream
+from ablate.spec.layer import LayerContext
+from ablate.spec.model import ModelSpec
+from ablate.spec.sentences import describe
+
+transformers = pytest.importorskip("transformers")
+
+H, T = 3, 41
+
+
+def context(head_width: int, *, heads: int = H, causal: bool = False, pack: int = 2) -> LayerContext:
+    return LayerContext(pack, heads * head_width, heads, depth=3, context=T, causal=causal, init_std=0.5)
+
+
+def noise(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=stream(1, "x"), dtype=torch.float64)
+
+
+YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64}
+YARN_OURS = {"kind": "yarn", "factor": 8, "original_context": 64}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+SCALINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "none": ({"kind": "none"}, {"rope_type": "default"}),
+    "linear": ({"kind": "linear", "factor": 8}, {"rope_type": "linear", "factor": 8.0}),
+    "llama3": ({"kind": "llama3", "original_context": 64}, LLAMA3),
+    "yarn": (YARN_OURS, YARN),
+    "yarn of gpt-oss": ({**YARN_OURS, "whole_pairs": False}, {**YARN, "truncate": False}),
+    "yarn, another ramp": ({**YARN_OURS, "fast": 8, "slow": 2}, {**YARN, "beta_fast": 8, "beta_slow": 2}),
+    "yarn, temperature": ({**YARN_OURS, "temperature": 1.7}, {**YARN, "attention_factor": 1.7}),
+    "yarn of deepseek": (
+        {**YARN_OURS, "temperature": 1, "all_channels": 1},
+        {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.5, 0.3])
+@pytest.mark.parametrize("name", SCALINGS)
+def test_rotary_is_that_of_transformers(name: str, fraction: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries, and the gradient of them, at heads of 28 channels (8, 14 or 28 of them turn)."""
+    from transformers import modeling_rope_utils
+    from transformers.models.qwen3_next import modeling_qwen3_next
+
+    compute_in_double(monkeypatch, modeling_rope_utils, modeling_qwen3_next)
+    scaling, theirs = SCALINGS[name]
+    parameters = {"rope_theta": 500.0, "partial_rotary_factor": fraction, **theirs}
+    config = transformers.Qwen3NextConfig(head_dim=28, max_position_embeddings=512, rope_parameters=parameters)
+    spec = RotarySpec.model_validate({"base": 500, "fraction": fraction, "scaling": scaling})
+    spec.check(context(28))
+    rotary = modeling_qwen3_next.Qwen3NextRotaryEmbedding(config).double()
+    x, first = noise(2, 3, H, T, 28).requires_grad_(), 5
+    ours = spec.build(context(28))(x, first)
+    folded = x.flatten(0, 1)
+    places = torch.arange(first, first + T).expand(6, T)
+    reference, _ = modeling_qwen3_next.apply_rotary_pos_emb(folded, folded, *rotary(folded, places))
+    torch.testing.assert_close(ours, reference.view(x.shape), rtol=1e-11, atol=1e-11)
+    direction = noise(*x.shape).flip(0)
+    gradients = [torch.autograd.grad((y * direction).sum(), x)[0] for y in (ours, reference.view(x.shape))]
+    torch.testing.assert_close(*gradients, rtol=1e-11, atol=1e-11)
+
+
+def test_the_logits_grow_with_the_temperature_of_all_channels() -> None:
+    """DeepSeek's (0.1·a·ln s + 1)², as a factor of the logits that a head width otherwise sets."""
+    scaling = {"kind": "yarn", "factor": 40, "original_context": 64, "temperature": 1, "all_channels": 0.7}
+    plain = {"kind": "yarn", "factor": 40, "original_context": 64, "temperature": 1}
+    wanted = (0.1 * 0.7 * math.log(40) + 1) ** 2
+    grown, usual = (
+        AttentionSpec().build(LayerContext(1, 16, 2, 1, 7, True, 8, 0.4, RotarySpec.model_validate({"scaling": one})))
+        for one in (scaling, plain)
+    )
+    for mixer in (grown, usual):
+        initialise(mixer, [0])
+    with torch.no_grad():
+        usual.query.weight *= wanted
+    x = torch.randn(1, 2, 7, 16, generator=stream(0, "x"))
+    torch.testing.assert_close(grown(x), usual(x))
+    state: Any = ()
+    for place in range(7):
+        y, state = grown.step(x[:, :, place : place + 1], place, state)
+        torch.testing.assert_close(y, grown(x)[:, :, place : place + 1])
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 71])
+def test_slopes_are_those_of_bloom(heads: int) -> None:
+    """Bloom's bias is m_h·j; a row of it less its diagonal is -m_h·(i - j)."""
+    from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+
+    theirs = build_alibi_tensor(torch.ones(1, T), heads, torch.float32).view(heads, 1, T)
+    spec = AlibiSpec(slopes="bloom")
+    ours = spec.build(context(2, heads=heads))(torch.zeros(1, 1, heads, T, 2), T)
+    theirs = theirs - theirs.mT
+    torch.testing.assert_close(ours.tril(), theirs.tril(), rtol=1e-5, atol=1e-5)
+    same = (heads & (heads - 1)) == 0
+    assert (alibi_slopes(heads) == alibi_slopes(heads, bloom=True)) is same
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
+@pytest.mark.parametrize(("buckets", "longest"), [(32, 128), (7, 11), (9, 20), (4, 3)])
+def test_buckets_are_those_of_t5(buckets: int, longest: int, causal: bool) -> None:
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    length = 300
+    distance = torch.arange(length) - torch.arange(length)[:, None]
+    theirs = T5Attention._relative_position_bucket(distance, not causal, buckets, longest)
+    ours = distance_buckets(
+        length, length, torch.device("cpu"), first=0, buckets=buckets, longest=longest, causal=causal
+    )
+    assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
+def test_attention_with_buckets_is_that_of_t5(causal: bool, padded: bool) -> None:
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    D, d_h = 10, 4
+    config = transformers.T5Config(
+        d_model=D, d_kv=d_h, num_heads=H, dropout_rate=0.0, is_decoder=causal, relative_attention_num_buckets=9,
+        relative_attention_max_distance=20,
+    )  # fmt: skip
+    theirs = T5Attention(config, has_relative_attention_bias=True, layer_idx=0).double()
+    positions = T5BucketsSpec(buckets=9, longest_distance=20)
+    told = LayerContext(1, D, H, 3, T, causal, d_h, 0.5, positions)
+    positions.check(told)
+    mixer = AttentionSpec(scale="none").build(told).double()
+    initialise(mixer, [0])
+    with torch.no_grad():
+        for our, their in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o")):
+            getattr(theirs, their).weight.copy_(getattr(mixer, our).weight[0].mT)
+        theirs.relative_attention_bias.weight.copy_(mixer.bias.weight[0])
+    x = noise(2, T, D).requires_grad_()
+    real = torch.arange(T) < torch.tensor([[T - 7], [T]]) if padded else torch.ones(2, T, dtype=torch.bool)
+    seen = real[:, None, None, :] & (torch.ones(T, T, dtype=torch.bool).tril() if causal else True)
+    mask = torch.where(seen.expand(2, 1, T, T), 0.0, -1e30).double()
+    ours = mixer(x[None], real[None] if padded else None)[0][real]
+    reference = theirs(x, mask=mask)[0][real]
+    torch.testing.assert_close(ours, reference, rtol=1e-9, atol=1e-9)
+    direction = noise(*ours.shape)
+    for tensors in ([x], [mixer.bias.weight, theirs.relative_attention_bias.weight]):
+        made = [torch.autograd.grad((y * direction).sum(), z, retain_graph=True)[0].squeeze(0) for y, z in
+                zip((ours, reference), (tensors[0], tensors[-1]), strict=True)]  # fmt: skip
+        torch.testing.assert_close(*made, rtol=1e-8, atol=1e-8)
+
+
+def test_positions_by_layer() -> None:
+    """SmolLM3: no positions in every fourth layer; Gemma 3: another base in every third, here."""
+    plain = {"family": "decoder", "depth": 8, "width": 8, "heads": 2, "block": {"mixer": "attention"}}
+    pattern = [{}, {}, {}, {"positions": "none"}]
+    spec = ModelSpec.model_validate({**plain, "positions": {"kind": "rotary", "base": 2e6}, "pattern": pattern})
+    told = [spec.layer_context(T, layer=layer).positions for layer in range(8)]
+    assert [positions is None for positions in told] == [False, False, False, True] * 2
+    build_model(spec, vocabulary=5, context=T, seeds=[0])
+
+
+REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"kind": "rotary", "fraction": 0.25}, "positions.fraction", "turn pairs", "even number of channels"),
+    ({"kind": "rotary", "fraction": 0}, "positions.fraction", "greater than 0", ""),
+    (
+        {"kind": "rotary", "scaling": {"kind": "llama3", "low_frequency": 4}},
+        "positions.scaling.low_frequency",
+        "`low_frequency` below `high_frequency`",
+        "Set a lower",
+    ),
+    (
+        {"kind": "rotary", "scaling": {"kind": "yarn", "factor": 2, "original_context": 64, "slow": 40}},
+        "positions.scaling.slow",
+        "from fast pairs to slow ones",
+        "Set a lower `slow`",
+    ),
+    (
+        {"kind": "rotary", "scaling": {"kind": "yarn", "original_context": 9}},
+        "positions.scaling",
+        "the key `factor` is missing",
+        "",
+    ),
+    ({"kind": "t5_buckets", "longest_distance": 16}, "positions.longest_distance", "hold one distance", "17` at least"),
+    ({"kind": "alibi", "slopes": "steep"}, "positions.slopes", "geometric", ""),
+]
+
+
+@pytest.mark.parametrize(("positions", "path", "rule", "remedy"), REFUSED)
+def test_impossible_positions_are_refused(positions: dict[str, Any], path: str, rule: str, remedy: str) -> None:
+    plain = {"family": "decoder", "depth": 2, "width": 12, "heads": 2, "block": {"mixer": "attention"}}
+    with pytest.raises(ValidationError) as caught:
+        ModelSpec.model_validate({**plain, "positions": positions}).check_context(T)
+    ((loc, sentence),) = describe(caught.value)
+    assert ".".join(map(str, loc)) == path
+    assert rule in sentence
+    assert remedy in sentence
+
+
+@pytest.mark.parametrize("kind", ["retention", "gated_linear_attention", "fnet", "hyena", "extractor", "synthesizer"])
+def test_rotary_is_refused_where_the_mixer_cannot_apply_it(kind: str) -> None:
+    family = "encoder" if kind == "fnet" else "decoder"
+    plain = {"family": family, "depth": 2, "width": 12, "heads": 2, "block": {"mixer": kind}}
+    with pytest.raises(ValidationError) as caught:
+        ModelSpec.model_validate({**plain, "positions": "rotary"})
+    ((loc, sentence),) = describe(caught.value)
+    assert ".".join(map(str, loc)) == "positions"
+    assert "positions are applied by the mixer, and" in sentence
+    with pytest.raises(ValidationError):
+        ModelSpec.model_validate({**plain, "positions": "none", "exceptions": {"last": {"positions": "rotary"}}})
+
+
+def test_hashes_of_before_stay() -> None:
+    assert RotarySpec().canonical() == {"kind": "rotary"}
+    assert RotarySpec.model_validate({"fraction": 1, "scaling": "none"}).canonical() == {"kind": "rotary"}
+    assert AlibiSpec(slopes="geometric").canonical() == {"kind": "alibi"}

@@ -1,0 +1,67 @@
+"""Random features against the kernels that they stand for; the Hadamard transform against scipy's matrix."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import scipy.linalg
+import torch
+
+from ablate.nn.kernels.hadamard import hadamard
+from ablate.nn.kernels.random_features import fourier, log_positive, orthogonal_directions, scaled, usual_samples
+from ablate.nn.pack.initial import stream
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 32])
+def test_hadamard_is_the_matrix(n: int) -> None:
+    x = torch.randn(3, 5, n, generator=stream(0, "x"), dtype=torch.float64)
+    matrix = torch.from_numpy(scipy.linalg.hadamard(n)).double()
+    torch.testing.assert_close(hadamard(x), x @ matrix)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(3, 7), (7, 7), (19, 7), (4, 1)])
+def test_directions_are_orthogonal_in_blocks(rows: int, width: int) -> None:
+    omega = orthogonal_directions(torch.empty(rows, width, dtype=torch.float64), stream(0, "omega"))
+    for start in range(0, rows, width):
+        block = omega[start : start + width]
+        gram = block @ block.mT
+        torch.testing.assert_close(gram, gram.diagonal().diag(), atol=1e-10, rtol=0)
+
+
+def test_directions_are_gaussian_one_by_one() -> None:
+    """The mean of ‖ω‖² is d and that of ‖ω‖⁴ is d(d+2), as for N(0, I); all directions are as likely."""
+    d = 5
+    omega = orthogonal_directions(torch.empty(20_000, d, dtype=torch.float64), stream(0, "omega"))
+    square = omega.square().sum(1)
+    assert square.mean().item() == pytest.approx(d, rel=0.02)
+    assert square.square().mean().item() == pytest.approx(d * (d + 2), rel=0.05)
+    torch.testing.assert_close(omega.mean(0), torch.zeros(d, dtype=torch.float64), atol=0.03, rtol=0)
+    torch.testing.assert_close(omega.mT @ omega / len(omega), torch.eye(d, dtype=torch.float64), atol=0.03, rtol=0)
+
+
+def test_fourier_features_of_gaussian_directions_are_the_gaussian_kernel_plus_one() -> None:
+    x, y = (0.5 * torch.randn(3, generator=stream(0, name), dtype=torch.float64) for name in "xy")
+    omega = torch.randn(3, 200_000, generator=stream(0, "omega"), dtype=torch.float64)
+    features = [fourier(z @ omega, 1 / math.sqrt(omega.shape[1])) for z in (x, y)]
+    expected = math.exp(-(x - y).square().sum().item() / 2) + 1
+    assert (features[0] @ features[1]).item() == pytest.approx(expected, abs=0.01)
+
+
+def test_positive_features_of_gaussian_directions_are_the_exponential_of_the_product() -> None:
+    x, y = (0.5 * torch.randn(3, generator=stream(0, name), dtype=torch.float64) for name in "xy")
+    omega = torch.randn(3, 200_000, generator=stream(0, "omega"), dtype=torch.float64)
+    features = [log_positive(z @ omega, z, weight=0.5).exp() for z in (x, y)]
+    assert (features[0] @ features[1]).item() == pytest.approx(math.exp((x @ y).item()), rel=0.02)
+
+
+def test_scaled_queries_and_keys_have_products_over_the_root_of_the_width() -> None:
+    x, y = (torch.randn(7, generator=stream(0, name), dtype=torch.float64) for name in "xy")
+    assert (scaled(x) @ scaled(y)).item() == pytest.approx((x @ y).item() / math.sqrt(7))
+
+
+@pytest.mark.parametrize(
+    ("width", "samples"), [(1, 2), (2, 2), (4, 4), (8, 16), (16, 32), (32, 128), (64, 256), (128, 512)]
+)
+def test_usual_samples_are_those_of_the_released_code(width: int, samples: int) -> None:
+    assert usual_samples(width) == samples

@@ -1,0 +1,347 @@
+"""Every named block against the equations of its paper, written by hand, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from equations import Attention, layer_norm, mlp, rms_norm
+from families import a_family_for, without_dropout
+from torch import Tensor, nn
+
+from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.pack.initial import stream
+from ablate.spec.model import ModelSpec
+from ablate.spec.named import block_names
+
+V, D, H, DEPTH, T, EPS = 13, 12, 3, 3, 6, 1e-8
+
+Weights = Callable[[str], Tensor]
+
+
+def spec_of(block: Any, **fields: Any) -> ModelSpec:
+    return ModelSpec.model_validate(
+        {"family": "decoder", "depth": DEPTH, "width": D, "heads": H, "block": block, **fields}
+    )
+
+
+def scattered(spec: ModelSpec, seeds: list[int]) -> nn.Module:
+    """A model in float64 whose every parameter is random."""
+    model = build_model(spec, vocabulary=V, context=T, seeds=seeds).double()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=stream(5, name), dtype=torch.float64)
+    return model
+
+
+def dense_attention(w: Weights, **gains: Tensor) -> Attention:
+    maps = [w(f"mixer.{name}.weight") for name in ("query", "key", "value", "output")]
+    return Attention(H, True, *maps, **gains)
+
+
+def gains_of(w: Weights, *names: str) -> dict[str, Tensor]:
+    return {name: w(f"mixer.gains.{name}.value") for name in names}
+
+
+def sas_attention(w: Weights, layer: int) -> Attention:
+    """Eqs 12 and 13; the first layer's values are W = α_V·I + β_V·ΔW (App. C)."""
+    eye = torch.eye(D, dtype=torch.float64)
+    value = eye
+    if layer == 0:
+        value = w("mixer.value.alpha.value") * eye + w("mixer.value.beta.value") * w("mixer.value.delta")
+    return Attention(
+        H, True, w("mixer.query.weight"), w("mixer.key.weight"), value, eye, **gains_of(w, "alpha", "beta", "gamma")
+    )
+
+
+def feed_forward(w: Weights, x: Tensor) -> Tensor:
+    return mlp(x, w("mlp.up.weight"), w("mlp.down.weight"))
+
+
+def norm(w: Weights, which: str, x: Tensor) -> Tensor:
+    return rms_norm(x, w(f"norm_{which}.weight"), EPS)
+
+
+def pre_ln(w: Weights, layer: int, x: Tensor) -> Tensor:
+    """Eq. 1 with unit gains."""
+    x = x + dense_attention(w)(norm(w, "mixer", x))
+    return x + feed_forward(w, norm(w, "mlp", x))
+
+
+def parallel(w: Weights, layer: int, x: Tensor) -> Tensor:
+    """Eq. 7 with unit gains."""
+    shared = norm(w, "mixer", x)
+    return x + feed_forward(w, shared) + dense_attention(w)(shared)
+
+
+def value_skipinit(w: Weights, layer: int, x: Tensor) -> Tensor:
+    """Eq. 4, no attention skip."""
+    x = dense_attention(w, **gains_of(w, "alpha", "beta"))(norm(w, "mixer", x))
+    return x + w("mlp_branch.value") * feed_forward(w, norm(w, "mlp", x))
+
+
+def shaped(w: Weights, layer: int, x: Tensor) -> Tensor:
+    """Eq. 5, no attention skip."""
+    y = dense_attention(w, **gains_of(w, "alpha", "beta", "gamma"))(norm(w, "mixer", x))
+    x = w("mixer_branch.value") * y
+    return x + w("mlp_branch.value") * feed_forward(w, norm(w, "mlp", x))
+
+
+def sas(w: Weights, layer: int, x: Tensor) -> Tensor:
+    """X̂ = β_SA·Y; X_out = X̂ + β_FF·MLP(Norm(X̂))."""
+    x = w("mixer_branch.value") * sas_attention(w, layer)(norm(w, "mixer", x))
+    return x + w("mlp_branch.value") * feed_forward(w, norm(w, "mlp", x))
+
+
+def sas_p(w: Weights, layer: int, x: Tensor) -> Tensor:
+    """X_out = β_SA·Y + β_FF·MLP(Norm(X))."""
+    shared = norm(w, "mixer", x)
+    y = w("mixer_branch.value") * sas_attention(w, layer)(shared)
+    return y + w("mlp_branch.value") * feed_forward(w, shared)
+
+
+def sas_p_no_norm(w: Weights, layer: int, x: Tensor) -> Tensor:
+    """As SAS-P; only the first block has a norm."""
+    shared = norm(w, "mixer", x) if layer == 0 else x
+    y = w("mixer_branch.value") * sas_attention(w, layer)(shared)
+    return y + w("mlp_branch.value") * feed_forward(w, shared)
+
+
+def biased(w: Weights, names: str, **settings: Any) -> Attention:
+    """Attention with biases in the maps of these names; output is the identity where it is not among them."""
+    maps = {name: w(f"mixer.{name}.weight") for name in names.split()}
+    maps.setdefault("output", torch.eye(D, dtype=torch.float64))
+    biases = {name[0].replace("o", "p"): w(f"mixer.{name}.bias") for name in names.split()}
+    return Attention(H, True, *(maps[name] for name in ("query", "key", "value", "output")), **biases, **settings)
+
+
+def biased_mlp(w: Weights, x: Tensor, act: Callable[[Tensor], Tensor]) -> Tensor:
+    return act(x @ w("mlp.up.weight") + w("mlp.up.bias")) @ w("mlp.down.weight") + w("mlp.down.bias")
+
+
+def layer(w: Weights, which: str, x: Tensor, eps: float) -> Tensor:
+    return layer_norm(x, w(f"norm_{which}.weight"), w(f"norm_{which}.bias"), eps)
+
+
+def post_ln(w: Weights, layer_index: int, x: Tensor) -> Tensor:
+    """x ← LN(x + Sublayer(x)), arXiv:1706.03762."""
+    x = layer(w, "mixer", x + biased(w, "query key value output")(x), 1e-5)
+    return layer(w, "mlp", x + biased_mlp(w, x, torch.relu), 1e-5)
+
+
+def extractor_attention(w: Weights, layer_index: int, x: Tensor) -> Tensor:
+    """Pre-LN, no biases in the attention, arXiv:2308.07661."""
+    x = x + dense_attention(w)(layer(w, "mixer", x, 1e-5))
+    return x + biased_mlp(w, layer(w, "mlp", x, 1e-5), torch.relu)
+
+
+def simple_of(maps: str, second_skip: bool) -> Callable[[Weights, int, Tensor], Tensor]:
+    """Pre-LN SimpleTRON, arXiv:2111.15588: Y_h = (1/√t)·Q_h·Σ K_hᵀ·V_h, with the block's input added again or not."""
+
+    def block(w: Weights, layer_index: int, x: Tensor) -> Tensor:
+        attention = biased(w, maps, softmax=False, scale="length")
+        middle = x + attention(layer(w, "mixer", x, 1e-6))
+        y = middle + biased_mlp(w, layer(w, "mlp", middle, 1e-6), F.gelu)
+        return y + x if second_skip else y
+
+    return block
+
+
+def simple_post_ln(w: Weights, layer_index: int, x: Tensor) -> Tensor:
+    """x₁ = LN(x + Attn(x)); X_out = LN(x₁ + FFN(x₁) + x)."""
+    attention = biased(w, "query key value output", softmax=False, scale="length")
+    middle = layer(w, "mixer", x + attention(x), 1e-12)
+    return layer(w, "mlp", middle + biased_mlp(w, middle, F.gelu) + x, 1e-12)
+
+
+BLOCKS: dict[str, Callable[[Weights, int, Tensor], Tensor]] = {
+    block.__name__: block
+    for block in (
+        *(pre_ln, parallel, value_skipinit, shaped, sas, sas_p, sas_p_no_norm),
+        *(post_ln, extractor_attention, simple_post_ln),
+    )
+}
+BLOCKS |= {
+    "simple": simple_of("query key value", second_skip=False),
+    "simple_res": simple_of("query key value", second_skip=True),
+    "simple_resl": simple_of("query key value output", second_skip=True),
+}
+OF_OTHER_MIXERS = sorted(set(block_names()) - set(BLOCKS))
+
+# Parameters of one block beside the maps, from the equations: gains of heads, gains of branches, norms, first values.
+PARTS = {
+    "pre_ln": {"maps": 4, "head_gains": 0, "gains": 0, "norms": 2},
+    "parallel": {"maps": 4, "head_gains": 0, "gains": 0, "norms": 1},
+    "value_skipinit": {"maps": 4, "head_gains": 2, "gains": 1, "norms": 2},
+    "shaped": {"maps": 4, "head_gains": 3, "gains": 2, "norms": 2},
+    "sas": {"maps": 2, "head_gains": 3, "gains": 2, "norms": 2},
+    "sas_p": {"maps": 2, "head_gains": 3, "gains": 2, "norms": 1},
+    "sas_p_no_norm": {"maps": 2, "head_gains": 3, "gains": 2, "norms": 0},
+}
+
+
+@pytest.mark.parametrize("name", OF_OTHER_MIXERS)
+def test_the_other_named_blocks_put_their_mixer_into_a_pre_ln_block(name: str) -> None:
+    """The Extractors' block is that of their paper, all others are as in Long Range Arena."""
+    extractor = name in ("she", "he", "we", "me")
+    eps, act = (1e-5, torch.relu) if extractor else (1e-6, F.gelu)
+    model = scattered(spec_of(**without_dropout(name)), [0]).eval()
+    state = dict(model.named_parameters())
+    x = torch.randn(1, 2, T, D, generator=stream(3, "x"), dtype=torch.float64)
+    for index, block in enumerate(model.blocks):
+
+        def w(path: str, index: int = index) -> Tensor:
+            return state[f"blocks.{index}.{path}"][0]
+
+        middle = x + block.mixer(layer(w, "mixer", x, eps))
+        y = middle + biased_mlp(w, layer(w, "mlp", middle, eps), act)
+        torch.testing.assert_close(block(x), y)
+        x = y
+    assert spec_of(name, family=a_family_for(name)).block.dropout == (0.1 if extractor else 0)
+
+
+def equations(name: str, model: nn.Module, k: int, tokens: Tensor) -> Tensor:
+    """Logits [T, V] of member k for one sequence [T]."""
+    state = dict(model.named_parameters()) | dict(model.named_buffers())
+    table = state["embedding.weight"][k]
+    x = table[tokens] + state["positions.weight"][k, : len(tokens)]
+    for layer in range(DEPTH):
+
+        def w(path: str, layer: int = layer) -> Tensor:
+            return state[f"blocks.{layer}.{path}"][k]
+
+        x = BLOCKS[name](w, layer, x)
+    return rms_norm(x, state["norm.weight"][k], EPS) @ table.mT
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_block_is_its_equations(name: str) -> None:
+    model = scattered(spec_of(name), [0, 1]).eval()
+    tokens = torch.randint(V, (2, 2, T), generator=stream(1, "tokens"))
+    logits = model(tokens)
+    slow = torch.stack([torch.stack([equations(name, model, k, row) for row in tokens[k]]) for k in range(2)])
+    torch.testing.assert_close(logits, slow, rtol=1e-9, atol=1e-9)
+    direction = torch.randn(logits.shape, generator=stream(2, "direction"), dtype=torch.float64)
+    parameters = dict(model.named_parameters())
+    ours, theirs = (torch.autograd.grad((y * direction).sum(), list(parameters.values())) for y in (logits, slow))
+    for path, one, other in zip(parameters, ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8, msg=lambda text, path=path: f"{path}: {text}")
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parameters_are_those_of_the_equations(name: str) -> None:
+    spec = spec_of(name)
+    model = build_model(spec, vocabulary=V, context=T, seeds=[0])
+    real = sum(parameter.numel() for parameter in model.parameters())
+    part = PARTS[name]
+    block = part["maps"] * D * D + 2 * D * 4 * D + part["head_gains"] * H + part["gains"] + part["norms"] * D
+    first = (D * D + 2 if name.startswith("sas") else 0) + (D if name == "sas_p_no_norm" else 0)
+    assert real == V * D + T * D + DEPTH * block + first + D
+    assert model_cost(spec, vocabulary=V, context=T).parameters == real
+
+
+@pytest.mark.parametrize(("name", "millions"), [("pre_ln", 165.8), ("sas", 145.2), ("sas_p", 145.2)])
+def test_parameters_of_the_paper(name: str, millions: float) -> None:
+    """18 layers, d = 768, 50 000 tokens, tied head: 165.8M and 145.2M without positions (the paper prints 167, 146)."""
+    spec = ModelSpec.model_validate(
+        {"family": "decoder", "depth": 18, "width": 768, "heads": 12, "block": name, "positions": "none"}
+    )
+    assert model_cost(spec, vocabulary=50_000, context=128).parameters / 1e6 == pytest.approx(millions, abs=0.06)
+
+
+@pytest.mark.parametrize("name", [name for name in PARTS if name not in ("pre_ln", "parallel")])
+def test_branch_of_the_mlp_starts_at_a_tenth_in_18_layers(name: str) -> None:
+    model = build_model(spec_of(name, depth=18), vocabulary=V, context=T, seeds=[0])
+    for block in model.blocks:
+        assert isinstance(block.mlp_branch.value, nn.Parameter)
+        assert block.mlp_branch.value.item() == pytest.approx(0.1, rel=1e-3)
+        assert block.mlp_skip.value.item() == 1.0
+        if name != "value_skipinit":
+            assert isinstance(block.mixer_branch.value, nn.Parameter)
+            assert block.mixer_branch.value.item() == 1.0
+
+
+@pytest.mark.parametrize("name", ["sas", "sas_p", "sas_p_no_norm"])
+def test_simplified_attention_starts_as_the_identity_in_every_layer(name: str) -> None:
+    model = build_model(spec_of(name), vocabulary=V, context=T, seeds=[0, 1])
+    x = torch.randn(2, 2, T, D, generator=stream(3, "x"))
+    for block in model.blocks:
+        torch.testing.assert_close(block.mixer(x), x, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["shaped", "value_skipinit"])
+def test_skipless_maps_start_orthogonal(name: str) -> None:
+    model = build_model(spec_of(name), vocabulary=V, context=T, seeds=[0])
+    for block in model.blocks:
+        for weight in (block.mixer.value.weight[0], block.mixer.output.weight[0]):
+            torch.testing.assert_close(weight @ weight.mT, torch.eye(D))
+        assert bool(block.mixer.query.weight.any()) == (name == "value_skipinit")
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("place", ["pre", "post"])
+def test_block_is_torch_s_encoder_layer(place: str, bias: bool) -> None:
+    """nn.TransformerEncoderLayer (arXiv:1706.03762, norm after the sum) and its norm_first form, weights copied."""
+    dense = {"kind": "dense", "bias": bias}
+    block = {
+        "mixer": {"kind": "attention", "query_key_bias": bias, "value": dense, "output": dense},
+        "mlp": {"kind": "plain", "ratio": 3, "bias": bias},
+        "norm": {"kind": "layer", "place": place, "eps": 1e-5},
+    }
+    spec = ModelSpec.model_validate({"family": "decoder", "depth": 1, "width": D, "heads": H, "block": block})
+    ours = scattered(spec, [0]).blocks[0]
+    theirs = nn.TransformerEncoderLayer(
+        D, H, 3 * D, 0.0, batch_first=True, norm_first=place == "pre", bias=bias, dtype=torch.float64
+    )
+    mixer, attention = ours.mixer, theirs.self_attn
+    qkv = (mixer.query, mixer.key, mixer.value)
+    pairs = [(attention.out_proj, mixer.output), (theirs.linear1, ours.mlp.up), (theirs.linear2, ours.mlp.down)]
+    with torch.no_grad():
+        attention.in_proj_weight.copy_(torch.cat([m.weight[0].mT for m in qkv]))
+        if bias:
+            attention.in_proj_bias.copy_(torch.cat([m.bias[0] for m in qkv]))
+        for linear, packed in pairs:
+            linear.weight.copy_(packed.weight[0].mT)
+            if bias:
+                linear.bias.copy_(packed.bias[0])
+        for layer_norm, packed in ((theirs.norm1, ours.norm_mixer), (theirs.norm2, ours.norm_mlp)):
+            layer_norm.weight.copy_(packed.weight[0])
+            if bias:
+                layer_norm.bias.copy_(packed.bias[0])
+            else:  # without bias torch's norms have none either
+                packed.bias.zero_()
+    x = torch.randn(2, T, D, generator=stream(4, "x"), dtype=torch.float64)
+    mask = torch.ones(T, T, dtype=torch.bool).triu(1)
+    torch.testing.assert_close(ours(x[None])[0], theirs(x, src_mask=mask), rtol=1e-9, atol=1e-9)
+    real = torch.arange(T) < torch.tensor([[4], [6]])
+    padded = theirs(x, src_mask=mask, src_key_padding_mask=~real)
+    torch.testing.assert_close(ours(x[None], real[None])[0][real], padded[real], rtol=1e-9, atol=1e-9)
+
+
+def test_second_skip_joins_after_the_mlp() -> None:
+    """x₁ = LN(x + Attn(x)), X_out = LN(x₁ + FFN(x₁) + x): the block of SimpleTRON (arXiv:2111.15588)."""
+    block = {"mixer": "attention", "norm": {"kind": "layer", "place": "post", "eps": 1e-5}, "skips": {"mixer": 2}}
+    spec = ModelSpec.model_validate({"family": "decoder", "depth": 1, "width": D, "heads": H, "block": block})
+    module = scattered(spec, [0]).blocks[0]
+    x = torch.randn(1, 2, T, D, generator=stream(6, "x"), dtype=torch.float64)
+    middle = module.norm_mixer(x + module.mixer(x))
+    torch.testing.assert_close(module(x), module.norm_mlp(middle + module.mlp(middle) + x))
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu", "gelu_tanh"])
+def test_gated_mlp(activation: str) -> None:
+    block = {"mixer": "attention", "mlp": {"kind": "gated", "ratio": 2, "activation": activation, "bias": True}}
+    spec = ModelSpec.model_validate({"family": "decoder", "depth": 1, "width": D, "heads": H, "block": block})
+    module = scattered(spec, [0]).blocks[0].mlp
+    x = torch.randn(1, 2, T, D, generator=stream(7, "x"), dtype=torch.float64)
+    up, gate = (x[0] @ m.weight[0] + m.bias[0] for m in (module.up, module.gate))
+    act = {
+        "relu": lambda z: z.clamp(min=0),
+        "gelu": lambda z: z * (1 + torch.erf(z / 2**0.5)) / 2,
+        "silu": lambda z: z / (1 + torch.exp(-z)),
+        "gelu_tanh": lambda z: z * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (z + 0.044715 * z**3))) / 2,
+    }[activation]
+    torch.testing.assert_close(module(x)[0], (act(gate) * up) @ module.down.weight[0] + module.down.bias[0])

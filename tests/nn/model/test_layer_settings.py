@@ -1,0 +1,105 @@
+"""Positions, window and head width belong to a layer; the model's are where a layer sets none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ablate.kinds.mixers.local import LocalSpec
+from ablate.kinds.positions.rotary import RotarySpec
+from ablate.nn.kernels.relative_positions import rotate
+from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.pack import initialise
+from ablate.spec.layer import LayerContext
+from ablate.spec.model import ModelSpec
+
+T, D, H = 9, 12, 2
+
+
+def spec(**parts: Any) -> ModelSpec:
+    plain = {"family": "decoder", "depth": 3, "width": D, "heads": H, "init_std": 0.3, "positions": "none"}
+    return ModelSpec.model_validate({**plain, "block": {"mixer": "attention"}, **parts})
+
+
+def logits(spec: ModelSpec) -> Tensor:
+    model = build_model(spec, vocabulary=11, context=T, seeds=[3]).double().eval()
+    ids = torch.arange(T).view(1, 1, T) % 11
+    made: Tensor = model(ids)
+    return made
+
+
+def test_a_layer_is_told_its_own_settings() -> None:
+    model = spec(
+        positions="rotary",
+        head_width=4,
+        exceptions={"1": {"positions": "none", "window": 5}, "last": {"positions": {"kind": "rotary", "base": 100}}},
+    )
+    told = [model.layer_context(T, layer=layer) for layer in range(3)]
+    assert [context.layer for context in told] == [0, 1, 2]
+    assert [context.positions for context in told] == [RotarySpec(), None, RotarySpec(base=100)]
+    assert [context.window for context in told] == [None, 5, None]
+    assert [context.head_width for context in told] == [4, 4, 4]
+    assert spec().layer_context(T).head_width == D // H
+
+
+def test_rotary_in_every_layer_is_rotary_in_the_model() -> None:
+    everywhere = spec(positions="rotary")
+    layer_by_layer = spec(exceptions={"0-2": {"positions": "rotary"}})
+    assert torch.equal(logits(everywhere), logits(layer_by_layer))
+    nowhere = spec(positions="rotary", pattern=[{"positions": "none"}])
+    assert torch.equal(logits(nowhere), logits(spec()))
+    mixed = spec(positions="rotary", pattern=[{}, {}, {"positions": "none"}])
+    for other in (everywhere, nowhere, spec(positions={"kind": "rotary", "base": 50})):
+        assert (logits(mixed) - logits(other)).abs().max() > 1e-6
+
+
+def test_a_window_as_long_as_the_text_hides_nothing() -> None:
+    torch.testing.assert_close(logits(spec(block={"mixer": "attention", "window": T})), logits(spec()))
+
+
+def test_windows_reach_as_far_as_their_layers_together() -> None:
+    """Three layers of windows of 2 tokens: the output at t reads tokens t - 3 to t."""
+    model = build_model(spec(block={"mixer": "attention", "window": 2}), vocabulary=11, context=T, seeds=[3]).eval()
+    ids = torch.arange(T).view(1, 1, T)
+    changed = ids.clone()
+    changed[..., 2] = 10
+    moved = (model(ids) - model(changed)).abs().amax((0, 1, 3)) > 1e-7
+    assert moved.nonzero()[:, 0].tolist() == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("parts", "equal"),
+    [
+        ({"head_width": D // H}, True),
+        ({"head_width": D}, False),
+        ({"positions": {"kind": "none"}}, True),
+        ({"block": {"mixer": "attention", "window": 2}}, False),
+        ({"exceptions": {"1": {"positions": "rotary"}}}, False),
+    ],
+)
+def test_what_changes_the_model_changes_its_hash(parts: dict[str, Any], equal: bool) -> None:
+    assert (spec(**parts).content_hash() == spec().content_hash()) is equal
+
+
+def test_wide_heads_have_the_parameters_that_they_cost() -> None:
+    model = spec(head_width=10, pattern=[{}, {"mixer": "local"}, {"mixer": "performer"}])
+    built = build_model(model, vocabulary=11, context=T, seeds=[0])
+    real = sum(parameter.numel() for parameter in built.parameters())
+    assert model_cost(model, vocabulary=11, context=T).parameters == real
+    assert real - sum(parameter.numel() for parameter in build_model(spec(pattern=model.pattern), vocabulary=11,
+                      context=T, seeds=[0]).parameters()) == 3 * 4 * D * (H * 10 - D)  # fmt: skip
+
+
+def test_a_kind_that_attends_in_blocks_turns_its_queries_and_keys() -> None:
+    """Local attention over the whole text is softmax attention of turned queries and keys."""
+    context = LayerContext(1, D, H, depth=1, context=T, causal=True, init_std=0.5, positions=RotarySpec(base=30))
+    mixer: Any = LocalSpec(window=T).build(context)
+    initialise(mixer, [0])
+    x = torch.randn(1, 2, T, D, generator=torch.Generator().manual_seed(0))
+    q, k, v = (m(x).view(1, 2, T, H, -1).transpose(2, 3) for m in (mixer.query, mixer.key, mixer.value))
+    a = rotate(q, base=30) @ rotate(k, base=30).mT / (D // H) ** 0.5
+    a = a.masked_fill(torch.ones(T, T).triu(1) > 0, -torch.inf).softmax(-1)
+    torch.testing.assert_close(mixer(x), mixer.output((a @ v).transpose(2, 3).flatten(3)))

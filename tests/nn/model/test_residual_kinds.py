@@ -1,0 +1,338 @@
+"""Norms at every place and every kind of residual against their equations, written layer by layer, in float64."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pydantic import ValidationError
+from torch import Tensor, nn
+from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4HyperConnection, DeepseekV4HyperHead
+
+from ablate.kinds.residuals.layer_scale import LayerScaleSpec
+from ablate.kinds.residuals.manifold_hyper_connections import ManifoldHyperConnections
+from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.model.decoder import Decoder
+from ablate.nn.model.pricing import price
+from ablate.nn.pack import initialise
+from ablate.nn.pack.initial import stream
+from ablate.spec.block import BlockSpec
+from ablate.spec.layer import LayerContext
+from ablate.spec.model import ModelSpec
+from ablate.spec.norm import NormSpec
+from ablate.spec.residual import ResidualSpec
+
+V, T, D, DEPTH = 11, 7, 12, 5
+IDS = torch.randint(V, (1, 2, T), generator=stream(0, "ids"))
+
+
+def spec_of(block: dict[str, Any], **model: Any) -> ModelSpec:
+    plain = {"family": "decoder", "depth": DEPTH, "width": D, "heads": 3, "positions": "none", "init_std": 0.3, **model}
+    return ModelSpec.model_validate({**plain, "block": {"mixer": "attention", **block}})
+
+
+def scattered(spec: ModelSpec) -> Decoder:
+    """A model in float64 whose every parameter is random."""
+    model = build_model(spec, vocabulary=V, context=T, seeds=[3]).double()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=stream(5, name), dtype=torch.float64)
+    return cast(Decoder, model)
+
+
+def check(block: dict[str, Any], layer: Any, model: Any = None, **parts: Any) -> None:
+    """Logits and gradients of a model against its blocks run by hand: `layer(block, x, i, before)` is one of them."""
+    ours = scattered(spec_of(block, **parts))
+    logits = ours(IDS)
+    x = embedding = ours.embedding(IDS)
+    given = [embedding]
+    for index, one in enumerate(ours.blocks):
+        x = layer(one, x, index, given)
+        given.append(x)
+    expected = ours.logits(ours.norm(x if model is None else model(x)))
+    torch.testing.assert_close(logits, expected)
+    gradients = [
+        torch.autograd.grad(y.sin().sum(), list(ours.parameters()), allow_unused=True) for y in (logits, expected)
+    ]
+    for left, right in zip(*gradients, strict=True):
+        torch.testing.assert_close(left, right)
+    cost = model_cost(ours.spec, vocabulary=V, context=T)
+    assert cost.parameters == sum(parameter.numel() for parameter in ours.parameters())
+
+
+def plain_layer(one: Any, x: Tensor, index: int = 0, given: Any = None) -> Tensor:
+    x = x + one.mixer(one.norm_mixer(x))
+    return cast(Tensor, x + one.mlp(one.norm_mlp(x)))
+
+
+def test_output_norms_stand_where_olmo_2_has_them() -> None:
+    def layer(one: Any, x: Tensor, *_: Any) -> Tensor:
+        x = x + one.norm_mixer(one.mixer(x))
+        return cast(Tensor, x + one.norm_mlp(one.mlp(x)))
+
+    check({"norm": {"kind": "rms", "place": "output"}}, layer)
+
+
+def test_a_sandwich_has_four_norms() -> None:
+    def layer(one: Any, x: Tensor, *_: Any) -> Tensor:
+        x = x + one.norm_mixer_output(one.mixer(one.norm_mixer(x)))
+        return cast(Tensor, x + one.norm_mlp_output(one.mlp(one.norm_mlp(x))))
+
+    check({"norm": {"kind": "layer", "place": "sandwich"}}, layer)
+
+
+def test_sub_layers_may_have_norms_at_other_places() -> None:
+    def layer(one: Any, x: Tensor, *_: Any) -> Tensor:
+        x = x + one.norm_mixer(one.mixer(x))
+        return cast(Tensor, one.norm_mlp(x + one.mlp(x)))
+
+    check({"norm": {"kind": "rms", "place": "output"}, "norm_mlp": {"place": "post"}}, layer)
+
+
+def test_the_mlp_may_stand_first() -> None:
+    def layer(one: Any, x: Tensor, *_: Any) -> Tensor:
+        x = x + one.mlp(one.norm_mlp(x))
+        return cast(Tensor, x + one.mixer(one.norm_mixer(x)))
+
+    check({"arrangement": "mlp_first"}, layer)
+
+
+def test_some_layers_may_have_no_mlp() -> None:
+    def layer(one: Any, x: Tensor, index: int, given: Any) -> Tensor:
+        return plain_layer(one, x) if index in (1, 3) else cast(Tensor, x + one.mixer(one.norm_mixer(x)))
+
+    check({}, layer, pattern=[{"mlp": "none", "skips": {"mlp": 0}}, {}])
+
+
+@pytest.mark.parametrize(
+    ("norm", "theirs"),
+    [
+        ({"kind": "rms", "gain": False, "eps": 1e-5}, nn.RMSNorm(D, 1e-5, elementwise_affine=False)),
+        ({"kind": "layer", "bias": False, "eps": 1e-5}, nn.LayerNorm(D, 1e-5, bias=False)),
+        ({"kind": "layer", "gain": False, "bias": False, "eps": 1e-5}, nn.LayerNorm(D, 1e-5, elementwise_affine=False)),
+    ],
+)
+def test_norms_with_less_are_torchs(norm: dict[str, Any], theirs: nn.Module) -> None:
+    ours = NormSpec.parse(norm).build(1, D)
+    initialise(ours, [0])
+    x = torch.randn(1, 3, D, generator=stream(0, "x"))
+    torch.testing.assert_close(ours(x), theirs(x))
+    assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
+    assert sum(p.numel() for p in theirs.parameters()) == NormSpec.parse(norm).cost(D, 3).parameters
+
+
+def test_dynamic_tanh_is_equation_1() -> None:
+    def layer(one: Any, x: Tensor, *_: Any) -> Tensor:
+        def dyt(norm: Any, x: Tensor) -> Tensor:
+            return cast(Tensor, norm.weight[0] * torch.tanh(norm.alpha[0] * x) + norm.bias[0])
+
+        x = x + one.mixer(dyt(one.norm_mixer, x))
+        return cast(Tensor, x + one.mlp(dyt(one.norm_mlp, x)))
+
+    check({"norm": {"kind": "dynamic_tanh", "alpha": 0.8}}, layer)
+    fresh = NormSpec.parse({"kind": "dynamic_tanh", "alpha": 0.8, "bias": False}).build(1, D)
+    initialise(fresh, [0])
+    x = torch.randn(1, 3, D, generator=stream(0, "x"))
+    torch.testing.assert_close(fresh(x), (0.8 * x).tanh())
+
+
+def test_layer_scale_is_equation_4() -> None:
+    def layer(one: Any, x: Tensor, *_: Any) -> Tensor:
+        x = x + one.residual.scales["mixer"].value[0] * one.mixer(one.norm_mixer(x))
+        return cast(Tensor, x + one.residual.scales["mlp"].value[0] * one.mlp(one.norm_mlp(x)))
+
+    check({"residual": "layer_scale"}, layer)
+    assert [LayerScaleSpec().initial(depth) for depth in (18, 24, 25)] == [0.1, 1e-5, 1e-6]
+
+
+def test_layer_scale_of_a_parallel_block_and_of_one_without_mlp_has_one_vector() -> None:
+    def parallel(one: Any, x: Tensor, *_: Any) -> Tensor:
+        normed = one.norm_mixer(x)
+        return cast(Tensor, x + one.residual.scales["mixer"].value[0] * (one.mixer(normed) + one.mlp(normed)))
+
+    def mixer(one: Any, x: Tensor, *_: Any) -> Tensor:
+        return cast(Tensor, x + one.residual.scales["mixer"].value[0] * one.mixer(one.norm_mixer(x)))
+
+    check({"residual": "layer_scale", "arrangement": "parallel", "skips": {"mlp": 0}}, parallel)
+    check({"residual": "layer_scale", "mlp": "none", "skips": {"mlp": 0}}, mixer)
+
+
+@pytest.mark.parametrize("embedding", [False, True])
+def test_unet_skips_push_and_pop(embedding: bool) -> None:
+    """The record of 2024-11-10: outputs of the first half are pushed, and popped by the layers of the second half."""
+    pushed: list[Tensor] = []
+
+    def layer(one: Any, x: Tensor, index: int, given: list[Tensor]) -> Tensor:
+        if index >= DEPTH - DEPTH // 2:
+            x = x + one.residual.skip.value * pushed.pop()
+        if embedding:
+            x = one.residual.stream.value * x + one.residual.embedding.value * given[0]
+        x = plain_layer(one, x)
+        if index < DEPTH // 2:
+            pushed.append(x)
+        return x
+
+    trained = {"init": 0.7, "trainable": True}
+    check(
+        {"residual": {"kind": "unet_skip", **({"stream": trained, "embedding": trained} if embedding else {})}}, layer
+    )
+    assert not pushed
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_hyper_connections_are_equations_1_to_14(dynamic: bool) -> None:
+    n = 3
+
+    def connect(connection: Any, streams: Tensor, sub_layer: Any) -> Tensor:
+        alpha = torch.cat([connection.enter[0], connection.mix[0]], -1).expand(*streams.shape[:-1], 1 + n)
+        beta = connection.leave[0, :, 0].expand(streams.shape[:-1])
+        if dynamic:
+            normed = streams / (streams.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+            weight = torch.cat([connection.enter_map[0], connection.mix_map[0]], -1)
+            alpha = alpha + connection.alpha_scale[0] * torch.tanh(normed @ weight)
+            beta = beta + connection.beta_scale[0] * torch.tanh(normed @ connection.leave_map[0, :, 0])
+        mixed = torch.einsum("kbtnm,kbtnd->kbtmd", alpha, streams)
+        y = sub_layer(mixed[..., 0, :])
+        return mixed[..., 1:, :] + torch.einsum("kbtn,kbtd->kbtnd", beta, y)
+
+    def layer(one: Any, streams: Tensor, index: int, given: Any) -> Tensor:
+        if index == 0:
+            streams = torch.stack([streams] * n, -2)
+        streams = connect(one.residual.connections["mixer"], streams, lambda x: one.mixer(one.norm_mixer(x)))
+        return connect(one.residual.connections["mlp"], streams, lambda x: one.mlp(one.norm_mlp(x)))
+
+    block = {"residual": {"kind": "hyper_connections", "streams": n, "dynamic": dynamic}}
+    check(block, layer, lambda streams: streams.sum(-2))
+
+
+def test_hyper_connections_start_as_one_stream() -> None:
+    """The sum of n equal streams is n times one of them, and the final norm takes n out again."""
+    ours = build_model(spec_of({"residual": "hyper_connections"}), vocabulary=V, context=T, seeds=[3]).double()
+    plain = build_model(spec_of({}), vocabulary=V, context=T, seeds=[3]).double()
+    torch.testing.assert_close(ours(IDS), plain(IDS), rtol=1e-5, atol=1e-6)
+    connections = [one.residual.connections[part] for one in cast(Any, ours).blocks for part in ("mixer", "mlp")]
+    assert [one.enter[0, :, 0].argmax().item() for one in connections] == [0, 1, 2, 3] * 2 + [0, 1]
+
+
+@pytest.mark.parametrize("kind", ["hyper_connections", "manifold_hyper_connections", "normalised", "unet_skip"])
+def test_decoding_token_by_token_gives_what_the_whole_text_gives(kind: str) -> None:
+    model = scattered(spec_of({"residual": kind, **({"norm": "none"} if kind == "normalised" else {})})).eval()
+    states: Any = ()
+    for place in range(T):
+        logits, states = model.step(IDS[:, :, place : place + 1], place, states)
+        torch.testing.assert_close(logits, model(IDS)[:, :, place : place + 1])
+
+
+def put(theirs: Any, ours: Any, names: list[str], prefix: str) -> None:
+    """F, b and s of `transformers`, of which ours are parts."""
+    with torch.no_grad():
+        getattr(theirs, f"{prefix}fn").copy_(torch.cat([getattr(ours, f"{name}_map")[0].T for name in names]))
+        getattr(theirs, f"{prefix}base").copy_(torch.cat([getattr(ours, f"{name}_bias")[0] for name in names]))
+        getattr(theirs, f"{prefix}scale").copy_(torch.cat([getattr(ours, f"{name}_scale")[0] for name in names]))
+
+
+def test_manifold_hyper_connections_are_those_of_deepseek_v4() -> None:
+    """Theirs compute in float32."""
+    n = 4
+    context = LayerContext(1, D, 3, depth=2, context=T, causal=True, init_std=0.3, layer=1)
+    ours = cast(ManifoldHyperConnections, ResidualSpec.parse("manifold_hyper_connections").build(context))
+    initialise(ours, [0])
+    with torch.no_grad():
+        for name, parameter in ours.named_parameters():
+            parameter += 0.5 * torch.randn(parameter.shape, generator=stream(0, name))
+    config = cast(Any, SimpleNamespace(hc_mult=n, hc_sinkhorn_iters=20, hc_eps=1e-6, rms_norm_eps=1e-6, hidden_size=D))
+    theirs, head = DeepseekV4HyperConnection(config), DeepseekV4HyperHead(config)
+    put(theirs, ours.connections["mlp"], ["pre", "post", "comb"], "")
+    put(head, ours.end, ["pre"], "hc_")
+    streams = torch.randn(2, T, n, D, generator=stream(0, "streams"))
+    inputs = [streams.clone().requires_grad_(), streams.clone().requires_grad_()]
+
+    entered = ours.enter(inputs[0][None], "mlp")
+    left = ours.close(ours.join(inputs[0][None], entered.sin(), lambda x: x, "mlp"))[0]
+    post, comb, collapsed = theirs(inputs[1])
+    # As in its decoder layer.
+    mixed = post.unsqueeze(-1) * collapsed.sin().unsqueeze(-2) + torch.matmul(comb.transpose(-1, -2), inputs[1])
+    right = head(mixed)
+    torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
+    for y in (left, right):
+        y.cos().sum().backward()
+    torch.testing.assert_close(inputs[0].grad, inputs[1].grad, rtol=1e-3, atol=1e-4)
+    sums = comb.sum(-1)
+    torch.testing.assert_close(sums, torch.ones_like(sums), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("kind", ["hyper_connections", "manifold_hyper_connections", "normalised", "layer_scale"])
+def test_a_model_counts_the_parameters_of_each_layer(kind: str) -> None:
+    spec = spec_of({"residual": kind, **({"norm": "none"} if kind == "normalised" else {})})
+    model = build_model(spec, vocabulary=V, context=T, seeds=[3])
+    priced = price(spec, context=T, vocabulary=V).total.parameters
+    assert priced == model_cost(spec, vocabulary=V, context=T).parameters == sum(p.numel() for p in model.parameters())
+
+
+def test_the_normalised_residual_is_equations_10_and_11() -> None:
+    def turn(h: Tensor, y: Tensor, rate: Tensor) -> Tensor:
+        return F.normalize(h + rate.abs() * 0.05 * math.sqrt(D) * (F.normalize(y, dim=-1) - h), dim=-1)
+
+    def layer(one: Any, x: Tensor, index: int, given: Any) -> Tensor:
+        x = F.normalize(x, dim=-1) if index == 0 else x
+        x = turn(x, one.mixer(x), one.residual.rates["mixer"].value[0])
+        return turn(x, one.mlp(x), one.residual.rates["mlp"].value[0])
+
+    check({"residual": "normalised", "norm": "none"}, layer)
+    fresh = build_model(spec_of({"residual": "normalised", "norm": "none"}), vocabulary=V, context=T, seeds=[3])
+    value = cast(Any, fresh).blocks[0].residual.rates["mixer"].value
+    torch.testing.assert_close(value, torch.full_like(value, 1 / math.sqrt(D)))
+
+
+@pytest.mark.parametrize(
+    ("block", "path", "rule"),
+    [
+        (
+            {"residual": "layer_scale", "skips": {"mixer": 0}},
+            ("skips", "mixer"),
+            "joins each sub-layer to the stream once",
+        ),
+        ({"residual": "hyper_connections", "skips": {"mixer": 2}}, ("skips", "mixer"), "joins each sub-layer"),
+        ({"residual": "hyper_connections", "gains": {"mlp_skip": 0.5}}, ("gains", "mlp_skip"), "has its own weights"),
+        (
+            {"residual": "manifold_hyper_connections", "norm": {"kind": "rms", "place": "post"}},
+            ("norm", "place"),
+            "no single sum",
+        ),
+        ({"residual": "normalised"}, ("norm",), "has its own norms"),
+        ({"arrangement": "mlp_first", "skips": {"mixer": 2}}, ("skips", "mixer"), "which stands before it"),
+        (
+            {"arrangement": "mlp_first", "mlp": "none", "skips": {"mlp": 0}},
+            ("arrangement",),
+            "nothing that could stand",
+        ),
+        (
+            {"arrangement": "parallel", "skips": {"mlp": 0}, "norm": {"kind": "rms", "place": "sandwich"}},
+            ("norm", "place"),
+            "share one norm before them",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(block: dict[str, Any], path: tuple[str, ...], rule: str) -> None:
+    with pytest.raises(ValidationError, match=rule) as refused:
+        BlockSpec.model_validate({"mixer": "attention", **block})
+    (error,) = refused.value.errors()
+    assert error["loc"] == path
+    assert error["ctx"]["remedy"]
+
+
+def test_a_decoder_that_reads_an_encoder_has_no_norms_on_outputs() -> None:
+    plain = {
+        "family": "encoder_decoder",
+        "depth": 1,
+        "width": 8,
+        "heads": 2,
+        "decoder": {"depth": 1, "mixer": "attention"},
+    }
+    block = {"mixer": "attention", "norm": {"kind": "rms", "place": "sandwich"}}
+    with pytest.raises(ValidationError, match="before the sub-layers or after the sums"):
+        ModelSpec.model_validate({**plain, "block": block})

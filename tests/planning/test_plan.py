@@ -1,0 +1,96 @@
+"""The plan: variants once each, trials with keys, what they cost and what cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from engine_samples import ENVIRONMENT, ScriptedEngine, planner, space
+
+from ablate.errors import PluginError, SpaceError
+from ablate.execution.driver import run_study
+from ablate.execution.observer import Observer
+from ablate.kinds.mixers.attention import AttentionSpec
+from ablate.nn.model.build import build_model
+from ablate.planning.forecast import forecast
+from ablate.planning.plan import make_plan
+from ablate.store import open_store
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_each_trial_has_the_key_of_its_variant_data_and_seed(folder: Path) -> None:
+    plan = make_plan(planner(folder))
+    assert len({trial.key for trial in plan.trials}) == len(plan.trials) == 6
+    for trial in plan.trials:
+        assert trial.key == trial.variant.spec.trial_key(trial.variant.fingerprint, trial.seed)
+        assert trial.variant.spec == space().resolve(trial.variant.settings)
+    (folder / "text" / "a").write_text("Another text. " * 60)
+    assert not {trial.key for trial in make_plan(planner(folder)).trials} & {trial.key for trial in plan.trials}
+
+
+def test_two_points_that_give_one_spec_are_one_variant(folder: Path) -> None:
+    plan = make_plan(planner(folder, variants={"bare": {"values": "identity"}, "nothing": {}}))
+    assert [variant.name for variant in plan.variants] == ["baseline", "values=identity", "norm=none"]
+    assert plan.aliases == {"bare": "values=identity", "nothing": "baseline"}
+    assert len(plan.trials) == 6
+
+
+def test_points_that_make_no_model_are_left_out_with_the_reason(folder: Path) -> None:
+    switches = {"order": {"usual": {}, "kv": {"block.mixer.matmul_order": "kv_first"}}}
+    plan = make_plan(planner(folder, switches=switches))
+    assert [variant.name for variant in plan.variants] == ["baseline"]
+    (invalid,) = plan.invalid
+    assert invalid.point.name == "order=kv"
+    assert "matmul_order" in invalid.reason
+    assert "softmax" in invalid.reason
+
+
+def test_costs_are_those_of_the_models(folder: Path) -> None:
+    for variant in make_plan(planner(folder)).variants:
+        model = build_model(variant.spec.model, vocabulary=257, context=8, seeds=[0])
+        assert variant.cost.parameters == sum(parameter.numel() for parameter in model.parameters())
+        passes = 3 * variant.cost.flops * 2  # forward and backward, batch
+        assert variant.flops == (passes + 14 * variant.cost.parameters) * 2  # AdamW: 14 operations a parameter; steps
+
+
+def test_a_mixer_that_does_not_know_its_cost_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(AttentionSpec, "cost", broken)
+    with pytest.raises(PluginError, match=r"variant baseline: .* ZeroDivisionError: division by zero"):
+        make_plan(planner(folder))
+
+
+def test_a_baseline_that_makes_no_model_is_no_space() -> None:
+    with pytest.raises((SpaceError, ValueError), match="kv_first"):
+        space(switches={"order": {"kv": {"block.mixer.matmul_order": "kv_first"}, "usual": {}}})
+
+
+def test_a_forecast_counts_what_is_done_and_shares_the_rest_among_workers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ablate.planning.forecast.available_cores", lambda: 2)
+    plan = make_plan(planner(folder))
+    before = forecast(plan, str(folder / "store.db"))
+    assert before.done == frozenset()
+    assert not (folder / "store.db").exists()
+    assert before.total(plan) == pytest.approx(sum(before.seconds(trial) for trial in plan.trials) / 2)
+
+    with open_store(folder / "store.db") as store:
+        run_study(
+            planner(folder, design={"kind": "leave_one_out", "seeds": 1}),
+            store,
+            ScriptedEngine(),
+            ENVIRONMENT,
+            Observer(),
+        )
+    after = forecast(plan, str(folder / "store.db"))
+    assert after.done == {trial.key for trial in plan.trials if trial.seed == 0}
+    assert after.rate == pytest.approx(200.0 / 0.2)  # the scripted trials
+    assert after.total(plan) == pytest.approx(sum(trial.variant.flops for trial in plan.trials) / 2 / 1000 / 2)

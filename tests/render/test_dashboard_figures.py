@@ -1,0 +1,96 @@
+"""The figures that only the dashboard offers as files, and what was recorded inside a trial, read for them."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from ablate.analysis.curves import Band
+from ablate.analysis.inside import WHOLE, MixingMap, read_inside
+from ablate.render.figures import save
+from ablate.render.figures.bands import draw_bands
+from ablate.render.figures.maps import draw_maps
+from ablate.render.figures.parallel import draw_parallel
+from ablate.store.records import Recording
+
+
+def norms(scale: float) -> dict[str, dict[str, float | None]]:
+    parts = {f"block {n} {part}": scale * n * size for n in (1, 2) for part, size in (("mixer", 3.0), ("mlp", 4.0))}
+    return {"weights": dict(parts)}
+
+
+class Recorded:
+    """A store with the recordings of one trial."""
+
+    def __init__(self, *recordings: Recording) -> None:
+        self.told = recordings
+
+    def recordings(self, key: str) -> tuple[Recording, ...]:
+        return self.told
+
+
+def test_norms_of_parts_join_to_that_of_a_block() -> None:
+    begin = Recording(0, norms(1.0))
+    end = Recording(5, {**norms(2.0), "gradients": {**norms(0.1)["weights"], "block 2 mlp": None}})
+    found = read_inside(Recorded(begin, end), "key")
+    assert found is not None
+    assert (found.blocks, found.parts, found.maps) == (("block 1", "block 2"), ("mixer", "mlp"), ())
+    lines = found.lines("weights", WHOLE)
+    assert {block: one.y for block, one in lines.items()} == {"block 1": (5.0, 10.0), "block 2": (10.0, 20.0)}
+    assert found.lines("weights", "mlp")["block 2"].x == (0.0, 5.0)
+    gradients = found.lines("gradients", WHOLE)
+    assert list(gradients) == ["block 1"], "a part of the other was not finite"
+    assert gradients["block 1"].steps == (5,)
+    assert found.parts_with("gradients") == (WHOLE, "mixer", "mlp")
+    assert found.parts_with("spread") == ()
+    assert read_inside(Recorded(), "key") is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "own", "reach"),
+    [
+        ([[1.0, 0.0], [0.0, 1.0]], 1.0, 0.0),
+        ([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], 0.0, 1.0),
+        ([[0.0, 0.0, 1.0], [0.0, None, 0.0], [3.0, 0.0, 0.0]], 0.0, 2.0),
+        ([[1.0, 1.0, 1.0]], None, None),
+    ],
+    ids=["identity", "shift", "corners", "not square"],
+)
+def test_a_map_in_numbers(rows: list[list[float | None]], own: float | None, reach: float | None) -> None:
+    told = Recording(1, {"weights": {"block 1 mixer": 1.0}, "map": {"block 1 mixer": rows}})
+    found = read_inside(Recorded(told), "key")
+    assert found is not None
+    (one,) = found.maps
+    assert (one.own, one.reach) == (own, reach)
+    assert one.highest == max(value for row in rows for value in row if value is not None)
+
+
+def test_maps_are_dark_where_they_are_large() -> None:
+    rows = tuple(tuple(1.0 if i == j else None for j in range(8)) for i in range(8))
+    figure = draw_maps([MixingMap(f"block {n} mixer", rows, 1.0, 0.0, 1.0) for n in range(5)])
+    assert [axes.get_title() for axes in figure.axes] == [f"block {n} mixer, to 1" for n in range(5)]
+    picture = matplotlib.image.imread(io.BytesIO(save(figure, "png")))[..., :3]
+    assert (picture.max(-1) < 0.1).mean() > 0.01
+    assert np.ptp(picture, -1).max() < 0.02, "black and white, for print"
+
+
+def test_parallel_lines_stand_where_their_values_are() -> None:
+    columns = {"norm": ["rms", "none", "rms"], "heads": [1, 4, 7], "val_loss": [2.0, 3.0, None]}
+    axes = draw_parallel(columns, "val_loss").axes[0]
+    lines = [line.get_ydata() for line in axes.lines if len(line.get_ydata()) == 3]
+    assert [list(line[:2]) for line in lines] == [[0.0, 0.0], [1.0, 0.5], [0.0, 1.0]]
+    assert [line[2] for line in lines[:2]] == [0.0, 1.0]
+    assert math.isnan(lines[2][2]), "one that diverged reaches no place on the axis of the objective"
+    assert {text.get_text() for text in axes.texts} >= {"rms", "none", "1", "4", "7", "2", "2.5", "3"}
+
+
+def test_curves_are_cut_at_the_top_unless_all_is_wanted() -> None:
+    band = Band((0.0, 1.0, 2.0), (9.0, 2.0, 1.0), (9.0, 2.0, 1.0), (9.0, 2.0, 1.0), 1)
+    cut, whole = (draw_bands({"a": band}, {"a": "#000000"}, "steps", "x", whole=all_) for all_ in (False, True))
+    assert cut.axes[0].get_ylim()[1] < 3
+    assert whole.axes[0].get_ylim()[0] == 0.0
+    assert whole.axes[0].get_ylim()[1] > 9

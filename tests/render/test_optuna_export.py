@@ -1,0 +1,144 @@
+"""A study written for Optuna is what Optuna reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import optuna
+import pytest
+from fake_store import NOON, FakeStore, fake_store
+
+from ablate.errors import StoreError
+from ablate.render.export import export_optuna
+from ablate.roles import TrialRole
+from ablate.store import open_store
+from ablate.store.records import PlannedTrial, TrialState
+
+SPACE = {
+    "switches": {"skip": {"kept": {}, "removed": {}}, "norm": {"rms": {}, "none": {}, "layer": {}}},
+    "design": {"kind": "search", "ranges": {"training.optimizer.lr": {"low": 1e-4, "high": 0.1, "log": True}}},
+}
+
+
+@pytest.fixture
+def store() -> FakeStore:
+    settings = {
+        "baseline": {"skip": "kept", "norm": "rms"},
+        "a": {"skip": "removed", "norm": "rms", "training.optimizer.lr": "0.003"},
+        "b": {"skip": "kept", "norm": "none", "model.depth": "4"},
+        "c": {"skip": "kept", "norm": "layer", "model.depth": "2"},
+    }
+    made = fake_store({name: (chosen, 100) for name, chosen in settings.items()}, seeds=2)
+    made.record = replace(made.record, space=SPACE)
+    made.add("baseline", 0, {"val_loss": 1.5, "accuracy": 0.5}, curve=[(0, 3.0), (5, None), (10, 1.5)])
+    made.add("a", 0, {"val_loss": 1.25}, curve=[(10, 1.25)])
+    made.add("b", 1, state=TrialState.DIVERGED, curve=[(10, None)])
+    made.add("c", 0, state=TrialState.PRUNED, curve=[(5, 2.5)])
+    made.add("c", 1, state=TrialState.RUNNING, curve=[(5, 2.25)])
+    return made
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'optuna.db'}"
+
+
+def read(url: str) -> dict[str, optuna.trial.FrozenTrial]:
+    trials = optuna.load_study(study_name="a_study", storage=url).trials
+    return {trial.user_attrs["key"]: trial for trial in trials}
+
+
+def test_trials_parameters_curves_and_states(store: FakeStore, url: str) -> None:
+    assert export_optuna(store, "a_study", url) == (4, 0)
+    study = optuna.load_study(study_name="a_study", storage=url)
+    assert study.direction is optuna.study.StudyDirection.MINIMIZE
+    assert study.best_value == 1.25
+    assert study.best_params == {"skip": "removed", "norm": "rms", "training.optimizer.lr": 0.003}
+    trials = read(url)
+    assert set(trials) == {"baseline/0", "a/0", "b/1", "c/0"}, "what runs or waits is not over"
+    base = trials["baseline/0"]
+    assert (base.value, base.intermediate_values) == (1.5, {0: 3.0, 10: 1.5})
+    assert base.user_attrs["accuracy"] == 0.5
+    assert (base.user_attrs["variant"], base.user_attrs["seed"]) == ("baseline", 0)
+    assert base.distributions["norm"] == optuna.distributions.CategoricalDistribution(("rms", "none", "layer"))
+    assert trials["a/0"].distributions["training.optimizer.lr"] == optuna.distributions.FloatDistribution(
+        1e-4, 0.1, log=True
+    )
+    assert trials["b/1"].params["model.depth"] == 4
+    states = {key: trial.state.name for key, trial in trials.items()}
+    assert states == {"baseline/0": "COMPLETE", "a/0": "COMPLETE", "b/1": "FAIL", "c/0": "PRUNED"}
+    assert base.datetime_complete == NOON.astimezone().replace(tzinfo=None)
+
+
+def test_optuna_can_work_with_it(store: FakeStore, url: str) -> None:
+    store.add("b", 0, {"val_loss": 1.75})
+    export_optuna(store, "a_study", url)
+    study = optuna.load_study(study_name="a_study", storage=url)
+    frame = study.trials_dataframe()
+    assert sorted(frame["value"].dropna()) == [1.25, 1.5, 1.75]
+    assert list(frame["params_norm"].unique()) == ["rms", "none", "layer"]
+
+
+def test_again_adds_what_has_ended_since(store: FakeStore, url: str) -> None:
+    export_optuna(store, "a_study", url)
+    store.add("c", 1, {"val_loss": 1.0})
+    assert export_optuna(store, "a_study", url) == (1, 4)
+    assert export_optuna(store, "a_study", url) == (0, 5)
+    assert read(url)["c/1"].value == 1.0
+
+
+@pytest.mark.parametrize("before", [TrialState.FAILED, TrialState.PRUNED])
+def test_what_ended_otherwise_since_is_written_again(store: FakeStore, url: str, before: TrialState) -> None:
+    store.add("b", 0, state=before)
+    assert export_optuna(store, "a_study", url) == (5, 0)
+    store.add("b", 0, {"val_loss": 1.125})
+    assert export_optuna(store, "a_study", url) == (1, 4)
+    assert export_optuna(store, "a_study", url) == (0, 5)
+    assert optuna.load_study(study_name="a_study", storage=url).best_value == 1.125
+
+
+def test_the_members_of_a_population(store: FakeStore, url: str) -> None:
+    design = {"kind": "population", "size": 2, "every": 5, "ranges": {"training.optimizer.lr": [1e-4, 1]}}
+    store.record = replace(store.record, space={**SPACE, "design": design})
+    assert export_optuna(store, "a_study", url) == (4, 0)
+    found = read(url)["a/0"].distributions["training.optimizer.lr"]
+    assert found == optuna.distributions.FloatDistribution(1e-4, 1, log=True)
+
+
+def test_trials_that_tuned_others_are_there_and_say_so(store: FakeStore, url: str) -> None:
+    settings = {"skip": "kept", "norm": "rms", "training.optimizer.lr": "0.01"}
+    scout = replace(store.record.variants[0], name="baseline, lr 0.01", settings=settings)
+    planned = PlannedTrial("scout/0", scout.name, 1000, TrialRole.TUNING)
+    store.record = replace(store.record, scout_variants=(scout,), scout_trials=(planned,))
+    store.add("scout", 0, {"val_loss": 2.0})
+    assert export_optuna(store, "a_study", url) == (5, 0)
+    assert {key for key, trial in read(url).items() if trial.user_attrs["role"] == "tuning"} == {"scout/0"}
+
+
+def test_another_study_of_this_name_is_left_alone(store: FakeStore, url: str) -> None:
+    optuna.create_study(study_name="a_study", storage=url).add_trial(optuna.trial.create_trial(value=1.0))
+    with pytest.raises(StoreError, match="another study 'a_study'"):
+        export_optuna(store, "a_study", url)
+
+
+def test_a_store_of_our_own_is_left_alone(store: FakeStore, tmp_path: Path) -> None:
+    file = tmp_path / "ablate.db"
+    open_store(file).close()
+    before = file.read_bytes()
+    with pytest.raises(StoreError, match="this is a store of ablate's"):
+        export_optuna(store, "a_study", f"sqlite:///{file}")
+    assert file.read_bytes() == before
+
+
+def test_losses_and_accuracies_are_not_mixed(store: FakeStore, url: str) -> None:
+    export_optuna(store, "a_study", url)
+    store.record = replace(store.record, objective={"metric": "accuracy", "direction": "maximize", "margin": 0.1})
+    with pytest.raises(StoreError, match=r"another study 'a_study'; expected .* whose accuracy is to be maximized"):
+        export_optuna(store, "a_study", url)
+
+
+@pytest.mark.parametrize("wrong", ["optuna.db", "nosuch://x", "sqlite:////no/such/folder/x.db"])
+def test_a_place_that_cannot_be_written(store: FakeStore, wrong: str) -> None:
+    with pytest.raises(StoreError, match="Optuna cannot write there"):
+        export_optuna(store, "a_study", wrong)
