@@ -23,7 +23,7 @@ from scipy.stats import binomtest
 from ablate.designs.base import Design, DesignContext, Point, PointCost
 from ablate.designs.fractional import FractionalSpec
 from ablate.designs.leave_one_out import LeaveOneOutSpec
-from ablate.designs.simplify import SimplifyDesign, SimplifySpec
+from ablate.designs.simplify import SimplifySpec
 from ablate.spec.design import SeedsSpec
 from ablate.spec.reading import load_space
 from ablate.stats import SeedSchedule, Word, judge
@@ -287,8 +287,7 @@ def simplify(table: TruthTable, seeds: int, beam: int, orders: Iterable[Sequence
     orders = list(orders)
     for order in orders:
         replay = Replay(table, order)
-        design = SimplifySpec(kind="simplify", seeds=seeds, beam=beam).build(table.context(baseline))
-        assert isinstance(design, SimplifyDesign)
+        design = SimplifySpec(kind="simplify", seeds=seeds, beam=beam).removing(table.context(baseline))
         replay.run(design)
         end: Point | None = design.path[-1].point if design.path else None
         row = table.rows[corner(end.settings if end else baseline)]

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from fake_store import FakeStore, fake_store
 
+from ablate.analysis.confirming import CHOOSING
 from ablate.analysis.runs import VariantRuns, read_runs
 from ablate.designs.base import DesignContext, DesignSpec, Point, PointCost
+from ablate.roles import TrialRole
 from ablate.spec.design import DESIGNS
 from ablate.store.records import PlannedTrial, TrialState, VariantRecord
 
@@ -40,7 +42,12 @@ def run(
     refusal: Callable[[Point], str | None] = lambda point: None,
     most: int = 10_000,
 ) -> FakeStore:
-    """Run at most so many trials. Seeds shift all variants alike; noise is each trial's own."""
+    """Run at most so many trials; nothing is confirmed unless the design says so.
+
+    Seeds shift all variants alike; noise is each trial's own.
+    """
+    if design["kind"] in CHOOSING:
+        design = {"confirm": 0, **design}
     spec: DesignSpec = DESIGNS.members()[design["kind"]].model_validate(design)  # type: ignore[assignment]
     context = DesignContext(
         switches={name: tuple(settings) for name, settings in switches.items()},
@@ -51,7 +58,7 @@ def run(
         cost=lambda point: PointCost(kept_parameters(point.settings), 1e6 * kept_parameters(point.settings)),
     )
     rng, found, planned = np.random.default_rng(draw), {}, []
-    shifts = rng.normal(0, 1, 100)
+    shifts = rng.normal(0, 1, 4000)
     made = fake_store({"baseline": ({}, 0)}, direction=direction, margin=margin)
     asked = spec.build(context)
     while (proposals := asked.ask()) and len(planned) < most:
@@ -62,7 +69,7 @@ def run(
                 point.name,
                 VariantRecord(point.name, f"hash {point.name}", settings, {}, kept_parameters(point.settings), 8),
             )
-            planned.append(PlannedTrial(f"{point.name}/{seed}", point.name, seed))
+            planned.append(PlannedTrial(f"{point.name}/{seed}", point.name, seed, point.role))
             if len(planned) > most:
                 continue
             truth = landscape(point.settings, point.values)
@@ -75,7 +82,8 @@ def run(
     made.record = replace(
         made.record,
         variants=tuple(found.values()),
-        planned=tuple(planned),
+        planned=tuple(one for one in planned if one.role is TrialRole.COMPARISON),
+        confirm_trials=tuple(one for one in planned if one.role is TrialRole.CONFIRMATION),
         baseline=next(iter(found)),
         space=space | {"design": spec.model_dump(mode="json")},
     )

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from ablate.analysis.changes import Change
-from ablate.analysis.deciding import deciding_bounds, worst_margin
 from ablate.analysis.failures import first_line
 from ablate.analysis.numbers import decimals_for, fixed
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.text import listed, plural, shortened
-from ablate.stats import Direction, SeedSchedule
+from ablate.stats import Direction, SeedPlan
 from ablate.stats.bounds import LEAST_PAIRS
-from ablate.stats.verdict import MOST_FURTHER_SEEDS, at_least, at_most
+from ablate.stats.verdict import MOST_FURTHER_SEEDS, advised_schedule, at_least, at_most
 
 MOST_COMBINED = 3
 """Variants that change several things, and are described in one sentence; of more only the names are given."""
@@ -34,15 +33,12 @@ class Judged:
     metric: str
     direction: Direction
     margin: float
-    schedule: SeedSchedule | None = None
+    schedule: SeedPlan | None = None
 
     def worse(self, row: VariantRow) -> tuple[float, float] | None:
         """The bounds of how much worse a variant is, as its verdict takes them; None if there are none."""
-        edge = worst_margin(self.margin, self.direction)
-        bound = None if row.difference is None else deciding_bounds(row.difference, edge, self.schedule)
-        if bound is None:
-            return None
-        return (bound.low, bound.high) if self.direction == "minimize" else (-bound.high, -bound.low)
+        bound = None if row.verdict is None else row.verdict.bound
+        return None if bound is None else (bound.low, bound.high)
 
     def moved(self, row: VariantRow) -> str:
         """How far the metric of a decided variant surely lies from the baseline's: `val_loss at least 0.8 higher`."""
@@ -67,6 +63,8 @@ def answer_sentences(
         judged: By what they are judged.
     """
     compared = [row for row in rows if row.verdict is not None]
+    if not compared and any(row.chosen for row in rows):
+        return ()
     if not compared:
         return ("The study has no variant besides its baseline, so there is nothing to compare.",)
     words = {row.name: row.verdict.word for row in compared if row.verdict is not None}
@@ -93,8 +91,31 @@ def best_sentence(rows: Sequence[VariantRow], metric: str, direction: Direction,
     mean = fixed(known[best], decimals_for(margin, ()))
     return (
         f"The best mean {metric} of {plural(len(known), 'point')} is that of {best}: {mean}. It was picked for it, so "
-        "chance is on its side; train it with seeds of its own before you rely on the number.",
+        f"chance is on its side; {_remedy(rows, best)}.",
     )
+
+
+def _remedy(rows: Sequence[VariantRow], best: str) -> str:
+    confirmed = next((row.confirmed for row in rows if row.name == best), ())
+    if confirmed:
+        return f"its difference from the baseline and its verdict are those of {plural(len(confirmed), 'fresh seed')}"
+    return "train it with seeds of its own before you rely on the number"
+
+
+def chosen_sentences(rows: Sequence[VariantRow]) -> Iterator[str]:
+    """What was chosen by results, and so has a verdict from fresh seeds or none."""
+    if confirmed := [row for row in rows if row.confirmed and row.verdict is not None]:
+        seeds = len(confirmed[0].confirmed)
+        are, rest = ("was", "its verdict rests") if len(confirmed) == 1 else ("were", "their verdicts rest")
+        yield (
+            f"{listed(row.name for row in confirmed)} {are} chosen by results; {rest} on {seeds} fresh seeds that took "
+            "no part in the choice."
+        )
+    if chosen := [row for row in rows if row.chosen]:
+        yield (
+            f"{plural(len(chosen), 'variant')} {'was' if len(chosen) == 1 else 'were'} chosen by results and not "
+            "confirmed by fresh seeds: selected numbers flatter, so there is no verdict."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +222,17 @@ def _jointly(decided: list[str], together: Set[str], *, both: bool) -> str:
 
 
 def _undecided(
-    undecided: Sequence[VariantRow], baseline: VariantRow, naming: _Naming, schedule: SeedSchedule | None
+    undecided: Sequence[VariantRow], baseline: VariantRow, naming: _Naming, schedule: SeedPlan | None
 ) -> Iterator[str]:
     least = schedule.start if schedule else LEAST_PAIRS
     judged = [row for row in undecided if _pairs(row) >= least]
-    if rows := [row for row in judged if not _is_flat(row)]:
+    held = {row.name: row.verdict.withheld for row in judged if row.verdict is not None and row.verdict.withheld}
+    if rows := [row for row in judged if not _is_flat(row) and row.name not in held]:
         further = [row.verdict.further_seeds for row in rows if row.verdict is not None]
-        yield f"Undecided: {_named(rows, naming)}. {_settle(further, schedule is not None)}."
+        yield f"Undecided: {_named(rows, naming)}. {_settle(further, schedule is not None)}.{_advice(rows, schedule)}"
+    for why in dict.fromkeys(held.values()):
+        rows = [row for row in judged if held.get(row.name) == why]
+        yield f"Undecided: {_named(rows, naming)}. The spread between seeds would decide, but {why}."
     if rows := [row for row in judged if _is_flat(row)]:
         yield f"Undecided: {_named(rows, naming)}. Without any spread between seeds nothing can be tested."
     few: dict[str, list[str]] = {}
@@ -245,6 +270,22 @@ def _lost(whose: str, row: VariantRow) -> Iterator[str]:
             seeds = listed(str(trial.seed) for trial in trials)
             word = "seed" if len(trials) == 1 else "seeds"
             yield f"{whose} {happened} at {word} {seeds} ({first_line(trials[0].reason)})"
+
+
+def _advice(rows: Sequence[VariantRow], schedule: SeedPlan | None) -> str:
+    """How to go on from a fixed number of seeds, as a further sentence; empty where a schedule goes on by itself."""
+    wanted = [
+        (_pairs(row), row.verdict.further_seeds)
+        for row in rows
+        if row.verdict is not None and row.verdict.further_seeds
+    ]
+    advised = advised_schedule(*max(wanted, key=lambda one: sum(one))) if wanted and schedule is None else None
+    if advised is None:
+        return ""
+    return (
+        f" To go on, set `seeds: {{start: {advised.start}, max: {advised.max}}}`: seeds are added where they may still "
+        "decide, at wider bounds, as results have been seen."
+    )
 
 
 def _settle(further: list[int | None], scheduled: bool) -> str:

@@ -19,12 +19,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ablate.analysis.allowances import Allowances, read_allowances
 from ablate.analysis.results import Results
 from ablate.analysis.runs import VariantRuns, seed_schedule
 from ablate.analysis.text import plural
 from ablate.spec.claims import ClaimSpec, ComparisonClaim, NumberClaim, OrderClaim, TrendClaim, position
 from ablate.spec.quantities import COSTS, COUNTED
-from ablate.stats import Bounds, Direction, PairedDifference, SeedSchedule, bounds, sign_flip, summarise
+from ablate.stats import (
+    Allowance,
+    Bounds,
+    Direction,
+    PairedDifference,
+    SeedPlan,
+    bounds,
+    over_looks,
+    sign_flip,
+    summarise,
+)
+from ablate.stats.bounds import NO_ALLOWANCE
 from ablate.stats.schedule import ERROR
 from ablate.stats.trend import slopes
 from ablate.stats.verdict import at_least, at_most, further_pairs
@@ -90,14 +102,17 @@ _EXPECTATIONS = {
 }
 
 
-def judge_claims(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[ClaimVerdict, ...]:
+def judge_claims(
+    record: StudyRecord, runs: Mapping[str, VariantRuns], allowances: Allowances | None = None
+) -> tuple[ClaimVerdict, ...]:
     """The verdicts on the claims of a study's space, in their order.
 
     Args:
         record: The study, its space among it.
         runs: Variant name to its trials.
+        allowances: By how much bounds are widened; as the trials say, unless given.
     """
-    results = Results(record, runs, seed_schedule(record))
+    results = Results(record, runs, seed_schedule(record), allowances or read_allowances(record, runs))
     verdicts = []
     for plain in record.space.get("claims", ()):
         claim = ClaimSpec.parse(plain)
@@ -162,7 +177,8 @@ def _trend(claim: TrendClaim, results: Results) -> _Finding:
         limit = f"at least {at_least(bound.low)}" if lower else f"at most {at_most(bound.high)}"
         return f"the gap {claim.expect} by {limit} in {metric} for each doubling ({_one_sided(error)})"
 
-    return _found(by_seed, claim.margin, _EXPECTATIONS["better"], results, metric, words, evidence)
+    allowance = results.allowance(tuple(name for side in sides.values() for name in side), metric)
+    return _found(by_seed, claim.margin, _EXPECTATIONS["better"], results, metric, words, evidence, allowance)
 
 
 @_settle.register
@@ -189,7 +205,8 @@ def _number(claim: NumberClaim, results: Results) -> _Finding:
         level = f"{100 * (1 - 2 * error):g} % interval"
         return f"{quantity} of {name} lies {between} ({level}), the claim is {claim.expect:g} ± {claim.tolerance:g}"
 
-    return _found(off_by_seed, claim.tolerance, _EXPECTATIONS["equal"], results, quantity, words, evidence)
+    allowance = results.allowance((name,), quantity)
+    return _found(off_by_seed, claim.tolerance, _EXPECTATIONS["equal"], results, quantity, words, evidence, allowance)
 
 
 def _compare(
@@ -223,7 +240,8 @@ def _compare(
         return f"{left} is {limit} than {right} in {metric} ({rests_on})"
 
     advantage = results.advantage(left, right, metric, direction)
-    return _found(advantage, margin, expectation, results, metric, words, evidence)
+    allowance = results.advantage_allowance(left, right, metric)
+    return _found(advantage, margin, expectation, results, metric, words, evidence, allowance)
 
 
 def _count(
@@ -274,6 +292,7 @@ def _found(
     metric: str,
     words: Callable[[Bounds, bool, float], str],
     evidence: dict[str, Any],
+    allowance: Allowance,
 ) -> _Finding:
     """Hold an advantage, seed by seed, against an expectation. `words` writes bounds out.
 
@@ -282,24 +301,30 @@ def _found(
     values, schedule = list(by_seed.values()), results.schedule
     if (known := results.known_metrics()) and metric not in {*known, *COSTS}:
         return _Finding("undecided", f"no trial has a metric `{metric}`; there are: {', '.join(known)}", evidence)
-    summary = summarise(values, CONFIDENCE)
+    summary = over_looks(summarise(values, CONFIDENCE), schedule, CONFIDENCE)
     evidence = evidence | _numbers(summary, list(by_seed))
-    for verdict, bound, error in _looks(values, margin, expectation, schedule):
+    for verdict, bound, error in _looks(values, margin, expectation, schedule, allowance):
         lower = any(bound.low > edge * margin for edge in expectation.edges)  # the bound that the decision rests on
         return _Finding(verdict, words(bound, lower, error), evidence | {"further_seeds": None})
+    if allowance != NO_ALLOWANCE and _looks(values, margin, expectation, schedule):
+        return _Finding("undecided", "; ".join((*allowance.why_low, *allowance.why_high)), evidence)
     edge = min((edge * margin for edge in expectation.edges), key=lambda at: abs((summary.difference or 0.0) - at))
     further, reason = further_pairs(summary, edge, schedule)
     return _Finding("undecided", reason, evidence | {"further_seeds": further})
 
 
 def _looks(
-    values: Sequence[float], margin: float, expectation: _Expectation, schedule: SeedSchedule | None
+    values: Sequence[float],
+    margin: float,
+    expectation: _Expectation,
+    schedule: SeedPlan | None,
+    allowance: Allowance = NO_ALLOWANCE,
 ) -> list[tuple[ClaimWord, Bounds, float]]:
     """The decisions at all looks, the first of which counts, with the error rate of their bounds."""
     shared = ERROR / expectation.parts
-    contrary = {bound.n: bound for bound in bounds(values, schedule, shared)}
+    contrary = {bound.n: bound for bound in bounds(values, schedule, shared, allowance)}
     found: list[tuple[ClaimWord, Bounds, float]] = []
-    for bound in bounds(values, schedule):
+    for bound in bounds(values, schedule, allowance=allowance):
         if expectation.supported(bound, margin):
             found.append(("supported", bound, ERROR))
         elif bound.n in contrary and expectation.refuted(contrary[bound.n], margin):

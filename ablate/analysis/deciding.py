@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ablate.stats import Bounds, Direction, PairedDifference, SeedSchedule, bounds
+import math
+
+from ablate.stats import Bounds, Direction, Verdict
 
 
 def worst_margin(margin: float, direction: Direction) -> float:
@@ -10,16 +12,12 @@ def worst_margin(margin: float, direction: Direction) -> float:
     return margin if direction == "minimize" else -margin
 
 
-def deciding_bounds(paired: PairedDifference, edge: float, schedule: SeedSchedule | None) -> Bounds | None:
-    """The bounds of the first look that decides, as the verdict takes them; of the last look if none does.
+def deciding_bounds(verdict: Verdict | None, direction: Direction) -> Bounds | None:
+    """The bounds that a verdict rests on, of variant minus baseline; None if there are none.
 
-    Args:
-        paired: The differences, variant minus baseline.
-        edge: What `worst_margin` gives.
-        schedule: How seeds were added; None if their number was fixed.
+    Bounds that are infinite, as those of a variant of which trials failed, are drawn nowhere: None too.
     """
-    bound = None
-    for bound in bounds(paired.values, schedule):
-        if not bound.low <= edge <= bound.high:
-            break
-    return bound
+    bound = None if verdict is None else verdict.bound
+    if bound is None or not math.isfinite(bound.low) or not math.isfinite(bound.high):
+        return None
+    return bound if direction == "minimize" else Bounds(-bound.mean, -bound.high, -bound.low, bound.n)

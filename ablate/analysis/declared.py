@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate.analysis.text import plural
+from ablate.stats import ExtendedSeeds, SeedPlan
+from ablate.stats.schedule import ERROR
 from ablate.store.records import StudyRecord
 
 
@@ -17,9 +19,23 @@ def declared_otherwise(record: StudyRecord) -> Iterator[str]:
         changes = list(_changes(before.objective, objectives[place + 1]))
         if before.claims != claims[place + 1]:
             changes.append("the claims were others" if before.claims else "there were no claims")
+        if not changes:
+            continue
         yield (
             f"Until {before.until:%Y-%m-%d %H:%M} UTC, when {plural(before.finished, 'trial')} had finished, "
             f"{' and '.join(changes)}: what was declared after results could be seen is no test of them."
+        )
+
+
+def seeds_added(schedule: SeedPlan | None) -> Iterator[str]:
+    """A sentence if the seeds of a study were changed after results could be seen, with what that costs."""
+    if isinstance(schedule, ExtendedSeeds):
+        plans = [str(one) if isinstance(one, int) else f"{one.start} to {one.max}" for one in schedule.declared]
+        rate = 100 * (ERROR + schedule.added_error)
+        yield (
+            f"Seeds were changed after results could be seen: {', then '.join(plans)}. The first number of seeds had "
+            "the whole error rate, so what was added is held to wider bounds, and over all looks together each word is "
+            f"wrong at most {rate:.4g} times in 100 rather than 5."
         )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ablate.analysis.confirming import CHOOSING
 from ablate.analysis.factors import crosses, factors_of
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.stats import Direction, Effects, Observation, estimate_effects
@@ -20,9 +21,6 @@ from ablate.store.records import StudyRecord
 
 MOST_TERMS = 1_500
 """Beyond so many effects only main effects are estimated."""
-
-CHOOSING = frozenset({"search", "simplify"})
-"""Designs that choose variants by the results of earlier ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
@@ -29,6 +29,7 @@ class Tried:
         finished: Seeds that finished.
         lost: Seeds that diverged or failed; a value with fewer of them goes before any mean.
         planned: Seeds in all.
+        by_seed: Seed to objective of those that finished.
     """
 
     values: dict[str, Any]
@@ -36,6 +37,7 @@ class Tried:
     finished: int
     lost: int
     planned: int
+    by_seed: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +243,7 @@ def _tried(variant: VariantRecord, runs: VariantRuns, grid: Mapping[str, object]
     values = list(runs.values(metric).values())
     lost = [state for state in runs.states.values() if state in (TrialState.DIVERGED, TrialState.FAILED)]
     mean = math.fsum(values) / len(values) if values else None
-    return Tried(_values(variant, grid), mean, len(values), len(lost), len(runs.states))
+    return Tried(_values(variant, grid), mean, len(values), len(lost), len(runs.states), runs.values(metric))
 
 
 def _values(variant: VariantRecord, grid: Mapping[str, object]) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
 
+from ablate.analysis.confirming import read_confirming
 from ablate.analysis.effects import StudyEffects, effects_of
 from ablate.analysis.fairness import scouts_of
 from ablate.analysis.importances import StudyImportances, importances_of
@@ -74,6 +75,7 @@ class Findings:
     Attributes:
         report: The study, compared and judged.
         runs: Variant name to its trials by seed.
+        fresh: The same of those that confirm what was chosen.
         curves: Key of a trial to its curve.
         cost: Of all trials that ended, those apart that only tuned or timed others.
         scouting: Of those.
@@ -90,6 +92,7 @@ class Findings:
     cost_of: Mapping[str, TrainingCost]
     environments: tuple[Environment, ...]
     data: tuple[str, ...]
+    fresh: Mapping[str, VariantRuns] = field(default_factory=dict)
 
     @cached_property
     def effects(self) -> StudyEffects | None:
@@ -116,7 +119,7 @@ class Findings:
     @cached_property
     def path(self) -> RemovalPath | None:
         """The path of `simplify`."""
-        return path_of(self.report.record, self.runs)
+        return path_of(self.report.record, self.runs, self.fresh)
 
     @cached_property
     def front(self) -> Front | None:
@@ -153,6 +156,7 @@ def read_findings(store: StudyReader, name: str) -> Findings:
     """
     report = read_study(store, name)
     runs = read_runs(store, report.record, report.metric)
+    fresh = read_confirming(store, report.record)
     ended = {variant: _ended({variant: run}) for variant, run in runs.items()}
     trials = _ended(runs)
     if not trials:
@@ -170,11 +174,12 @@ def read_findings(store: StudyReader, name: str) -> Findings:
         report=report,
         runs=runs,
         curves=store.curves([planned.key for planned in report.record.planned]),
-        cost=TrainingCost.of(trials),
+        cost=TrainingCost.of([*trials, *_ended(fresh)]),
         scouting=TrainingCost.of(_ended(read_runs(store, scouts_of(report.record), report.metric))),
         cost_of={variant: TrainingCost.of(found) for variant, found in ended.items()},
         environments=tuple(environments),
         data=tuple(sorted({trial.data_fingerprint for trial in trials})),
+        fresh=fresh,
     )
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from ablate.analysis.allowances import Allowances
+from ablate.analysis.confirming import was_chosen
 from ablate.analysis.runs import seed_schedule
-from ablate.stats import judge
+from ablate.stats import judge, paired_difference, tails_of
 from ablate.store.records import SETTLED, StudyRecord, TrialRecord, TrialState
 
 PACE = 20
@@ -65,12 +67,15 @@ def read_overview(store: OverviewReader, name: str) -> Overview:
         NotFoundError: There is no such study.
     """
     record = store.study(name)
-    found = store.trials([planned.key for planned in record.planned])
+    found = store.trials([planned.key for planned in (*record.planned, *record.confirm_trials)])
     metric, minimize = record.objective["metric"], record.objective["direction"] == "minimize"
     values: dict[str, dict[int, float]] = {variant.name: {} for variant in record.variants}
     diverged: dict[str, dict[int, int | None]] = {variant.name: {} for variant in record.variants}
+    failed: dict[str, int] = {}
     for planned in record.planned:
         trial = found.get(planned.key)
+        if trial is not None and trial.state is TrialState.FAILED:
+            failed[planned.variant] = failed.get(planned.variant, 0) + 1
         if trial is None or trial.state not in SETTLED:
             continue
         value = trial.metrics.get(metric, math.nan)
@@ -85,7 +90,8 @@ def read_overview(store: OverviewReader, name: str) -> Overview:
     }
     best = (min if minimize else max)(means, key=lambda variant: means[variant]) if means else None
     parameters = {variant.name: variant.parameters for variant in record.variants}
-    simplest = min(_sufficient(record, values, diverged), key=lambda variant: parameters[variant])
+    sufficient = _sufficient(record, values, diverged, failed, _fresh(record, found))
+    simplest = min(sufficient, key=lambda variant: parameters[variant])
     return Overview(
         metric=metric,
         best=best,
@@ -95,17 +101,33 @@ def read_overview(store: OverviewReader, name: str) -> Overview:
         baseline_parameters=parameters[record.baseline],
         seconds=math.fsum(trial.seconds for trial in found.values()),
         flops=math.fsum(trial.flops for trial in found.values()),
-        seconds_left=_seconds_left(found.values(), len(record.planned)),
+        seconds_left=_seconds_left(found.values(), len(record.planned) + len(record.confirm_trials)),
     )
 
 
 def _sufficient(
-    record: StudyRecord, values: Mapping[str, dict[int, float]], diverged: Mapping[str, dict[int, int | None]]
+    record: StudyRecord,
+    values: Mapping[str, dict[int, float]],
+    diverged: Mapping[str, dict[int, int | None]],
+    failed: Mapping[str, int],
+    fresh: Mapping[str, Mapping[int, float]],
 ) -> Iterable[str]:
     """The baseline, and the variants without which nothing that matters is lost."""
     yield record.baseline
+    sign, baseline = 1.0 if record.objective["direction"] == "minimize" else -1.0, values[record.baseline]
+    differences = [
+        [sign * one for one in paired_difference(found, baseline).values]
+        for variant, found in values.items()
+        if variant != record.baseline and not diverged[variant]
+    ]
+    allowances = Allowances(record.baseline, failed, tails=tails_of(differences))
+    chosen = {variant.name for variant in record.variants if was_chosen(variant, record)}
     for variant in values:
         if variant != record.baseline and values[variant]:
+            if variant in chosen:
+                if _holds_on_fresh_seeds(record, variant, fresh):
+                    yield variant
+                continue
             verdict = judge(
                 values[variant],
                 values[record.baseline],
@@ -114,9 +136,31 @@ def _sufficient(
                 schedule=seed_schedule(record),
                 diverged=diverged[variant],
                 baseline_diverged=diverged[record.baseline],
+                allowance=allowances.versus(variant, record.baseline),
             )
             if verdict.word == "not needed":
                 yield variant
+
+
+def _fresh(record: StudyRecord, found: Mapping[str, TrialRecord]) -> dict[str, dict[int, float]]:
+    """Variant to the objective by seed of the trials that confirm it; only of variants of which all have finished."""
+    planned: dict[str, dict[int, float]] = {}
+    lost = set()
+    for one in record.confirm_trials:
+        trial = found.get(one.key)
+        value = trial.metrics.get(record.objective["metric"], math.nan) if trial is not None else math.nan
+        if math.isfinite(value):
+            planned.setdefault(one.variant, {})[one.seed] = value
+        else:
+            lost.add(one.variant)
+    return {variant: values for variant, values in planned.items() if variant not in lost}
+
+
+def _holds_on_fresh_seeds(record: StudyRecord, variant: str, fresh: Mapping[str, Mapping[int, float]]) -> bool:
+    if variant not in fresh or record.baseline not in fresh:
+        return False
+    margin, direction = float(record.objective["margin"]), record.objective["direction"]
+    return judge(fresh[variant], fresh[record.baseline], margin=margin, direction=direction).word == "not needed"
 
 
 def _seconds_left(trials: Iterable[TrialRecord], planned: int) -> float | None:

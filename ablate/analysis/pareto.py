@@ -18,7 +18,7 @@ from ablate.analysis.quantities import direction_of, values_of
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.errors import AblateError
 from ablate.spec.quantities import COSTS, COUNTED
-from ablate.stats import Direction, Interval, SeedSchedule, dominators, holm, mean_interval, summarise
+from ablate.stats import Direction, Interval, SeedPlan, dominators, holm, mean_interval, summarise
 from ablate.stats.schedule import ERROR
 from ablate.store.records import StudyRecord
 
@@ -136,7 +136,7 @@ def _sure(
     found: Sequence[Sequence[Seeds]],
     rows: Sequence[Sequence[float]],
     asked: Mapping[str, Direction],
-    schedule: SeedSchedule | None,
+    schedule: SeedPlan | None,
 ) -> set[tuple[int, int]]:
     """The pairs (better, worse) that are sure, all of them together.
 
@@ -165,7 +165,7 @@ def _family(rows: Sequence[Sequence[float]], asked: Mapping[str, Direction]) -> 
 
 
 def _p_as_good(
-    left: Sequence[Seeds], right: Sequence[Seeds], asked: Mapping[str, Direction], schedule: SeedSchedule | None
+    left: Sequence[Seeds], right: Sequence[Seeds], asked: Mapping[str, Direction], schedule: SeedPlan | None
 ) -> float:
     """P-value of the test whose rejection says that left, which costs no more, is as good in all that is measured."""
     largest = 0.0
@@ -177,14 +177,13 @@ def _p_as_good(
     return largest
 
 
-def _p_below_zero(differences: Sequence[float], schedule: SeedSchedule | None) -> float:
+def _p_below_zero(differences: Sequence[float], schedule: SeedPlan | None) -> float:
     """P-value of the test whose rejection says that the true difference lies below 0, over all looks."""
     if summarise(differences).is_flat:
         return 1.0
     if schedule is None:
         return summarise(differences).p_below(0.0)
-    looks = range(schedule.start, min(len(differences), schedule.max) + 1)
-    return schedule.overall({n: summarise(differences[:n]).p_below(0.0) for n in looks})
+    return schedule.overall({n: summarise(differences[:n]).p_below(0.0) for n in schedule.looks(len(differences))})
 
 
 def _default(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> dict[str, Direction]:

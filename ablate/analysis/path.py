@@ -6,15 +6,19 @@ two points are the same variant the store knows the first of them alone, and the
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from ablate.analysis.allowances import read_allowances
+from ablate.analysis.confirming import confirming, read_confirming
 from ablate.analysis.quantities import values_of
-from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
+from ablate.analysis.runs import LEAST_SECONDS, StudyReader, VariantRuns, read_runs
 from ablate.designs.base import DesignContext, Point, PointCost
 from ablate.designs.simplify import Candidate, SimplifyDesign, SimplifySpec
-from ablate.stats import Direction, Interval, PairedDifference, Verdict, mean_interval, paired_difference
+from ablate.stats import Direction, Interval, PairedDifference, Verdict, judge, mean_interval, paired_difference
 from ablate.store.records import StudyRecord, VariantRecord
 
 
@@ -65,6 +69,21 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
+class Confirmation:
+    """A step of the path on fresh seeds.
+
+    Attributes:
+        variant: Its name.
+        difference: Objective minus that of the baseline, paired by fresh seed.
+        verdict: Of these seeds alone.
+    """
+
+    variant: str
+    difference: PairedDifference
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
 class RemovalPath:
     """The whole path of a study.
 
@@ -78,6 +97,8 @@ class RemovalPath:
         rounds: The removals tried in each round that is over, those kept first, the cheapest first of these.
         steps: The removals that lead to the cheapest variant, in order; empty if nothing could go.
         trying: Names of the variants of a round that is not over; empty once the study is.
+        confirmations: Of the steps, in order, those whose fresh seeds have ended: nothing of the path was chosen by
+            these. Empty if none are planned, or none has ended.
     """
 
     metric: str
@@ -89,6 +110,17 @@ class RemovalPath:
     rounds: tuple[tuple[Removal, ...], ...]
     steps: tuple[Removal, ...]
     trying: tuple[str, ...]
+    confirmations: tuple[Confirmation, ...] = ()
+
+    @property
+    def confirmed(self) -> tuple[Removal, ...]:
+        """The steps that hold on fresh seeds, up to the first that does not.
+
+        They are tested in this order, and the first failure ends it: that the last of them is as bad as the margin
+        happens no more often than for a single test, however many steps there are.
+        """
+        holding = itertools.takewhile(lambda one: one.verdict.word == "not needed", self.confirmations)
+        return tuple(step for step, _ in zip(self.steps, holding, strict=False))
 
 
 def read_path(store: StudyReader, name: str) -> RemovalPath | None:
@@ -98,22 +130,26 @@ def read_path(store: StudyReader, name: str) -> RemovalPath | None:
         NotFoundError: The store holds no such study.
     """
     record = store.study(name)
-    return path_of(record, read_runs(store, record, record.objective["metric"]))
+    runs = read_runs(store, record, record.objective["metric"])
+    return path_of(record, runs, read_confirming(store, record))
 
 
-def path_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> RemovalPath | None:
+def path_of(
+    record: StudyRecord, runs: Mapping[str, VariantRuns], fresh: Mapping[str, VariantRuns] = MappingProxyType({})
+) -> RemovalPath | None:
     """The same, of what was read already.
 
     Args:
         record: The study.
         runs: Variant name to its trials.
+        fresh: The same of those that confirm.
     """
     plain = record.space.get("design", {})
     if plain.get("kind") != "simplify" or not any(run.finished for run in runs.values()):
         return None
     replay = _Replay(record, runs)
     spec = SimplifySpec.model_validate(plain)
-    trying = replay.drive(spec.build(replay.context()))
+    trying = replay.drive(spec.removing(replay.context()))
     design = replay.design
     standings = {variant.name: _standing(variant, record, runs) for variant in record.variants}
     steps = {step.point.name for step in design.path}
@@ -136,6 +172,7 @@ def path_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> RemovalPath
         order = {name: rank for rank, name in enumerate(tried.kept)}
         candidates = sorted(tried.candidates, key=lambda one: order.get(one.point.name, len(order)))
         rounds.append(tuple(removal(one, tried.kept) for one in candidates))
+    path = tuple(one for tried in rounds for one in tried if one.on_path)
     return RemovalPath(
         metric=record.objective["metric"],
         direction=record.objective["direction"],
@@ -144,9 +181,31 @@ def path_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> RemovalPath
         beam=spec.beam,
         baseline=standings[record.baseline],
         rounds=tuple(rounds),
-        steps=tuple(one for tried in rounds for one in tried if one.on_path),
+        steps=path,
         trying=trying,
+        confirmations=tuple(_confirmations(record, path, fresh)),
     )
+
+
+def _confirmations(
+    record: StudyRecord, path: Sequence[Removal], fresh: Mapping[str, VariantRuns]
+) -> Iterator[Confirmation]:
+    """The steps that have ended on fresh seeds, up to the first that has not."""
+    metric, allowances = record.objective["metric"], read_allowances(confirming(record), fresh) if fresh else None
+    for step in path:
+        own, baseline = fresh.get(step.standing.variant), fresh.get(record.baseline)
+        if own is None or baseline is None or allowances is None or not own.has_ended or not baseline.has_ended:
+            return
+        verdict = judge(
+            own.values(metric),
+            baseline.values(metric),
+            margin=float(record.objective["margin"]),
+            direction=record.objective["direction"],
+            diverged={seed: trial.stopped_at for seed, trial in own.diverged.items()},
+            allowance=allowances.versus(step.standing.variant, record.baseline),
+        )
+        difference = paired_difference(own.values(metric), baseline.values(metric))
+        yield Confirmation(step.standing.variant, difference, verdict)
 
 
 Corner = tuple[tuple[str, str], ...]
@@ -216,8 +275,14 @@ def _standing(variant: VariantRecord, record: StudyRecord, runs: Mapping[str, Va
         difference=difference,
         parameters=variant.parameters,
         flops=_flops(variant, own),
-        tokens_per_second=mean_interval(values_of("tokens_per_second", variant, own).values()),
+        tokens_per_second=mean_interval(_speeds(variant, own)),
     )
+
+
+def _speeds(variant: VariantRecord, runs: VariantRuns) -> list[float]:
+    """Tokens a second by seed; none where so little training says more about the load of the machine."""
+    timed = math.fsum(trial.seconds for trial in runs.finished.values()) >= LEAST_SECONDS
+    return list(values_of("tokens_per_second", variant, runs).values()) if timed else []
 
 
 def _reason(one: Candidate, kept: tuple[str, ...], cost: str, beam: int) -> str:

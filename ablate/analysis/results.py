@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ablate.analysis.allowances import Allowances
 from ablate.analysis.quantities import values_of
 from ablate.analysis.runs import VariantRuns
 from ablate.spec.quantities import COSTS
-from ablate.stats import Direction, SeedSchedule
+from ablate.stats import Allowance, Direction, SeedPlan
 from ablate.store.records import StudyRecord, VariantRecord
 
 
@@ -21,11 +23,13 @@ class Results:
         record: The study.
         runs: Variant name to its trials.
         schedule: How seeds were added; None if their number was fixed.
+        allowances: By how much bounds are widened.
     """
 
     record: StudyRecord
     runs: Mapping[str, VariantRuns]
-    schedule: SeedSchedule | None
+    schedule: SeedPlan | None
+    allowances: Allowances
 
     @property
     def variants(self) -> dict[str, VariantRecord]:
@@ -73,6 +77,20 @@ class Results:
             return set()
         overflowed = {s for s, value in self.runs[name].values(metric).items() if not math.isfinite(value)}
         return overflowed | set(self.runs[name].diverged)
+
+    def advantage_allowance(self, left: str, right: str, metric: str) -> Allowance:
+        """The allowance on how much better one variant is than another; figures of cost need none."""
+        if metric in COSTS:
+            return Allowance()
+        found = self.allowances.versus(left, right).turned()
+        return found if metric == self.record.objective["metric"] else replace(found, tails=None)
+
+    def allowance(self, names: Sequence[str], metric: str) -> Allowance:
+        """The allowance on what several variants say together: no bound holds where trials of one failed."""
+        if metric in COSTS:
+            return Allowance()
+        parts = [self.allowances.versus(name, name) for name in names if name in self.allowances.failed]
+        return functools.reduce(Allowance.__add__, parts, Allowance())
 
     def advantage(self, left: str, right: str, metric: str, direction: Direction) -> dict[int, float]:
         """Seed to how much better the left variant is than the right one, over their common seeds."""

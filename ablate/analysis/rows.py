@@ -42,6 +42,8 @@ class VariantRow:
         verdict: None for the baseline, or if a trial was pruned.
         steps_to_baseline: How soon the validation loss got where the baseline ended.
         spent_to_baseline: The same on the axis of what the study matches (`Matching.axis`), rather than in steps.
+        chosen: Whether results led to it and no fresh seeds have confirmed it: then it has no verdict.
+        confirmed: Fresh seeds on which its difference and its verdict rest, where these confirm what results chose.
         relative_speed: Tokens a second over those of the baseline, mean over the paired seeds; None if these trained
             for less than `LEAST_SECONDS` on either side.
     """
@@ -63,6 +65,8 @@ class VariantRow:
     steps_to_baseline: StepsToBaseline
     spent_to_baseline: StepsToBaseline
     relative_speed: float | None
+    chosen: bool = False
+    confirmed: tuple[int, ...] = ()
 
     @property
     def pruned(self) -> bool:

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ablate.stats import SeedSchedule
+from ablate.stats import SeedPlan, seeds_declared
 from ablate.store.records import CurvePoint, StudyRecord, TrialRecord, TrialState
 
 Curve = Sequence[CurvePoint]
+
+LEAST_SECONDS = 10.0
+"""Of training, all seeds together: a speed measured in less says more about the load of the machine."""
 
 
 class StudyReader(Protocol):
@@ -51,6 +54,11 @@ class VariantRuns:
     pruned: dict[int, TrialRecord]
     failed: dict[int, TrialRecord] = field(default_factory=dict)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether no trial of it waits or runs."""
+        return not {TrialState.WAITING, TrialState.RUNNING} & set(self.states.values())
+
     def values(self, metric: str) -> dict[int, float]:
         """Seed to final metric of the finished trials that have it."""
         return {seed: trial.metrics[metric] for seed, trial in self.finished.items() if metric in trial.metrics}
@@ -79,7 +87,7 @@ def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str,
     return runs
 
 
-def seed_schedule(record: StudyRecord) -> SeedSchedule | None:
-    """How a study adds seeds; None if their number is fixed."""
-    seeds = record.space.get("design", {}).get("seeds")
-    return SeedSchedule(seeds["start"], seeds["max"]) if isinstance(seeds, dict) else None
+def seed_schedule(record: StudyRecord) -> SeedPlan | None:
+    """How a study adds seeds; None if their number is fixed and was so from its first results on."""
+    now = record.space.get("design", {}).get("seeds")
+    return seeds_declared([*(before.seeds for before in record.declared_before), now])

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ablate.analysis import caveats as doubts
-from ablate.analysis.answer import Judged, answer_sentences, best_sentence
+from ablate.analysis.allowances import Allowances, read_allowances, worst_results
+from ablate.analysis.answer import Judged, answer_sentences, best_sentence, chosen_sentences
 from ablate.analysis.changes import Change, changes_of
 from ablate.analysis.claims import ClaimVerdict, judge_claims
-from ablate.analysis.declared import declared_otherwise
+from ablate.analysis.confirming import confirming, read_confirming, was_chosen
+from ablate.analysis.declared import declared_otherwise, seeds_added
 from ablate.analysis.failures import Failure, failures_of
 from ablate.analysis.fairness import Matching, Tuning, read_matching, read_tuning, scouts_of
 from ablate.analysis.reaching import Goal, read_goals, to_baseline
 from ablate.analysis.rows import Divergence, VariantRow
-from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.analysis.runs import LEAST_SECONDS, StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.analysis.trivial import (
     Standing,
     TrivialBaseline,
@@ -28,16 +30,16 @@ from ablate.metrics import Metric
 from ablate.stats import (
     Direction,
     Interval,
-    SeedSchedule,
+    PairedDifference,
+    SeedPlan,
+    Verdict,
     hold_together,
     judge,
     mean_interval,
+    over_looks,
     paired_difference,
 )
 from ablate.store.records import StudyRecord, TrialRecord, TrialState, VariantRecord
-
-LEAST_SECONDS = 10.0
-"""Of training, all paired seeds together: a speed measured in less says more about the load of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class StudyReport:
     progress: dict[TrialState, int]
     answer: tuple[str, ...]
     caveats: tuple[str, ...]
-    schedule: SeedSchedule | None
+    schedule: SeedPlan | None
     together: frozenset[str]
     claims: tuple[ClaimVerdict, ...]
     matching: Matching
@@ -93,7 +95,7 @@ class StudyReport:
     @property
     def planned(self) -> int:
         """How many trials the study planned."""
-        return len(self.record.planned)
+        return len(self.record.planned) + len(self.record.confirm_trials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +105,17 @@ class _Question:
     metric: str
     direction: Direction
     margin: float
-    schedule: SeedSchedule | None
+    schedule: SeedPlan | None
     axis: str
     goals: Mapping[int, Goal]
+    allowances: Allowances
+    trivial: float | None
+    record: StudyRecord
+
+    @property
+    def sign(self) -> float:
+        """1 where a smaller objective is better, else -1."""
+        return 1.0 if self.direction == "minimize" else -1.0
 
 
 def read_study(store: StudyReader, name: str) -> StudyReport:
@@ -121,17 +131,28 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     baseline = next(variant for variant in record.variants if variant.name == record.baseline)
     matching = read_matching(record, runs)
     goals = read_goals(store, runs[baseline.name], runs)
-    question = _Question(metric, direction, margin, seed_schedule(record), matching.axis, goals)
+    tuning = read_tuning(store, record)
+    trivial = trivial_baselines(record.trivial, metric, direction)
+    question = _Question(
+        metric,
+        direction,
+        margin,
+        seed_schedule(record),
+        matching.axis,
+        goals,
+        read_allowances(record, runs, tuning),
+        trivial[-1].value if trivial else None,
+        record,
+    )
     changes = changes_of(record)
-    rows = tuple(_row(variant, baseline, runs, changes[variant.name], question) for variant in record.variants)
+    fresh = read_confirming(store, record)
+    rows = tuple(_row(variant, baseline, runs, fresh, changes[variant.name], question) for variant in record.variants)
     verdicts = {row.name: row.verdict for row in rows if row.verdict is not None}
     together = hold_together(verdicts)
-    states = [state for found in runs.values() for state in found.states.values()]
+    states = [state for group in (runs, fresh) for found in group.values() for state in found.states.values()]
     progress = {state: states.count(state) for state in TrialState}
     first = next(row for row in rows if row.name == baseline.name)
-    tuning = read_tuning(store, record)
-    failures = failures_of(runs) + failures_of(_scouting(store, record, metric))
-    trivial = trivial_baselines(record.trivial, metric, direction)
+    failures = failures_of(runs) + failures_of(fresh) + failures_of(_scouting(store, record, metric))
     standings = _standings(rows, runs, trivial, question)
     caveats = (
         *doubts.missing(progress[TrialState.WAITING] + progress[TrialState.RUNNING], tuning),
@@ -140,6 +161,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         *(trivial_caveats(standings, trivial) if trivial else ()),
         *doubts.edges(tuning),
         *declared_otherwise(record),
+        *seeds_added(question.schedule),
     )
     judged = Judged(metric, direction, margin, question.schedule)
     return StudyReport(
@@ -153,12 +175,13 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
             *caveats,
             *answer_sentences(rows, first, together, judged),
             *(trivial_sentences(standings, trivial) if trivial else ()),
+            *chosen_sentences(rows),
             *(best_sentence(rows, metric, direction, margin) if _searches(record) else ()),
         ),
         caveats=caveats,
         schedule=question.schedule,
         together=together,
-        claims=_claims(record, runs),
+        claims=_claims(record, runs, question.allowances),
         matching=matching,
         tuning=tuning,
         trivial=trivial[0] if trivial else None,
@@ -201,23 +224,19 @@ def _row(
     variant: VariantRecord,
     baseline: VariantRecord,
     all_runs: Mapping[str, VariantRuns],
+    fresh: Mapping[str, VariantRuns],
     change: Change,
     question: _Question,
 ) -> VariantRow:
-    difference, verdict = None, None
     runs, baseline_runs = all_runs[variant.name], all_runs[baseline.name]
-    if variant.name != baseline.name and not runs.pruned:
-        values, baseline_values = runs.values(question.metric), baseline_runs.values(question.metric)
-        difference = paired_difference(values, baseline_values)
-        verdict = judge(
-            values,
-            baseline_values,
-            margin=question.margin,
-            direction=question.direction,
-            schedule=question.schedule,
-            diverged={seed: trial.stopped_at for seed, trial in runs.diverged.items()},
-            baseline_diverged={seed: trial.stopped_at for seed, trial in baseline_runs.diverged.items()},
-        )
+    chosen = was_chosen(variant, question.record)
+    ours, theirs, asked = runs, baseline_runs, question
+    if variant.name in fresh and variant.name != baseline.name:
+        ours, theirs, chosen = fresh[variant.name], fresh[baseline.name], False
+        asked = replace(question, schedule=None, allowances=read_allowances(confirming(question.record), fresh))
+    difference, verdict = None, None
+    if variant.name != baseline.name and not ours.pruned:
+        difference, verdict = _judged(variant.name, ours, theirs, asked)
     more = variant.parameters - baseline.parameters
     steps = to_baseline(runs, question.goals, "step")
     return VariantRow(
@@ -237,15 +256,37 @@ def _row(
         ),
         failed=failures_of({variant.name: runs}),
         difference=difference,
-        verdict=verdict,
+        verdict=None if chosen else verdict,
+        chosen=chosen and not runs.pruned,
+        confirmed=tuple(ours.states) if ours is not runs else (),
         steps_to_baseline=steps,
         spent_to_baseline=steps if question.axis == "steps" else to_baseline(runs, question.goals, question.axis),
         relative_speed=_relative_speed(runs.finished, baseline_runs.finished),
     )
 
 
-def _claims(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[ClaimVerdict, ...]:
-    return judge_claims(record, runs) if record.space.get("claims") else ()
+def _judged(
+    name: str, runs: VariantRuns, baseline: VariantRuns, question: _Question
+) -> tuple[PairedDifference, Verdict]:
+    """The difference from the baseline on the seeds of these trials, and the verdict."""
+    values, baseline_values = runs.values(question.metric), baseline.values(question.metric)
+    worst = worst_results(runs, baseline_values, question.trivial, question.sign)
+    verdict = judge(
+        values,
+        baseline_values,
+        margin=question.margin,
+        direction=question.direction,
+        schedule=question.schedule,
+        diverged={seed: trial.stopped_at for seed, trial in runs.diverged.items()},
+        baseline_diverged={seed: trial.stopped_at for seed, trial in baseline.diverged.items()},
+        allowance=question.allowances.versus(name, question.record.baseline, failed=not worst),
+        worst=worst,
+    )
+    return over_looks(paired_difference(values, baseline_values), question.schedule), verdict
+
+
+def _claims(record: StudyRecord, runs: Mapping[str, VariantRuns], allowances: Allowances) -> tuple[ClaimVerdict, ...]:
+    return judge_claims(record, runs, allowances) if record.space.get("claims") else ()
 
 
 def _metrics(runs: VariantRuns) -> dict[str, Interval]:

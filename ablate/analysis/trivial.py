@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.analysis.text import listed, plural
-from ablate.stats import Direction, SeedSchedule, bounds, summarise
+from ablate.stats import Direction, SeedPlan, bounds, summarise
 from ablate.stats.bounds import LEAST_PAIRS
 from ablate.stats.verdict import at_least
 
@@ -57,7 +57,7 @@ def standing_of(
     values: Sequence[float],
     trivial: Sequence[TrivialBaseline],
     direction: Direction,
-    schedule: SeedSchedule | None,
+    schedule: SeedPlan | None,
 ) -> Standing | None:
     """How a variant with these values, one for each seed, compares with trivial baselines; None without values.
 

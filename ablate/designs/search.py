@@ -27,6 +27,7 @@ from ablate.designs.base import (
     setting_name,
     settings_key,
 )
+from ablate.designs.confirming import ConfirmField, ConfirmingDesign
 from ablate.designs.pruners import Pruner
 from ablate.errors import SpaceError
 from ablate.extras import require
@@ -51,6 +52,8 @@ _DIRECTIONS: dict[Aim, Literal["minimize", "maximize"]] = {
 _SAMPLER_ATTEMPTS = 10
 """Attempts of the sampler to find a new valid point, before random sampling is used."""
 _RANDOM_ATTEMPTS = 1000
+_MOST_CONFIRMED = 5
+"""Points of a front that are confirmed."""
 
 
 class RangeSpec(Spec):
@@ -114,6 +117,7 @@ class SearchDesign(Design):
         self._distributions |= {path: values.distribution() for path, values in spec.ranges.items()}
         self._named_points = {point.name for point in self.points()}
         self._seen: set[object] = set()
+        self._proposed: dict[str, Point] = {}
         self._batch: list[_Drawn] = []
         self._results: dict[str, dict[int, float | None]] = {}
         self._speeds: dict[str, dict[int, float]] = {}
@@ -148,10 +152,33 @@ class SearchDesign(Design):
                 break
             self._batch.append(drawn)
         proposals = [Proposal(drawn.point, seed) for seed in range(self._seeds) for drawn in self._batch]
+        self._proposed |= {drawn.point.name: drawn.point for drawn in self._batch}
         if self._pruning is not None:
             for proposal in proposals:
                 self._pruning.expect(proposal)
         return proposals
+
+    def chosen(self) -> list[Point]:
+        """The best point but the baseline, of those that finished at all seeds; of several objectives, of the front."""
+        from ablate.stats import dominators
+
+        baseline = self.points()[0].name
+        values = {
+            name: found
+            for name, point in self._proposed.items()
+            if name != baseline and name in self._results and (found := self._values(point)) is not None
+        }
+        if not values:
+            return []
+        directions = [
+            self._context.direction if aim == "objective" else _DIRECTIONS[aim] for aim in self._spec.objectives
+        ]
+        better = dominators(list(values.values()), directions)
+        front = [name for name, above in zip(values, better, strict=True) if not above]
+        sign = 1 if self._context.direction == "minimize" else -1
+        first = self._spec.objectives.index("objective")
+        front.sort(key=lambda name: sign * values[name][first])
+        return [self._proposed[name] for name in front[: 1 if len(directions) == 1 else _MOST_CONFIRMED]]
 
     def remarks(self) -> Sequence[str]:
         remarks = []
@@ -270,6 +297,9 @@ class SearchSpec(DesignSpec):
     """Rule by which trials are ended early; default: none. The baseline and the named variants are never pruned."""
     at_most: dict[Literal["parameters", "flops"], float] = Field(default_factory=dict)
     """Upper limits on the cost of a variant; `flops` is the arithmetic of a whole trial."""
+    confirm: ConfirmField = 5
+    """Fresh seeds with which the best point is trained again at the end (of several objectives, up to five of the
+    front); 0: none. Only these carry its verdict."""
     draws: int = Field(default=0, ge=0)
     """Random seed of the sampler."""
 
@@ -286,12 +316,24 @@ class SearchSpec(DesignSpec):
     def paths(self) -> tuple[str, ...]:
         return tuple(self.ranges)
 
-    def build(self, context: DesignContext) -> SearchDesign:
+    def build(self, context: DesignContext) -> Design:
         """As `DesignSpec.build`.
 
         Raises:
             SpaceError: Neither end of a range makes a model.
             MissingPackageError: Optuna, or a package that its samplers need, is not installed.
+        """
+        search = self.searching(context)
+        if not self.confirm:
+            return search
+        return ConfirmingDesign(search, search.points()[0], self.confirm, search.chosen)
+
+    def searching(self, context: DesignContext) -> SearchDesign:
+        """The design without its confirmation.
+
+        Raises:
+            SpaceError: A range's path makes no model at all.
+            MissingPackageError: Optuna, or what its samplers need, is not installed.
         """
         require("search", "the design `search`", where=context.where("kind"))
         for path, values in self.ranges.items():

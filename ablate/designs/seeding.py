@@ -8,7 +8,7 @@ from dataclasses import replace
 from ablate.designs.base import Design, DesignContext, Point, Proposal
 from ablate.designs.fixed import FixedDesign
 from ablate.spec.design import DesignSpec, SeedsSpec
-from ablate.stats import SeedSchedule, need_more_seeds
+from ablate.stats import SeedPlan, need_more_seeds, seeds_declared
 
 
 def over_seeds(points: Sequence[Point], spec: DesignSpec, context: DesignContext) -> Design:
@@ -19,7 +19,9 @@ def over_seeds(points: Sequence[Point], spec: DesignSpec, context: DesignContext
     seeds, first = spec.seeds, spec.first_seed
     points = [replace(point, tuned=context.tuned.get(point.name, {})) for point in points]
     if isinstance(seeds, SeedsSpec):
-        return SequentialDesign(points, SeedSchedule(seeds.start, seeds.max), context, first)
+        plan = seeds_declared([*context.seeds_before, seeds.model_dump()])
+        assert plan is not None, "the last seeds are a schedule"
+        return SequentialDesign(points, seeds.start, plan, context, first)
     return FixedDesign(points, range(first, first + seeds), context.refusal)
 
 
@@ -30,16 +32,19 @@ class SequentialDesign(FixedDesign):
 
     Args:
         points: The points in the order of the design, the baseline first.
+        start: Number of seeds before the first look.
         schedule: The schedule of looks.
         context: Gives margin and direction.
         first: The first seed.
     """
 
-    def __init__(self, points: Sequence[Point], schedule: SeedSchedule, context: DesignContext, first: int = 0) -> None:
-        super().__init__(points, range(first, first + schedule.start), context.refusal)
+    def __init__(
+        self, points: Sequence[Point], start: int, schedule: SeedPlan, context: DesignContext, first: int = 0
+    ) -> None:
+        super().__init__(points, range(first, first + start), context.refusal)
         self._schedule = schedule
         self._context = context
-        self._next = first + schedule.start
+        self._next = first + start
         self._end = first + schedule.max
         self._open: set[tuple[str, int]] = set()
         self._values: dict[str, dict[int, float]] = {point.name: {} for point in points}

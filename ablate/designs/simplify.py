@@ -26,6 +26,7 @@ from ablate.designs.base import (
     Proposal,
     setting_name,
 )
+from ablate.designs.confirming import ConfirmField, ConfirmingDesign
 from ablate.errors import SpaceError
 from ablate.spec.base import refusal
 from ablate.stats import Verdict, judge
@@ -191,6 +192,9 @@ class SimplifySpec(DesignSpec):
     """Number of variants kept after each round; 1: greedy."""
     cost: CostName = "parameters"
     """The cost to minimise: `parameters` or `flops`."""
+    confirm: ConfirmField = 5
+    """Fresh seeds with which the steps of the path are trained again at the end; 0: none. The path holds up to the
+    first step that they do not confirm."""
     removals: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Settings of a switch that remove its component; default: all but the first. An empty list keeps the component."""
 
@@ -201,11 +205,24 @@ class SimplifySpec(DesignSpec):
             raise refusal(("seeds",), self.seeds, rule, "Set `seeds: 3` or more.")
         return self
 
-    def build(self, context: DesignContext) -> SimplifyDesign:
+    def build(self, context: DesignContext) -> Design:
         """As `DesignSpec.build`.
 
         Raises:
             SpaceError: `removals` names a switch or setting that is not in the space, or nothing can be removed.
+        """
+        removing = self.removing(context)
+        if not self.confirm:
+            return removing
+        return ConfirmingDesign(
+            removing, removing.points()[0], self.confirm, lambda: [step.point for step in removing.path]
+        )
+
+    def removing(self, context: DesignContext) -> SimplifyDesign:
+        """The design without its confirmation.
+
+        Raises:
+            SpaceError: `removals` names what is not in the space, or nothing can be removed.
         """
         for switch, settings in self.removals.items():
             known = context.switches.get(switch, ())[1:]

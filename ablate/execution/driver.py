@@ -105,6 +105,7 @@ def run_study(
     with store.lease(study):
         pass  # fail fast if the study is locked: preparing the data can take longer than a lease lasts
     engine.admit_blocks(*largest_blocks(planner))
+    planner.seeds_before = store.seeds_before(study, planner.space.design.model_dump(mode="json")["seeds"])
     plan = make_plan(planner)
     engine.admit(plan)
     trivial = planner.trivial(plan.variants[0])

@@ -64,7 +64,7 @@ class Ledger:
         """
         names = {study.name for study in self._store.studies()}
         known = self._store.study(self._study) if self._study in names else None
-        before = (*known.planned, *known.scout_trials) if known is not None else ()
+        before = (*known.planned, *known.scout_trials, *known.confirm_trials) if known is not None else ()
         self._planned_before = frozenset(planned.key for planned in before)
         self.replaced = 0 if self._planned_before & {trial.key for trial in plan.trials} else len(before)
         self._write(plan, trivial)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -89,6 +89,8 @@ class Planner:
     """By name of the point (and what was tuned): every point that was looked at, whether it is asked for or not."""
     costs: dict[tuple[str, str], tuple[Cost, float]] = field(default_factory=dict)
     """By canonical JSON of the model and of the task: of the longest input, and the arithmetic of a usual one."""
+    seeds_before: Sequence[int | Mapping[str, int]] = ()
+    """The seeds that the study declared before, until results had been seen."""
     resolver: Resolver = field(init=False)
     budget: Budget = field(init=False)
     """What every variant has as much of as the baseline."""
@@ -103,7 +105,7 @@ class Planner:
         Raises:
             SpaceError: The space cannot answer what its design asks.
         """
-        context = self.space.design_context(self._refusal, self._cost)
+        context = replace(self.space.design_context(self._refusal, self._cost), seeds_before=self.seeds_before)
         design = self.space.design.build(context)
         if self.space.tune is not None:
             design = TunedDesign(design, self.space.tune, context.direction)

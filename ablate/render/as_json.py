@@ -85,6 +85,8 @@ def _variant(row: VariantRow, report: StudyReport) -> dict[str, Any]:
             "of": row.steps_to_baseline.of,
         },
         "relative_speed": row.relative_speed,
+        "chosen": row.chosen,
+        "confirmed": list(row.confirmed),
         "spent_to_baseline": asdict(row.spent_to_baseline),
         "budget": asdict(report.matching.of[row.name]) if row.name in report.matching.of else None,
         "tuned": asdict(report.tuning.of[row.name]) if report.tuning is not None else None,

@@ -15,7 +15,7 @@ from ablate.analysis.study import StudyReport, read_study
 from ablate.analysis.text import plural
 from ablate.errors import NotFoundError
 from ablate.render.cells import plain, plain_table
-from ablate.stats import SeedSchedule
+from ablate.stats import SeedPlan
 from ablate.stats.bounds import LEAST_PAIRS
 from ablate.stats.calibrate import SIMULATED, Noise, Power, calibrate, pooled_noise
 from ablate.stats.simulate import Rate
@@ -43,7 +43,7 @@ class StudyCalibration:
     noise: Noise
     fixed: tuple[Power, ...]
     adaptive: Power | None
-    schedule: SeedSchedule | None
+    schedule: SeedPlan | None
 
 
 def read_calibration(store: StudyReader, name: str, seeds: Sequence[int] = SEEDS) -> StudyCalibration:
@@ -107,8 +107,9 @@ def print_calibration(found: StudyCalibration, console: Console) -> None:
     console.print()
     console.print(
         plain(
-            f"tells: how far from the margin ({found.margin:g}) a difference must lie to be decided 4 times in 5. can "
-            "go: how often a part that changes nothing is judged `not needed`. false: how often, at the worst, a "
+            f"tells: how far from the margin ({found.margin:g}) a difference must lie to be decided 4 times in 5, at "
+            "the pooled noise; noisiest: the same for the variant with the most noise. can go: how often a part that "
+            "changes nothing is judged `not needed`. false: how often, at the worst, a "
             f"verdict is wrong; both from {SIMULATED:,} comparisons simulated at this noise, in brackets the 95 % "
             "Monte Carlo interval. The verdicts allow 5 %.",
             "dim",
@@ -118,7 +119,7 @@ def print_calibration(found: StudyCalibration, console: Console) -> None:
 
 def _table(found: StudyCalibration, decimals: int) -> Table:
     table = plain_table(gap=2)
-    for title in ("seeds", "tells", "can go", "false needed", "false not needed"):
+    for title in ("seeds", "tells", "noisiest", "can go", "false needed", "false not needed"):
         table.add_column(plain(title), justify="right", no_wrap=True)
     for power in found.fixed:
         table.add_row(*map(plain, (str(power.seeds), *_cells(power, decimals))))
@@ -129,9 +130,9 @@ def _table(found: StudyCalibration, decimals: int) -> Table:
     return table
 
 
-def _cells(power: Power, decimals: int) -> tuple[str, str, str, str]:
-    tells = fixed(power.tells, decimals)
-    return tells, f"{100 * power.decides_none.share:.0f}%", _rate(power.false_needed), _rate(power.false_not_needed)
+def _cells(power: Power, decimals: int) -> tuple[str, ...]:
+    tells = fixed(power.tells, decimals), fixed(power.tells_noisiest, decimals)
+    return *tells, f"{100 * power.decides_none.share:.0f}%", _rate(power.false_needed), _rate(power.false_not_needed)
 
 
 def _rate(found: Rate) -> str:

@@ -44,7 +44,7 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
     from sqlalchemy.exc import SQLAlchemyError
 
     study = store.study(name)
-    every = (*study.planned, *study.scout_trials)
+    every = (*study.planned, *study.scout_trials, *study.confirm_trials)
     keys = [planned.key for planned in every]
     records, curves = store.trials(keys), store.curves(keys)
     variants = {variant.name: variant for variant in (*study.variants, *study.scout_variants)}

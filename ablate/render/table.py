@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
@@ -17,12 +17,14 @@ from ablate.analysis.failures import MOST_SHOWN, Failure
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, times, with_interval
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.study import LEAST_SECONDS, StudyReport
+from ablate.analysis.runs import LEAST_SECONDS
+from ablate.analysis.study import StudyReport
 from ablate.analysis.text import counted, plural
 from ablate.render.cells import NARROW, joined, plain, plain_table
 from ablate.render.claim_lines import print_claims
 from ablate.render.names import in_lines, named
 from ablate.stats.bootstrap import MANY
+from ablate.stats.schedule import ERROR
 from ablate.stats.verdict import at_least, at_most
 from ablate.store.records import SETTLED, TrialState
 
@@ -202,6 +204,8 @@ class _Layout:
         """The verdict as a sentence, or in two short lines."""
         if row.pruned:
             return plain(MISSING)
+        if row.chosen:
+            return plain("selected, not confirmed", "dim")
         if row.verdict is None:
             return plain("baseline" if not row.diverged else f"{len(row.diverged)} diverged", "dim")
         colour = COLOURS[row.verdict.word]
@@ -271,22 +275,47 @@ def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
     """How to read the table: a line for each of its columns that needs one."""
     better, schedule, rows = "lower" if report.direction == "minimize" else "higher", report.schedule, report.variants
     lopsided = "; [low, high] where it is not symmetric" if any(len(row.finished) >= MANY for row in rows) else ""
+    over_looks = f", over all looks from {schedule.start} to {schedule.max} seeds" if schedule else ""
     looks = f" at every look from {schedule.start} to {schedule.max} seeds" if schedule else ""
     partly = any(0 < row.spent_to_baseline.reached < row.spent_to_baseline.of for row in rows)
     untimed = any(row.relative_speed is None for row in rows)
     margin, metric = f"{report.margin:g}", report.metric
     return (
-        f"{plus_minus}: 95 % interval over seeds, which change initial values and batches; the data split and the "
-        f"validation windows are the same for all{lopsided}.",
+        f"{plus_minus}: 95 % interval over initial values and batches; same split and validation windows"
+        f"{over_looks}{lopsided}.",
         f"difference: variant minus baseline at the same seed; {better} {metric} is better.",
         *([f"{report.test_metric}: measured once, at the end; no verdict reads it."] if report.test_metric else []),
         f"verdict, by one-sided 95 % bounds{looks}: needed or worse, surely more than {margin} worse than the "
         f"baseline; not needed or not worse, surely less than {margin} worse; undecided, neither.",
+        *_selected(report),
+        *_rare(report),
         f"{axis_title(report)}: until the baseline's final validation loss{_PARTLY if partly else ''}.",
         f"speed: training tokens per second, relative to the baseline{_UNTIMED if untimed else ''}.",
     )
 
 
+def _selected(report: StudyReport) -> Iterator[str]:
+    """Which differences rest on fresh seeds."""
+    if any(row.chosen or row.confirmed for row in report.variants):
+        yield (
+            "selected: chosen by results, so that these seeds flatter it. What was confirmed has its difference and "
+            "its verdict from fresh seeds, the same for the baseline."
+        )
+
+
+def _rare(report: StudyReport) -> Iterator[str]:
+    """What a bound cannot see: a rare failure of which no seed shows anything."""
+    pairs = [row.difference.n for row in report.variants if row.difference is not None and row.difference.n >= 2]
+    if pairs and (fewest := min(pairs)) < ENOUGH:
+        seen = 1 - ERROR ** (1 / fewest)
+        yield (
+            f"The bounds hold where no seed ends far off the others: {fewest} seeds would show, 19 times in 20, only "
+            f"what happens at {100 * seen:.0f} % of seeds or more."
+        )
+
+
+ENOUGH = 30
+"""Paired seeds from which on a rare failure would show."""
 _PARTLY = "; `2 of 3`: only 2 of 3 seeds got there"
 _UNTIMED = f"; {MISSING}: trained for less than {LEAST_SECONDS:g} s in all, too little to tell"
 

@@ -82,6 +82,7 @@ class DesignContext:
         cost: Returns the cost of a point that makes a model.
         where: Returns the position of a key of the design in the space file, for errors; without a key, of the design.
         tuned: Values of spec paths that were tuned before this study, by name of the point.
+        seeds_before: The seeds that the study declared before, one after the other, until results had been seen.
     """
 
     switches: Mapping[str, Sequence[str]]
@@ -92,6 +93,7 @@ class DesignContext:
     cost: Callable[[Point], PointCost]
     where: Callable[..., str] = _path_of_key
     tuned: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    seeds_before: Sequence[int | Mapping[str, int]] = ()
 
     @property
     def baseline(self) -> dict[str, str]:

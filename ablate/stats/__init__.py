@@ -1,29 +1,34 @@
 """Honest statistics: intervals, paired differences, verdicts, schedules, effects, fronts. Plain numbers in and out."""
 
-from ablate.stats.bounds import Bounds, bounds
+from ablate.stats.bounds import Allowance, Bounds, bounds, over_looks
 from ablate.stats.effects import Effect, Effects, Observation, Term, estimate_effects
 from ablate.stats.family import hold_together, holm
 from ablate.stats.front import dominators
 from ablate.stats.importance import Configuration, Factor, Importance, importances
 from ablate.stats.paired import Interval, PairedDifference, mean_interval, paired_difference, summarise
-from ablate.stats.schedule import SeedSchedule
+from ablate.stats.schedule import ExtendedSeeds, SeedPlan, SeedSchedule, seeds_declared
 from ablate.stats.sequential import need_more_seeds
 from ablate.stats.signs import SignFlip, sign_flip
+from ablate.stats.tails import Tails, tails_of
 from ablate.stats.verdict import Direction, Verdict, Word, judge
 
 __all__ = [
+    "Allowance",
     "Bounds",
     "Configuration",
     "Direction",
     "Effect",
     "Effects",
+    "ExtendedSeeds",
     "Factor",
     "Importance",
     "Interval",
     "Observation",
     "PairedDifference",
+    "SeedPlan",
     "SeedSchedule",
     "SignFlip",
+    "Tails",
     "Term",
     "Verdict",
     "Word",
@@ -36,7 +41,10 @@ __all__ = [
     "judge",
     "mean_interval",
     "need_more_seeds",
+    "over_looks",
     "paired_difference",
+    "seeds_declared",
     "sign_flip",
     "summarise",
+    "tails_of",
 ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from ablate.stats.bootstrap import MANY, bca_interval
-from ablate.stats.paired import summarise
-from ablate.stats.schedule import ERROR, SeedSchedule
+from ablate.stats.paired import PairedDifference, summarise
+from ablate.stats.schedule import ERROR, SeedPlan
+from ablate.stats.tails import SHARE, Tails
 
 LEAST_PAIRS = 2
 """Fewer paired seeds show no spread, so they decide nothing."""
@@ -32,7 +34,45 @@ class Bounds:
     n: int
 
 
-def bounds(differences: Sequence[float], schedule: SeedSchedule | None, error: float = ERROR) -> Iterator[Bounds]:
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """By how much bounds are widened for what the spread between the compared seeds does not show.
+
+    Attributes:
+        low: Taken off the lower bound; infinite where there is none.
+        high: Added to the upper bound; infinite likewise.
+        tails: A long tail of the noise, in the orientation of the differences.
+        why_low: What the lower bound allows for, as clauses.
+        why_high: The same of the upper bound.
+    """
+
+    low: float = 0.0
+    high: float = 0.0
+    tails: Tails | None = None
+    why_low: tuple[str, ...] = ()
+    why_high: tuple[str, ...] = ()
+
+    def __add__(self, other: Allowance) -> Allowance:
+        """Both together."""
+        tails = self.tails or other.tails
+        whys = (*self.why_low, *other.why_low), (*self.why_high, *other.why_high)
+        return Allowance(self.low + other.low, self.high + other.high, tails, *whys)
+
+    def turned(self) -> Allowance:
+        """The same of the negated differences."""
+        tails = self.tails.turned() if self.tails else None
+        return Allowance(self.high, self.low, tails, self.why_high, self.why_low)
+
+
+NO_ALLOWANCE = Allowance()
+
+
+def bounds(
+    differences: Sequence[float],
+    schedule: SeedPlan | None,
+    error: float = ERROR,
+    allowance: Allowance = NO_ALLOWANCE,
+) -> Iterator[Bounds]:
     """The bounds to decide by, in the order of looks; without a schedule one pair of bounds, from all differences.
 
     The first look whose bounds decide is the verdict, and stays it: the error rate holds over all looks together.
@@ -42,24 +82,81 @@ def bounds(differences: Sequence[float], schedule: SeedSchedule | None, error: f
         differences: One for each paired seed, in the order of the seeds.
         schedule: How seeds were added; None if their number was fixed beforehand.
         error: How often each bound may be wrong.
+        allowance: By how much they are widened.
     """
     if schedule is None:
         if len(differences) >= LEAST_PAIRS and not summarise(differences).is_flat:
-            yield _bounds(differences, error, bootstrap=len(differences) >= MANY)
+            yield _bounds(differences, error, allowance, bootstrap=len(differences) >= MANY)
         return
-    for n in range(schedule.start, min(len(differences), schedule.max) + 1):
+    for n in schedule.looks(len(differences)):
         level = schedule.level(n, error)
         if level > 0 and not summarise(differences[:n]).is_flat:
-            yield _bounds(differences[:n], level, bootstrap=False)  # the levels are those of t-tests
+            yield _bounds(differences[:n], level, allowance, bootstrap=False)  # the levels are those of t-tests
 
 
-def _bounds(differences: Sequence[float], error: float, *, bootstrap: bool) -> Bounds:
+def _bounds(differences: Sequence[float], error: float, allowance: Allowance, *, bootstrap: bool) -> Bounds:
     summary = summarise(differences)
     assert summary.difference is not None
-    assert summary.standard_error is not None
-    half = -float(stdtrit(summary.n - 1, error)) * summary.standard_error
-    low, high = summary.difference - half, summary.difference + half
+    below, above = _half(summary, error, allowance.tails, "low"), _half(summary, error, allowance.tails, "high")
+    low, high = summary.difference - below, summary.difference + above
     if bootstrap:
         others = bca_interval(differences, 1 - 2 * error)
         low, high = min(low, others[0]), max(high, others[1])
-    return Bounds(summary.difference, low, high, summary.n)
+    return Bounds(summary.difference, low - allowance.low, high + allowance.high, summary.n)
+
+
+def _half(summary: PairedDifference, error: float, tails: Tails | None, side: str) -> float:
+    assert summary.standard_error is not None
+    standard_error, share = _spread(summary, tails, side)
+    return -float(stdtrit(summary.n - 1, share * error)) * standard_error if share else math.inf
+
+
+def _spread(summary: PairedDifference, tails: Tails | None, side: str) -> tuple[float, float]:
+    """The standard error of one bound, and its share of the error rate; 0 where nothing bounds it."""
+    assert summary.standard_error is not None
+    if tails is None or not getattr(tails, side):
+        return summary.standard_error, 1.0
+    return max(summary.standard_error, tails.sd / math.sqrt(summary.n)), SHARE if tails.pooled else 0.0
+
+
+def p_above(summary: PairedDifference, tested: float, allowance: Allowance = NO_ALLOWANCE) -> float:
+    """P-value of the one-sided test whose rejection says that the truth lies above `tested`.
+
+    It is below an error rate where the lower bound at that rate lies above `tested`.
+    """
+    if summary.difference is None or summary.standard_error is None or not math.isfinite(allowance.low):
+        return 1.0
+    if allowance.tails is None:
+        return summary.p_above(tested + allowance.low)
+    standard_error, share = _spread(summary, allowance.tails, "low")
+    distance = summary.difference - tested - allowance.low
+    if not share or standard_error == 0:
+        return 1.0
+    return min(1.0, float(stdtr(summary.n - 1, -distance / standard_error)) / share)
+
+
+def p_below(summary: PairedDifference, tested: float, allowance: Allowance = NO_ALLOWANCE) -> float:
+    """The same for a truth below `tested`."""
+    return p_above(negated(summary), -tested, allowance.turned())
+
+
+def negated(summary: PairedDifference) -> PairedDifference:
+    """The summary of the negated differences, but for its interval."""
+    difference = None if summary.difference is None else -summary.difference
+    return replace(summary, difference=difference, low=None, high=None)
+
+
+def over_looks(paired: PairedDifference, schedule: SeedPlan | None, confidence: float = 0.95) -> PairedDifference:
+    """The same with a two-sided interval that holds over all looks: a repeated confidence interval.
+
+    A study that stops at the first look that decides ends with differences that lie further out than the truth; the
+    interval of a fixed number of seeds would hold it too seldom (Jennison and Turnbull 1989). Before the first look
+    nothing has been selected, and the interval stays.
+    """
+    if schedule is None or paired.standard_error is None or paired.difference is None:
+        return paired
+    level = schedule.level(paired.n, (1 - confidence) / 2)
+    if not level > 0:
+        return paired
+    half = -float(stdtrit(paired.n - 1, level)) * paired.standard_error
+    return replace(paired, low=paired.difference - half, high=paired.difference + half)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import nctdtr, stdtrit
 
 from ablate.stats.paired import PairedDifference
-from ablate.stats.schedule import ERROR, SeedSchedule
+from ablate.stats.schedule import ERROR, SeedPlan
 from ablate.stats.simulate import Rate, decide, rate
 from ablate.stats.verdict import POWER
 
@@ -48,7 +48,9 @@ class Power:
 
     Attributes:
         seeds: Paired seeds of a comparison (the most, with a schedule).
-        tells: How far from the margin a true difference must lie to be decided with 80 % probability.
+        tells: How far from the margin a true difference must lie to be decided with 80 % probability, at the pooled
+            noise.
+        tells_noisiest: The same for the variant with the most noise, which the pooled noise would promise too much.
         decides_none: Probability that a part whose removal changes nothing is judged `not needed`.
         false_needed: Share of `needed` among comparisons whose true difference is the margin: the worst case.
         false_not_needed: Share of `not needed` among the same.
@@ -57,6 +59,7 @@ class Power:
 
     seeds: int
     tells: float
+    tells_noisiest: float
     decides_none: Rate
     false_needed: Rate
     false_not_needed: Rate
@@ -98,9 +101,7 @@ def detectable(sd: float, seeds: int, power: float = POWER) -> float:
     return high * sd / math.sqrt(seeds)
 
 
-def calibrate(
-    noise: Noise, margin: float, seeds: Sequence[int], schedule: SeedSchedule | None = None
-) -> tuple[Power, ...]:
+def calibrate(noise: Noise, margin: float, seeds: Sequence[int], schedule: SeedPlan | None = None) -> tuple[Power, ...]:
     """What each number of fixed seeds can tell at this noise, and then what the schedule can, if there is one."""
     powers = [_power(noise, margin, count, None) for count in seeds]
     if schedule is not None:
@@ -108,12 +109,14 @@ def calibrate(
     return tuple(powers)
 
 
-def _power(noise: Noise, margin: float, seeds: int, schedule: SeedSchedule | None) -> Power:
+def _power(noise: Noise, margin: float, seeds: int, schedule: SeedPlan | None) -> Power:
     drawn = _draw(noise, seeds)
     at_margin, at_none = decide(drawn + margin, margin, schedule), decide(drawn, margin, schedule)
+    tells = detectable(noise.sd, seeds) if schedule is None else _detectable_by_simulation(drawn, schedule)
     return Power(
         seeds=seeds,
-        tells=detectable(noise.sd, seeds) if schedule is None else _detectable_by_simulation(drawn, schedule),
+        tells=tells,
+        tells_noisiest=tells * noise.most / noise.sd,  # a t-test knows no unit
         decides_none=rate(at_none.not_needed),
         false_needed=rate(at_margin.needed),
         false_not_needed=rate(at_margin.not_needed),
@@ -131,7 +134,7 @@ def _draw(noise: Noise, seeds: int) -> NDArray[np.float64]:
     return rng.choice(centred * (noise.sd / centred.std()), (SIMULATED, seeds))
 
 
-def _detectable_by_simulation(drawn: NDArray[np.float64], schedule: SeedSchedule) -> float:
+def _detectable_by_simulation(drawn: NDArray[np.float64], schedule: SeedPlan) -> float:
     low, high = 0.0, float(drawn.std())
     while decide(drawn + high, 0.0, schedule).needed.mean() < POWER:
         low, high = high, 2 * high

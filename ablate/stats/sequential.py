@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ablate.stats.schedule import SeedSchedule
+from ablate.stats.bounds import Allowance
+from ablate.stats.paired import paired_difference
+from ablate.stats.schedule import SeedPlan
+from ablate.stats.tails import tails_of
 from ablate.stats.verdict import Direction, judge
 
 
@@ -14,7 +17,7 @@ def need_more_seeds(
     *,
     margin: float,
     direction: Direction,
-    schedule: SeedSchedule,
+    schedule: SeedPlan,
     diverged: Mapping[str, Mapping[int, int | None]] | None = None,
 ) -> tuple[str, ...]:
     """Names of the variants that want another trial, in the order given.
@@ -33,6 +36,12 @@ def need_more_seeds(
     Raises:
         ValueError: The margin is not above 0, or a metric is not finite.
     """
+    sign, lost = 1.0 if direction == "minimize" else -1.0, diverged or {}
+    differences = {name: paired_difference(values, baseline).values for name, values in variants.items()}
+    # A comparison that was decided gets no seeds any more, and another's tail does not take it up again.
+    most = max(map(len, differences.values()), default=0)
+    active = {name for name, found in differences.items() if len(found) == most and name not in lost}
+    tails = tails_of([sign * one for one in found] for name, found in differences.items() if name in active)
     return tuple(
         name
         for name, values in variants.items()
@@ -42,8 +51,9 @@ def need_more_seeds(
             baseline,
             margin=margin,
             direction=direction,
-            diverged=(diverged or {}).get(name),
+            diverged=lost.get(name),
             schedule=schedule,
+            allowance=Allowance(tails=tails if name in active else None),
         ).word
         == "undecided"
     )

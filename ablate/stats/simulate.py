@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from ablate.stats.make_boundaries import running_p
-from ablate.stats.schedule import ERROR, SeedSchedule
+from ablate.stats.schedule import ERROR, SeedPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Rate:
     high: float
 
 
-def decide(differences: NDArray[np.float64], margin: float, schedule: SeedSchedule | None = None) -> Decisions:
+def decide(differences: NDArray[np.float64], margin: float, schedule: SeedPlan | None = None) -> Decisions:
     """Judge every row of differences [S, N]; without a schedule on all N, else at its looks up to N.
 
     The rule is that of `judge` below `bootstrap.MANY` seeds.

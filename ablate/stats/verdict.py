@@ -7,28 +7,32 @@ significant is not equality, and where all differences are the same there is no 
 which any trial diverged is `diverged`; it is never averaged away.
 
 With a schedule of seeds the bounds are those of its looks, and the first look that decides is the verdict. From
-`bootstrap.MANY` seeds on the bootstrap's bounds must agree with t's.
+`bootstrap.MANY` seeds on the bootstrap's bounds must agree with t's. An allowance widens the bounds for what the spread
+between the compared seeds does not show: trials that failed, a long tail of the noise, a value that was tuned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.special import nctdtr, stdtrit
 
-from ablate.stats.bounds import LEAST_PAIRS, Bounds, bounds
+from ablate.stats.bounds import LEAST_PAIRS, NO_ALLOWANCE, Allowance, Bounds, bounds, p_above, p_below
 from ablate.stats.paired import PairedDifference, paired_difference, summarise
-from ablate.stats.schedule import ERROR, SeedSchedule
+from ablate.stats.schedule import LAST, LATEST_START, ExtendedSeeds, SeedPlan, SeedSchedule
 
 Word = Literal["needed", "not needed", "undecided", "diverged"]
 Direction = Literal["minimize", "maximize"]
 
 POWER = 0.8
 """Chance of a decision that the estimate of further seeds asks for."""
+ROOM = 1.4
+"""Seeds of an advised schedule beyond those seen, over those that one further look would need for the same power."""
 MOST_FURTHER_SEEDS = 100
 _WHY_FLAT = "is the metric too coarse, or the variant the same?"
 
@@ -44,6 +48,9 @@ class Verdict:
             or than the schedule has, and for every other word.
         p_needed: P-value of the test whose rejection is `needed`, over all looks so far; 1 where nothing was tested.
         p_not_needed: The same for `not needed`.
+        withheld: Why an `undecided` one, which the spread between seeds alone would decide, is not; else empty.
+        bound: Bounds of how much worse the variant is, of the look that decides, else of the last; None if there are
+            none.
     """
 
     word: Word
@@ -51,6 +58,8 @@ class Verdict:
     further_seeds: int | None
     p_needed: float = 1.0
     p_not_needed: float = 1.0
+    withheld: str = ""
+    bound: Bounds | None = None
 
 
 def judge(
@@ -61,7 +70,9 @@ def judge(
     direction: Direction,
     diverged: Mapping[int, int | None] | None = None,
     baseline_diverged: Mapping[int, int | None] | None = None,
-    schedule: SeedSchedule | None = None,
+    schedule: SeedPlan | None = None,
+    allowance: Allowance = NO_ALLOWANCE,
+    worst: Sequence[float] = (),
 ) -> Verdict:
     """Judge a variant against the baseline.
 
@@ -73,6 +84,9 @@ def judge(
         diverged: Seed to step (None if unknown) of the variant's trials that diverged.
         baseline_diverged: The same for the baseline; its seeds cannot be compared, and the sentence says so.
         schedule: How seeds were added; None if their number was fixed beforehand.
+        allowance: By how much the bounds are widened, of differences oriented so that positive is worse.
+        worst: How much worse, at the worst, each trial of the variant would have been that failed, where that is
+            known; then the allowance on their account need not be infinite, and they count with these.
 
     Raises:
         ValueError: The margin is not above 0, or a metric is not finite.
@@ -85,7 +99,9 @@ def judge(
         return Verdict("diverged", f"diverged: {_diverged(trials, diverged)}{aside}", None)
     paired = paired_difference(variant, baseline)
     worse = paired if direction == "minimize" else summarise([-value for value in paired.values])
-    word, reason, further = _compare(worse, margin, schedule)
+    if worst:
+        allowance += _of_worst(worse, worst, schedule)
+    word, reason, further, bound, withheld = _compare(worse, margin, schedule, allowance)
     sentence = f"{word}: {reason}{aside}"
     if worse.is_flat:
         return Verdict(word, sentence, further)
@@ -93,8 +109,10 @@ def judge(
         word,
         sentence,
         further,
-        p_needed=_p_over_looks(worse, schedule, lambda at: at.p_above(margin)),
-        p_not_needed=_p_over_looks(worse, schedule, lambda at: at.p_below(margin)),
+        p_needed=_p_over_looks(worse, schedule, lambda at: p_above(at, margin, allowance)),
+        p_not_needed=_p_over_looks(worse, schedule, lambda at: p_below(at, margin, allowance)),
+        withheld=withheld,
+        bound=bound,
     )
 
 
@@ -111,13 +129,37 @@ def _diverged(trials: int, diverged: Mapping[int, int | None]) -> str:
     return f"{len(diverged)} of {trials} {_plural(trials, 'seed')}{first}"
 
 
-def _compare(worse: PairedDifference, margin: float, schedule: SeedSchedule | None) -> tuple[Word, str, int | None]:
-    for bound in bounds(worse.values, schedule):
+def _of_worst(worse: PairedDifference, worst: Sequence[float], schedule: SeedPlan | None) -> Allowance:
+    """What failed trials may add to the upper bound, had each ended at its worst; infinite with looks."""
+    lost = f"{len(worst)} {_plural(len(worst), 'trial')} of it failed"
+    reason = f"{lost}, and might have ended so much worse that the verdict would be another; run the study again"
+    if schedule is None and worse.n >= LEAST_PAIRS and not worse.is_flat:
+        (seen,), (counted,) = bounds(worse.values, None), bounds([*worse.values, *worst], None)
+        return Allowance(high=max(0.0, counted.high - seen.high), why_high=(reason,))
+    return Allowance(high=math.inf, why_high=(reason,))
+
+
+class _Compared(NamedTuple):
+    word: Word
+    reason: str
+    further: int | None
+    bound: Bounds | None
+    withheld: str = ""
+
+
+def _compare(worse: PairedDifference, margin: float, schedule: SeedPlan | None, allowance: Allowance) -> _Compared:
+    bound = None
+    for bound in bounds(worse.values, schedule, allowance=allowance):
         word = word_of(bound, margin)
         if word != "undecided":
-            return word, _reason(bound, margin), None
+            return _Compared(word, _reason(bound, margin), None, bound)
+    if allowance != NO_ALLOWANCE:
+        for plain in bounds(worse.values, schedule):
+            if (without := word_of(plain, margin)) != "undecided":
+                why = "; ".join(allowance.why_low if without == "needed" else allowance.why_high)
+                return _Compared("undecided", why, None, bound, why)
     further, reason = further_pairs(worse, margin, schedule)
-    return "undecided", reason, further
+    return _Compared("undecided", reason, further, bound)
 
 
 def _reason(bound: Bounds, margin: float) -> str:
@@ -128,9 +170,7 @@ def _reason(bound: Bounds, margin: float) -> str:
     return f"at most {at_most(bound.high)} worse, margin {margin:g}"
 
 
-def further_pairs(
-    paired: PairedDifference, tested: float, schedule: SeedSchedule | None = None
-) -> tuple[int | None, str]:
+def further_pairs(paired: PairedDifference, tested: float, schedule: SeedPlan | None = None) -> tuple[int | None, str]:
     """About how many more paired seeds would tell on which side of `tested` the difference lies, and that in words.
 
     None if it is more than 100, or than the schedule has left.
@@ -151,26 +191,26 @@ def further_pairs(
 
 
 def _p_over_looks(
-    worse: PairedDifference, schedule: SeedSchedule | None, p_of: Callable[[PairedDifference], float]
+    worse: PairedDifference, schedule: SeedPlan | None, p_of: Callable[[PairedDifference], float]
 ) -> float:
     if schedule is None:
         return p_of(worse)
-    looks = range(schedule.start, min(worse.n, schedule.max) + 1)
-    return schedule.overall({n: p_of(summarise(worse.values[:n])) for n in looks})
+    return schedule.overall({n: p_of(summarise(worse.values[:n])) for n in schedule.looks(worse.n)})
 
 
-def further_seeds(distance: float, sd: float, n: int, schedule: SeedSchedule | None = None) -> int | None:
+def further_seeds(distance: float, sd: float, n: int, schedule: SeedPlan | None = None) -> int | None:
     """How many seeds beyond `n` give a one-sided t test the power to decide, were the observed values the truth.
 
     With N seeds in all, the test decides with the probability that a noncentral t variable of N - 1 degrees of freedom
     and noncentrality `|distance| sqrt(N) / sd` exceeds the critical value of the central t. With a schedule this is
-    its look at N alone, so the estimate is on the safe side.
+    its look at N alone, so the estimate is on the safe side. A fixed number of seeds that was looked at has spent its
+    error rate; what is added is then tested at the level of the first change of `ExtendedSeeds`.
 
     Args:
         distance: Observed mean difference minus the margin.
         sd: Observed standard deviation of the differences.
         n: Paired seeds so far, at least 2.
-        schedule: How seeds are added; None if their number is fixed beforehand.
+        schedule: How seeds are added; None if their number was fixed beforehand.
 
     Returns:
         At least 1; None if more than 100, or than the schedule has, would be required.
@@ -179,10 +219,20 @@ def further_seeds(distance: float, sd: float, n: int, schedule: SeedSchedule | N
     if sd == 0 or distance == 0 or most < 1:
         return None  # undecided without any spread, or exactly at the margin: more of the same cannot decide
     total = np.arange(n + 1, n + most + 1)
-    error = np.array([schedule.level(int(seeds)) for seeds in total]) if schedule else ERROR
+    levels = ExtendedSeeds((n, n + most)) if schedule is None else schedule
+    error = np.array([levels.level(int(seeds)) for seeds in total])
     power = 1 - nctdtr(total - 1, abs(distance) / sd * np.sqrt(total), -stdtrit(total - 1, error))
     enough = np.flatnonzero(power >= POWER)
     return int(enough[0]) + 1 if enough.size else None
+
+
+def advised_schedule(n: int, further: int) -> SeedSchedule | None:
+    """The schedule that goes on from `n` seeds, where about so many more would decide; None if none goes that far.
+
+    It may use more seeds than one look at the end would, and uses fewer on average.
+    """
+    last = n + math.ceil(ROOM * further)
+    return SeedSchedule(min(n, LATEST_START), last) if last <= LAST and n >= LEAST_PAIRS else None
 
 
 def at_least(value: float) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Row, Select, func, select, text
 
 from ablate.errors import NotFoundError
+from ablate.roles import TrialRole
 from ablate.store.records import (
     CurvePoint,
     Environment,
@@ -88,9 +89,10 @@ def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
     return StudyRecord(
         **values,
         variants=tuple(variant for variant in variant_records if variant.name not in scouts),
-        planned=tuple(planned for planned in trials if not planned.role.scouts),
+        planned=tuple(planned for planned in trials if planned.role is TrialRole.COMPARISON),
         scout_variants=tuple(variant for variant in variant_records if variant.name in scouts),
         scout_trials=tuple(planned for planned in trials if planned.role.scouts),
+        confirm_trials=tuple(planned for planned in trials if planned.role is TrialRole.CONFIRMATION),
     )
 
 

@@ -102,12 +102,14 @@ class Declaration:
         claims: Claims of the space.
         until: When it was changed.
         finished: Number of trials that had finished by then.
+        seeds: Of its design, as its space has them; None if an older version wrote it.
     """
 
     objective: dict[str, Any]
     claims: list[Any]
     until: datetime
     finished: int
+    seeds: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ class StudyRecord:
         declared_before: Former declarations that were changed after trials had finished, oldest first.
         scout_variants: What is trained only to tune or time others.
         scout_trials: The trials of those.
+        confirm_trials: Those that train again, with fresh seeds, what a design chose by the others.
     """
 
     id: int
@@ -138,6 +141,7 @@ class StudyRecord:
     scout_variants: tuple[VariantRecord, ...] = ()
     scout_trials: tuple[PlannedTrial, ...] = ()
     declared_before: tuple[Declaration, ...] = ()
+    confirm_trials: tuple[PlannedTrial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, func, literal, select
+from sqlalchemy import Connection, Row, func, literal, select
 
 from ablate.errors import NotFoundError, check_argument, check_texts
+from ablate.roles import TrialRole
 from ablate.store import queries
 from ablate.store.activity import Activity, activity
 from ablate.store.database import Database
@@ -163,9 +164,41 @@ class Store:
         finished = connection.execute(
             planned.where(study_trials.c.study_id == row.id, trials.c.state == TrialState.FINISHED)
         ).scalar_one()
-        previous = Declaration(row.objective, row.space.get("claims", []), now, finished)
+        previous = Declaration(row.objective, row.space.get("claims", []), now, finished, _seeds(row.space))
         unchanged = (previous.objective, previous.claims) == (draft.objective, draft.space.get("claims", []))
+        unchanged = unchanged and not self._seeds_changed(connection, row, _seeds(draft.space))
         return earlier if unchanged or not finished else [*earlier, declaration_row(previous)]
+
+    def seeds_before(self, study: str, seeds: Any) -> list[Any]:
+        """The seeds that a study declared one after the other until results had been seen, these left out.
+
+        Args:
+            study: Its name; it need not exist.
+            seeds: What its design declares now.
+        """
+        with self._database.reading() as connection:
+            row = connection.execute(select(studies).where(studies.c.name == study)).first()
+            if row is None:
+                return []
+            before = [declared.get("seeds") for declared in row.declared_before or ()]
+            return [*before, _seeds(row.space)] if self._seeds_changed(connection, row, seeds) else before
+
+    def _seeds_changed(self, connection: Connection, row: Row[Any], seeds: Any) -> bool:
+        """Whether these are other seeds than a study has, and it shows differences with their spread already."""
+        return seeds != _seeds(row.space) and self._pairs(connection, row.id, row.baseline) > 1
+
+    def _pairs(self, connection: Connection, study: int, baseline: str) -> int:
+        """How many seeds the baseline and some variant of a study have finished, at the most."""
+        rows = connection.execute(
+            select(study_trials.c.variant, func.count())
+            .join(trials, trials.c.key == study_trials.c.trial_key)
+            .where(study_trials.c.study_id == study, trials.c.state == TrialState.FINISHED)
+            .where(study_trials.c.role == TrialRole.COMPARISON)
+            .group_by(study_trials.c.variant)
+        )
+        counts: dict[str, int] = dict(rows.tuples().all())
+        ours = counts.pop(baseline, 0)
+        return min(ours, max(counts.values(), default=0))
 
     def add_variants(self, study: str, variants: Sequence[VariantRecord]) -> None:
         """Append variants to a study. A variant with an existing name replaces it.
@@ -395,6 +428,10 @@ class Store:
         study: int = queries.study_row(connection, self.where, name).id
         connection.execute(studies.update().where(studies.c.id == study).values(updated_at=datetime.now(UTC)))
         return study
+
+
+def _seeds(space: Mapping[str, Any]) -> Any:
+    return space.get("design", {}).get("seeds")
 
 
 def _keys(method: str, keys: Sequence[str]) -> list[str]:

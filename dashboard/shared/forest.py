@@ -76,7 +76,7 @@ def _draw(made: go.Figure, word: str, placed: list[tuple[int, VariantRow]], repo
             continue
         ends.append(paired.difference)
         thin.add(height, paired.low, paired.high)
-        if bound := deciding_bounds(paired, worst_margin(report.margin, report.direction), report.schedule):
+        if bound := deciding_bounds(row.verdict, report.direction):
             thick.add(height, bound.low, bound.high)
         for value in paired.values:
             dots.add(height + 0.28, value)

@@ -145,7 +145,7 @@ def test_too_few_or_too_noisy_seeds_leave_it_open_and_say_how_many_would_tell() 
     # The difference is 1/150 and its standard deviation 0.0451: 0.0433 from the nearer edge.
     from statsmodels.stats.power import TTestPower
 
-    required = TTestPower().solve_power((0.05 - 0.02 / 3) / 0.0450925, alpha=0.05, power=0.8, alternative="larger")
+    required = TTestPower().solve_power((0.05 - 0.02 / 3) / 0.0450925, alpha=0.005, power=0.8, alternative="larger")
     assert noisy.evidence["further_seeds"] == int(np.ceil(required)) - 3
 
 

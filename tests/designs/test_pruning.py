@@ -25,7 +25,7 @@ EVALUATIONS = 10
 def search(pruning: Any = None, **settings: Any) -> SearchDesign:
     plain = {"sampler": "random", "points": 40, "batch": 8, "seeds": 1, "ranges": {RATE: {"low": 0.0, "high": 1.0}}}
     spec = SearchSpec.model_validate({**plain, "pruning": pruning, **settings})
-    return spec.build(a_context({"part": ("on", "off")}))
+    return spec.searching(a_context({"part": ("on", "off")}))
 
 
 def loss(proposal: Proposal, reached: float) -> float:
@@ -135,7 +135,7 @@ def test_speed_is_an_objective() -> None:
     spec = SearchSpec(
         sampler="random", points=2, seeds=2, batch=2, objectives=("objective", "parameters", "tokens_per_second")
     )
-    design = spec.build(a_context({"part": ("on", "off")}, cost=lambda point: PointCost(7, 1.0)))
+    design = spec.searching(a_context({"part": ("on", "off")}, cost=lambda point: PointCost(7, 1.0)))
     speeds = {"on": (100.0, 300.0), "off": (1000.0, 3000.0)}
     for proposal in design.ask():
         design.timed(proposal.point, proposal.seed, speeds[proposal.point.settings["part"]][proposal.seed])

@@ -24,7 +24,7 @@ def distance(point: Point, seed: int) -> float:
 
 
 def best_of(spec: SearchSpec, context, landscape=distance) -> float:  # type: ignore[no-untyped-def]
-    return min(landscape(proposal.point, proposal.seed) for proposal in drive(spec.build(context), landscape))
+    return min(landscape(proposal.point, proposal.seed) for proposal in drive(spec.searching(context), landscape))
 
 
 def test_samplers_learn() -> None:
@@ -60,7 +60,7 @@ def test_numeric_ranges(sampler: str) -> None:
     if sampler == "cmaes":
         pytest.importorskip("cmaes")
     spec = SearchSpec(sampler=sampler, points=60, seeds=1, ranges=RANGES)  # type: ignore[arg-type]
-    proposals = drive(spec.build(a_context(on_off("a"))), bowl)
+    proposals = drive(spec.searching(a_context(on_off("a"))), bowl)
     searched = [proposal.point for proposal in proposals if proposal.point.values]
     assert all(1e-5 <= point.values["training.lr"] <= 1.0 for point in searched)  # type: ignore[operator]
     assert all(point.values["model.width"] in range(8, 129) for point in searched)
@@ -71,7 +71,7 @@ def test_numeric_ranges(sampler: str) -> None:
 
 
 def test_trains_as_many_points_as_it_was_given() -> None:
-    proposals = drive(SearchSpec(points=23, seeds=2).build(a_context(TEN, variants={"wanted": WANTED})), distance)
+    proposals = drive(SearchSpec(points=23, seeds=2).searching(a_context(TEN, variants={"wanted": WANTED})), distance)
     names = list(dict.fromkeys(proposal.point.name for proposal in proposals))
     assert names[:2] == ["baseline", "wanted"]
     assert len(names) == 23
@@ -79,7 +79,7 @@ def test_trains_as_many_points_as_it_was_given() -> None:
 
 def test_ends_when_every_point_was_trained() -> None:
     context = a_context(on_off(*"abc"), refusal=lambda point: "no" if point.settings["a"] == "off" else None)
-    proposals = drive(SearchSpec(points=50, seeds=1).build(context), lambda point, seed: 0.0)
+    proposals = drive(SearchSpec(points=50, seeds=1).searching(context), lambda point, seed: 0.0)
     assert len(proposals) == 4
 
 
@@ -91,7 +91,7 @@ def cost_of_kept(point: Point) -> PointCost:
 def test_limits_are_kept() -> None:
     spec = SearchSpec(points=20, seeds=1, at_most={"parameters": 6})
     context = a_context(TEN, cost=cost_of_kept)
-    drawn = [p.point for p in drive(spec.build(context), distance) if p.point.name != "baseline"]
+    drawn = [p.point for p in drive(spec.searching(context), distance) if p.point.name != "baseline"]
     assert len(drawn) > 10
     assert all(cost_of_kept(point).parameters <= 6 for point in drawn)
 
@@ -99,7 +99,7 @@ def test_limits_are_kept() -> None:
 def test_several_objectives_give_a_front() -> None:
     """More kept switches, less loss: every count of kept switches is on the true front."""
     spec = SearchSpec(sampler="nsga2", points=80, seeds=1, objectives=("objective", "parameters"), batch=4)
-    design = spec.build(a_context(TEN, cost=cost_of_kept))
+    design = spec.searching(a_context(TEN, cost=cost_of_kept))
     drive(design, lambda point, seed: -float(cost_of_kept(point).parameters))
     front = {tuple(trial.values) for trial in design.study.best_trials}
     assert all(loss == -parameters for loss, parameters in front)
@@ -107,7 +107,7 @@ def test_several_objectives_give_a_front() -> None:
 
 
 def test_values_are_means_over_seeds_and_divergence_counts_as_the_worst() -> None:
-    design = SearchSpec(sampler="random", points=12, seeds=2).build(a_context(TEN))
+    design = SearchSpec(sampler="random", points=12, seeds=2).searching(a_context(TEN))
     drive(design, lambda point, seed: None if point.settings["a"] == "off" and seed else distance(point, seed) + seed)
     for trial in design.study.trials:
         wrong = distance(Point("", {switch: str(trial.params[switch]) for switch in TEN}), 0)
@@ -129,11 +129,11 @@ def test_refuses() -> None:
         RangeSpec(low=0, high=3, log=True)
     context = a_context(TEN, refusal=lambda point: "there is no key `hedz` here" if point.values else None)
     with pytest.raises(SpaceError, match=r"design.ranges.model.hedz.*no key `hedz`"):
-        SearchSpec(ranges={"model.hedz": RangeSpec(low=1, high=4)}).build(context)
+        SearchSpec(ranges={"model.hedz": RangeSpec(low=1, high=4)}).searching(context)
 
 
 @pytest.mark.parametrize("package", ["optuna", "cmaes"])
 def test_a_search_without_its_packages(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingPackageError, match=rf"needs {package}, .*'ablate-blocks\[search\]'"):
-        SearchSpec(ranges=RANGES).build(a_context(TEN))
+        SearchSpec(ranges=RANGES).searching(a_context(TEN))

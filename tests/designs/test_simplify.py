@@ -33,7 +33,7 @@ def additive(**prices: float) -> Loss:
 
 
 def run(spec: SimplifySpec, context, trial, reverse: bool = False) -> SimplifyDesign:  # type: ignore[no-untyped-def]
-    design = spec.build(context)
+    design = spec.removing(context)
     drive(design, trial, reverse)
     return design
 

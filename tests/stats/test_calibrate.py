@@ -45,6 +45,8 @@ def test_rates_at_a_known_noise() -> None:
             assert power.false_needed.low <= 0.06
             assert power.false_not_needed.low <= 0.06
         assert three.tells > adaptive.tells > detectable(0.02, 20)
+        assert three.tells_noisiest == pytest.approx(detectable(0.03, 3))
+        assert adaptive.tells_noisiest == pytest.approx(1.5 * adaptive.tells)
         assert three.decides_none.share == pytest.approx(
             TTestPower().power(2.5, 3, 0.05, alternative="larger"), abs=0.04
         )

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
+from scipy import stats
 
 from ablate.stats.effects import Effects, Observation, estimate_effects, terms_of
 
@@ -37,9 +38,8 @@ def by_name(effects: Effects) -> dict[str, float]:
     return {effect.term.name: effect.estimate for effect in effects.effects}
 
 
-def test_matches_statsmodels_on_an_unbalanced_study() -> None:
-    observations = observe(MIXED, lambda row: 1.5 * (row["a"] == "off") - (row["b"] == "z"), 3, 0.4, 0)
-    observations = [one for index, one in enumerate(observations) if index % 5]
+def test_estimates_match_statsmodels_and_intervals_are_those_of_a_mean_over_seeds() -> None:
+    observations = observe(MIXED, lambda row: 1.5 * (row["a"] == "off") - (row["b"] == "z"), 4, 0.4, 0)
     ours = estimate_effects(observations, MIXED, confidence=0.9)
     frame = pd.DataFrame([{**one.settings, "seed": one.seed, "value": one.value} for one in observations])
     # The same centred indicators, written as a formula.
@@ -47,16 +47,52 @@ def test_matches_statsmodels_on_an_unbalanced_study() -> None:
         for setting in settings[1:]:
             frame[f"{switch}_{setting}"] = (frame[switch] == setting) - 1 / len(settings)
     a, b, c = "a_off", "(b_y + b_z)", "c_off"
-    fit = smf.ols(f"value ~ C(seed) + {a} + {b} + {c} + {a}:{b} + {a}:{c} + {b}:{c}", frame).fit()
+    terms = f"{a} + {b} + {c} + {a}:{b} + {a}:{c} + {b}:{c}"
+    fit = smf.ols(f"value ~ C(seed) + {terms}", frame).fit()
+    alone = [smf.ols(f"value ~ {terms}", part).fit().params for _, part in frame.groupby("seed")]
     assert ours.degrees == fit.df_resid
     assert ours.sd == pytest.approx(np.sqrt(fit.scale))
+    assert ours.seeds == 4
     assert len(ours.effects) == 4 + 2 + 1 + 2
-    bounds = fit.conf_int(0.1)
     for effect in ours.effects:
         name = ":".join(f"{switch}_{setting}" for switch, setting in effect.term.settings)
         assert effect.estimate == pytest.approx(fit.params[name])
-        assert effect.standard_error == pytest.approx(fit.bse[name])
-        assert (effect.low, effect.high) == pytest.approx(tuple(bounds.loc[name]))
+        over_seeds = stats.ttest_1samp([params[name] for params in alone], 0.0)
+        assert (effect.low, effect.high) == pytest.approx(tuple(over_seeds.confidence_interval(0.9)))
+
+
+def test_seeds_that_lack_trials_give_no_interval_but_count_where_no_seed_is_whole() -> None:
+    observations = observe(TWO, lambda row: 1.0 * (row["a"] == "off"), 3, 0.1, 7)
+    missing = [one for one in observations if one.seed or one.settings["a"] == "on"]
+    effects = estimate_effects(missing, TWO)
+    assert effects.seeds == 2
+    assert {tuple(effect.by_seed) for effect in effects.effects} == {(1, 2)}
+    spread = [one for index, one in enumerate(observations) if index % 8 not in (one.seed, one.seed + 3)]
+    effects = estimate_effects(spread, TWO)
+    assert effects.seeds == 0
+    assert all(effect.low is None for effect in effects.effects)
+    assert by_name(effects)["a=off"] == pytest.approx(1.0, abs=0.3)
+
+
+@pytest.mark.parametrize("seeds", [3, 6])
+def test_intervals_hold_where_a_switch_does_something_else_at_each_seed(seeds: int) -> None:
+    """All trials of a seed share what a switch does there, which residuals of least squares take for independent."""
+    hits, trials, rng = 0, 0, np.random.default_rng(8)
+    for draw in range(250):
+        own = rng.normal(0, 1.0, (seeds, 3))
+        observations = [
+            Observation(one.settings, one.seed, one.value + sum(
+                by for by, setting in zip(own[one.seed], one.settings.values(), strict=True) if setting == "off"
+            ))
+            for one in observe(TWO, lambda row: 0.0, seeds, 0.3, draw)
+        ]  # fmt: skip
+        for effect in estimate_effects(observations, TWO).effects:
+            if len(effect.term.settings) == 1:
+                assert effect.low is not None
+                assert effect.high is not None
+                hits += effect.low <= 0.0 <= effect.high
+                trials += 1
+    assert abs(hits / trials - 0.95) < 4 * np.sqrt(0.95 * 0.05 / trials)
 
 
 def test_effects_mean_what_they_say() -> None:

@@ -92,7 +92,7 @@ def _compare(axes: Axes, row: VariantRow, report: StudyReport, height: float) ->
         return
     if paired.low is not None and paired.high is not None:
         axes.plot([paired.low, paired.high], [height, height], color=colour, linewidth=1.0, solid_capstyle="butt")
-    if bound := deciding_bounds(paired, worst_margin(report.margin, report.direction), report.schedule):
+    if bound := deciding_bounds(row.verdict, report.direction):
         axes.plot([bound.low, bound.high], [height, height], color=colour, linewidth=3.2, solid_capstyle="butt")
     seeds = [height + 0.28] * paired.n
     axes.plot(paired.values, seeds, marker=".", color=GREY, markersize=3.5, markeredgewidth=0, linestyle="none")

@@ -8,6 +8,7 @@ from functools import partial
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, with_interval
 from ablate.analysis.path import Removal, RemovalPath, VariantSummary
+from ablate.analysis.text import plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
 
 TITLES = ("round", "removal", "from", "parameters", "FLOP", "tokens/s", "difference", "what became of it")
@@ -45,13 +46,29 @@ def outcome(path: RemovalPath) -> str:
     if not path.steps:
         return f"Nothing could go{open_}: of no removal is it sure that {path.metric} is at most {path.margin:g} worse."
     removed = ", then ".join(f"{step.switch}={step.setting}" for step in path.steps)
-    last, first = path.steps[-1].standing, path.baseline
+    ends = path.confirmed or path.steps
+    last, first = ends[-1].standing, path.baseline
     saved = [f"{percent((last.parameters - first.parameters) / first.parameters)} parameters"]
     if last.flops is not None and first.flops:
         saved.append(f"{percent((last.flops - first.flops) / first.flops)} FLOP")
     if (speed := last.tokens_per_second.mean) and (before := first.tokens_per_second.mean):
         saved.append(f"{percent(speed / before - 1)} tokens a second")
-    return f"What could go{open_}, in this order: {removed}. Together: {', '.join(saved)}."
+    which = "Together" if len(ends) == len(path.steps) else f"The first {len(ends)} together"
+    return f"What could go{open_}, in this order: {removed}. {which}: {', '.join(saved)}. {confirmation(path)}"
+
+
+def confirmation(path: RemovalPath) -> str:
+    """What fresh seeds say of the path, in a sentence: its own seeds chose it, and flatter it."""
+    if not path.confirmations:
+        return "No fresh seeds have confirmed this yet: the seeds that chose the path flatter it, so it has no verdict."
+    seeds = plural(path.confirmations[0].difference.n, "fresh seed")
+    if len(path.confirmed) == len(path.steps):
+        last = path.confirmations[-1].verdict.sentence.partition(": ")[2]
+        return f"On {seeds} that took no part in the choice all of it holds: {last}."
+    failed = path.confirmations[len(path.confirmed)] if len(path.confirmed) < len(path.confirmations) else None
+    why = f" ({failed.variant} {failed.verdict.sentence})" if failed else ""
+    held = f"only the first {len(path.confirmed)}" if path.confirmed else "no step"
+    return f"On {seeds} that took no part in the choice {held} of these {len(path.steps)} is confirmed{why}."
 
 
 def _kept(path: RemovalPath) -> str:

@@ -54,7 +54,14 @@ def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 def test_data_is_shown_and_as_json(folder: Path, ablate: Ablate) -> None:
     code, out, err = ablate("data", "mine.yaml", "--data", f"file:{folder}")
     assert code == 0, err
-    for part in ("left out: 1 empty or duplicates", "2 labels: ", "sample 3", "majority", "unigram", "fingerprint"):
+    for part in (
+        "left out: 1 empty or duplicates",
+        "2 labels: ",
+        "sample 3",
+        "majority class",
+        "unigram",
+        "fingerprint",
+    ):
         assert part in out
     assert "Their rows were others." in out
     plain = json.loads(ablate("data", "mine.yaml", "--data", f"file:{folder}", "--json")[1])

@@ -1,0 +1,139 @@
+"""What the spread between compared seeds does not show: trials that failed, tuned values, a long tail of the noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ablate.analysis.fairness import Tuned, Tuning
+from ablate.analysis.runs import VariantRuns
+from ablate.analysis.text import plural
+from ablate.stats import Allowance, Tails, tails_of
+from ablate.stats.choice import regret_bound, tuning_noise
+from ablate.stats.verdict import at_most
+from ablate.store.records import StudyRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Allowances:
+    """By how much the bounds of a study's comparisons are widened, and why.
+
+    Attributes:
+        baseline: Name of the study's.
+        failed: Variant to how many of its trials failed; those without any are left out.
+        regret: Variant to how much worse than the best of the tuning grid its value may be; empty if nothing is tuned.
+        tails: Of the differences of the variants from the baseline, oriented so that positive is worse.
+    """
+
+    baseline: str
+    failed: Mapping[str, int] = field(default_factory=dict)
+    regret: Mapping[str, float] = field(default_factory=dict)
+    tails: Tails | None = None
+
+    def versus(self, left: str, right: str, *, failed: bool = True) -> Allowance:
+        """The allowance on how much worse one variant is than another.
+
+        Args:
+            left: The one.
+            right: The other.
+            failed: Whether to count the failed trials of the one; those of the other always count.
+        """
+        found = Allowance()
+        if failed and left in self.failed:
+            found += Allowance(high=math.inf, why_high=(self._lost(left),))
+        if right in self.failed:
+            found += Allowance(low=math.inf, why_low=(self._lost(right),))
+        if (regret := self.regret.get(left, 0.0)) > 0:
+            found += Allowance(low=regret, why_low=(_choice(left, regret),))
+        if (regret := self.regret.get(right, 0.0)) > 0:
+            found += Allowance(high=regret, why_high=(_choice(right, regret),))
+        if self.tails is None:
+            return found
+        tails = self.tails if right == self.baseline else self.tails.both()
+        why = (tail_words(tails),)
+        return found + Allowance(tails=tails, why_low=why if tails.low else (), why_high=why if tails.high else ())
+
+    def _lost(self, name: str) -> str:
+        whose = "the baseline" if name == self.baseline else name
+        return (
+            f"{plural(self.failed[name], 'trial')} of {whose} failed, and how "
+            f"{'it' if self.failed[name] == 1 else 'they'} would have ended is unknown; run the study again"
+        )
+
+
+def read_allowances(record: StudyRecord, runs: Mapping[str, VariantRuns], tuning: Tuning | None = None) -> Allowances:
+    """What a study's comparisons must allow for.
+
+    Args:
+        record: The study.
+        runs: Variant name to its trials, as they are compared.
+        tuning: What it tuned.
+    """
+    metric, sign = record.objective["metric"], 1.0 if record.objective["direction"] == "minimize" else -1.0
+    return Allowances(
+        baseline=record.baseline,
+        failed={name: len(run.failed) for name, run in runs.items() if run.failed},
+        regret=_regrets(tuning, sign) if tuning is not None else {},
+        tails=tails_of(_worse(record, runs, metric, sign)),
+    )
+
+
+def worst_results(
+    runs: VariantRuns, baseline: Mapping[int, float], trivial: float | None, sign: float
+) -> tuple[float, ...]:
+    """How much worse than the baseline each failed trial would be at the worst: no better than without learning.
+
+    Empty where nothing says what is reached without learning.
+
+    Args:
+        runs: The trials of a variant.
+        baseline: Seed to the objective of the baseline.
+        trivial: The objective without learning.
+        sign: 1 where a smaller objective is better, else -1.
+    """
+    if trivial is None or not baseline:
+        return ()
+    best = min(baseline.values()) if sign > 0 else max(baseline.values())
+    return tuple(sign * (trivial - baseline.get(seed, best)) for seed in sorted(runs.failed))
+
+
+def tail_words(tails: Tails) -> str:
+    """What a tail means for the bounds, as a clause."""
+    how = "worse" if tails.skewness > 0 else "better"
+    tail = f"a few seeds end far {how} than the others (skewness {tails.skewness:.1f} over {_over(tails)})"
+    if tails.pooled:
+        return f"{tail}, and bounds that allow for it do not tell"
+    return f"{tail}, and no bound holds from so few comparisons; it takes four with many seeds"
+
+
+def _over(tails: Tails) -> str:
+    return plural(tails.comparisons, "comparison")
+
+
+def _choice(name: str, regret: float) -> str:
+    return f"by its tuning seeds {name} may be up to {at_most(regret)} better at another value; tune with more seeds"
+
+
+def _worse(record: StudyRecord, runs: Mapping[str, VariantRuns], metric: str, sign: float) -> Iterable[Sequence[float]]:
+    baseline = runs[record.baseline].values(metric)
+    for name, run in runs.items():
+        if name != record.baseline and not run.pruned and not run.diverged:
+            values = run.values(metric)
+            yield [sign * (values[seed] - baseline[seed]) for seed in sorted(values.keys() & baseline.keys())]
+
+
+def _regrets(tuning: Tuning, sign: float) -> dict[str, float]:
+    tried = {name: _oriented(tuned, sign) for name, tuned in tuning.of.items()}
+    sd, freedom = tuning_noise(tried.values())
+    regrets = {}
+    for name, tuned in tuning.of.items():
+        values = tuned.values
+        chosen = [place for place, one in enumerate(tuned.tried) if values and one.values.items() <= values.items()]
+        if chosen and tuned.tried[chosen[0]].by_seed:
+            regrets[name] = regret_bound(tried[name], chosen[0], sd, freedom)
+    return regrets
+
+
+def _oriented(tuned: Tuned, sign: float) -> list[dict[int, float]]:
+    return [{seed: sign * value for seed, value in one.by_seed.items()} for one in tuned.tried]

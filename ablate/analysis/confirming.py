@@ -1,0 +1,40 @@
+"""Which variants a design chose by results, and the fresh seeds that confirm them.
+
+A variant that was declared before results is judged by the study's seeds. One that was chosen by them looks better than
+it is on those very seeds: it has a verdict only from seeds that took no part in the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
+from ablate.store.records import StudyRecord, VariantRecord
+
+CHOOSING = frozenset({"search", "simplify"})
+"""Designs that choose variants by the results of earlier ones."""
+
+
+def was_chosen(variant: VariantRecord, record: StudyRecord) -> bool:
+    """Whether results led to a variant: no point that the design named before them."""
+    design = record.space.get("design", {}).get("kind")
+    if design not in CHOOSING or variant.name == record.baseline:
+        return False
+    if design == "simplify":
+        baseline = next(one for one in record.variants if one.name == record.baseline).settings
+        return sum(setting != baseline.get(switch) for switch, setting in variant.settings.items()) > 1
+    return variant.name not in record.space.get("variants", {})
+
+
+def confirming(record: StudyRecord) -> StudyRecord:
+    """A study with the trials that confirm in place of those that choose."""
+    return replace(record, planned=record.confirm_trials)
+
+
+def read_confirming(store: StudyReader, record: StudyRecord) -> Mapping[str, VariantRuns]:
+    """Variant name to the trials that confirm it; empty if none are planned."""
+    if not record.confirm_trials:
+        return {}
+    runs = read_runs(store, confirming(record), record.objective["metric"])
+    return {name: run for name, run in runs.items() if run.states}

@@ -1,0 +1,95 @@
+"""Confirmation as a design round another: what it chose by results is trained again with seeds that chose nothing.
+
+The best of many looks better than it is, on the seeds that made it the best. Fresh seeds know nothing of the choice, so
+their verdicts are those of comparisons that were declared beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from ablate.designs.base import Design, Point, Proposal
+from ablate.roles import CONFIRMATION_SEEDS, TrialRole
+from ablate.spec.base import refusal
+
+
+def _no_single_seed(seeds: int) -> int:
+    if seeds == 1:
+        rule = "one seed shows no spread, and confirms nothing"
+        raise refusal((), seeds, rule, "Set `confirm: 5`, or `confirm: 0` to go without.")
+    return seeds
+
+
+ConfirmField = Annotated[int, Field(ge=0, le=100), AfterValidator(_no_single_seed)]
+"""How many fresh seeds confirm what a design has chosen; 0: none, and what was chosen has no verdict."""
+
+
+class ConfirmingDesign(Design):
+    """Trains what another design chose, and the baseline, with seeds that took no part in the choice.
+
+    Args:
+        inner: The design that chooses.
+        baseline: The first point of it.
+        seeds: How many confirm.
+        chosen: What is to be confirmed, once the design within proposes no more.
+    """
+
+    def __init__(self, inner: Design, baseline: Point, seeds: int, chosen: Callable[[], Sequence[Point]]) -> None:
+        self._inner = inner
+        self._baseline = baseline
+        self._seeds = range(CONFIRMATION_SEEDS, CONFIRMATION_SEEDS + seeds)
+        self._chosen = chosen
+        self._open: set[tuple[str, int]] = set()
+        self._asked = False
+
+    def points(self) -> list[Point]:
+        """See `Design.points`."""
+        return self._inner.points()
+
+    def further(self) -> str:
+        """See `Design.further`."""
+        return self._inner.further()
+
+    def remarks(self) -> Sequence[str]:
+        """See `Design.remarks`."""
+        said = f"what is chosen is then trained with {len(self._seeds)} fresh seeds; only these carry its verdict"
+        return (*self._inner.remarks(), said)
+
+    def waiting(self) -> list[Proposal]:
+        """See `Design.waiting`."""
+        return self._inner.waiting()
+
+    def ask(self) -> list[Proposal]:
+        """See `Design.ask`: those of the design within, and after its last result those that confirm."""
+        proposals = self._inner.ask()
+        self._open |= {(proposal.point.name, proposal.seed) for proposal in proposals}
+        if proposals or self._open or self._asked:
+            return proposals
+        self._asked = True
+        chosen = self._chosen()
+        points = [replace(point, role=TrialRole.CONFIRMATION) for point in (self._baseline, *chosen) if chosen]
+        return [Proposal(point, seed) for seed in self._seeds for point in points]
+
+    def tell(self, point: Point, seed: int, value: float | None) -> None:
+        """See `Design.tell`; what confirms changes nothing any more."""
+        if point.role is not TrialRole.CONFIRMATION:
+            self._open.discard((point.name, seed))
+            self._inner.tell(point, seed, value)
+
+    @property
+    def prunes(self) -> bool:
+        """See `Design.prunes`."""
+        return self._inner.prunes
+
+    def watch(self, point: Point, seed: int, reached: float, loss: float) -> bool:
+        """See `Design.watch`; what confirms is trained to its end."""
+        return point.role is not TrialRole.CONFIRMATION and self._inner.watch(point, seed, reached, loss)
+
+    def timed(self, point: Point, seed: int, tokens_per_second: float) -> None:
+        """See `Design.timed`."""
+        if point.role is not TrialRole.CONFIRMATION:
+            self._inner.timed(point, seed, tokens_per_second)

@@ -1,0 +1,447 @@
+"""How often verdicts, intervals and estimates are wrong as people use the tool, beside what is promised.
+
+`python -m benchmarks error_rates [--quick] [--json]`: simulated studies of known truth go through the decision code of
+reports, from the numbers of trials to words. Each row gives the promised rate at which the case may be wrong, the
+measured one with its Monte Carlo error, and the power that is left: how often a part whose removal changes nothing is
+judged `not needed` in the same setting. The exit code is 1 if a case lies above its promise by more than that error.
+
+Shapes: V variants, N paired seeds; differences are oriented so that positive is worse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from ablate.analysis.path import read_path
+from ablate.analysis.study import read_study
+from ablate.designs.search import SearchSpec
+from ablate.designs.simplify import SimplifySpec
+from ablate.roles import TrialRole
+from ablate.spec.design import DesignContext, DesignSpec, PointCost
+from ablate.stats import (
+    Allowance,
+    Direction,
+    ExtendedSeeds,
+    Observation,
+    PairedDifference,
+    SeedPlan,
+    SeedSchedule,
+    Verdict,
+    estimate_effects,
+    judge,
+    over_looks,
+    paired_difference,
+    summarise,
+    tails_of,
+)
+from ablate.stats.calibrate import calibrate, pooled_noise
+from ablate.stats.choice import regret_bound, tuning_noise
+from ablate.stats.schedule import ERROR
+from ablate.stats.simulate import Rate, decide, rate
+from ablate.stats.verdict import advised_schedule
+from ablate.store.records import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
+
+MARGIN, SD = 0.05, 0.02
+"""Of the simulated comparisons: nats, as a small language model shows them."""
+DIRECTION: Direction = "minimize"
+_NOON = datetime(2024, 5, 17, 12, 0, tzinfo=UTC)
+Matrix = NDArray[np.float64]
+Noise = Callable[[np.random.Generator, tuple[int, int]], Matrix]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A case as it was measured.
+
+    Attributes:
+        name: What people do.
+        promised: How often it may be wrong.
+        measured: How often it was.
+        error: Half of the 95 % Monte Carlo interval.
+        power: How often a part whose removal changes nothing is judged `not needed` there; None where no verdict is.
+        limit: The condition of the promise, where it has one.
+    """
+
+    name: str
+    promised: float
+    measured: float
+    error: float
+    power: float | None = None
+    limit: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the case is not above its promise by more than Monte Carlo error."""
+        return self.measured - self.error <= self.promised
+
+
+Measure = Callable[[np.random.Generator, int], Iterator[Case]]
+
+
+def judged(row: Iterable[float], plan: SeedPlan | None = None, allowance: Allowance = Allowance()) -> Verdict:  # noqa: B008
+    """The verdict on differences, seed by seed."""
+    values = dict(enumerate(map(float, row)))
+    return judge(
+        values,
+        dict.fromkeys(values, 0.0),
+        margin=MARGIN,
+        direction=DIRECTION,
+        schedule=plan,
+        allowance=allowance,
+    )
+
+
+def case(
+    name: str, promised: float, wrong: list[bool], power: list[bool] | float | None = None, limit: str = ""
+) -> Case:
+    """A case of single outcomes."""
+    found: Rate = rate(np.array(wrong))
+    told = float(np.mean(power)) if isinstance(power, list) else power
+    return Case(name, promised, found.share, max(found.high - found.share, found.share - found.low), told, limit)
+
+
+def extending(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """The tool's own advice is followed: seeds are added to what is undecided, as its answer says."""
+
+    def followed(row: Matrix) -> str:
+        verdict = judged(row[:3])
+        if verdict.word != "undecided" or verdict.further_seeds is None:
+            return verdict.word
+        advised = advised_schedule(3, verdict.further_seeds)
+        return verdict.word if advised is None else judged(row[: advised.max], ExtendedSeeds((3, advised))).word
+
+    def raised(row: Matrix) -> str:
+        declared = [3]
+        verdict = judged(row[:3])
+        while (
+            verdict.word == "undecided" and verdict.further_seeds and declared[-1] + verdict.further_seeds <= len(row)
+        ):
+            declared.append(declared[-1] + verdict.further_seeds)
+            verdict = judged(row[: declared[-1]], ExtendedSeeds(tuple(declared)))
+        return verdict.word
+
+    limit = "6 %: the first look has the whole 5 %, all additions together at most 1 % more"
+    for name, follow in (("schedule that the answer advises", followed), ("`seeds: 3` raised again and again", raised)):
+        at_margin = [follow(row) for row in MARGIN + rng.normal(0, SD, (times, 50))]
+        power = [follow(row) == "not needed" for row in rng.normal(0.02, SD, (times // 4, 50))]
+        for word in ("needed", "not needed"):
+            yield case(f"1 {name}: {word}", 0.06, [one == word for one in at_margin], power, limit)
+
+
+def lognormal(rng: np.random.Generator, shape: tuple[int, int]) -> Matrix:
+    """Standard deviation `SD` and a long tail towards worse: sigma is 1."""
+    noise: Matrix = SD * (rng.lognormal(0.0, 1.0, shape) - math.exp(0.5)) / math.sqrt((math.e - 1) * math.e)
+    return noise
+
+
+def rare(rng: np.random.Generator, shape: tuple[int, int]) -> Matrix:
+    """One seed in ten ends 0.5 worse."""
+    noise: Matrix = rng.normal(0.0, SD, shape) + 0.5 * (rng.random(shape) < 0.1) - 0.05
+    return noise
+
+
+def skewed(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """Noise with a long tail on one side, in a study of several comparisons and in one alone."""
+
+    def words(differences: Matrix) -> list[str]:
+        allowance = Allowance(tails=tails_of(differences.tolist()))
+        return [judged(row, allowance=allowance).word for row in differences]
+
+    noises: tuple[tuple[str, Noise], ...] = (("lognormal, sigma 1", lognormal), ("one seed in ten 0.5 worse", rare))
+    for name, noise in noises:
+        for shape in ((8, 10), (4, 20), (1, 30)):
+            studies = max(60, times // (2 * shape[0]))
+            wrong = [w == "not needed" for _ in range(studies) for w in words(MARGIN + noise(rng, shape))]
+            power = [w == "not needed" for _ in range(studies // 4) for w in words(0.02 + noise(rng, shape))]
+            limit = "enough trials to show the tail: 8 comparisons of 10 seeds, 4 of 20, or 30 seeds alone"
+            yield case(f"2 {name}, {shape[0]} x {shape[1]} seeds", ERROR, wrong, power, limit)
+    # Below that nothing can be valid: a comparison of whose seeds none ended badly does not know that some do.
+    for shape in ((1, 3), (4, 5)):
+        wrong = [w == "not needed" for _ in range(times // (2 * shape[0])) for w in words(MARGIN + rare(rng, shape))]
+        limit = f"no promise but where a seed shows it; the table says what {shape[1]} seeds would miss"
+        promised = ERROR + 0.9 ** shape[1]
+        yield case(f"2 one seed in ten 0.5 worse, {shape[0]} x {shape[1]} seeds", promised, wrong, None, limit)
+
+
+def tuned(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """Each variant takes the learning rate that was best with two tuning seeds."""
+    for regret in (1.0, 2.0, 3.0):
+        regrets = SD * regret * np.array([0.0, 1.0, 1.0])
+        words: dict[float, list[str]] = {MARGIN: [], 0.0: []}
+        for truth, found in words.items():
+            for _ in range(times // (1 if truth else 4)):
+                tried = regrets[:, None] + rng.normal(0, SD, (4, 3, 2))
+                chosen = tried.mean(axis=2).argmin(axis=1)
+                sides = [[dict(enumerate(one)) for one in side] for side in tried.tolist()]
+                sd, freedom = tuning_noise(sides)
+                bound = [regret_bound(side, int(at), sd, freedom) for side, at in zip(sides, chosen, strict=True)]
+                shift = truth + regrets[chosen[0]] - regrets[chosen[1]]
+                row = shift + rng.normal(0, SD, 10)
+                found.append(judged(row, allowance=Allowance(low=bound[0], high=bound[1])).word)
+        power = [word == "not needed" for word in words[0.0]]
+        for word in ("needed", "not needed"):
+            wrong = [one == word for one in words[MARGIN]]
+            yield case(f"3 tuned with two seeds, regret {regret:g} sd: {word}", ERROR, wrong, power)
+
+
+def crossed(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """Intervals of main effects and interactions where what a switch does differs from seed to seed."""
+    switches = dict.fromkeys("abcd", ("on", "off"))
+    corners = [dict(zip(switches, row, strict=True)) for row in _product(4)]
+    for seeds in (3, 6):
+        missed = []
+        for _ in range(max(30, times // 60)):
+            own = {seed: rng.normal(0, 0.02, 4) for seed in range(seeds)}
+            observations = [
+                Observation(
+                    corner,
+                    seed,
+                    float(sum(by for by, s in zip(own[seed], corner.values(), strict=True) if s == "off"))
+                    + float(rng.normal(0, 0.01)),
+                )
+                for seed in range(seeds)
+                for corner in corners
+            ]
+            for effect in estimate_effects(observations, switches).effects:
+                assert effect.low is not None
+                assert effect.high is not None
+                if len(effect.term.settings) == 1:
+                    missed.append(not effect.low <= 0.0 <= effect.high)
+        yield case(f"4 effects of a crossed design, {seeds} seeds: intervals miss", ERROR, missed)
+
+
+def _product(switches: int) -> list[tuple[str, ...]]:
+    return [tuple("off" if number >> bit & 1 else "on" for bit in range(switches)) for number in range(2**switches)]
+
+
+def _driven(
+    spec: DesignSpec, switches: int, truth: Callable[[Mapping[str, str]], float], rng: np.random.Generator
+) -> MemoryStore:
+    """A study in memory: a design of the package asks, and noise on known losses answers, until it asks no more."""
+    named = {f"s{number}": ("on", "off") for number in range(switches)}
+    cost = {name: float(2**number) for number, name in enumerate(named)}
+
+    def parameters(settings: Mapping[str, str]) -> int:
+        return 1000 + int(sum(cost[name] for name, setting in settings.items() if setting == "on"))
+
+    context = DesignContext(
+        switches=named,
+        variants={},
+        direction=DIRECTION,
+        margin=MARGIN,
+        refusal=lambda point: None,
+        cost=lambda point: PointCost(parameters(point.settings), 1.0),
+    )
+    made = MemoryStore()
+    design, shifts = spec.build(context), rng.normal(0, 0.05, 10_000)
+    planned: list[PlannedTrial] = []
+    variants: dict[str, VariantRecord] = {}
+    while proposals := design.ask():
+        for point, seed in ((proposal.point, proposal.seed) for proposal in proposals):
+            variants.setdefault(
+                point.name,
+                VariantRecord(point.name, point.name, dict(point.settings), {}, parameters(point.settings)),
+            )
+            planned.append(PlannedTrial(f"{point.name}/{seed}", point.name, seed, point.role))
+            # Half of the variance of a difference is the baseline's, which all comparisons share.
+            value = 3.0 + truth(point.settings) + shifts[seed] + float(rng.normal(0, SD / math.sqrt(2)))
+            made.add(planned[-1], value)
+            design.tell(point, seed, value)
+    made.record = StudyRecord(
+        id=1,
+        name="study",
+        question="",
+        source="",
+        space={
+            "switches": {name: {one: {} for one in settings} for name, settings in named.items()},
+            "design": spec.model_dump(mode="json"),
+        },
+        text="",
+        objective={"metric": "val_loss", "direction": DIRECTION, "margin": MARGIN},
+        baseline="baseline",
+        created_at=_NOON,
+        updated_at=_NOON,
+        variants=tuple(variants.values()),
+        planned=tuple(one for one in planned if one.role is TrialRole.COMPARISON),
+        confirm_trials=tuple(one for one in planned if one.role is TrialRole.CONFIRMATION),
+    )
+    return made
+
+
+class MemoryStore:
+    """The trials of one study, as reports read them."""
+
+    record: StudyRecord
+
+    def __init__(self) -> None:
+        self._trials: dict[str, TrialRecord] = {}
+
+    def add(self, planned: PlannedTrial, value: float) -> None:
+        """A trial that finished."""
+        self._trials[planned.key] = TrialRecord(
+            key=planned.key, variant_hash=planned.variant, seed=planned.seed, state=TrialState.FINISHED,
+            metrics={"val_loss": value}, steps=1, seconds=1.0, tokens=1, flops=1.0, stopped_at=None, reason="",
+            data_fingerprint="", started_at=None, finished_at=None, environment=None,
+        )  # fmt: skip
+
+    def study(self, name: str) -> StudyRecord:
+        """The study."""
+        return self.record
+
+    def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
+        """The trials that exist, by key."""
+        return {key: self._trials[key] for key in keys if key in self._trials}
+
+    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """None."""
+        return {}
+
+    def crossings(self, keys: Sequence[str], target: float) -> dict[str, tuple[CurvePoint, ...]]:
+        """None."""
+        return {}
+
+
+def simplifying(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """`simplify` where every removal alone costs exactly the margin, or any number of them together does."""
+    spec = SimplifySpec(kind="simplify", seeds=3)
+    for switches in (5, 10):
+
+        def at_margin(settings: Mapping[str, str]) -> float:
+            return MARGIN * ("off" in settings.values())
+
+        ended, missed = [], []
+        for _ in range(max(40, times // (10 * switches))):
+            path = read_path(_driven(spec, switches, at_margin, rng), "study")
+            assert path is not None
+            ended.append(bool(path.confirmed))
+            for one in path.confirmations:
+                assert one.difference.low is not None
+                assert one.difference.high is not None
+                missed.append(not one.difference.low <= MARGIN <= one.difference.high)
+        harmless = [
+            bool((path := read_path(_driven(spec, 3, lambda settings: 0.0, rng), "study")) and path.confirmed)
+            for _ in range(40)
+        ]
+        yield case(f"5 simplify, {switches} removals at the margin: confirmed path ends there", ERROR, ended, harmless)
+        if missed:
+            yield case(f"5 simplify, {switches} removals: interval of a confirmed step misses", ERROR, missed)
+
+
+def searching(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """A random search over 40 points that are all worse by the margin: is any called surely not worse?"""
+    spec = SearchSpec(kind="search", sampler="random", points=40, seeds=3, batch=40)
+
+    def called_fine(worse: float) -> bool:
+        store = _driven(spec, 6, lambda settings: worse * ("off" in settings.values()), rng)
+        rows = read_study(store, "study").variants
+        return any(row.verdict is not None and row.verdict.word == "not needed" for row in rows)
+
+    wrong = [called_fine(MARGIN) for _ in range(max(20, times // 80))]
+    power = [called_fine(0.0) for _ in range(20)]
+    yield case("6 search over 40 points at the margin: any of them `not worse`", ERROR, wrong, power)
+
+
+def failing(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """The worst of a variant's trials failed."""
+    for seeds, lost in ((5, 1), (10, 4)):
+        wrong, power = (
+            [
+                judged(row[: seeds - lost], allowance=Allowance(high=math.inf)).word == "not needed"
+                for row in np.sort(truth + rng.normal(0, SD, (times, seeds)), axis=1)
+            ]
+            for truth in (MARGIN, 0.0)
+        )
+        yield case(f"7 the {lost} worst of {seeds} trials failed: not needed", ERROR, wrong, power)
+
+
+def scheduled(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """The interval printed beside a schedule, when it stopped."""
+    plan, missed, power = SeedSchedule(3, 20), [], []
+    for truth in (MARGIN, 0.03, 0.0):
+        drawn = truth + rng.normal(0, SD, (times, 20))
+        decided = decide(drawn, MARGIN, plan)
+        for row, used in zip(drawn, decided.seeds, strict=True):
+            found: PairedDifference = over_looks(summarise(row[:used].tolist()), plan)
+            assert found.low is not None
+            assert found.high is not None
+            missed.append(not found.low <= truth <= found.high)
+        if not truth:
+            power = decided.not_needed.tolist()
+    yield case("8 interval beside `seeds: {start: 3, max: 20}` misses", ERROR, missed, power)
+
+
+def calibrated(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """What a calibration says is told 4 times in 5, for the noisiest of eight variants."""
+    sds, seeds = SD * np.array([0.5, 0.5, 0.5, 1, 1, 1, 2, 4]), 10
+    wrong = []
+    for _ in range(max(100, times // 8)):
+        rows = sds[:, None] * rng.standard_normal((8, seeds))
+        zeros = dict.fromkeys(range(seeds), 0.0)
+        noise = pooled_noise(paired_difference(dict(enumerate(row)), zeros) for row in rows.tolist())
+        assert noise is not None
+        (power,) = calibrate(noise, MARGIN, (seeds,))
+        wrong += [
+            judged(row).word != "needed"
+            for row in MARGIN + power.tells_noisiest + sds[-1] * rng.standard_normal((4, seeds))
+        ]
+    yield case("9 calibrate, the noisiest variant: not told at its distance", 0.2, wrong)
+
+
+CASES: Mapping[str, Measure] = {
+    "extending": extending,
+    "skewed": skewed,
+    "tuned": tuned,
+    "crossed": crossed,
+    "simplifying": simplifying,
+    "searching": searching,
+    "failing": failing,
+    "scheduled": scheduled,
+    "calibrated": calibrated,
+}
+FULL, QUICK, SMOKE = 8_000, 1_200, 150
+"""Simulated comparisons of a case, about."""
+
+
+def measure(times: int, seed: int = 0) -> list[Case]:
+    """All cases."""
+    return [
+        found
+        for number, simulate in enumerate(CASES.values())
+        for found in simulate(np.random.default_rng([seed, number]), times)
+    ]
+
+
+def table(cases: Iterable[Case]) -> Table:
+    """The cases as the documentation shows them."""
+    made = Table("case", "promised", "measured", "power", "holds if", box=None)
+    for one in cases:
+        measured = f"{100 * one.measured:.1f} % ± {100 * one.error:.1f}{'' if one.holds else ' ABOVE'}"
+        power = "" if one.power is None else f"{100 * one.power:.0f} %"
+        made.add_row(one.name, f"{100 * one.promised:.3g} %", measured, power, one.limit)
+    return made
+
+
+def campaign(arguments: list[str]) -> int:
+    """Measure, print, and say by the exit code whether every promise holds."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks error_rates")
+    parser.add_argument("--quick", action="store_true", help="about two minutes, with wider Monte Carlo error")
+    parser.add_argument("--smoke", action="store_true", help="the smallest size, which shows only that it runs")
+    parser.add_argument("--json", action="store_true", help="print the cases as JSON")
+    options = parser.parse_args(arguments)
+    cases = measure(SMOKE if options.smoke else QUICK if options.quick else FULL)
+    if options.json:
+        names = ("name", "promised", "measured", "error")
+        print(json.dumps({"cases": [{name: asdict(one)[name] for name in names} for one in cases]}, indent=2))
+    else:
+        Console(width=160).print(table(cases))
+    return 0 if all(one.holds for one in cases) else 1

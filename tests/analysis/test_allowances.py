@@ -1,0 +1,139 @@
+"""Verdicts where the spread between seeds does not tell all: failed trials, tuned values, seeds that were added."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_store import NOON, FakeStore, fake_store
+
+from ablate.analysis.allowances import read_allowances
+from ablate.analysis.fairness import Tried, Tuned, Tuning
+from ablate.analysis.runs import read_runs, seed_schedule
+from ablate.analysis.study import VariantRow, read_study
+from ablate.stats import ExtendedSeeds, SeedSchedule
+from ablate.stats.simulate import rate
+from ablate.store.records import Declaration, TrialState
+
+MARGIN, SD = 0.05, 0.02
+
+
+def study(differences: dict[int, float], seeds: int, failed: dict[str, int] | None = None) -> FakeStore:
+    """A baseline and one variant; of the named variants so many trials failed, the last seeds."""
+    made = fake_store({"baseline": ({}, 10), "norm=none": ({}, 10)}, seeds=seeds, margin=MARGIN)
+    for seed in range(seeds):
+        for name, value in (("baseline", 3.0), ("norm=none", 3.0 + differences.get(seed, 0.0))):
+            if seed >= seeds - (failed or {}).get(name, 0):
+                made.add(name, seed, state=TrialState.FAILED, reason="out of memory")
+            else:
+                made.add(name, seed, {"val_loss": value})
+    return made
+
+
+def variant(made: FakeStore) -> VariantRow:
+    return read_study(made, "a_study").variants[1]
+
+
+def test_a_variant_that_lost_its_worst_seeds_is_not_called_equal() -> None:
+    rng, words = np.random.default_rng(0), []
+    for _ in range(200):
+        drawn = np.sort(MARGIN + rng.normal(0, SD, 5))
+        words.append(variant(study(dict(enumerate(drawn.tolist())), 5, {"norm=none": 2})).verdict)
+    assert rate(np.array([one is not None and one.word == "not needed" for one in words])).low <= 0.05
+    fine = variant(study({0: 0.0, 1: 0.001, 2: -0.001}, 4, {"norm=none": 1})).verdict
+    assert fine is not None
+    assert fine.sentence == (
+        "undecided: 1 trial of norm=none failed, and how it would have ended is unknown; run the study again"
+    )
+    worse = variant(study({0: 0.5, 1: 0.501, 2: 0.499}, 4, {"norm=none": 1})).verdict
+    assert worse is not None
+    assert worse.word == "needed"  # what failed could only have been worse still
+
+
+def test_a_baseline_that_lost_seeds_makes_nothing_needed() -> None:
+    worse = variant(study({0: 0.5, 1: 0.501, 2: 0.499}, 4, {"baseline": 1})).verdict
+    assert worse is not None
+    assert worse.word == "undecided"
+    assert "1 trial of the baseline failed" in worse.sentence
+
+
+def test_the_worst_case_of_a_failed_seed_may_allow_it() -> None:
+    made = study({seed: 0.001 * (seed % 3) for seed in range(40)}, 40, {"norm=none": 1})
+    made.record = replace(made.record, trivial={"uniform": {"val_loss": 3.2}})  # at the worst 0.2 worse at one seed
+    found = variant(made).verdict
+    assert found is not None
+    assert found.word == "not needed"
+    made.record = replace(made.record, trivial={"uniform": {"val_loss": 9.0}})
+    found = variant(made).verdict
+    assert found is not None
+    assert (found.word, found.withheld.startswith("1 trial of it failed")) == ("undecided", True)
+
+
+def declared(made: FakeStore, *seeds: Any) -> FakeStore:
+    """The same study, its seeds declared so one after the other."""
+    before = tuple(
+        Declaration(made.record.objective, [], NOON + timedelta(hours=number), 6, one)
+        for number, one in enumerate(seeds[:-1])
+    )
+    space = {**made.record.space, "design": {"seeds": seeds[-1]}}
+    made.record = replace(made.record, space=space, declared_before=before)
+    return made
+
+
+def test_added_seeds_are_said_and_held_to_wider_bounds() -> None:
+    row = {0: 0.0, 1: 0.06, 2: 0.02, 3: 0.0, 4: 0.03, 5: 0.02}  # at six seeds the upper bound is 0.04
+    fixed = variant(study(row, 6)).verdict
+    assert fixed is not None
+    assert fixed.word == "not needed"
+    made = declared(study(row, 6), 3, 6)
+    assert seed_schedule(made.record) == ExtendedSeeds((3, 6))
+    report = read_study(made, "a_study")
+    assert report.variants[1].verdict is not None
+    assert report.variants[1].verdict.word == "undecided"
+    (said,) = report.caveats
+    assert said.startswith("Seeds were changed after results could be seen: 3, then 6.")
+    assert "wrong at most 5.5 times in 100 rather than 5" in said
+    unchanged = declared(study(row, 6), 6, 6)
+    assert seed_schedule(unchanged.record) is None
+    assert not read_study(unchanged, "a_study").caveats
+    assert seed_schedule(declared(study(row, 6), None, {"start": 3, "max": 6}).record) == SeedSchedule(3, 6)
+
+
+def test_the_interval_beside_a_schedule_holds_over_all_looks() -> None:
+    row = {0: 0.0, 1: 0.001, 2: 0.003, 3: 0.002}
+    fixed, looked = (
+        variant(study(row, 4)).difference,
+        variant(declared(study(row, 4), {"start": 3, "max": 9})).difference,
+    )
+    assert fixed is not None
+    assert looked is not None
+    assert looked.low is not None
+    assert fixed.low is not None
+    assert looked.low < fixed.low
+    assert looked.difference == fixed.difference
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_a_value_that_two_seeds_chose_leaves_its_regret_open(direction: str) -> None:
+    sign = 1.0 if direction == "minimize" else -1.0
+    made = study({0: 0.0, 1: 0.001, 2: 0.002}, 3)
+    made.record = replace(made.record, objective={**made.record.objective, "direction": direction})
+    chosen = {"norm=none": ([0.0, 0.05, 0.04], [0.02, 0.03, 0.02]), "baseline": ([0.0, 0.3, 0.3], [0.01, 0.31, 0.32])}
+
+    def tuned(first: list[float], second: list[float]) -> Tuned:
+        tried = [
+            Tried({"lr": at}, sign * (one + two) / 2, 2, 0, 2, {1000: sign * one, 1001: sign * two})
+            for at, (one, two) in enumerate(zip(first, second, strict=True))
+        ]
+        return Tuned({"lr": 0}, (), tuple(tried))
+
+    tuning = Tuning({"lr": [0, 1, 2]}, (1000, 1001), {name: tuned(*rows) for name, rows in chosen.items()})
+    found = read_allowances(made.record, read_runs(made, made.record, "val_loss"), tuning)
+    assert found.regret["baseline"] == 0.0  # the others are far behind
+    assert found.regret["norm=none"] > 0.0
+    allowance = found.versus("norm=none", "baseline")
+    assert (allowance.low, allowance.high) == (found.regret["norm=none"], 0.0)
+    assert "tune with more seeds" in allowance.why_low[0]

@@ -1,0 +1,66 @@
+"""What choosing a value by few seeds costs: the bound of the regret, and the verdicts with it and without."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ablate.stats import Allowance, judge
+from ablate.stats.choice import regret_bound, tuning_noise
+from ablate.stats.simulate import rate
+
+MARGIN, SD, STUDIES = 1.0, 0.1, 1_500
+
+
+def tuned(rng: np.random.Generator, regrets: list[float], seeds: int) -> tuple[list[dict[int, float]], int]:
+    """What each value gives with each tuning seed, and which is chosen."""
+    tried = [dict(enumerate((regret + rng.normal(0, SD, seeds)).tolist())) for regret in regrets]
+    means = [math.fsum(one.values()) for one in tried]
+    return tried, means.index(min(means))
+
+
+@pytest.mark.parametrize("regret", [0.05, 0.1, 0.2, 0.3])
+def test_verdicts_hold_although_two_seeds_chose_the_values(regret: float) -> None:
+    rng = np.random.default_rng(4)
+    regrets, needed, plain = [0.0, regret, regret], [], []
+    for _ in range(STUDIES):
+        sides = [tuned(rng, regrets, 2) for _ in range(4)]
+        sd, freedom = tuning_noise(tried for tried, _ in sides)
+        (ours, chosen), (theirs, base) = sides[:2]
+        truth = MARGIN + regrets[chosen] - regrets[base]  # the best values differ by the margin
+        row = dict(enumerate((truth + rng.normal(0, SD, 10)).tolist()))
+        allowance = Allowance(low=regret_bound(ours, chosen, sd, freedom), high=regret_bound(theirs, base, sd, freedom))
+        zeros = dict.fromkeys(row, 0.0)
+        needed.append(judge(row, zeros, margin=MARGIN, direction="minimize", allowance=allowance).word == "needed")
+        plain.append(judge(row, zeros, margin=MARGIN, direction="minimize").word == "needed")
+    assert rate(np.array(needed)).low <= 0.05
+    if regret == 0.1:
+        assert rate(np.array(plain)).low > 0.10
+
+
+def test_the_bound_holds_the_regret_for_each_value() -> None:
+    rng, held = np.random.default_rng(5), []
+    for _ in range(STUDIES):
+        sides = [tuned(rng, [0.0, 0.1, 0.15], 2) for _ in range(6)]
+        sd, freedom = tuning_noise(tried for tried, _ in sides)
+        tried, chosen = sides[0]
+        held.append(regret_bound(tried, chosen, sd, freedom) >= (0.0, 0.1, 0.15)[chosen])
+    assert rate(np.array(held)).low >= 1 - 2 * 0.05  # either of the two worse values may be the chosen one
+
+
+def test_the_noise_of_tuning_is_that_of_a_difference_between_two_values() -> None:
+    rng = np.random.default_rng(6)
+    shift = rng.normal(0, 5, (200, 1, 4))  # what a seed does to all values alike is no noise of the choice
+    tables = shift + rng.normal(0, SD, (200, 3, 4))
+    sd, freedom = tuning_noise([[dict(enumerate(row)) for row in table] for table in tables.tolist()])
+    assert freedom == 200 * 2 * 3
+    assert sd == pytest.approx(SD * math.sqrt(2), rel=0.05)
+
+
+def test_a_value_that_lost_a_seed_is_no_rival_and_one_seed_shows_no_noise() -> None:
+    tried = [{0: 1.0, 1: 1.0}, {0: 0.5}, {0: 2.0, 1: 2.1}]
+    assert regret_bound(tried, 0, 0.01, 3) == 0.0
+    assert tuning_noise([[{0: 1.0}, {0: 2.0}]]) == (0.0, 0)
+    assert regret_bound([{0: 1.0}, {0: 2.0}], 0, 0.0, 0) == math.inf

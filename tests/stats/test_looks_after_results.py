@@ -1,0 +1,76 @@
+"""Seeds that are added after results were seen: what that costs, over every way of following the tool's advice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ablate.stats import ExtendedSeeds, SeedSchedule, judge, seeds_declared
+from ablate.stats.simulate import decide, rate
+
+MARGIN, SD, COMPARISONS = 0.05, 0.02, 6_000
+SIX = 0.06
+"""5 % at the first look, and at most a fifth of it at all later ones."""
+
+
+def test_what_was_declared_is_read() -> None:
+    assert seeds_declared([3]) is None
+    assert seeds_declared([3, 3, None]) is None
+    schedule = {"start": 3, "max": 9}
+    assert seeds_declared([schedule]) == SeedSchedule(3, 9)
+    assert seeds_declared([None, 3, schedule, schedule]) == ExtendedSeeds((3, SeedSchedule(3, 9)))
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [(3, 6), (3, SeedSchedule(3, 20)), (SeedSchedule(3, 8), SeedSchedule(3, 20)), (3, 5, 7, 9), (2, 4, 3, 12)],
+)
+@pytest.mark.parametrize("word", ["needed", "not_needed"])
+def test_each_word_is_wrong_at_most_six_times_in_a_hundred(declared: tuple[int | SeedSchedule, ...], word: str) -> None:
+    extended = ExtendedSeeds(declared)
+    assert extended.added_error <= 0.2 * 0.05
+    drawn = MARGIN + np.random.default_rng(len(declared)).normal(0, SD, (COMPARISONS, max(extended.max, 12)))
+    wrong = rate(getattr(decide(drawn[:, : extended.max], MARGIN, extended), word))
+    assert wrong.low <= SIX
+    assert wrong.high >= 0.05  # the first look keeps what it was promised
+
+
+def test_without_the_memory_of_the_first_look_a_study_is_wrong_more_often() -> None:
+    drawn = MARGIN + np.random.default_rng(1).normal(0, SD, (COMPARISONS, 8))
+    first, second = decide(drawn[:, :3], MARGIN), decide(drawn, MARGIN)
+    wrong = first.needed | (~first.not_needed & second.needed)
+    assert rate(wrong).low > SIX
+
+
+def test_a_verdict_of_the_first_look_stays_and_a_later_one_needs_more() -> None:
+    rng, words = np.random.default_rng(2), []
+    extended = ExtendedSeeds((3, SeedSchedule(3, 12)))
+    for _ in range(60):
+        row = dict(enumerate((rng.uniform(0, 0.1) + rng.normal(0, SD, 12)).tolist()))
+        zeros, decided = dict.fromkeys(row, 0.0), ""
+        for seeds in range(2, 13):
+            some = {seed: row[seed] for seed in range(seeds)}
+            word = judge(some, zeros, margin=MARGIN, direction="minimize", schedule=extended).word
+            assert decided in ("", word)
+            decided = "" if word == "undecided" else word
+        words.append(decided)
+    assert {"", "needed", "not needed"} == set(words)
+
+
+def test_p_values_reject_where_the_looks_do() -> None:
+    # Holm's procedure asks at which error rate a comparison would be decided; at 5 % that is the rule itself.
+    rng = np.random.default_rng(3)
+    for declared in ((3, 6), (3, SeedSchedule(3, 10)), (2, 5, 8)):
+        extended = ExtendedSeeds(declared)
+        for _ in range(200):
+            row = dict(enumerate((0.09 + rng.normal(0, SD, extended.max)).tolist()))
+            verdict = judge(row, dict.fromkeys(row, 0.0), margin=MARGIN, direction="minimize", schedule=extended)
+            assert (verdict.p_needed < 0.05) == (verdict.word == "needed")
+
+
+def test_fewer_pairs_than_were_declared_are_looked_at() -> None:
+    extended = ExtendedSeeds((3, 8))
+    assert list(extended.looks(6)) == [3, 6]
+    assert list(extended.looks(8)) == [3, 8]
+    assert extended.level(6) == extended.level(8) == pytest.approx(0.005)
+    assert extended.level(3) == 0.05
