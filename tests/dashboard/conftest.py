@@ -19,6 +19,14 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent / "dashboard"))
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
+@pytest.fixture(autouse=True)
+def _main_module() -> Iterator[None]:
+    """Puts back the main module, which AppTest replaces by its script and processes that are spawned later would run."""
+    main = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main
+
+
 @pytest.fixture(scope="session")
 def serve() -> Iterator[Serve]:
     """Serves the store of a workplace until the session ends."""
