@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent / "dashboard"))
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _main_module() -> Iterator[None]:
-    """Puts back the main module, which AppTest replaces by its script and processes that are spawned later would run."""
+    """Restores the main module, which AppTest replaces by its script and which every spawned process imports."""
     main = sys.modules["__main__"]
     yield
     sys.modules["__main__"] = main
