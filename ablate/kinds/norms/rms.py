@@ -26,11 +26,10 @@ class RMSNormSpec(NormSpec):
     """Whether there is a g."""
 
     def build(self, pack: int, width: int) -> RMSNorm:
-        """See `NormSpec.build`."""
         return RMSNorm(pack, width, self.eps, gain=self.gain)
 
     def cost(self, width: int, length: int) -> Cost:
-        """See `NormSpec.cost`; kept are what goes in, what the gain multiplies and each vector's spread."""
+        """Kept are what goes in, what the gain multiplies and each vector's spread."""
         elements = length * width
         return Cost(
             parameters=self.gain * width,
@@ -41,5 +40,4 @@ class RMSNormSpec(NormSpec):
         )
 
     def label(self) -> str:
-        """See `NormSpec.label`."""
         return "RMSNorm" if self.gain else "RMSNorm, no gain"

@@ -26,11 +26,9 @@ class LearnedSpec(PositionSpec):
     kind: Literal["learned"] = "learned"
 
     def build(self, context: LayerContext) -> LearnedPositions:
-        """See `PositionSpec.build`."""
         return LearnedPositions(context)
 
     def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
-        """See `PositionSpec.cost`."""
         return Cost(parameters=context.context * context.width, additions=length * context.width)
 
 
