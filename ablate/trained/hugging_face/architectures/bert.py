@@ -31,7 +31,6 @@ class Bert(Architecture):
     unused = ("bert.pooler.*", "cls.seq_relationship.*", "bert.embeddings.position_ids")
 
     def model(self, config: Config) -> dict[str, Any]:
-        """See `Architecture.model`."""
         for name in ("is_decoder", "add_cross_attention"):
             config.need(name, False)
         config.need("position_embedding_type", "absolute")
@@ -69,14 +68,13 @@ class Bert(Architecture):
         }
 
     def tied(self, config: Config) -> dict[str, str]:
-        """See `Architecture.tied`; the bias of the logits has two names."""
+        """The bias of the logits has two names."""
         tied = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
         if config["tie_word_embeddings"]:
             tied["cls.predictions.decoder.weight"] = "bert.embeddings.word_embeddings.weight"
         return tied
 
     def links(self, config: Config) -> Iterator[Link]:
-        """See `Architecture.links`."""
         yield same("bert.embeddings.word_embeddings.weight", "embedding.weight")
         yield same("bert.embeddings.position_embeddings.weight", "positions.weight")
         yield same("bert.embeddings.token_type_embeddings.weight", "segments.table.weight")

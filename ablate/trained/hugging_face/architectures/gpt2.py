@@ -29,7 +29,6 @@ class GPT2(Architecture):
     unused = ("transformer.h.*.attn.bias", "transformer.h.*.attn.masked_bias")
 
     def model(self, config: Config) -> dict[str, Any]:
-        """See `Architecture.model`."""
         for name in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
             config.need(name, False)
         config.need("scale_attn_weights", True)
@@ -64,16 +63,13 @@ class GPT2(Architecture):
         }
 
     def context(self, config: Config) -> int:
-        """See `Architecture.context`."""
         longest: int = config["n_positions"]
         return longest
 
     def tied(self, config: Config) -> dict[str, str]:
-        """See `Architecture.tied`."""
         return {"lm_head.weight": "transformer.wte.weight"} if config["tie_word_embeddings"] else {}
 
     def links(self, config: Config) -> Iterator[Link]:
-        """See `Architecture.links`."""
         width = config["n_embd"]
         yield same("transformer.wte.weight", "embedding.weight")
         yield same("transformer.wpe.weight", "positions.weight")

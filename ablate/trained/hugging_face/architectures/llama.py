@@ -33,7 +33,6 @@ class LlamaLike(Architecture):
     """Their norms of a block to ours."""
 
     def model(self, config: Config) -> dict[str, Any]:
-        """See `Architecture.model`."""
         return {
             "family": "decoder",
             "depth": config["num_hidden_layers"],
@@ -80,7 +79,6 @@ class LlamaLike(Architecture):
         return {"positions": config.rotary()}
 
     def links(self, config: Config) -> Iterator[Link]:
-        """See `Architecture.links`."""
         yield same("model.embed_tokens.weight", "embedding.weight")
         for layer in range(config["num_hidden_layers"]):
             theirs, ours = f"model.layers.{layer}", f"blocks.{layer}"

@@ -22,15 +22,12 @@ class Qwen3(LlamaLike):
     }
 
     def mixer(self, config: Config) -> dict[str, Any]:
-        """See `LlamaLike.mixer`."""
         return {**super().mixer(config), "query_key_norm": {"kind": "rms", "eps": config["rms_norm_eps"]}}
 
     def places(self, config: Config) -> dict[str, Any]:
-        """See `LlamaLike.places`."""
         config.need("use_sliding_window", False)
         return super().places(config)
 
     def mixer_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
-        """See `LlamaLike.mixer_links`."""
         yield from super().mixer_links(config, layer, theirs, ours)
         yield from query_key_norm_links(f"{theirs}.self_attn", f"{ours}.mixer")
