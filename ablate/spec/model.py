@@ -22,7 +22,7 @@ from ablate.spec.loop import LoopSpec
 from ablate.spec.mixer import Mixer, MixerSpec
 from ablate.spec.named import expand_block
 from ablate.spec.norm import Norm, NormSpec
-from ablate.spec.optimizer import ParameterInfo
+from ablate.spec.parameter import ParameterInfo
 from ablate.spec.part import EMBEDDING, PartSpec, SharedTensor
 from ablate.spec.paths import lay_over, leaves, overlaps
 from ablate.spec.position import Position, PositionSpec

@@ -150,7 +150,6 @@ class AttentionSpec(MixerSpec):
 
     @property
     def shares(self) -> bool:
-        """See `PartSpec.shares`."""
         return self.value_residual is not None or self.value_embedding is not None or self.shared_kv is not None
 
     def reads_kv(self, context: LayerContext) -> bool:
@@ -158,7 +157,7 @@ class AttentionSpec(MixerSpec):
         return self.shared_kv is not None and context.layer != self.shared_kv
 
     def reads(self, context: LayerContext) -> tuple[SharedTensor, ...]:
-        """See `PartSpec.reads`: keys and values, or values of an earlier layer, or token ids."""
+        """Keys and values, or values of an earlier layer, or token ids."""
         d_kv = context.head_width * (self.kv_heads or context.heads)
         read: list[SharedTensor] = []
         if self.reads_kv(context):
@@ -171,7 +170,6 @@ class AttentionSpec(MixerSpec):
         return tuple(read)
 
     def publishes(self, context: LayerContext) -> tuple[SharedTensor, ...]:
-        """See `PartSpec.publishes`."""
         d_kv = context.head_width * (self.kv_heads or context.heads)
         if self.shared_kv == context.layer:
             return tuple(context.shared(name, d_kv) for name in _shared_names(context))
@@ -180,7 +178,6 @@ class AttentionSpec(MixerSpec):
         return ()
 
     def check(self, context: LayerContext) -> None:
-        """See `MixerSpec.check`."""
         self._check_paths(context)
         groups = self.kv_heads or context.heads
         if context.heads % groups:
@@ -295,11 +292,9 @@ class AttentionSpec(MixerSpec):
                 )
 
     def build(self, context: LayerContext) -> Attention:
-        """See `MixerSpec.build`."""
         return Attention(self, context)
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """See `MixerSpec.parts`."""
         bias = " + b" if self.query_key_bias else ""
         value, output = self.value.label("W_V"), self.output.label("W_P")
         maps = [("query", f"W_Q{bias}"), ("key", f"W_K{bias}"), *([("value", value)] if value else [])]
@@ -328,7 +323,7 @@ class AttentionSpec(MixerSpec):
         return tuple(row for row in rows if row)
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: keys and values, or the state Σ kᵀ·v of each head; and the sum of values for C."""
+        """Keys and values, or the state Σ kᵀ·v of each head; and the sum of values for C."""
         d_h = context.head_width
         if self.matmul_order == "kv_first":
             return context.heads * d_h * d_h
@@ -336,7 +331,7 @@ class AttentionSpec(MixerSpec):
         return 2 * min(length, context.window or length) * d_h * (self.kv_heads or context.heads) + centre
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`; with softmax and dense maps this is Table 3 of arXiv:2308.07661."""
+        """With softmax and dense maps this is Table 3 of arXiv:2308.07661."""
         reads_kv = self.reads_kv(context)
         wide, d, h, d_h = context.width, context.inner_width, context.heads, context.head_width
         kv_heads = self.kv_heads or h

@@ -127,7 +127,7 @@ class Attention(nn.Module):
         return mixed
 
     def step(self, x: Tensor, place: int, state: State, *, shared: tuple[Tensor, ...] = ()) -> Any:
-        """See `Stepping.step`: keys and values are kept; with `kv_first`, the state Σ kᵀ·v of each head."""
+        """Keys and values are kept; with `kv_first`, the state Σ kᵀ·v of each head."""
         q, k, v, published = self._heads(x, x, shared, place)
         scale = self._scale_at(q, place)
         if self.spec.matmul_order == "kv_first":

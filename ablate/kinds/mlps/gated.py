@@ -34,15 +34,12 @@ class GatedMLPSpec(HiddenLayerSpec):
     """Added to W₁x before the product; 1 in gpt-oss."""
 
     def build(self, context: LayerContext) -> GatedMLP:
-        """See `MLPSpec.build`."""
         return GatedMLP(self, context)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MLPSpec.cost`."""
         return super().cost(context, length) + product_cost(length * self.hidden(context.width), self.limit, self.shift)
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """See `MLPSpec.parts`."""
         limit = () if self.limit is None else (("limit", f"at most {self.limit:g}"),)
         shift = (("shift", f"W₁x + {self.shift:g}"),) if self.shift else ()
         middle = (("activation", self.hidden_label()), *limit, *shift)

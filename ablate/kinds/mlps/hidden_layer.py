@@ -37,7 +37,7 @@ class HiddenLayerSpec(MLPSpec, ABC):
         return max(1, round(self.ratio * width))
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MLPSpec.cost`; the activation counts as one product an element.
+        """The activation counts as one product an element.
 
         Kept are the input and, of each hidden unit, the result and all that is multiplied or bent on the way to it;
         ReLU keeps its result and not its argument.

@@ -26,11 +26,9 @@ class PlainMLPSpec(HiddenLayerSpec):
     kind: Literal["plain"] = "plain"
 
     def build(self, context: LayerContext) -> PlainMLP:
-        """See `MLPSpec.build`."""
         return PlainMLP(self, context)
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """See `MLPSpec.parts`."""
         return (("up", "W₁"),), (("activation", self.hidden_label()),), (("down", "W₂"),)
 
 

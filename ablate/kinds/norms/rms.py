@@ -30,11 +30,10 @@ class RMSNormSpec(NormSpec):
     """Whether ε is added to the root in place of what stands under it."""
 
     def build(self, pack: int, width: int) -> RMSNorm:
-        """See `NormSpec.build`."""
         return RMSNorm(pack, width, self.eps, gain=self.gain, eps_outside=self.eps_outside)
 
     def cost(self, width: int, length: int) -> Cost:
-        """See `NormSpec.cost`; kept are what goes in, what the gain multiplies and each vector's spread."""
+        """Kept are what goes in, what the gain multiplies and each vector's spread."""
         elements = length * width
         return Cost(
             parameters=self.gain * width,
@@ -45,5 +44,4 @@ class RMSNormSpec(NormSpec):
         )
 
     def label(self) -> str:
-        """See `NormSpec.label`."""
         return "RMSNorm" if self.gain else "RMSNorm, no gain"

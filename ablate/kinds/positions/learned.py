@@ -30,11 +30,9 @@ class LearnedSpec(PositionSpec):
     """How the rows start: `normal` as the model's initialiser says for embeddings, or `zero` (SimpleTRON's code)."""
 
     def build(self, context: LayerContext) -> LearnedPositions:
-        """See `PositionSpec.build`."""
         return LearnedPositions(self, context)
 
     def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
-        """See `PositionSpec.cost`."""
         return Cost(parameters=context.context * context.width, additions=length * context.width)
 
 

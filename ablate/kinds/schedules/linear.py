@@ -24,7 +24,6 @@ class LinearScheduleSpec(WarmupSpec):
     warm-up the peak."""
 
     def factor(self, step: int, steps: int) -> float:
-        """See `ScheduleSpec.factor`."""
         if not self.from_zero:
             return super().factor(step, steps)
         warmup = self.risen(steps)
