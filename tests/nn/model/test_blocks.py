@@ -252,7 +252,12 @@ RELEASED: dict[str, Callable[[Weights, int, Tensor], Tensor]] = {
     "sas_p": released_parallel(normed=True),
     "sas_p_no_norm": released_parallel(normed=False),
 }
-OF_OTHER_MIXERS = sorted(set(block_names()) - set(BLOCKS))
+OF_RECENT_PAPERS = {
+    *("differential_attention", "gated_deltanet", "kimi_delta_attention", "latent_attention"),
+    *("mamba2", "mlstm", "rwkv7"),
+}
+"""With norms and MLPs of their own; tests/kinds/mixers holds their mixers against published code."""
+OF_OTHER_MIXERS = sorted(set(block_names()) - set(BLOCKS) - OF_RECENT_PAPERS)
 
 # Parameters of one block beside the maps, from the equations: gains of heads, gains of branches, norms, first values.
 PARTS = {
