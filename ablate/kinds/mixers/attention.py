@@ -53,9 +53,9 @@ class AttentionSpec(MixerSpec):
     """Whether the rows of Q·Kᵀ go through softmax."""
     matmul_order: Literal["qk_first", "kv_first"] = "qk_first"
     """(Q·Kᵀ)·V or Q·(Kᵀ·V); the second needs no softmax between the products."""
-    scale: Literal["head_width", "length", "none"] | float = "head_width"
-    """`head_width`: 1/√d_h; `length`: 1/√L, causal 1/√t, padding not counted; `none`: 1; or a number (Gemma's
-    1/√`query_pre_attn_scalar`)."""
+    scale: Literal["head_width", "length", "length_and_head_width", "none"] | float = "head_width"
+    """`head_width`: 1/√d_h; `length`: 1/√L, causal 1/√t, padding not counted; `length_and_head_width`: 1/√(L·d_h)
+    (SimpleTRON's code for AG News); `none`: 1; or a number (Gemma's 1/√`query_pre_attn_scalar`)."""
     query_key_bias: bool = False
     """Whether the query and key maps have biases."""
     query_key_norm: Annotated[QueryKeyNormSpec, ShortFor("kind")] = QueryKeyNormSpec()
@@ -225,11 +225,11 @@ class AttentionSpec(MixerSpec):
                 "a window hides entries of the attention matrix, which Q·(Kᵀ·V) never makes",
                 "Set `matmul_order: qk_first`, or leave `window` out.",
             )
-        if context.window is not None and self.scale == "length":
+        if context.window is not None and self.scale in ("length", "length_and_head_width"):
             raise refusal(
                 ("scale",),
                 self.scale,
-                "the scale `length` counts all tokens, and a window shows some of them",
+                f"the scale `{self.scale}` counts all tokens, and a window shows some of them",
                 "Set another `scale`, or leave `window` out.",
             )
         if context.window is not None and self.shaping.kind == "shaped":
@@ -300,7 +300,7 @@ class AttentionSpec(MixerSpec):
         maps = [("query", f"W_Q{bias}"), ("key", f"W_K{bias}"), *([("value", value)] if value else [])]
         if self.shared_kv is not None:
             maps = [*maps[:1], ("key", f"K, V of layer {self.shared_kv}")]
-        named = {"head_width": "/√d_h", "length": "/√L", "none": ""}
+        named = {"head_width": "/√d_h", "length": "/√L", "length_and_head_width": "/√(L·d_h)", "none": ""}
         scale = named[self.scale] if isinstance(self.scale, str) else f"·{self.scale:g}"
         products = f"softmax({self.logits.label(f'QKᵀ{scale}')})" if self.softmax else f"QKᵀ{scale}"
         shaping = {"none": "", "value_skipinit": "αI + βA", "shaped": "αI + βA - γC"}[self.shaping.kind]

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.kinds.mlps.hidden_layer import HiddenLayerSpec
-from ablate.nn.pack import ACTIVATIONS, linear
+from ablate.nn.pack import ACTIVATIONS, dropout, linear
 from ablate.spec.activation import Activation
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
@@ -60,7 +60,8 @@ class GatedMLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[K, ..., D] to the same."""
         spec, up = self.spec, self.up(x)
-        y: Tensor = self.down(gated_product(self.gate(x), up, spec.activation, spec.limit, spec.shift))
+        hidden = gated_product(self.gate(x), up, spec.activation, spec.limit, spec.shift)
+        y: Tensor = self.down(dropout(hidden, spec.dropout, self.training))
         return y
 
 

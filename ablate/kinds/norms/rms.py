@@ -1,5 +1,7 @@
 """RMSNorm: y = x·g/√(mean x² + ε), g trainable, from 1, unless the norm is gainless.
 
+With `eps_outside` y = x·g/(√(mean x²) + ε), as the code of "Simplifying Transformer Blocks" has it.
+
 - Root Mean Square Layer Normalization (arXiv:1910.07467), eq. 4; https://arxiv.org/abs/1910.07467
 """
 
@@ -24,9 +26,11 @@ class RMSNormSpec(NormSpec):
     """ε, added under the root."""
     gain: bool = True
     """Whether there is a g."""
+    eps_outside: bool = False
+    """Whether ε is added to the root in place of what stands under it."""
 
     def build(self, pack: int, width: int) -> RMSNorm:
-        return RMSNorm(pack, width, self.eps, gain=self.gain)
+        return RMSNorm(pack, width, self.eps, gain=self.gain, eps_outside=self.eps_outside)
 
     def cost(self, width: int, length: int) -> Cost:
         """Kept are what goes in, what the gain multiplies and each vector's spread."""

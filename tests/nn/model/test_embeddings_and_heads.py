@@ -277,3 +277,27 @@ def test_what_cannot_be_is_refused_with_its_path(parts: dict[str, Any], path: tu
     (error,) = refused.value.errors()
     assert error["loc"] == path
     assert error["ctx"]["remedy"]
+
+
+def test_simpletron_starts_from_normal_tokens_zero_positions_and_torch_s_maps() -> None:
+    """Tokens N(0, 1), positions 0 and nn.Linear's uniform values, as the released code of arXiv:2111.15588."""
+    spec = ModelSpec.model_validate(
+        {
+            "family": "decoder",
+            "depth": 1,
+            "width": 64,
+            "heads": 4,
+            "block": "simple",
+            "positions": {"kind": "learned", "start": "zero"},
+            "init_std": 1.0,
+            "initialiser": "fan_in",
+        }
+    )
+    model = build_model(spec, vocabulary=300, context=16, seeds=[0])
+    assert not model.positions.weight.any()
+    assert model.embedding.weight.std().item() == pytest.approx(1.0, abs=0.02)
+    torch.manual_seed(0)
+    theirs = torch.nn.Linear(64, 256).weight
+    ours = model.blocks[0].mlp.up.weight
+    assert ours.abs().max().item() == pytest.approx(theirs.abs().max().item(), rel=1e-2)
+    assert ours.std().item() == pytest.approx(theirs.std().item(), rel=2e-2)
