@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dashboard": {"errors", "command_line", "spec", "stats", "store", "analysis", "render", "serving"},
     "plugins": {"errors", "locations", "spec", "tasks", "render"},
     "planning": {"roles", "errors", "cores", "spec", "nn.model", "tasks", "designs", "training", "store"},
-    "trained": {"errors", "spec", "nn.pack", "nn.model", "tasks", "decoding", "plugins"},
+    "trained": {"errors", "extras", "spec", "nn.pack", "nn.model", "tasks", "decoding", "plugins"},
     "execution": {
         *(
             "errors",
