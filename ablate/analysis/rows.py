@@ -10,6 +10,9 @@ from ablate.analysis.reaching import StepsToBaseline
 from ablate.stats import Interval, PairedDifference, Verdict
 from ablate.store.records import TrialState
 
+SELECTED = "selected, not confirmed"
+"""What stands in place of a verdict for a variant that results chose and no fresh seeds have confirmed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
@@ -78,12 +81,12 @@ class VariantRow:
 
     @property
     def verdict_sentence(self) -> str | None:
-        """The verdict with its reason; None if there is none.
+        """The verdict with its reason, or what stands in its place; None if there is neither.
 
         What does not only remove a part is `worse` or `not worse` than the baseline: no part of it is needed or not.
         """
         if self.verdict is None:
-            return None
+            return SELECTED if self.chosen else None
         _, _, reason = self.verdict.sentence.partition(": ")
         if not self.change.otherwise or self.verdict.word not in ("needed", "not needed"):
             return self.verdict.sentence
@@ -93,6 +96,6 @@ class VariantRow:
     def verdict_word(self) -> str:
         """The first word or two of that sentence; empty if there is none."""
         if self.verdict is None:
-            return ""
+            return SELECTED if self.chosen else ""
         words = {"needed": "worse", "not needed": "not worse"} if self.change.otherwise else {}
         return words.get(self.verdict.word, self.verdict.word)

@@ -16,7 +16,7 @@ from ablate.analysis.answer import Judged
 from ablate.analysis.failures import MOST_SHOWN, Failure
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, times, with_interval
-from ablate.analysis.rows import VariantRow
+from ablate.analysis.rows import SELECTED, VariantRow
 from ablate.analysis.runs import LEAST_SECONDS
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import counted, plural
@@ -205,7 +205,7 @@ class _Layout:
         if row.pruned:
             return plain(MISSING)
         if row.chosen:
-            return plain("selected, not confirmed", "dim")
+            return plain(SELECTED, "dim")
         if row.verdict is None:
             return plain("baseline" if not row.diverged else f"{len(row.diverged)} diverged", "dim")
         colour = COLOURS[row.verdict.word]

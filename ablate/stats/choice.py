@@ -63,4 +63,5 @@ def regret_bound(tried: Sequence[Tried], chosen: int, sd: float, freedom: int, e
 def _table(tried: Sequence[Tried]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """A row for each value that finished at every seed, a column for each seed."""
     seeds = sorted({seed for one in tried for seed in one})
-    return np.array([[one[seed] for seed in seeds] for one in tried if len(one) == len(seeds)]).reshape(-1, len(seeds))
+    whole = [[one[seed] for seed in seeds] for one in tried if len(one) == len(seeds)]
+    return np.array(whole).reshape(len(whole), len(seeds))

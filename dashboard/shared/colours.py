@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from ablate.analysis.rows import SELECTED
 from ablate.store import StudyRecord
 
 _LIGHT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a6a00")
@@ -21,6 +22,7 @@ _VERDICTS = {
     "not needed": (("#009e73", "#2fc79b"), "circle"),
     "undecided": (("#b37700", "#f0b429"), "diamond"),
     "diverged": (("#b0528a", "#dd9abf"), "x"),
+    SELECTED: (("#7a7a7a", "#9a9a9a"), "triangle-down"),
 }
 
 
@@ -58,7 +60,7 @@ def look(index: int) -> Look:
 
 
 def verdict_look(word: str) -> Look:
-    """The look of a verdict."""
+    """The look of a verdict, or of what stands in its place."""
     colours, mark = _VERDICTS[word]
     return Look(colours[dark()], "solid", mark)
 

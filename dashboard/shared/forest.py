@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from ablate.analysis.deciding import deciding_bounds, worst_margin
-from ablate.analysis.rows import VariantRow
+from ablate.analysis.rows import SELECTED, VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.render.table import groups
 from shared.charts import faint, figure, ink
@@ -38,8 +38,7 @@ def forest(report: StudyReport) -> go.Figure:
     )
     alike: dict[str, list[tuple[int, VariantRow]]] = {}
     for height, row in enumerate(rows):
-        assert row.verdict is not None
-        alike.setdefault(row.verdict.word, []).append((height, row))
+        alike.setdefault(row.verdict.word if row.verdict else SELECTED, []).append((height, row))
     for word, placed in alike.items():  # traces for each row would be slow for many
         _draw(made, word, placed, report, high if margin > 0 else low)
     made.update_yaxes(
@@ -86,9 +85,7 @@ def _draw(made: go.Figure, word: str, placed: list[tuple[int, VariantRow]], repo
         made.add_scatter(x=segments.x, y=segments.y, mode="lines", line=line, **common)
     marker = {"color": ink(), "size": 4, "opacity": 0.6}
     made.add_scatter(x=dots.x, y=dots.y, mode="markers", marker=marker, **common)
-    said = [
-        f"{for_plotly(row.verdict_sentence or '', 120)}  " if _lost(row) and row.verdict else "" for _, row in placed
-    ]
+    said = [f"{for_plotly(row.verdict_sentence or '', 120)}  " if _lost(row) else "" for _, row in placed]
     made.add_scatter(
         x=ends, y=[height for height, _ in placed], name=word, legendgroup=word, mode="markers+text", text=said,
         textposition="middle left" if edge > 0 else "middle right", textfont={"color": ink()},
@@ -116,7 +113,6 @@ def _lost(row: VariantRow) -> bool:
 
 
 def _hover(row: VariantRow) -> str:
-    assert row.verdict is not None
     said = f"{for_plotly(row.name)}<br>{for_plotly(row.verdict_sentence or '', 120)}"
     paired = row.difference
     if paired is None or _lost(row) or paired.low is None or paired.high is None:

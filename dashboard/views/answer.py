@@ -54,7 +54,7 @@ def _live(study: str) -> None:
     st.caption("\n".join(f"- {escape(line)}" for line in legend(found)))
     if rows := compared(found):
         st.subheader("Differences from the baseline", anchor=False)
-        words = {row.name: row.verdict_word for row in rows if row.verdict}
+        words = {row.name: row.verdict_word for row in rows}
         told = ", ".join(f"{name} {word}" for name, word in list(words.items())[:20])
         chart(forest(found), "forest", f"Forest plot of paired differences with the margin {found.margin:g}: {told}")
         if len(rows) > MOST:

@@ -10,6 +10,7 @@ import pytest
 from design_contexts import a_context, drive
 
 from ablate.designs.base import BASELINE, Design, DesignContext, Point, Proposal
+from ablate.roles import TrialRole
 from ablate.spec.design import DESIGNS, DesignSpec
 
 SWITCHES = {"a": ("on", "off"), "b": ("on", "off"), "c": ("on", "half", "off"), "d": ("on", "off")}
@@ -83,10 +84,14 @@ def test_each_is_proposed_once_and_names_are_unique(case) -> None:  # type: igno
 
 def test_every_point_gets_every_seed(case) -> None:  # type: ignore[no-untyped-def]
     seeds: dict[str, list[int]] = {}
+    fresh: dict[str, list[int]] = {}
     for proposal in drive(build(case[0], context_of(case[1])), landscape):
-        seeds.setdefault(proposal.point.name, []).append(proposal.seed)
+        confirms = proposal.point.role is TrialRole.CONFIRMATION
+        (fresh if confirms else seeds).setdefault(proposal.point.name, []).append(proposal.seed)
     expected = case[0]["seeds"]
     counts = {expected} if isinstance(expected, int) else set(range(expected["start"], expected["max"] + 1))
+    assert all(sorted(of_point) == list(range(3000, 3005)) for of_point in fresh.values())
+    assert fresh.keys() <= seeds.keys()
     assert all(sorted(of_point) == list(range(len(of_point))) for of_point in seeds.values())
     assert {len(of_point) for of_point in seeds.values()} <= counts
 

@@ -15,7 +15,7 @@ from design_contexts import a_context, drive
 from ablate.designs.base import BASELINE, Design, Point, Proposal
 from ablate.designs.timed import TIMING_STEPS, TimedDesign
 from ablate.designs.tuned import TunedDesign, tuning_rank
-from ablate.roles import TIMING_SEEDS, TUNING_SEEDS
+from ablate.roles import TIMING_SEEDS, TUNING_SEEDS, TrialRole
 from ablate.spec.design import DesignSpec
 from ablate.spec.fairness import TuneSpec
 from ablate.stats import judge
@@ -85,7 +85,8 @@ def test_every_variant_gets_the_same_trials_and_no_seed_of_the_comparison(spec: 
     scouts = [p for p in asked if p.point.role.scouts]
     compared = [p for p in asked if not p.point.role.scouts]
     assert {p.seed for p in scouts} == {TUNING_SEEDS, TUNING_SEEDS + 1}
-    assert max(p.seed for p in compared) < TUNING_SEEDS
+    assert max(p.seed for p in compared if p.point.role is TrialRole.COMPARISON) < TUNING_SEEDS
+    assert {p.point.role for p in compared if p.seed >= TUNING_SEEDS} <= {TrialRole.CONFIRMATION}
     trials = Counter((*p.point.settings.items(), *p.point.values.items()) for p in scouts)
     assert set(trials.values()) == {len(GRID) * 2}
     assert len(trials) == len({p.point.name for p in compared})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ablate.analysis.deciding import deciding_bounds, worst_margin
 from ablate.analysis.findings import Findings
-from ablate.analysis.rows import VariantRow
+from ablate.analysis.rows import SELECTED, VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import BLACK, GREY, LOOKS, WIDTH, verbatim, wrapped
@@ -41,6 +41,10 @@ def _compared(row: VariantRow) -> bool:
     return row.difference is not None and (row.difference.difference is not None or bool(row.diverged))
 
 
+def _word(row: VariantRow) -> str:
+    return row.verdict.word if row.verdict is not None else SELECTED
+
+
 def forest(findings: Findings) -> Figure:
     """A row for each variant that was compared."""
     from matplotlib.figure import Figure
@@ -72,15 +76,14 @@ def forest(findings: Findings) -> Figure:
 
 def _compare(axes: Axes, row: VariantRow, report: StudyReport, height: float) -> None:
     assert row.difference is not None
-    assert row.verdict is not None
-    colour, marker = LOOKS[row.verdict.word]
+    colour, marker = LOOKS[_word(row)]
     paired = row.difference
     if row.diverged or paired.difference is None:  # the mean of the seeds that survived would flatter the variant
         edge, inwards = (0.985, -8) if report.direction == "minimize" else (0.015, 8)
         across = axes.get_yaxis_transform()
         axes.plot(edge, height, transform=across, marker=marker, color=colour, markersize=6, linestyle="none")
         axes.annotate(
-            verbatim(row.verdict.sentence),
+            verbatim(row.verdict_sentence or ""),
             (edge, height),
             xycoords=across,
             xytext=(inwards, 0),
@@ -124,7 +127,7 @@ def _draw_margin(axes: Axes, report: StudyReport) -> None:
 def _explain(figure: Figure, report: StudyReport) -> None:
     from matplotlib.lines import Line2D
 
-    present = {row.verdict.word for row in report.variants if row.verdict}
+    present = {_word(row) for row in report.variants if _compared(row)}
     marks = [
         Line2D([], [], color=colour, marker=marker, markersize=6, linewidth=2, label=word)
         for word, (colour, marker) in LOOKS.items()

@@ -5,11 +5,19 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ablate.analysis.rows import SELECTED
+
 BLACK, GREY, ORANGE, BLUE, GREEN, VERMILLION, PURPLE = (
     "#000000", "#767676", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7",
 )  # fmt: skip
-LOOKS = {"needed": (VERMILLION, "s"), "not needed": (GREEN, "o"), "undecided": (ORANGE, "D"), "diverged": (PURPLE, "X")}
-"""Verdict to its colour and its marker."""
+LOOKS = {
+    "needed": (VERMILLION, "s"),
+    "not needed": (GREEN, "o"),
+    "undecided": (ORANGE, "D"),
+    "diverged": (PURPLE, "X"),
+    SELECTED: (BLACK, "v"),
+}
+"""Verdict, or what stands in its place, to its colour and its marker."""
 
 STYLE: dict[Any, Any] = {
     "font.size": 8.0,
