@@ -246,7 +246,7 @@ def _check_resources(resources: ResourcesSpec, device: str) -> None:
                 "the local engine has no such resources, and this needs `--engine ray`",
                 where=f"resources.{name}",
                 got=", ".join(f"{key}: {value}" for key, value in asked.items()),
-                remedy="Add `--engine ray`, or remove it from the space.",
+                remedy=f"Add `--engine ray`, or leave `{name}` out.",
             )
     if "://" in resources.storage:
         raise EngineError(

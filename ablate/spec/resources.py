@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from ablate.spec.base import Spec, refusal
+from ablate.spec.base import EXACT, Spec, refusal
 
 _MINUTES = re.compile(r"(\d+(?:\.\d+)?) ?min(?:utes?)?")
 
@@ -38,7 +38,7 @@ def _interval(value: Any) -> Any:
             return int(text)
         if (found := _MINUTES.fullmatch(text)) and float(found[1]) > 0:
             return text
-    elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    elif isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= EXACT:
         return value
     remedy = "Write steps, such as 500, or minutes, such as `10 min`; 0 for no checkpoints."
     rule = "an interval is a number of steps, or of minutes"
@@ -66,7 +66,10 @@ class ResourcesSpec(Spec):
     checkpoint_every: Annotated[int | str, BeforeValidator(_interval)] = Field(
         default=0,
         json_schema_extra={
-            "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _MINUTES.pattern}]
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": EXACT},
+                {"type": "string", "pattern": _MINUTES.pattern},
+            ]
         },
     )
     """Steps between checkpoints, such as 500, or minutes, such as `10 min`; 0: none. A trial whose process or machine
