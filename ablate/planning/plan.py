@@ -37,6 +37,8 @@ class Variant:
         cost: Forward pass over one sequence of the longest.
         flops: Arithmetic of one whole trial.
         fingerprint: Content hash of its prepared data.
+        vocabulary: Number of token ids of its data.
+        context: Number of tokens in one input.
     """
 
     name: str
@@ -46,6 +48,8 @@ class Variant:
     cost: Cost
     flops: float
     fingerprint: str
+    vocabulary: int = 0
+    context: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +172,7 @@ class Planner:
 
     def _variant(self, point: Point, spec: VariantSpec, digest: str) -> Variant:
         cost, forward, _ = self._measured(spec, point)
+        task = self.prepare(spec)
         return Variant(
             name=point.name,
             settings={**point.settings, **{path: str(value) for path, value in point.values.items()}},
@@ -175,7 +180,9 @@ class Planner:
             hash=digest,
             cost=cost,
             flops=spec.training.step_flops(forward, cost.parameters, spec.model.width) * spec.training.steps,
-            fingerprint=self.prepare(spec).fingerprint,
+            fingerprint=task.fingerprint,
+            vocabulary=task.shape.vocabulary,
+            context=task.shape.context,
         )
 
     def _refusal(self, point: Point) -> str | None:
