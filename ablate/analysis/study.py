@@ -12,12 +12,14 @@ from ablate.analysis.answer import Judged, answer_sentences, best_sentence, chos
 from ablate.analysis.changes import Change, changes_of
 from ablate.analysis.claims import ClaimVerdict, judge_claims
 from ablate.analysis.confirming import confirming, read_confirming, was_chosen
+from ablate.analysis.course import CourseRule, comparable_before_end, course_of, course_sentences
 from ablate.analysis.declared import declared_otherwise, seeds_added
 from ablate.analysis.failures import Failure, failures_of
 from ablate.analysis.fairness import Matching, Tuning, read_matching, read_tuning, scouts_of
-from ablate.analysis.reaching import Goal, read_goals, to_baseline
+from ablate.analysis.reaching import read_goals, to_baseline
 from ablate.analysis.rows import Divergence, VariantRow
-from ablate.analysis.runs import LEAST_SECONDS, StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.analysis.runs import Curve, StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.analysis.speed import relative_speed
 from ablate.analysis.trivial import (
     Standing,
     TrivialBaseline,
@@ -39,7 +41,7 @@ from ablate.stats import (
     over_looks,
     paired_difference,
 )
-from ablate.store.records import StudyRecord, TrialRecord, TrialState, VariantRecord
+from ablate.store.records import StudyRecord, TrialState, VariantRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ class _Question:
     margin: float
     schedule: SeedPlan | None
     axis: str
-    goals: Mapping[int, Goal]
+    goals: Mapping[int, float]
+    evaluated: Mapping[str, Curve]
     allowances: Allowances
     trivial: float | None
     record: StudyRecord
@@ -116,6 +119,11 @@ class _Question:
     def sign(self) -> float:
         """1 where a smaller objective is better, else -1."""
         return 1.0 if self.direction == "minimize" else -1.0
+
+    @property
+    def course(self) -> CourseRule:
+        """By what courses are judged."""
+        return CourseRule(self.metric, self.direction, self.margin, self.schedule, self.axis)
 
 
 def read_study(store: StudyReader, name: str) -> StudyReport:
@@ -130,7 +138,10 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     runs = read_runs(store, record, metric)
     baseline = next(variant for variant in record.variants if variant.name == record.baseline)
     matching = read_matching(record, runs)
-    goals = read_goals(store, runs[baseline.name], runs)
+    fresh = read_confirming(store, record)
+    finished = [trial for group in (runs, fresh) for run in group.values() for trial in run.finished.values()]
+    evaluated = store.evaluations([trial.key for trial in finished])
+    goals = read_goals(runs[baseline.name], evaluated)
     tuning = read_tuning(store, record)
     trivial = trivial_baselines(record.trivial, metric, direction)
     question = _Question(
@@ -140,12 +151,12 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         seed_schedule(record),
         matching.axis,
         goals,
+        evaluated,
         read_allowances(record, runs, tuning),
         trivial[-1].value if trivial else None,
         record,
     )
     changes = changes_of(record)
-    fresh = read_confirming(store, record)
     rows = tuple(_row(variant, baseline, runs, fresh, changes[variant.name], question) for variant in record.variants)
     verdicts = {row.name: row.verdict for row in rows if row.verdict is not None}
     together = hold_together(verdicts)
@@ -174,6 +185,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         answer=(
             *caveats,
             *answer_sentences(rows, first, together, judged),
+            *course_sentences(rows, question.course),
             *(trivial_sentences(standings, trivial) if trivial else ()),
             *chosen_sentences(rows),
             *(best_sentence(rows, metric, direction, margin) if _searches(record) else ()),
@@ -238,7 +250,17 @@ def _row(
     if variant.name != baseline.name and not ours.pruned:
         difference, verdict = _judged(variant.name, ours, theirs, asked)
     more = variant.parameters - baseline.parameters
-    steps = to_baseline(runs, question.goals, "step")
+    steps = to_baseline(runs, question.goals, "step", question.evaluated)
+    axis, course = question.axis, None
+    if variant.name != baseline.name:
+        course = course_of(
+            ours,
+            theirs,
+            question.evaluated,
+            asked.course,
+            allowance=asked.allowances.versus(variant.name, baseline.name),
+            comparable=comparable_before_end(variant, baseline),
+        )
     return VariantRow(
         name=variant.name,
         hash=variant.hash,
@@ -260,8 +282,9 @@ def _row(
         chosen=chosen and not runs.pruned,
         confirmed=tuple(ours.states) if ours is not runs else (),
         steps_to_baseline=steps,
-        spent_to_baseline=steps if question.axis == "steps" else to_baseline(runs, question.goals, question.axis),
-        relative_speed=_relative_speed(runs.finished, baseline_runs.finished),
+        spent_to_baseline=steps if axis == "steps" else to_baseline(runs, question.goals, axis, question.evaluated),
+        relative_speed=relative_speed(runs.finished, baseline_runs.finished),
+        course=course,
     )
 
 
@@ -298,15 +321,3 @@ def _interval(values: list[float]) -> Interval:
     if all(math.isfinite(value) for value in values):
         return mean_interval(values)
     return Interval(None, None, None, len(values))  # a side metric may overflow; the objective's is never here then
-
-
-def _relative_speed(finished: Mapping[int, TrialRecord], baseline: Mapping[int, TrialRecord]) -> float | None:
-    pairs = [(finished[seed], baseline[seed]) for seed in sorted(finished.keys() & baseline.keys())]
-    if min(math.fsum(pair[side].seconds for pair in pairs) for side in (0, 1)) < LEAST_SECONDS:
-        return None
-    ratios = [
-        (trial.tokens / trial.seconds) / (base.tokens / base.seconds)
-        for trial, base in pairs
-        if trial.seconds > 0 and base.seconds > 0 and base.tokens > 0
-    ]
-    return math.fsum(ratios) / len(ratios) if ratios else None
