@@ -170,7 +170,8 @@ def course_sentences(rows: Sequence[VariantRow], rule: CourseRule) -> Iterator[s
         yield (
             f"Provisional for longer training: {'the verdict' if one else 'the verdicts'} on "
             f"{listed(row.name for row in provisional)}, whose difference{'' if one else 's'} still moved by more than "
-            f"the margin {rule.margin:g} over the last third."
+            f"the margin {rule.margin:g} over the last third. "
+            "`budgets: [1, 2, 4]` in the space trains longer, and tells."
         )
     if moving and any(course.comparable is False for _, course in moving):
         yield (

@@ -19,6 +19,7 @@ from ablate.analysis.fairness import Matching, Tuning, read_matching, read_tunin
 from ablate.analysis.reaching import read_goals, to_baseline
 from ablate.analysis.rows import Divergence, VariantRow
 from ablate.analysis.runs import Curve, StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.analysis.scaling import Scalings, at_own_length, read_scalings, scaling_sentences
 from ablate.analysis.speed import relative_speed
 from ablate.analysis.trivial import (
     Standing,
@@ -49,7 +50,7 @@ class StudyReport:
     """A study, its variants in the order of the design, and its answer.
 
     Attributes:
-        record: The study as the store holds it.
+        record: The study as the store holds it, without its variants at other budgets.
         metric: Name of the objective's metric.
         direction: Whether a smaller or a larger metric is better.
         margin: How much worse matters, in the unit of the metric.
@@ -64,6 +65,7 @@ class StudyReport:
         tuning: What was tuned for each variant; None if nothing was.
         trivial: The best trivial baseline of its task; None if there is none.
         failures: All trials that failed, those among them that only tune or time others.
+        scaling: The variants at other budgets, or along the path of a sweep; None if the study has neither.
     """
 
     record: StudyRecord
@@ -81,6 +83,7 @@ class StudyReport:
     tuning: Tuning | None
     trivial: TrivialBaseline | None
     failures: tuple[Failure, ...] = ()
+    scaling: Scalings | None = None
 
     @property
     def test_metric(self) -> str | None:
@@ -96,8 +99,8 @@ class StudyReport:
 
     @property
     def planned(self) -> int:
-        """How many trials the study planned."""
-        return len(self.record.planned) + len(self.record.confirm_trials)
+        """How many trials the study planned, those at other budgets and those that confirm among them."""
+        return sum(self.progress.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,8 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     Raises:
         NotFoundError: The store holds no such study.
     """
-    record = store.study(name)
+    whole = store.study(name)
+    record = at_own_length(whole)
     metric, direction = record.objective["metric"], record.objective["direction"]
     margin = float(record.objective["margin"])
     runs = read_runs(store, record, metric)
@@ -160,10 +164,12 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     rows = tuple(_row(variant, baseline, runs, fresh, changes[variant.name], question) for variant in record.variants)
     verdicts = {row.name: row.verdict for row in rows if row.verdict is not None}
     together = hold_together(verdicts)
-    states = [state for group in (runs, fresh) for found in group.values() for state in found.states.values()]
+    all_runs = runs if record is whole else read_runs(store, whole, metric)
+    scaling = read_scalings(store, whole)
+    states = [state for group in (all_runs, fresh) for found in group.values() for state in found.states.values()]
     progress = {state: states.count(state) for state in TrialState}
     first = next(row for row in rows if row.name == baseline.name)
-    failures = failures_of(runs) + failures_of(fresh) + failures_of(_scouting(store, record, metric))
+    failures = failures_of(all_runs) + failures_of(fresh) + failures_of(_scouting(store, record, metric))
     standings = _standings(rows, runs, trivial, question)
     caveats = (
         *doubts.missing(progress[TrialState.WAITING] + progress[TrialState.RUNNING], tuning),
@@ -186,6 +192,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
             *caveats,
             *answer_sentences(rows, first, together, judged),
             *course_sentences(rows, question.course),
+            *scaling_sentences(scaling, metric),
             *(trivial_sentences(standings, trivial) if trivial else ()),
             *chosen_sentences(rows),
             *(best_sentence(rows, metric, direction, margin) if _searches(record) else ()),
@@ -193,7 +200,8 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         caveats=caveats,
         schedule=question.schedule,
         together=together,
-        claims=_claims(record, runs, question.allowances),
+        claims=_claims(whole, all_runs, question.allowances),
+        scaling=scaling,
         matching=matching,
         tuning=tuning,
         trivial=trivial[0] if trivial else None,
@@ -309,7 +317,8 @@ def _judged(
 
 
 def _claims(record: StudyRecord, runs: Mapping[str, VariantRuns], allowances: Allowances) -> tuple[ClaimVerdict, ...]:
-    return judge_claims(record, runs, allowances) if record.space.get("claims") else ()
+    failed = {name: len(run.failed) for name, run in runs.items() if run.failed}
+    return judge_claims(record, runs, replace(allowances, failed=failed)) if record.space.get("claims") else ()
 
 
 def _metrics(runs: VariantRuns) -> dict[str, Interval]:

@@ -32,6 +32,7 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         "variants": [_variant(row, report) for row in report.variants],
         "failures": [asdict(failure) for failure in report.failures],
         "claims": claims_json(report.claims),
+        "scaling": _scaling(report),
         "answer": list(report.answer),
         "caveats": list(report.caveats),
         "match": {"equal": report.matching.equal, "path": report.matching.path, "axis": report.matching.axis},
@@ -113,6 +114,31 @@ def _versus_baseline(row: VariantRow, report: StudyReport) -> dict[str, Any] | N
         "holds_together": row.name in report.together,
         "sign_flip_at_margin": _sign_flip(row.difference, report),
     }
+
+
+def _scaling(report: StudyReport) -> dict[str, Any] | None:
+    found = report.scaling
+    if found is None:
+        return None
+    return {
+        "axis": found.axis,
+        "places": list(found.places),
+        "variants": [
+            {
+                "name": one.variant,
+                "outcome": one.outcome,
+                "for_each_doubling": None if one.slope is None else _paired(one.slope),
+                "points": [
+                    {"at": point.at, "verdict": point.verdict.word, **_paired(point.difference)} for point in one.points
+                ],
+            }
+            for one in found.of
+        ],
+    }
+
+
+def _paired(found: PairedDifference) -> dict[str, Any]:
+    return {"difference": found.difference, "low": found.low, "high": found.high, "n": found.n}
 
 
 def _course(row: VariantRow, report: StudyReport) -> dict[str, Any] | None:
