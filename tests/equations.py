@@ -34,9 +34,12 @@ class Attention:
 
     def __call__(self, x: Tensor, real: list[bool] | None = None) -> Tensor:
         """[T, D] to the same; `real` says which tokens are no padding."""
-        T, D = x.shape
+        return self.of(x @ self.W_Q + self.q, x @ self.W_K + self.k, x @ self.W_V + self.v, real)
+
+    def of(self, Q: Tensor, K: Tensor, V: Tensor, real: list[bool] | None = None) -> Tensor:
+        """Queries, keys and values [T, D] of all heads to [T, D]."""
+        T, D = Q.shape
         real = [True] * T if real is None else real
-        Q, K, V = x @ self.W_Q + self.q, x @ self.W_K + self.k, x @ self.W_V + self.v
         d_h = D // self.heads
         joined = []
         for h in range(self.heads):
@@ -45,9 +48,9 @@ class Attention:
             if self.beta is not None:
                 A = self.beta[h] * A
             if self.alpha is not None:
-                A = A + self.alpha[h] * torch.eye(T, dtype=x.dtype)
+                A = A + self.alpha[h] * torch.eye(T, dtype=Q.dtype)
             if self.gamma is not None:
-                A = A - self.gamma[h] * self.centre(T, real).to(x.dtype)
+                A = A - self.gamma[h] * self.centre(T, real).to(Q.dtype)
             joined.append(A @ V[:, columns])
         return torch.cat(joined, 1) @ self.W_P + self.p
 
@@ -70,7 +73,9 @@ class Attention:
     def factor(self, i: int, d_h: int, real: list[bool]) -> float:
         """What the logits of row i are multiplied by."""
         counted = sum(real[: i + 1]) if self.causal else sum(real)
-        return {"none": 1.0, "head_width": 1 / math.sqrt(d_h), "length": 1 / math.sqrt(max(1, counted))}[self.scale]
+        along, across = 1 / math.sqrt(max(1, counted)), 1 / math.sqrt(d_h)
+        named = {"none": 1.0, "head_width": across, "length": along, "length_and_head_width": along * across}
+        return named[self.scale]
 
     def centre(self, T: int, real: list[bool]) -> Tensor:
         """C: the value of A when all logits are 0."""
@@ -85,6 +90,11 @@ class Attention:
 def rms_norm(x: Tensor, g: Tensor, eps: float) -> Tensor:
     """x·g / √(mean x² + ε)."""
     return x * g / torch.sqrt((x**2).mean(-1, keepdim=True) + eps)
+
+
+def rms_norm_outside(x: Tensor, g: Tensor, eps: float) -> Tensor:
+    """x·g / (‖x‖/√d + ε), the RMSNorm of the released code of arXiv:2311.01906."""
+    return x * g / ((x**2).sum(-1, keepdim=True).sqrt() / math.sqrt(x.shape[-1]) + eps)
 
 
 def layer_norm(x: Tensor, g: Tensor, b: Tensor, eps: float) -> Tensor:

@@ -132,7 +132,7 @@ class SteppingGivenShared(GivenShared):
     """The same for a mixer that has a `step`."""
 
     def step(self, x: Tensor, place: int, state: State) -> Any:
-        """See `Stepping.step`."""
+        """The part's `step`, given the shared tensors that it reads."""
         assert isinstance(self.part, Stepping)
         return self.result(x, self.part.step(x, place, state, **self.given(x, place)))
 

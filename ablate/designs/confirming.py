@@ -47,24 +47,20 @@ class ConfirmingDesign(Design):
         self._asked = False
 
     def points(self) -> list[Point]:
-        """See `Design.points`."""
         return self._inner.points()
 
     def further(self) -> str:
-        """See `Design.further`."""
         return self._inner.further()
 
     def remarks(self) -> Sequence[str]:
-        """See `Design.remarks`."""
         said = f"what is chosen is then trained with {len(self._seeds)} fresh seeds; only these carry its verdict"
         return (*self._inner.remarks(), said)
 
     def waiting(self) -> list[Proposal]:
-        """See `Design.waiting`."""
         return self._inner.waiting()
 
     def ask(self) -> list[Proposal]:
-        """See `Design.ask`: those of the design within, and after its last result those that confirm."""
+        """Those of the design within, and after its last result those that confirm."""
         proposals = self._inner.ask()
         self._open |= {(proposal.point.name, proposal.seed) for proposal in proposals}
         if proposals or self._open or self._asked:
@@ -75,21 +71,19 @@ class ConfirmingDesign(Design):
         return [Proposal(point, seed) for seed in self._seeds for point in points]
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:
-        """See `Design.tell`; what confirms changes nothing any more."""
+        """What confirms changes nothing any more."""
         if point.role is not TrialRole.CONFIRMATION:
             self._open.discard((point.name, seed))
             self._inner.tell(point, seed, value)
 
     @property
     def prunes(self) -> bool:
-        """See `Design.prunes`."""
         return self._inner.prunes
 
     def watch(self, point: Point, seed: int, reached: float, loss: float) -> bool:
-        """See `Design.watch`; what confirms is trained to its end."""
+        """What confirms is trained to its end."""
         return point.role is not TrialRole.CONFIRMATION and self._inner.watch(point, seed, reached, loss)
 
     def timed(self, point: Point, seed: int, tokens_per_second: float) -> None:
-        """See `Design.timed`."""
         if point.role is not TrialRole.CONFIRMATION:
             self._inner.timed(point, seed, tokens_per_second)

@@ -95,7 +95,6 @@ class LocalEngine(Engine):
             )
 
     def admit_blocks(self, variant: str, needed: int) -> None:
-        """See `Engine.admit_blocks`."""
         check_fits(variant, needed, self.size, self.device)
 
     def submit(self, job: Job) -> None:

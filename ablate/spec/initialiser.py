@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from ablate.spec.layer import LayerContext
-    from ablate.spec.optimizer import ParameterInfo
+    from ablate.spec.parameter import ParameterInfo
 
 Initial = Callable[["Tensor", "Generator"], "Tensor"]
 """Fills the values [...] of one member in place and returns them."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
 from ablate.spec.base import Family, Kinded, Spec
+from ablate.spec.parameter import ParameterInfo
 
 if TYPE_CHECKING:
     import torch
@@ -18,30 +18,6 @@ if TYPE_CHECKING:
     from ablate.spec.model import ModelSpec
 
 OPTIMIZERS = Family("optimizer", package="ablate.kinds.optimizers", entry_points="ablate.optimizers")
-
-Role = Literal["matrix", "embedding", "head", "gain"]
-"""The role of a parameter. `matrix`: a weight matrix of a hidden layer, or a stack of them. `embedding`: the table of
-tokens or learned positions. `head`: a matrix between the last block and the outputs; a head tied to the embedding is
-`embedding`. `gain`: everything else, such as gains, norms and biases."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParameterInfo:
-    """Facts about a parameter for optimizers.
-
-    Attributes:
-        name: Qualified name, as in `model.named_parameters()`.
-        shape: Shape for one member, without the pack axis.
-        role: Role in the model.
-        decays: Whether weight decay applies: to matrices and embeddings, but not to gains, norms and biases.
-        layer: Index of its block, from 0; None outside the blocks.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    role: Role
-    decays: bool
-    layer: int | None = None
 
 
 class RatesSpec(Spec):

@@ -103,7 +103,7 @@ class ExtendedSeeds:
         return part if isinstance(declared, int) else declared.level(n, part)
 
     def looks(self, pairs: int) -> Iterator[int]:
-        """See `SeedSchedule.looks`."""
+        """As `SeedSchedule.looks`, over the seeds of all looks."""
         for n in range(2, pairs + 1):
             if self._place(n) is not None or (n == pairs and self._is_short(n)):
                 yield n
@@ -121,7 +121,7 @@ class ExtendedSeeds:
         return isinstance(last, int) and 1 < n < last
 
     def overall(self, p_at: Mapping[int, float]) -> float:
-        """See `SeedSchedule.overall`."""
+        """The p-value of the first looks together, as `SeedSchedule.overall` computes it."""
         least = 1.0
         for n in self.looks(max(p_at, default=0)):
             place = self._place(n)

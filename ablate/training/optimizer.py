@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.spec.initialiser import RateScaling
-from ablate.spec.optimizer import ParameterInfo
+from ablate.spec.parameter import ParameterInfo
 from ablate.spec.schedule import ScheduleSpec
 from ablate.spec.training import TrainingSpec
 from ablate.training.events import State

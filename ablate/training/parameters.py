@@ -7,7 +7,7 @@ import re
 from torch import nn
 
 from ablate.nn.pack import Packed
-from ablate.spec.optimizer import ParameterInfo, Role
+from ablate.spec.parameter import ParameterInfo, Role
 
 _BLOCK = re.compile(r"(?:decoder_)?blocks\.(\d+)\.")
 _HEAD = "head."

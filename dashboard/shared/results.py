@@ -53,7 +53,7 @@ def _effects(location: str, study: str, at: tuple[Any, ...]) -> StudyEffects | N
 
 
 def effects(study: str) -> StudyEffects | None:
-    """See `ablate.analysis.effects.read_effects`."""
+    """What `ablate.analysis.effects.read_effects` reads."""
     return _effects(str(options()["store"]), study, stamp(study))
 
 
@@ -63,7 +63,7 @@ def _importances(location: str, study: str, at: tuple[Any, ...]) -> StudyImporta
 
 
 def importances(study: str) -> StudyImportances | None:
-    """See `ablate.analysis.importances.read_importances`; takes seconds."""
+    """What `ablate.analysis.importances.read_importances` reads; takes seconds."""
     return _importances(str(options()["store"]), study, stamp(study))
 
 
@@ -73,7 +73,7 @@ def _path(location: str, study: str, at: tuple[Any, ...]) -> RemovalPath | None:
 
 
 def path(study: str) -> RemovalPath | None:
-    """See `ablate.analysis.path.read_path`."""
+    """What `ablate.analysis.path.read_path` reads."""
     return _path(str(options()["store"]), study, stamp(study))
 
 
@@ -83,7 +83,7 @@ def _front(location: str, study: str, quantities: tuple[str, ...], at: tuple[Any
 
 
 def front(study: str, quantities: tuple[str, ...] = ()) -> Front | None:
-    """See `ablate.analysis.pareto.read_front`."""
+    """What `ablate.analysis.pareto.read_front` reads."""
     return _front(str(options()["store"]), study, quantities, stamp(study))
 
 
@@ -93,5 +93,5 @@ def _slices(location: str, study: str, at: tuple[Any, ...]) -> tuple[Slice, ...]
 
 
 def slices(study: str) -> tuple[Slice, ...]:
-    """See `ablate.analysis.slices.read_slices`."""
+    """What `ablate.analysis.slices.read_slices` reads."""
     return _slices(str(options()["store"]), study, stamp(study))

@@ -251,3 +251,17 @@ def test_a_mixture_that_cannot_be_is_refused(plain: dict[str, Any], path: str, r
     (error,) = refused.value.errors()
     assert error["loc"] == (path,)
     assert error["ctx"]["remedy"]
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_dropout_falls_on_the_hidden_layer(gated: bool) -> None:
+    """Linear, GELU, Dropout, Linear of torch from the same random state; in evaluation there is none."""
+    module = module_of({"kind": "gated" if gated else "plain", "activation": "gelu", "dropout": 0.4, "ratio": 2})
+    x = noise("x", 1, B, T, D)
+    hidden = F.gelu(x @ (module.gate if gated else module.up).weight[0])
+    hidden = hidden * (x @ module.up.weight[0]) if gated else hidden
+    torch.manual_seed(3)
+    expected = F.dropout(hidden, 0.4) @ module.down.weight[0]
+    torch.manual_seed(3)
+    torch.testing.assert_close(module(x), expected)
+    torch.testing.assert_close(module.eval()(x), hidden @ module.down.weight[0])

@@ -14,7 +14,8 @@ from ablate.nn.model.build import build_model
 from ablate.nn.pack import Linear, initialise, normal
 from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
-from ablate.spec.optimizer import OPTIMIZERS, OptimizerSpec, ParameterInfo
+from ablate.spec.optimizer import OPTIMIZERS, OptimizerSpec
+from ablate.spec.parameter import ParameterInfo
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 from ablate.training.optimizer import PackOptimizer

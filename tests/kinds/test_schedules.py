@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch.optim.lr_scheduler import LambdaLR
-from transformers.optimization import get_inverse_sqrt_schedule, get_wsd_schedule
+from transformers.optimization import get_inverse_sqrt_schedule, get_linear_schedule_with_warmup, get_wsd_schedule
 
 from ablate.kinds.schedules.constant import ConstantScheduleSpec
 from ablate.kinds.schedules.cosine import CosineScheduleSpec
@@ -141,3 +141,17 @@ def test_a_mapping_without_a_kind_is_linear() -> None:
 def test_a_constant_rate_has_no_floor() -> None:
     with pytest.raises(ValidationError, match="there is no key `floor` here"):
         ScheduleSpec.parse({"kind": "constant", "floor": 0.1})
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(1, 0), (7, 0), (40, 2), (40, 39), (40, 40)])
+def test_linear_from_zero_is_that_of_transformers(steps: int, warmup: int) -> None:
+    """The schedule of the released code of arXiv:2311.01906: the first step has rate 0."""
+    schedule = LinearScheduleSpec(warmup_steps=warmup, from_zero=True)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    theirs = get_linear_schedule_with_warmup(optimizer, warmup, steps)
+    rates = []
+    for _ in range(steps):
+        rates.append(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()
+    assert [schedule.factor(step, steps) for step in range(1, steps + 1)] == pytest.approx(rates)

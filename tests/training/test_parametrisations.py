@@ -13,7 +13,7 @@ from random_tokens import CPU, RandomTokens, T, V, points, variant
 from ablate.nn.model.build import build_model
 from ablate.spec.initialiser import RateScaling
 from ablate.spec.model import ModelSpec
-from ablate.spec.optimizer import ParameterInfo
+from ablate.spec.parameter import ParameterInfo
 from ablate.spec.variant import VariantSpec
 from ablate.training.loop import train
 from ablate.training.members import Member

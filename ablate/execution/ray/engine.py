@@ -108,7 +108,6 @@ class RayEngine(Engine):
             self._check_seats()
 
     def admit_blocks(self, variant: str, needed: int) -> None:
-        """See `Engine.admit_blocks`."""
         self._needed = needed
         self._check_seats()
 

@@ -24,7 +24,6 @@ class EMASpec(AverageSpec):
     as in torch, the average begins at the weights after the first step."""
 
     def weight(self, step: int, steps: int) -> float:
-        """See `AverageSpec.weight`."""
         if self.corrected:
             return (1 - self.decay) / (1 - self.decay**step)
         return 1 - self.decay if step > 1 else 1.0

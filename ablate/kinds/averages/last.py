@@ -27,7 +27,6 @@ class LastSpec(AverageSpec):
     """Share of the steps, at the end, over which they are spread."""
 
     def weight(self, step: int, steps: int) -> float:
-        """See `AverageSpec.weight`."""
         checkpoints = self.checkpoints(steps)
         if step < checkpoints[0]:
             return 1.0

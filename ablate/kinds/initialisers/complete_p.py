@@ -21,7 +21,7 @@ from pydantic import Field
 from ablate.nn.pack import normal
 from ablate.spec.initialiser import Initial, InitialiserSpec, RateScaling, Role
 from ablate.spec.layer import LayerContext
-from ablate.spec.optimizer import ParameterInfo
+from ablate.spec.parameter import ParameterInfo
 
 
 class CompletePSpec(InitialiserSpec):
@@ -47,12 +47,10 @@ class CompletePSpec(InitialiserSpec):
         return context.depth / self.base_depth
 
     def initial(self, role: Role, inputs: int, outputs: int, context: LayerContext) -> Initial:
-        """See `InitialiserSpec.initial`."""
         hidden = role in ("hidden", "output")
         return normal(context.init_std / math.sqrt(self.times_wider(context)) if hidden else context.init_std)
 
     def scaling(self, parameter: ParameterInfo, context: LayerContext) -> RateScaling:
-        """See `InitialiserSpec.scaling`."""
         wider, deeper = self.times_wider(context), self.times_deeper(context)
         is_matrix = parameter.role == "matrix"
         in_block = deeper ** (self.alpha - 1) if parameter.layer is not None else 1.0
@@ -63,10 +61,8 @@ class CompletePSpec(InitialiserSpec):
         )
 
     def branch_scale(self, context: LayerContext) -> float:
-        """See `InitialiserSpec.branch_scale`."""
         scale: float = self.times_deeper(context) ** -self.alpha
         return scale
 
     def logit_scale(self, context: LayerContext) -> float:
-        """See `InitialiserSpec.logit_scale`."""
         return 1 / self.times_wider(context)

@@ -25,5 +25,4 @@ class DepthScaledSpec(InitialiserSpec):
     kind: Literal["depth_scaled"] = "depth_scaled"
 
     def initial(self, role: Role, inputs: int, outputs: int, context: LayerContext) -> Initial:
-        """See `InitialiserSpec.initial`."""
         return normal(context.init_std / math.sqrt(2 * context.depth) if role == "output" else context.init_std)

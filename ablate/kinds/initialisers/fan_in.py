@@ -30,7 +30,6 @@ class FanInSpec(InitialiserSpec):
     """g: the standard deviation is g/√inputs. The default is torch's."""
 
     def initial(self, role: Role, inputs: int, outputs: int, context: LayerContext) -> Initial:
-        """See `InitialiserSpec.initial`."""
         if role == "embedding":
             return normal(context.init_std)
         std = self.gain / math.sqrt(inputs)

@@ -20,7 +20,7 @@ from pydantic import Field
 from ablate.nn.pack import normal
 from ablate.spec.initialiser import Initial, InitialiserSpec, RateScaling, Role
 from ablate.spec.layer import LayerContext
-from ablate.spec.optimizer import ParameterInfo
+from ablate.spec.parameter import ParameterInfo
 
 
 class MuPSpec(InitialiserSpec):
@@ -38,14 +38,11 @@ class MuPSpec(InitialiserSpec):
         return context.width / self.base_width
 
     def initial(self, role: Role, inputs: int, outputs: int, context: LayerContext) -> Initial:
-        """See `InitialiserSpec.initial`."""
         hidden = role in ("hidden", "output")
         return normal(context.init_std / math.sqrt(self.times_wider(context)) if hidden else context.init_std)
 
     def scaling(self, parameter: ParameterInfo, context: LayerContext) -> RateScaling:
-        """See `InitialiserSpec.scaling`."""
         return RateScaling(lr=1 / self.times_wider(context)) if parameter.role == "matrix" else RateScaling()
 
     def logit_scale(self, context: LayerContext) -> float:
-        """See `InitialiserSpec.logit_scale`."""
         return 1 / self.times_wider(context)

@@ -25,5 +25,4 @@ class NormalSpec(InitialiserSpec):
     """σ, where it is another than `init_std` of the model."""
 
     def initial(self, role: Role, inputs: int, outputs: int, context: LayerContext) -> Initial:
-        """See `InitialiserSpec.initial`."""
         return normal(self.std or context.init_std)

@@ -21,5 +21,4 @@ class ZeroOutputSpec(InitialiserSpec):
     kind: Literal["zero_output"] = "zero_output"
 
     def initial(self, role: Role, inputs: int, outputs: int, context: LayerContext) -> Initial:
-        """See `InitialiserSpec.initial`."""
         return zeros if role == "output" else normal(context.init_std)

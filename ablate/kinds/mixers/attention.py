@@ -53,9 +53,9 @@ class AttentionSpec(MixerSpec):
     """Whether the rows of Q·Kᵀ go through softmax."""
     matmul_order: Literal["qk_first", "kv_first"] = "qk_first"
     """(Q·Kᵀ)·V or Q·(Kᵀ·V); the second needs no softmax between the products."""
-    scale: Literal["head_width", "length", "none"] | float = "head_width"
-    """`head_width`: 1/√d_h; `length`: 1/√L, causal 1/√t, padding not counted; `none`: 1; or a number (Gemma's
-    1/√`query_pre_attn_scalar`)."""
+    scale: Literal["head_width", "length", "length_and_head_width", "none"] | float = "head_width"
+    """`head_width`: 1/√d_h; `length`: 1/√L, causal 1/√t, padding not counted; `length_and_head_width`: 1/√(L·d_h)
+    (SimpleTRON's code for AG News); `none`: 1; or a number (Gemma's 1/√`query_pre_attn_scalar`)."""
     query_key_bias: bool = False
     """Whether the query and key maps have biases."""
     query_key_norm: Annotated[QueryKeyNormSpec, ShortFor("kind")] = QueryKeyNormSpec()
@@ -150,7 +150,6 @@ class AttentionSpec(MixerSpec):
 
     @property
     def shares(self) -> bool:
-        """See `PartSpec.shares`."""
         return self.value_residual is not None or self.value_embedding is not None or self.shared_kv is not None
 
     def reads_kv(self, context: LayerContext) -> bool:
@@ -158,7 +157,7 @@ class AttentionSpec(MixerSpec):
         return self.shared_kv is not None and context.layer != self.shared_kv
 
     def reads(self, context: LayerContext) -> tuple[SharedTensor, ...]:
-        """See `PartSpec.reads`: keys and values, or values of an earlier layer, or token ids."""
+        """Keys and values, or values of an earlier layer, or token ids."""
         d_kv = context.head_width * (self.kv_heads or context.heads)
         read: list[SharedTensor] = []
         if self.reads_kv(context):
@@ -171,7 +170,6 @@ class AttentionSpec(MixerSpec):
         return tuple(read)
 
     def publishes(self, context: LayerContext) -> tuple[SharedTensor, ...]:
-        """See `PartSpec.publishes`."""
         d_kv = context.head_width * (self.kv_heads or context.heads)
         if self.shared_kv == context.layer:
             return tuple(context.shared(name, d_kv) for name in _shared_names(context))
@@ -180,7 +178,6 @@ class AttentionSpec(MixerSpec):
         return ()
 
     def check(self, context: LayerContext) -> None:
-        """See `MixerSpec.check`."""
         self._check_paths(context)
         groups = self.kv_heads or context.heads
         if context.heads % groups:
@@ -228,11 +225,11 @@ class AttentionSpec(MixerSpec):
                 "a window hides entries of the attention matrix, which Q·(Kᵀ·V) never makes",
                 "Set `matmul_order: qk_first`, or leave `window` out.",
             )
-        if context.window is not None and self.scale == "length":
+        if context.window is not None and self.scale in ("length", "length_and_head_width"):
             raise refusal(
                 ("scale",),
                 self.scale,
-                "the scale `length` counts all tokens, and a window shows some of them",
+                f"the scale `{self.scale}` counts all tokens, and a window shows some of them",
                 "Set another `scale`, or leave `window` out.",
             )
         if context.window is not None and self.shaping.kind == "shaped":
@@ -295,17 +292,15 @@ class AttentionSpec(MixerSpec):
                 )
 
     def build(self, context: LayerContext) -> Attention:
-        """See `MixerSpec.build`."""
         return Attention(self, context)
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """See `MixerSpec.parts`."""
         bias = " + b" if self.query_key_bias else ""
         value, output = self.value.label("W_V"), self.output.label("W_P")
         maps = [("query", f"W_Q{bias}"), ("key", f"W_K{bias}"), *([("value", value)] if value else [])]
         if self.shared_kv is not None:
             maps = [*maps[:1], ("key", f"K, V of layer {self.shared_kv}")]
-        named = {"head_width": "/√d_h", "length": "/√L", "none": ""}
+        named = {"head_width": "/√d_h", "length": "/√L", "length_and_head_width": "/√(L·d_h)", "none": ""}
         scale = named[self.scale] if isinstance(self.scale, str) else f"·{self.scale:g}"
         products = f"softmax({self.logits.label(f'QKᵀ{scale}')})" if self.softmax else f"QKᵀ{scale}"
         shaping = {"none": "", "value_skipinit": "αI + βA", "shaped": "αI + βA - γC"}[self.shaping.kind]
@@ -328,7 +323,7 @@ class AttentionSpec(MixerSpec):
         return tuple(row for row in rows if row)
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: keys and values, or the state Σ kᵀ·v of each head; and the sum of values for C."""
+        """Keys and values, or the state Σ kᵀ·v of each head; and the sum of values for C."""
         d_h = context.head_width
         if self.matmul_order == "kv_first":
             return context.heads * d_h * d_h
@@ -336,7 +331,7 @@ class AttentionSpec(MixerSpec):
         return 2 * min(length, context.window or length) * d_h * (self.kv_heads or context.heads) + centre
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`; with softmax and dense maps this is Table 3 of arXiv:2308.07661."""
+        """With softmax and dense maps this is Table 3 of arXiv:2308.07661."""
         reads_kv = self.reads_kv(context)
         wide, d, h, d_h = context.width, context.inner_width, context.heads, context.head_width
         kv_heads = self.kv_heads or h

@@ -127,7 +127,7 @@ class Attention(nn.Module):
         return mixed
 
     def step(self, x: Tensor, place: int, state: State, *, shared: tuple[Tensor, ...] = ()) -> Any:
-        """See `Stepping.step`: keys and values are kept; with `kv_first`, the state Σ kᵀ·v of each head."""
+        """Keys and values are kept; with `kv_first`, the state Σ kᵀ·v of each head."""
         q, k, v, published = self._heads(x, x, shared, place)
         scale = self._scale_at(q, place)
         if self.spec.matmul_order == "kv_first":
@@ -281,13 +281,15 @@ class Attention(nn.Module):
 
     def _scale(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor | float:
         """Factor of the logits, for each row where it depends on the length."""
-        if self.spec.scale == "length":
-            return self._length_scale(q, k, padding) * self.factor
+        if self.spec.scale in ("length", "length_and_head_width"):
+            across = 1.0 if self.spec.scale == "length" else 1.0 / math.sqrt(q.shape[-1])
+            return self._length_scale(q, k, padding) * (across * self.factor)
         return self._scale_at(q, 0)
 
     def _scale_at(self, q: Tensor, place: int) -> float:
         """Factor of the logits of the query at a place, in a causal mixer."""
-        named = {"none": 1.0, "head_width": 1.0 / math.sqrt(q.shape[-1]), "length": 1.0 / math.sqrt(place + 1)}
+        across, along = 1.0 / math.sqrt(q.shape[-1]), 1.0 / math.sqrt(place + 1)
+        named = {"none": 1.0, "head_width": across, "length": along, "length_and_head_width": along * across}
         scale = self.spec.scale
         return (named[scale] if isinstance(scale, str) else scale) * self.factor
 

@@ -57,11 +57,9 @@ class BigBirdSpec(MixerSpec):
     """r, random blocks that each block sees."""
 
     def build(self, context: LayerContext) -> BigBird:
-        """See `MixerSpec.build`."""
         return BigBird(self, context)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`."""
         b, d = self.block, context.inner_width
         ends = min(2 * b, length)
         ordinary = attention_cost(length, d, context.heads, length * b * (5 + self.random_blocks), block=b)

@@ -59,7 +59,6 @@ class DifferentialAttentionSpec(MixerSpec):
     """ε of the norm of each head."""
 
     def check(self, context: LayerContext) -> None:
-        """See `MixerSpec.check`."""
         groups = self.kv_heads or context.heads
         if context.heads % groups:
             near = largest_divisor(context.heads, groups)
@@ -89,11 +88,9 @@ class DifferentialAttentionSpec(MixerSpec):
                 ) from None
 
     def build(self, context: LayerContext) -> DifferentialAttention:
-        """See `MixerSpec.build`."""
         return DifferentialAttention(self, context)
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """See `MixerSpec.parts`."""
         return (
             (("query", "W_Q"), ("key", "W_K"), ("value", "W_V")),
             (("products", "A = softmax(Q₁K₁ᵀ/√d) - λ softmax(Q₂K₂ᵀ/√d)"),),
@@ -102,11 +99,10 @@ class DifferentialAttentionSpec(MixerSpec):
         )
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: keys and values."""
+        """Keys and values."""
         return 2 * min(length, context.window or length) * context.head_width * (self.kv_heads or context.heads)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`."""
         wide, h, d_h = context.width, context.heads, context.head_width
         inner, d_kv = context.inner_width, d_h * (self.kv_heads or h)
         maps = linear_cost(length, wide, inner) + linear_cost(length, wide, d_kv) * 2 + linear_cost(length, inner, wide)
@@ -168,7 +164,7 @@ class DifferentialAttention(nn.Module):
         return self._joined(first, second, x)
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """See `Stepping.step`: keys and values are kept."""
+        """Keys and values are kept."""
         q, *now = self._heads(x, place)
         state = (
             tuple(torch.cat([before, new], 3) for before, new in zip(state, now, strict=True)) if state else tuple(now)

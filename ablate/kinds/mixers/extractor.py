@@ -87,7 +87,7 @@ class ExtractorSpec(MixerSpec):
         return self.context or context.context
 
     def check(self, context: LayerContext) -> None:
-        """See `MixerSpec.check`; no input may be longer than the lags that have weights."""
+        """No input may be longer than the lags that have weights."""
         if context.context > self.lags(context):
             raise refusal(
                 ("context",),
@@ -97,11 +97,9 @@ class ExtractorSpec(MixerSpec):
             )
 
     def build(self, context: LayerContext) -> Extractor:
-        """See `MixerSpec.build`."""
         return Extractor(self, context)
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """See `MixerSpec.parts`."""
         weights = {"she": "Σ xⱼ Wᵢ₋ⱼ₊₁", "he": "Σ xⱼ ∘ wᵢ₋ⱼ₊₁", "we": "Σ xⱼ ∘ wᵢ₋ⱼ₊₁", "me": "Σ xⱼ wᵢ₋ⱼ₊₁ (scalars)"}
         rows = [
             (("input", "W_in"),) if self.type == "he" else (),
@@ -112,7 +110,7 @@ class ExtractorSpec(MixerSpec):
         return tuple(row for row in rows if row)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`: Table 3 of the paper, the sums taken one by one.
+        """Table 3 of the paper, the sums taken one by one.
 
         The module takes them by Fourier transform where that is faster, with fewer operations than counted here.
         """
@@ -162,7 +160,7 @@ class Extractor(Packed):
         return self._adjusted(x, self.convolve(self.input(x), self.weight))
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """See `Stepping.step`: the inputs of the convolution are kept."""
+        """The inputs of the convolution are kept."""
         self._check(place + 1)
         window = torch.cat([*state, self.input(x)], 2)
         extracted = torch.einsum(self.sums, window, self.weight[:, : place + 1].flip(1))

@@ -49,17 +49,15 @@ class FastFoodSpec(MixerSpec):
     """`rks`: random kitchen sinks (cosines and sines); `prf`: positive random features (exponentials)."""
 
     def build(self, context: LayerContext) -> FeatureAttention:
-        """See `MixerSpec.build`."""
         features = FourierFastFood if self.form == "rks" else PositiveFastFood
         return FeatureAttention(context, features(context.pack, context.head_width))
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: the state and the sum of features."""
+        """The state and the sum of features."""
         n = _power_of_two(context.head_width)
         return state_size(context, 2 * n + 1 if self.form == "rks" else n)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`."""
         d_h = context.head_width
         n = _power_of_two(d_h)
         projected = Cost(multiplications=d_h + 4 * n, additions=2 * n * (n.bit_length() - 1), activations=4 * n)

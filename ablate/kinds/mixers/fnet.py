@@ -33,11 +33,10 @@ class FNetSpec(MixerSpec):
     kind: Literal["fnet"] = "fnet"
 
     def build(self, context: LayerContext) -> FNet:
-        """See `MixerSpec.build`."""
         return FNet()
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`; nothing is kept for the backward pass of a linear map without weights."""
+        """Nothing is kept for the backward pass of a linear map without weights."""
         channels = fourier_cost(context.width, transforms=length, real=True)
         return channels + fourier_cost(length, transforms=context.width, real=False)
 

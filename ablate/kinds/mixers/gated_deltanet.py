@@ -77,7 +77,6 @@ class GatedDeltaNetSpec(MixerSpec):
         return heads, self.key_heads or heads, key_width, self.value_width or key_width
 
     def check(self, context: LayerContext) -> None:
-        """See `MixerSpec.check`."""
         heads, groups, _, _ = self.sizes(context)
         if heads % groups:
             raise refusal(
@@ -88,11 +87,9 @@ class GatedDeltaNetSpec(MixerSpec):
             )
 
     def build(self, context: LayerContext) -> GatedDeltaNet:
-        """See `MixerSpec.build`."""
         return GatedDeltaNet(self, context)
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """See `MixerSpec.parts`."""
         return (
             (("query", "W_Q"), ("key", "W_K"), ("value", "W_V")),
             (("convolution", f"SiLU(conv {self.taps})"),),
@@ -102,12 +99,12 @@ class GatedDeltaNetSpec(MixerSpec):
         )
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: the state, and the inputs that the convolutions still see."""
+        """The state, and the inputs within reach of the convolutions."""
         heads, groups, key, value = self.sizes(context)
         return heads * key * value + (self.taps - 1) * (2 * groups * key + heads * value)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`; in recurrent form: the state fades, is read twice and written once a token."""
+        """In recurrent form: the state fades, is read twice and written once a token."""
         d = context.width
         heads, groups, key, value = self.sizes(context)
         keys, values = groups * key, heads * value
@@ -196,7 +193,7 @@ class GatedDeltaNet(nn.Module):
         return self._joined(x, flash_linear.delta_rule(q, k, v, strength, fade))
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """See `Stepping.step`: the state is kept, and the inputs that the convolutions still see."""
+        """The state is kept, and the inputs within reach of the convolutions."""
         maps = (self.query, self.key, self.value)
         convolutions = (self.query_convolution, self.key_convolution, self.value_convolution)
         before = state[1:] if state else (None,) * 3

@@ -48,16 +48,15 @@ class GatedLinearAttentionSpec(MixerSpec):
     """Width between W_α1 and W_α2."""
 
     def build(self, context: LayerContext) -> GatedLinearAttention:
-        """See `MixerSpec.build`."""
         return GatedLinearAttention(self, context)
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: the state."""
+        """The state."""
         d_v = context.width // context.heads
         return context.width * _key_width(d_v)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`; in recurrent form: one decay, one product k·v and one reading of the state a token."""
+        """In recurrent form: one decay, one product k·v and one reading of the state a token."""
         d, h, vectors = context.width, context.heads, length * context.heads
         d_v = d // h
         d_k = _key_width(d_v)
@@ -127,7 +126,7 @@ class GatedLinearAttention(nn.Module):
         return self._joined(x, linear_attention.causal(q, k, v, log_decay))
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """See `Stepping.step`: the state is kept."""
+        """The state is kept."""
         q, k, v, log_decay = self._heads(x)
         o, kept = linear_attention.recur(q, k, v, state[0] if state else None, log_decay)
         return self._joined(x, o), (kept,)

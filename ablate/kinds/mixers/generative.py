@@ -54,18 +54,17 @@ class GenerativeSpec(MixerSpec):
     """R, draws of noise; unless set, the power of two near d_h·ln d_h, with m at most the context."""
 
     def build(self, context: LayerContext) -> FeatureAttention:
-        """See `MixerSpec.build`."""
         features = FourierGenerative if self.form == "rks" else PositiveGenerative
         d_h = context.head_width
         return FeatureAttention(context, features(context.pack, d_h, self._samples(context)))
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: the state and the sum of features."""
+        """The state and the sum of features."""
         r = self._samples(context)
         return state_size(context, 2 * r + 1 if self.form == "rks" else r)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`; the directions are made once a pass."""
+        """The directions are made once a pass."""
         d_h, r = context.head_width, self._samples(context)
         hidden = _HIDDEN * d_h
         made = linear_cost(r, d_h, hidden, bias=True) + linear_cost(r, hidden, d_h, bias=True)

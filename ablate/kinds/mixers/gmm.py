@@ -47,18 +47,16 @@ class GmmSpec(MixerSpec):
     """R, draws of noise; unless set, the power of two near d_h·ln d_h, with m at most the context."""
 
     def build(self, context: LayerContext) -> FeatureAttention:
-        """See `MixerSpec.build`."""
         mixture = FourierMixture if self.form == "rks" else PositiveMixture
         d_h = context.head_width
         return FeatureAttention(context, mixture(context.pack, context.heads, d_h, self._samples(context)))
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: the state and the sum of features."""
+        """The state and the sum of features."""
         r = self._samples(context)
         return state_size(context, 4 * r + 1 if self.form == "rks" else r)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`."""
         h, r = context.heads, self._samples(context)
         d_h = context.width // h
         scaled = Cost(multiplications=d_h, activations=d_h)

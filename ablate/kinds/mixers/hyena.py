@@ -69,16 +69,15 @@ class HyenaSpec(MixerSpec):
         return value
 
     def build(self, context: LayerContext) -> Hyena:
-        """See `MixerSpec.build`."""
         return Hyena(self, context)
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: what each long filter reads, and the last inputs of the short one."""
+        """What each long filter reads, and the last inputs of the short one."""
         streams = (self.order + 1) * context.width
         return (self.order - 1) * length * context.width + min(length, _SHORT - 1) * streams
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`; the filters are made once a pass, and a sine counts as a product."""
+        """The filters are made once a pass, and a sine counts as a product."""
         points = fast_length(2 * length - 1)
         filters, d = self.order - 1, context.width
         spectra = filters * d * (points // 2 + 1)
@@ -87,7 +86,7 @@ class HyenaSpec(MixerSpec):
         return self._around(context, length) + self._filters(context, length) + long
 
     def step_cost(self, context: LayerContext, position: int) -> Cost:
-        """See `MixerSpec.step_cost`; the filters are kept, and each is met by all past values."""
+        """The filters are kept, and each is met by all past values."""
         sums = (self.order - 1) * context.width
         long = Cost(multiplications=position * sums, additions=(position - 1) * sums)
         step = self._around(context, 1) + long

@@ -70,11 +70,9 @@ class KimiDeltaAttentionSpec(MixerSpec):
         return self.heads or context.heads, width, self.rank or width
 
     def build(self, context: LayerContext) -> KimiDeltaAttention:
-        """See `MixerSpec.build`."""
         return KimiDeltaAttention(self, context)
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """See `MixerSpec.parts`."""
         return (
             (("query", "W_Q"), ("key", "W_K"), ("value", "W_V")),
             (("convolution", f"SiLU(conv {self.taps})"),),
@@ -84,12 +82,12 @@ class KimiDeltaAttentionSpec(MixerSpec):
         )
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: the state, and the inputs that the convolutions still see."""
+        """The state, and the inputs within reach of the convolutions."""
         heads, width, _ = self.sizes(context)
         return heads * width * (width + 3 * (self.taps - 1))
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`; in recurrent form: the state fades, is read twice and written once a token."""
+        """In recurrent form: the state fades, is read twice and written once a token."""
         d = context.width
         heads, width, rank = self.sizes(context)
         inner, rows = heads * width, length * heads
@@ -143,7 +141,7 @@ class KimiDeltaAttention(nn.Module):
         return self._joined(x, flash_linear.delta_rule(q, k, v, strength, fade))
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """See `Stepping.step`: the state is kept, and the inputs that the convolutions still see."""
+        """The state is kept, and the inputs within reach of the convolutions."""
         maps = (self.query, self.key, self.value)
         convolutions = (self.query_convolution, self.key_convolution, self.value_convolution)
         before = state[1:] if state else (None,) * 3

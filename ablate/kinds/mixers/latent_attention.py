@@ -97,7 +97,6 @@ class LatentAttentionSpec(MixerSpec):
         )
 
     def check(self, context: LayerContext) -> None:
-        """See `MixerSpec.check`."""
         if context.positions is None:
             return
         try:
@@ -115,11 +114,9 @@ class LatentAttentionSpec(MixerSpec):
         return replace(context, head_width=self.widths(context).turned)
 
     def build(self, context: LayerContext) -> LatentAttention:
-        """See `MixerSpec.build`."""
         return LatentAttention(self, context)
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """See `MixerSpec.parts`."""
         queries = "W_Q" if self.query_rank is None else f"W_UQ RMSNorm(W_DQ x), rank {self.query_rank}"
         return (
             (("query", queries), ("latent", "c, k_R = W_DKV x")),
@@ -129,12 +126,12 @@ class LatentAttentionSpec(MixerSpec):
         )
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: c and k_R, for all heads once."""
+        """`c` and `k_R`, for all heads once."""
         widths = self.widths(context)
         return min(length, context.window or length) * (widths.latent + widths.turned)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`; keys and values are made of the latent vectors, as in training."""
+        """Keys and values are made of the latent vectors, as in training."""
         d, h, w = context.width, context.heads, self.widths(context)
         if self.query_rank is None:
             maps = linear_cost(length, d, h * w.query)
@@ -200,7 +197,7 @@ class LatentAttention(nn.Module):
         return self._joined(y, x)
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """See `Stepping.step`: c and k_R are kept, and keys and values are made of them again."""
+        """`c` and `k_R` are kept, and keys and values are made of them again."""
         now = self._latent(x, place)
         state = tuple(torch.cat([before, new], 2) for before, new in zip(state, now, strict=True)) if state else now
         if self.window is not None:

@@ -35,15 +35,14 @@ class LinearSpec(MixerSpec):
     kind: Literal["linear"] = "linear"
 
     def build(self, context: LayerContext) -> FeatureAttention:
-        """See `MixerSpec.build`."""
         return FeatureAttention(context, EluPlusOne(context.pack))
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: the state and the sum of features."""
+        """The state and the sum of features."""
         return state_size(context, context.head_width)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`; an exponential and two sums are counted for every feature, as if x were negative."""
+        """An exponential and two sums are counted for every feature, as if x were negative."""
         d_h = context.head_width
         feature = Cost(additions=2 * d_h, exponentiations=d_h, activations=d_h)
         return feature_attention_cost(context, length, d_h, feature, logarithmic=False)

@@ -46,7 +46,6 @@ class LinformerSpec(MixerSpec):
     """L, the longest text in tokens that E and F are made for; the model's context unless set."""
 
     def check(self, context: LayerContext) -> None:
-        """See `MixerSpec.check`."""
         if self.length is not None and context.context > self.length:
             raise refusal(
                 ("length",),
@@ -56,11 +55,9 @@ class LinformerSpec(MixerSpec):
             )
 
     def build(self, context: LayerContext) -> Linformer:
-        """See `MixerSpec.build`."""
         return Linformer(self, context)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`."""
         d, k = context.inner_width, self.rank
         sets = {"none": 2 * context.heads, "headwise": 2, "key_value": 1}[self.sharing]
         reduced = Cost(

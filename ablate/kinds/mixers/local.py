@@ -49,15 +49,13 @@ class LocalSpec(MixerSpec):
     """w, in tokens: the length of a block, or the distance from which on nothing is seen (to each side)."""
 
     def build(self, context: LayerContext) -> Local:
-        """See `MixerSpec.build`."""
         return Local(self, context)
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: keys and values of one window."""
+        """Keys and values of one window."""
         return 2 * min(length, self.window) * context.inner_width
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`."""
         size, before, after = min(self.window, length), 0, 0
         if self.pattern == "sliding":
             size, before, after = window_blocks(length, self.window - 1, context.causal)

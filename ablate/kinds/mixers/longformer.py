@@ -52,15 +52,13 @@ class LongformerSpec(MixerSpec):
     """How many tokens at the start of the text are global."""
 
     def build(self, context: LayerContext) -> Longformer:
-        """See `MixerSpec.build`."""
         return Longformer(self, context)
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: keys and values of the window and of the global tokens."""
+        """Keys and values of the window and of the global tokens."""
         return 2 * min(length, self.window // 2 + 1 + self.global_tokens) * context.inner_width
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`."""
         d, wide, g = context.inner_width, context.width, min(self.global_tokens, length)
         size, before, after = window_blocks(length, self.window // 2, context.causal)
         cost = maps_cost(context, length) + Cost(activations=2 * length * d * (before + after))

@@ -73,7 +73,6 @@ class Mamba2Spec(MixerSpec):
         return wide, wide // width, width
 
     def check(self, context: LayerContext) -> None:
-        """See `MixerSpec.check`."""
         wide, heads, width = self.sizes(context)
         if wide % width:
             near = largest_divisor(wide, width)
@@ -90,11 +89,9 @@ class Mamba2Spec(MixerSpec):
             )
 
     def build(self, context: LayerContext) -> Mamba2:
-        """See `MixerSpec.build`."""
         return Mamba2(self, context)
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """See `MixerSpec.parts`."""
         return (
             (("inputs", "x, B, C = W u"), ("step", "Δ = softplus(W u)")),
             (("convolution", f"SiLU(conv {self.taps})"),),
@@ -104,12 +101,12 @@ class Mamba2Spec(MixerSpec):
         )
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: the state, and the inputs that the convolution still sees."""
+        """The state, and the inputs within reach of the convolution."""
         wide, _, _ = self.sizes(context)
         return wide * self.state + (self.taps - 1) * (wide + 2 * self.groups * self.state)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`; in recurrent form: the state fades, is written and read once a token."""
+        """In recurrent form: the state fades, is written and read once a token."""
         d = context.width
         wide, heads, width = self.sizes(context)
         keys, rows = self.groups * self.state, length * heads
@@ -164,7 +161,7 @@ class Mamba2(nn.Module):
         return self._joined(x, flash_linear.fading(queries, keys, values * delta, fade), values)
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """See `Stepping.step`: the state is kept, and the inputs that the convolution still sees."""
+        """The state is kept, and the inputs within reach of the convolution."""
         made, before = self.convolution.step(self.inputs(x), state[1] if state else None)
         values, keys, queries, delta, fade = self._heads(x, made)
         y, matrix = linear_attention.recur(queries, keys, values * delta, state[0] if state else None, fade)

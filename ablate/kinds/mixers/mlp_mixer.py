@@ -52,7 +52,7 @@ class MLPMixerSpec(MixerSpec):
         return hidden + -hidden % self.tokens(context) if context.causal else hidden
 
     def check(self, context: LayerContext) -> None:
-        """See `MixerSpec.check`; no input may be longer than the weights."""
+        """No input may be longer than the weights."""
         if context.context > self.tokens(context):
             raise refusal(
                 ("length",),
@@ -62,15 +62,14 @@ class MLPMixerSpec(MixerSpec):
             )
 
     def build(self, context: LayerContext) -> MLPMixer:
-        """See `MixerSpec.build`."""
         return MLPMixer(self, context)
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: the tokens and their hidden units."""
+        """The tokens and their hidden units."""
         return length * context.width * (1 + self.hidden(context) // self.tokens(context))
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`: always that of S tokens; GELU counts as one product an element."""
+        """Always that of S tokens; GELU counts as one product an element."""
         d, tokens, hidden = context.width, self.tokens(context), self.hidden(context)
         activation = Cost(multiplications=d * hidden, activations=d * hidden)
         if not context.causal:
@@ -87,7 +86,7 @@ class MLPMixerSpec(MixerSpec):
         return maps + activation
 
     def step_cost(self, context: LayerContext, position: int) -> Cost:
-        """See `MixerSpec.step_cost`: the token's hidden units read all tokens so far, its output all units so far."""
+        """The token's hidden units read all tokens so far, its output all units so far."""
         units = context.width * (self.hidden(context) // self.tokens(context))
         return Cost(
             parameters=self.cost(context, position).parameters,

@@ -57,7 +57,6 @@ class MLSTMSpec(MixerSpec):
         return int(context.width * self.key_share)
 
     def check(self, context: LayerContext) -> None:
-        """See `MixerSpec.check`."""
         keys = self.key_width(context)
         if keys % context.heads or not keys:
             raise refusal(
@@ -76,11 +75,9 @@ class MLSTMSpec(MixerSpec):
             )
 
     def build(self, context: LayerContext) -> MLSTM:
-        """See `MixerSpec.build`."""
         return MLSTM(self, context)
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """See `MixerSpec.parts`."""
         return (
             (("query", "W_Q"), ("key", "W_K"), ("value", "W_V"), ("gates", "i, f = W x")),
             (("state", "C ← σ(f) C + e^i k vᵀ"),),
@@ -89,12 +86,12 @@ class MLSTMSpec(MixerSpec):
         )
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: C, n and m."""
+        """C, n and m."""
         d_k, d_v = self.key_width(context) // context.heads, context.width // context.heads
         return context.heads * (d_k * (d_v + 1) + 1)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`; in recurrent form: the memory fades, is written and read once a token."""
+        """In recurrent form: the memory fades, is written and read once a token."""
         d, h, keys = context.width, context.heads, self.key_width(context)
         d_k, d_v, rows, elements = keys // h, d // h, length * h, length * d
         maps = (
@@ -158,7 +155,7 @@ class MLSTM(nn.Module):
         return self._joined(x, made, kept + top)
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """See `Stepping.step`: C with n beside it, and m."""
+        """C with n beside it, and m."""
         q, k, v, write, log_keep = self._heads(x)
         before = state[1] if state else torch.zeros_like(write)
         largest = torch.maximum(log_keep + before, write)

@@ -50,16 +50,14 @@ class PerformerSpec(MixerSpec):
     """m, random directions."""
 
     def build(self, context: LayerContext) -> FeatureAttention:
-        """See `MixerSpec.build`."""
         favor = PositiveFeatures if self.kernel == "softmax" else ReluFeatures
         return FeatureAttention(context, favor(context.pack, context.head_width, self.features))
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: the state and the sum of features."""
+        """The state and the sum of features."""
         return state_size(context, self.features)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`."""
         d_h, m = context.head_width, self.features
         feature = Cost(multiplications=m * d_h, additions=m * (d_h - 1))
         if self.kernel == "softmax":

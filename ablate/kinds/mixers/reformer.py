@@ -67,15 +67,14 @@ class ReformerSpec(MixerSpec):
         return max(1, round(context.context / self.chunk)) if self.buckets is None else self.buckets // 2
 
     def build(self, context: LayerContext) -> Reformer:
-        """See `MixerSpec.build`."""
         return Reformer(self, context)
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: keys and values."""
+        """Keys and values."""
         return 2 * length * context.width
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`; sorting is not counted."""
+        """Sorting is not counted."""
         d, h, rounds = context.width, context.heads, self.hashes
         n = self.directions(context)
         hashing = Cost(multiplications=length * n * d, additions=length * n * (d - h))

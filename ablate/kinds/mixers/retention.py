@@ -58,15 +58,14 @@ class RetentionSpec(MixerSpec):
     """Width of values and gate divided by the model's width."""
 
     def build(self, context: LayerContext) -> Retention:
-        """See `MixerSpec.build`."""
         return Retention(self, context)
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: the state and the sum of keys."""
+        """The state and the sum of keys."""
         return context.width * (self.value_ratio * context.width // context.heads + 1)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`; in recurrent form: one decay, one product k·v and one reading of the state a token."""
+        """In recurrent form: one decay, one product k·v and one reading of the state a token."""
         d, vectors = context.width, length * context.heads
         d_h, wide = d // context.heads, self.value_ratio * d
         e = self.value_ratio * d_h
@@ -130,7 +129,7 @@ class Retention(nn.Module):
         return self._joined(x, self._retain(*self._heads(x, 0), padding))
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """See `Stepping.step`: the state is kept, and the sum of keys."""
+        """The state is kept, and the sum of keys."""
         q, k, v = self._heads(x, place)
         decay = self.log_decay[:, None, None]  # [H, 1, 1]
         v = torch.cat([v, v.new_ones(1).expand(*v.shape[:-1], 1)], -1)

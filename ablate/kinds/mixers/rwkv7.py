@@ -72,15 +72,12 @@ class RWKV7Spec(MixerSpec):
         )
 
     def reads(self, context: LayerContext) -> tuple[SharedTensor, ...]:
-        """See `PartSpec.reads`."""
         return () if context.layer == self.from_layer else (SharedTensor("values", self.from_layer, (context.width,)),)
 
     def publishes(self, context: LayerContext) -> tuple[SharedTensor, ...]:
-        """See `PartSpec.publishes`."""
         return (context.shared("values", context.width),) if context.layer == self.from_layer else ()
 
     def check(self, context: LayerContext) -> None:
-        """See `MixerSpec.check`."""
         if context.head_width < 2:
             raise refusal(
                 (),
@@ -90,11 +87,9 @@ class RWKV7Spec(MixerSpec):
             )
 
     def build(self, context: LayerContext) -> RWKV7:
-        """See `MixerSpec.build`."""
         return RWKV7(self, context)
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """See `MixerSpec.parts`."""
         return (
             (("shift", "x + (x₋₁ - x) μ"),),
             (("query", "W_r"), ("key", "W_k"), ("value", f"W_v, V of layer {self.from_layer}")),
@@ -104,11 +99,11 @@ class RWKV7Spec(MixerSpec):
         )
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: the state, and the last input."""
+        """The state, and the last input."""
         return context.width * (context.head_width + 1)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`; in recurrent form."""
+        """In recurrent form."""
         d, h, d_h = context.width, context.heads, context.head_width
         decay, value, gate = self.ranks(context)
         elements = length * d
@@ -169,7 +164,7 @@ class RWKV7(nn.Module):
         return (y, (first,)) if self.publishes else y
 
     def step(self, x: Tensor, place: int, state: State, *, shared: tuple[Tensor, ...] = ()) -> Any:
-        """See `Stepping.step`: the state is kept, and the last input."""
+        """The state is kept, and the last input."""
         before = state[1] if state else torch.zeros_like(x)
         r, k, v, read, removal, fade, gate, first = self._heads(x, before, shared)
         matrix = state[0] if state else r.new_zeros(*r.shape[:3], r.shape[-1], v.shape[-1])

@@ -51,11 +51,9 @@ class SinkhornSpec(MixerSpec):
     """How often rows and columns are normalised."""
 
     def build(self, context: LayerContext) -> Sinkhorn:
-        """See `MixerSpec.build`."""
         return Sinkhorn(self, context)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`."""
         wide, d, h, b = context.width, context.inner_width, context.heads, self.block
         n, most = -(-length // b), -(-context.context // b)
         logits = linear_cost(n, wide, h * most) + Cost(additions=(length - n) * wide, divisions=n * n * h)

@@ -53,16 +53,14 @@ class SparseSpec(MixerSpec):
         return self
 
     def build(self, context: LayerContext) -> Sparse:
-        """See `MixerSpec.build`."""
         return Sparse(self, context)
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: keys and values of the own block and of the summaries of those before."""
+        """Keys and values of the own block and of the summaries of those before."""
         full, own = divmod(length, self.stride)
         return 2 * (full * self.summary + own) * context.inner_width
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`."""
         pairs = length * (self.stride + -(-length // self.stride) * self.summary)
         attention = attention_cost(length, context.inner_width, context.heads, pairs, block=self.stride)
         return maps_cost(context, length) + attention

@@ -70,7 +70,6 @@ class SynthesizerSpec(MixerSpec):
         return self
 
     def check(self, context: LayerContext) -> None:
-        """See `MixerSpec.check`."""
         if self.length is not None and context.context > self.length:
             raise refusal(
                 ("length",),
@@ -80,15 +79,13 @@ class SynthesizerSpec(MixerSpec):
             )
 
     def build(self, context: LayerContext) -> Synthesizer:
-        """See `MixerSpec.build`."""
         return Synthesizer(self, context)
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """See `MixerSpec.cache`: values, and keys where there are any."""
+        """Values, and keys where there are any."""
         return (2 if self.dot_product else 1) * length * context.width
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MixerSpec.cost`."""
         d, h = context.width, context.heads
         pairs = length * length
         return (

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.kinds.mlps.hidden_layer import HiddenLayerSpec
-from ablate.nn.pack import ACTIVATIONS, linear
+from ablate.nn.pack import ACTIVATIONS, dropout, linear
 from ablate.spec.activation import Activation
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
@@ -34,15 +34,12 @@ class GatedMLPSpec(HiddenLayerSpec):
     """Added to W₁x before the product; 1 in gpt-oss."""
 
     def build(self, context: LayerContext) -> GatedMLP:
-        """See `MLPSpec.build`."""
         return GatedMLP(self, context)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MLPSpec.cost`."""
         return super().cost(context, length) + product_cost(length * self.hidden(context.width), self.limit, self.shift)
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """See `MLPSpec.parts`."""
         limit = () if self.limit is None else (("limit", f"at most {self.limit:g}"),)
         shift = (("shift", f"W₁x + {self.shift:g}"),) if self.shift else ()
         middle = (("activation", self.hidden_label()), *limit, *shift)
@@ -63,7 +60,8 @@ class GatedMLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[K, ..., D] to the same."""
         spec, up = self.spec, self.up(x)
-        y: Tensor = self.down(gated_product(self.gate(x), up, spec.activation, spec.limit, spec.shift))
+        hidden = gated_product(self.gate(x), up, spec.activation, spec.limit, spec.shift)
+        y: Tensor = self.down(dropout(hidden, spec.dropout, self.training))
         return y
 
 

@@ -28,19 +28,22 @@ class HiddenLayerSpec(MLPSpec, ABC):
     `relu_squared`, `quick_gelu` (x·σ(1.702x)) and `identity` (a gated MLP is then bilinear)."""
     bias: bool = False
     """Whether the maps have biases."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout on the hidden layer, after the nonlinearity (SimpleTRON's code; `dropout` of the block falls on what the
+    MLP gives)."""
 
     def hidden(self, width: int) -> int:
         """Width of the hidden layer."""
         return max(1, round(self.ratio * width))
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MLPSpec.cost`; the activation counts as one product an element.
+        """The activation counts as one product an element.
 
         Kept are the input and, of each hidden unit, the result and all that is multiplied or bent on the way to it;
         ReLU keeps its result and not its argument.
         """
         width, hidden = context.width, self.hidden(context.width)
-        kept = self.products + KEPT.get(self.activation, 1)
+        kept = self.products + KEPT.get(self.activation, 1) + 2 * (self.dropout > 0)  # its noise and what it leaves
         elementwise = Cost(multiplications=self.ways_in * length * hidden, activations=kept * length * hidden)
         inward = linear_cost(length, width, self.ways_in * hidden, bias=self.bias)
         return inward + elementwise + linear_cost(length, hidden, width, bias=self.bias)

@@ -143,11 +143,10 @@ class MixtureSpec(MLPSpec):
         return PlainMLPSpec.model_validate(settings)
 
     def build(self, context: LayerContext) -> ExpertMixture:
-        """See `MLPSpec.build`."""
         return ExpertMixture(self, context)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MLPSpec.cost`; all experts count as parameters, those of a token as arithmetic and as memory.
+        """All experts count as parameters, those of a token as arithmetic and as memory.
 
         The load is counted as if it were equal.
         """
@@ -193,7 +192,6 @@ class MixtureSpec(MLPSpec):
         return self._shared().build(context) if self.shared else None
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """See `MLPSpec.parts`."""
         of_all = f"{self.active} of {self.experts} experts"
         label = f"{LABELS.get(self.activation, self.activation)}{' gated' * self.gated}, {self.ratio:g}d wide"
         shared = (("shared", f"{self.shared} shared"),) if self.shared else ()

@@ -30,9 +30,8 @@ class NoMLPSpec(MLPSpec):
         return without_settings(value, "mlp", {"ratio": 4.0, "activation": "relu", "bias": False})
 
     def build(self, context: LayerContext) -> nn.Identity:
-        """See `MLPSpec.build`; a block without MLP does not call it."""
+        """A block without MLP does not call it."""
         return nn.Identity()
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """See `MLPSpec.cost`."""
         return Cost()

@@ -12,7 +12,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from ablate.kinds.mlps.hidden_layer import HiddenLayerSpec
-from ablate.nn.pack import ACTIVATIONS, linear
+from ablate.nn.pack import ACTIVATIONS, dropout, linear
 from ablate.spec.layer import LayerContext
 
 
@@ -26,11 +26,9 @@ class PlainMLPSpec(HiddenLayerSpec):
     kind: Literal["plain"] = "plain"
 
     def build(self, context: LayerContext) -> PlainMLP:
-        """See `MLPSpec.build`."""
         return PlainMLP(self, context)
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
-        """See `MLPSpec.parts`."""
         return (("up", "W₁"),), (("activation", self.hidden_label()),), (("down", "W₂"),)
 
 
@@ -41,10 +39,11 @@ class PlainMLP(nn.Module):
         super().__init__()
         width, hidden = context.width, spec.hidden(context.width)
         self.activation = ACTIVATIONS[spec.activation]
+        self.dropout = spec.dropout
         self.up = linear(context, width, hidden, bias=spec.bias)
         self.down = linear(context, hidden, width, bias=spec.bias, role="output")
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, ..., D] to the same."""
-        y: Tensor = self.down(self.activation(self.up(x)))
+        y: Tensor = self.down(dropout(self.activation(self.up(x)), self.dropout, self.training))
         return y

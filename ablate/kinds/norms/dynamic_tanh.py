@@ -29,11 +29,10 @@ class DynamicTanhSpec(NormSpec):
     """Whether there is a b; the paper's language models have none."""
 
     def build(self, pack: int, width: int) -> DynamicTanh:
-        """See `NormSpec.build`."""
         return DynamicTanh(pack, width, self.alpha, bias=self.bias)
 
     def cost(self, width: int, length: int) -> Cost:
-        """See `NormSpec.cost`; a tanh is an exponential, two sums and a quotient. Kept are input and tanh."""
+        """A tanh is an exponential, two sums and a quotient. Kept are input and tanh."""
         elements = length * width
         return Cost(
             parameters=1 + (1 + self.bias) * width,
@@ -45,7 +44,6 @@ class DynamicTanhSpec(NormSpec):
         )
 
     def label(self) -> str:
-        """See `NormSpec.label`."""
         return "DyT"
 
 

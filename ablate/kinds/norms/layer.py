@@ -28,11 +28,10 @@ class LayerNormSpec(NormSpec):
     """Whether there is a b."""
 
     def build(self, pack: int, width: int) -> LayerNorm:
-        """See `NormSpec.build`."""
         return LayerNorm(pack, width, self.eps, gain=self.gain, bias=self.bias)
 
     def cost(self, width: int, length: int) -> Cost:
-        """See `NormSpec.cost`; kept are what goes in, what the gain multiplies and each vector's mean and spread."""
+        """Kept are what goes in, what the gain multiplies and each vector's mean and spread."""
         elements = length * width
         return Cost(
             parameters=(self.gain + self.bias) * width,
@@ -43,6 +42,5 @@ class LayerNormSpec(NormSpec):
         )
 
     def label(self) -> str:
-        """See `NormSpec.label`."""
         left_out = [name for name, there in (("gain", self.gain), ("bias", self.bias)) if not there]
         return ", ".join(["LayerNorm", *(f"no {name}" for name in left_out)])

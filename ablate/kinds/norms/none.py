@@ -29,13 +29,10 @@ class NoNormSpec(NormSpec):
         return without_settings(value, "norm", {"place": "pre", "eps": 1e-8})
 
     def build(self, pack: int, width: int) -> nn.Identity:
-        """See `NormSpec.build`."""
         return nn.Identity()
 
     def cost(self, width: int, length: int) -> Cost:
-        """See `NormSpec.cost`."""
         return Cost()
 
     def label(self) -> str:
-        """See `NormSpec.label`."""
         return ""

@@ -1,5 +1,7 @@
 """RMSNorm: y = x·g/√(mean x² + ε), g trainable, from 1, unless the norm is gainless.
 
+With `eps_outside` y = x·g/(√(mean x²) + ε), as the code of "Simplifying Transformer Blocks" has it.
+
 - Root Mean Square Layer Normalization (arXiv:1910.07467), eq. 4; https://arxiv.org/abs/1910.07467
 """
 
@@ -24,13 +26,14 @@ class RMSNormSpec(NormSpec):
     """ε, added under the root."""
     gain: bool = True
     """Whether there is a g."""
+    eps_outside: bool = False
+    """Whether ε is added to the root in place of what stands under it."""
 
     def build(self, pack: int, width: int) -> RMSNorm:
-        """See `NormSpec.build`."""
-        return RMSNorm(pack, width, self.eps, gain=self.gain)
+        return RMSNorm(pack, width, self.eps, gain=self.gain, eps_outside=self.eps_outside)
 
     def cost(self, width: int, length: int) -> Cost:
-        """See `NormSpec.cost`; kept are what goes in, what the gain multiplies and each vector's spread."""
+        """Kept are what goes in, what the gain multiplies and each vector's spread."""
         elements = length * width
         return Cost(
             parameters=self.gain * width,
@@ -41,5 +44,4 @@ class RMSNormSpec(NormSpec):
         )
 
     def label(self) -> str:
-        """See `NormSpec.label`."""
         return "RMSNorm" if self.gain else "RMSNorm, no gain"

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ablate.kinds.optimizers.adam import Beta, moments
 from ablate.kinds.optimizers.uncompiled import uncompiled
-from ablate.spec.optimizer import OptimizerSpec, ParameterInfo
+from ablate.spec.optimizer import OptimizerSpec
+from ablate.spec.parameter import ParameterInfo
 
 AdamW = uncompiled(torch.optim.AdamW)
 

@@ -33,11 +33,10 @@ class AlibiSpec(PositionSpec):
     H is no power of two."""
 
     def build(self, context: LayerContext) -> Alibi:
-        """See `PositionSpec.build`."""
         return Alibi(self, context.heads)
 
     def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
-        """See `PositionSpec.cost`: a sum for each logit."""
+        """A sum for each logit."""
         return Cost(additions=context.heads * pairs)
 
 

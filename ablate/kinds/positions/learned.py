@@ -11,7 +11,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from ablate.nn.pack import Packed
+from ablate.nn.pack import Packed, zeros
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.position import PositionSpec
@@ -23,14 +23,16 @@ class LearnedSpec(PositionSpec):
     source = "arXiv:1705.03122 sec. 3.1"
     applied = "embedding"
 
+    value_fields = frozenset({"start"})
+
     kind: Literal["learned"] = "learned"
+    start: Literal["normal", "zero"] = "normal"
+    """How the rows start: `normal` as the model's initialiser says for embeddings, or `zero` (SimpleTRON's code)."""
 
     def build(self, context: LayerContext) -> LearnedPositions:
-        """See `PositionSpec.build`."""
-        return LearnedPositions(context)
+        return LearnedPositions(self, context)
 
     def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
-        """See `PositionSpec.cost`."""
         return Cost(parameters=context.context * context.width, additions=length * context.width)
 
 
@@ -40,10 +42,11 @@ class LearnedPositions(Packed):
     is_table = True
     weight: Tensor
 
-    def __init__(self, context: LayerContext) -> None:
+    def __init__(self, spec: LearnedSpec, context: LayerContext) -> None:
         super().__init__(context.pack)
         shape = (context.context, context.width)
-        self.declare("weight", shape, context.initial("embedding", *shape), decay=True)
+        start = zeros if spec.start == "zero" else context.initial("embedding", *shape)
+        self.declare("weight", shape, start, decay=True)
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
         """[K, B, T, D], the tokens from position `first` on, to the same."""

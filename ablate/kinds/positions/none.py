@@ -23,9 +23,8 @@ class NoPositionsSpec(PositionSpec):
     kind: Literal["none"] = "none"
 
     def build(self, context: LayerContext) -> nn.Identity:
-        """See `PositionSpec.build`; no one calls it."""
+        """Not called."""
         return nn.Identity()
 
     def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
-        """See `PositionSpec.cost`."""
         return Cost()

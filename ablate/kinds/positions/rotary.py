@@ -64,7 +64,6 @@ class NoScalingSpec(RotaryScalingSpec):
     kind: Literal["none"] = "none"
 
     def frequencies(self, theta: Tensor, base: float) -> Tensor:
-        """See `RotaryScalingSpec.frequencies`."""
         return theta
 
 
@@ -78,7 +77,6 @@ class LinearScalingSpec(RotaryScalingSpec):
     """s."""
 
     def frequencies(self, theta: Tensor, base: float) -> Tensor:
-        """See `RotaryScalingSpec.frequencies`."""
         return theta / self.factor
 
 
@@ -110,7 +108,6 @@ class Llama3ScalingSpec(RotaryScalingSpec):
         return self
 
     def frequencies(self, theta: Tensor, base: float) -> Tensor:
-        """See `RotaryScalingSpec.frequencies`."""
         turns = self.original_context * theta / (2 * math.pi)  # L₀/λ
         share = (turns - self.low_frequency) / (self.high_frequency - self.low_frequency)
         share = share.clamp(0, 1)
@@ -151,7 +148,6 @@ class YarnScalingSpec(RotaryScalingSpec):
         return self
 
     def frequencies(self, theta: Tensor, base: float) -> Tensor:
-        """See `RotaryScalingSpec.frequencies`."""
         width = 2 * len(theta)
         low, high = (
             width * math.log(self.original_context / (turns * 2 * math.pi)) / (2 * math.log(base))
@@ -200,7 +196,6 @@ class RotarySpec(PositionSpec):
 
     @property
     def factor_of_logits(self) -> float:
-        """See `PositionSpec.factor_of_logits`."""
         return self.scaling.factor_of_logits
 
     def turning(self, head_width: int) -> int:
@@ -208,7 +203,6 @@ class RotarySpec(PositionSpec):
         return int(head_width * self.fraction)
 
     def check(self, context: LayerContext) -> None:
-        """See `PositionSpec.check`."""
         turning = self.turning(context.head_width)
         if self.fraction < 1 and (turning % 2 or not turning):
             raise refusal(
@@ -226,11 +220,10 @@ class RotarySpec(PositionSpec):
             )
 
     def build(self, context: LayerContext) -> Rotary:
-        """See `PositionSpec.build`."""
         return Rotary(self)
 
     def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
-        """See `PositionSpec.cost`: four products and two sums for each pair of queries and keys."""
+        """Four products and two sums for each pair of queries and keys."""
         elements = length * self.turning(context.head_width) * (context.heads + key_heads)
         return Cost(multiplications=2 * elements, additions=elements)
 

@@ -26,11 +26,10 @@ class SinusoidalSpec(PositionSpec):
     kind: Literal["sinusoidal"] = "sinusoidal"
 
     def build(self, context: LayerContext) -> SinusoidalPositions:
-        """See `PositionSpec.build`."""
         return SinusoidalPositions(context.context, context.width)
 
     def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
-        """See `PositionSpec.cost`; the table is made once."""
+        """The table is made once."""
         return Cost(additions=length * context.width)
 
 

@@ -38,7 +38,6 @@ class T5BucketsSpec(PositionSpec):
     """From this distance on all tokens share one bucket."""
 
     def check(self, context: LayerContext) -> None:
-        """See `PositionSpec.check`."""
         single = self.buckets // (2 if context.causal else 4)
         if self.longest_distance <= single:
             raise refusal(
@@ -49,11 +48,10 @@ class T5BucketsSpec(PositionSpec):
             )
 
     def build(self, context: LayerContext) -> T5Buckets:
-        """See `PositionSpec.build`."""
         return T5Buckets(self, context)
 
     def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
-        """See `PositionSpec.cost`: a sum for each logit."""
+        """A sum for each logit."""
         return Cost(parameters=self.buckets * context.heads, additions=context.heads * pairs)
 
 

@@ -34,15 +34,13 @@ class EmbeddingSkipSpec(ResidualSpec):
     """μ."""
 
     def reads(self, context: LayerContext) -> tuple[SharedTensor, ...]:
-        """See `PartSpec.reads`."""
         return (context.stream(EMBEDDING),)
 
     def build(self, context: LayerContext) -> EmbeddingSkip:
-        """See `ResidualSpec.build`."""
         return EmbeddingSkip(self, context)
 
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
-        """See `ResidualSpec.cost`; a trained gain keeps what it multiplies."""
+        """A trained gain keeps what it multiplies."""
         elements = length * context.width
         return Cost(
             parameters=self.stream.trainable + self.embedding.trainable,
@@ -52,7 +50,6 @@ class EmbeddingSkipSpec(ResidualSpec):
         )
 
     def label(self) -> str:
-        """See `ResidualSpec.label`."""
         return "λx + μx₀"
 
 

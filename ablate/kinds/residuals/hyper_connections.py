@@ -45,19 +45,15 @@ class HyperConnectionsSpec(ResidualSpec):
     """Whether the weights depend on the streams."""
 
     def stream_sizes(self, context: LayerContext) -> tuple[int, ...]:
-        """See `ResidualSpec.stream_sizes`."""
         return (self.streams, context.width)
 
     def check_block(self, block: BlockSpec) -> None:
-        """See `ResidualSpec.check_block`."""
         check_every_join(self, block, gains=False, post=False)
 
     def build(self, context: LayerContext) -> HyperConnections:
-        """See `ResidualSpec.build`."""
         return HyperConnections(self, context)
 
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
-        """See `ResidualSpec.cost`."""
         n, width, count = self.streams, context.width, len(context.sublayers)
         own = n * (n + 2) + self.dynamic * (width * (n + 2) + 2)
         mixed = length * n * width * (n + 2)
@@ -80,7 +76,6 @@ class HyperConnectionsSpec(ResidualSpec):
         return each * count + Cost(additions=last * length * (n - 1) * width)
 
     def label(self) -> str:
-        """See `ResidualSpec.label`."""
         return f"{self.streams} streams, {'dynamic' if self.dynamic else 'static'}"
 
 
@@ -105,7 +100,6 @@ class HyperConnections(Residual):
         return (weights * stream).sum(-2)
 
     def join(self, stream: Tensor, branch: Tensor, skip: Callable[[Tensor], Tensor], part: Sublayer) -> Tensor:
-        """See `Residual.join`."""
         mixed = self._of(part).weights(stream, "mix").mT @ stream
         return mixed + self._of(part).weights(stream, "leave") * branch.unsqueeze(-2)
 

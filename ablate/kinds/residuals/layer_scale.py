@@ -38,15 +38,13 @@ class LayerScaleSpec(ResidualSpec):
         return self.init or next((value for most, value in _BY_DEPTH if depth <= most), _DEEPER)
 
     def check_block(self, block: BlockSpec) -> None:
-        """See `ResidualSpec.check_block`."""
         check_every_join(self, block)
 
     def build(self, context: LayerContext) -> LayerScale:
-        """See `ResidualSpec.build`."""
         return LayerScale(self, context)
 
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
-        """See `ResidualSpec.cost`; a trained vector keeps what it multiplies."""
+        """A trained vector keeps what it multiplies."""
         elements = len(context.sublayers) * length * context.width
         return Cost(
             parameters=len(context.sublayers) * context.width,
@@ -56,7 +54,6 @@ class LayerScaleSpec(ResidualSpec):
         )
 
     def label(self) -> str:
-        """See `ResidualSpec.label`."""
         return "x + γ∘f(x)"
 
 
@@ -71,7 +68,6 @@ class LayerScale(Residual):
         )
 
     def join(self, stream: Tensor, branch: Tensor, skip: Callable[[Tensor], Tensor], part: Sublayer) -> Tensor:
-        """See `Residual.join`."""
         scaled: Tensor = self.scales[part](branch)
         return scaled + skip(stream)
 

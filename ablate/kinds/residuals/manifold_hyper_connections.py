@@ -48,19 +48,16 @@ class ManifoldHyperConnectionsSpec(ResidualSpec):
     """ε."""
 
     def stream_sizes(self, context: LayerContext) -> tuple[int, ...]:
-        """See `ResidualSpec.stream_sizes`."""
         return (self.streams, context.width)
 
     def check_block(self, block: BlockSpec) -> None:
-        """See `ResidualSpec.check_block`."""
         check_every_join(self, block, gains=False, post=False)
 
     def build(self, context: LayerContext) -> ManifoldHyperConnections:
-        """See `ResidualSpec.build`."""
         return ManifoldHyperConnections(self, context)
 
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
-        """See `ResidualSpec.cost`; the norm of the streams is made once to read and twice to write."""
+        """The norm of the streams is made once to read and twice to write."""
         n, width = self.streams, context.width
         inputs, weights, rounds = n * width, n * (n + 2), 2 * self.iterations * n * n
         each = linear_cost(length, inputs, weights) + _norm_cost(length, inputs) * 3
@@ -80,7 +77,6 @@ class ManifoldHyperConnectionsSpec(ResidualSpec):
         return total
 
     def label(self) -> str:
-        """See `ResidualSpec.label`."""
         return f"{self.streams} streams, doubly stochastic"
 
 
@@ -112,7 +108,6 @@ class ManifoldHyperConnections(Residual):
         return self._summed(stream, self._of(part))
 
     def join(self, stream: Tensor, branch: Tensor, skip: Callable[[Tensor], Tensor], part: Sublayer) -> Tensor:
-        """See `Residual.join`."""
         n, weights = self.spec.streams, self._of(part)
         post = 2 * weights.logits(stream, "post").sigmoid()
         comb_logits = weights.logits(stream, "comb")

@@ -40,7 +40,6 @@ class NormalisedSpec(ResidualSpec):
     """Initial value of α."""
 
     def check_block(self, block: BlockSpec) -> None:
-        """See `ResidualSpec.check_block`."""
         check_every_join(self, block, gains=False)
         for norm in block.norms:
             if norm.present:
@@ -52,11 +51,10 @@ class NormalisedSpec(ResidualSpec):
                 )
 
     def build(self, context: LayerContext) -> Normalised:
-        """See `ResidualSpec.build`."""
         return Normalised(self, context)
 
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
-        """See `ResidualSpec.cost`; kept are what each norm and the vector read."""
+        """Kept are what each norm and the vector read."""
         elements, count = length * context.width, len(context.sublayers)
         norms = 2 * count + (context.layer == 0)
         return Cost(
@@ -68,7 +66,6 @@ class NormalisedSpec(ResidualSpec):
         )
 
     def label(self) -> str:
-        """See `ResidualSpec.label`."""
         return "on the unit sphere"
 
 
@@ -88,6 +85,5 @@ class Normalised(Residual):
         return F.normalize(x, dim=-1)
 
     def join(self, stream: Tensor, branch: Tensor, skip: Callable[[Tensor], Tensor], part: Sublayer) -> Tensor:
-        """See `Residual.join`."""
         rate = self.factor * cast(VectorGain, self.rates[part]).value.abs()[:, None, None]
         return F.normalize(stream + rate * (F.normalize(branch, dim=-1) - stream), dim=-1)

@@ -21,9 +21,7 @@ class PlainResidualSpec(ResidualSpec):
     kind: Literal["plain"] = "plain"
 
     def build(self, context: LayerContext) -> Residual:
-        """See `ResidualSpec.build`."""
         return Residual()
 
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
-        """See `ResidualSpec.cost`."""
         return Cost(additions=joins * length * context.width)

@@ -37,7 +37,6 @@ class UNetSkipSpec(ResidualSpec):
     """μ; fixed at 0 there is no embedding in the mixture."""
 
     def reads(self, context: LayerContext) -> tuple[SharedTensor, ...]:
-        """See `PartSpec.reads`."""
         embedding = () if self.embedding.fixed_at_zero else (context.stream(EMBEDDING),)
         return (*self._mirrored(context), *embedding)
 
@@ -52,11 +51,10 @@ class UNetSkipSpec(ResidualSpec):
         return [*mirrored, self.stream, *([] if self.embedding.fixed_at_zero else [self.embedding])]
 
     def build(self, context: LayerContext) -> UNetSkip:
-        """See `ResidualSpec.build`."""
         return UNetSkip(self, context)
 
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
-        """See `ResidualSpec.cost`; a trained gain keeps what it multiplies, and the embedding is kept once."""
+        """A trained gain keeps what it multiplies, and the embedding is kept once."""
         elements, gains = length * context.width, self.gains(context)
         kept = self.stream.trainable + (self.skip.trainable and bool(self._mirrored(context)))
         return Cost(
@@ -67,7 +65,6 @@ class UNetSkipSpec(ResidualSpec):
         )
 
     def label(self) -> str:
-        """See `ResidualSpec.label`."""
         return "x + w·x_mirrored" if self.embedding.fixed_at_zero else "λ(x + w·x_mirrored) + μx₀"
 
 

@@ -19,6 +19,16 @@ class LinearScheduleSpec(WarmupSpec):
     source = "arXiv:1810.04805 (BERT), §A.2"
     floor: float = Field(default=0.0, ge=0, le=1)
     """Share of the peak that is left one step after the last."""
+    from_zero: bool = Field(default=False, exclude_if=lambda from_zero: not from_zero)
+    """Whether the steps are counted from 0, as `transformers` does: the first step has rate 0, the first after the
+    warm-up the peak."""
+
+    def factor(self, step: int, steps: int) -> float:
+        if not self.from_zero:
+            return super().factor(step, steps)
+        warmup = self.risen(steps)
+        done = step - 1
+        return done / warmup if done < warmup else self.after(done - warmup, steps - warmup - 1)
 
     def after(self, step: int, steps: int) -> float:
         """1 - (1 - floor) · step / (steps + 1)."""

@@ -25,7 +25,6 @@ class SlantedTriangularSpec(ScheduleSpec):
     """r, the peak over the lowest rate."""
 
     def factor(self, step: int, steps: int) -> float:
-        """See `ScheduleSpec.factor`."""
         cut = max(1, math.floor(steps * self.cut))
         part = step / cut if step < cut else 1 - (step - cut) / max(1e-9, cut * (1 / self.cut - 1))
         return (1 + max(0.0, part) * (self.ratio - 1)) / self.ratio

@@ -27,7 +27,6 @@ class WarmupStableDecaySpec(RisingSpec):
     """Share of the peak that is left one step after the last."""
 
     def factor(self, step: int, steps: int) -> float:
-        """See `ScheduleSpec.factor`."""
         warmup = self.risen(steps)
         if step <= warmup:
             return step / warmup

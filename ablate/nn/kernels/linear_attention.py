@@ -101,8 +101,17 @@ def normalised(
         k = k.masked_fill(~real.unsqueeze(-1), 0.0)
     v = torch.cat([v, v.new_ones(1).expand(*v.shape[:-1], 1)], -1)
     y = causal(q, k, v, log_decay) if is_causal else bidirectional(q, k, v)
+    return _quotient(y)
+
+
+def _quotient(y: Tensor) -> Tensor:
+    """Numerators [..., e] over the denominator that stands last in [..., e + 1]; 0 where that is 0 or next to it.
+
+    The gradient divides by the denominator too; below the smallest normal number its inverse would overflow.
+    """
     total = y[..., -1:]
-    return y[..., :-1] / total.masked_fill(total == 0, 1.0)
+    nothing = total.abs() <= torch.finfo(total.dtype).tiny / torch.finfo(total.dtype).eps
+    return (y[..., :-1] / total.masked_fill(nothing, 1.0)).masked_fill(nothing, 0.0)
 
 
 def normalised_from_logs(
@@ -111,21 +120,26 @@ def normalised_from_logs(
     """`normalised` for positive features given by their logarithms, which may be beyond the range of the numbers.
 
     A constant that is taken from all log φ(q_t) of one token, or from all log φ(k_s) of one sum, leaves the quotient
-    as it is. Queries: the largest feature of the token. Keys, bidirectional: the largest feature of all real tokens.
-    Keys, causal: the largest feature so far, c_t, the state being rescaled by e^(c_{t-1} - c_t) when it grows, which is
-    a decay for each head; so that not even the rounding of position t depends on what comes after it.
+    as it is. Bidirectional: what is taken from feature m of all keys, its largest value, is given to feature m of the
+    queries; then the largest feature of each token is taken from its queries. So the denominator is at least 1.
+    Causal: from the queries the largest feature of the token; from the keys the largest feature so far, c_t, the state
+    being rescaled by e^(c_{t-1} - c_t) when it grows, which is a decay for each head; so that not even the rounding of
+    position t depends on what comes after it. A denominator below the range of the numbers is then possible: where the
+    features of a query and of all keys so far are that far apart, the token gives 0 and has no gradient.
     """
-    log_q = log_q - log_q.detach().amax(-1, keepdim=True)
     if real is not None:
         log_k = log_k.masked_fill(~real.unsqueeze(-1), -math.inf)
-    largest = log_k.detach().amax(-1, keepdim=True)  # [..., T, 1]
-    top = largest.cummax(-2).values if is_causal else largest.amax(-2, keepdim=True)
-    k = (log_k - top.masked_fill(top == -math.inf, 0.0)).exp()
+    largest = log_k.detach()
+    largest = largest.amax(-1, keepdim=True).cummax(-2).values if is_causal else largest.amax(-2, keepdim=True)
+    top = largest.masked_fill(largest == -math.inf, 0.0)  # where no token is real
     log_decay = None
     if is_causal:
         # Before the first real token the state is 0, and no factor matters.
-        log_decay = torch.nan_to_num(top.diff(dim=-2, prepend=top[..., :1, :]).neg(), nan=0.0, neginf=0.0)
-    return normalised(log_q.exp(), k, v, is_causal=is_causal, log_decay=log_decay)
+        log_decay = torch.nan_to_num(largest.diff(dim=-2, prepend=largest[..., :1, :]).neg(), nan=0.0, neginf=0.0)
+    else:
+        log_q = log_q + top
+    q = (log_q - log_q.detach().amax(-1, keepdim=True)).exp()
+    return normalised(q, (log_k - top).exp(), v, is_causal=is_causal, log_decay=log_decay)
 
 
 def recur(
@@ -167,8 +181,7 @@ def recur_normalised(
         q, k, kept = (q - q.amax(-1, keepdim=True)).exp(), (k - top).exp(), (top,)
     v = torch.cat([v, v.new_ones(1).expand(*v.shape[:-1], 1)], -1)
     y, summed = recur(q, k, v, state[0] if state else None, decay)
-    total = y[..., -1:]
-    return y[..., :-1] / total.masked_fill(total == 0, 1.0), (summed, *kept)
+    return _quotient(y), (summed, *kept)
 
 
 def _no_longer(chunk: int, length: int) -> int:

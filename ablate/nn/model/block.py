@@ -116,7 +116,6 @@ class SequentialBlock(Block):
             self.norm_mlp_output = _second_norm(spec.norms[1], context)
 
     def around(self, x: Tensor, mix: Callable[[Tensor], Tensor], shared: Shared) -> Tensor:
-        """See `Block.around`."""
         x = self.start(x, shared)
         if self.mlp is None:
             return self.mixed(x, mix)
@@ -161,7 +160,6 @@ class ParallelBlock(Block):
     """Mixer and MLP read the same normalised input."""
 
     def around(self, x: Tensor, mix: Callable[[Tensor], Tensor], shared: Shared) -> Tensor:
-        """See `Block.around`."""
         x = self.start(x, shared)
         normed = self.norm_mixer(self.residual.enter(x, "mixer"))
         y: Tensor = self.mixer_branch(self.drop(mix(normed)))

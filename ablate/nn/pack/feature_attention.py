@@ -48,7 +48,7 @@ class FeatureAttention(AttentionMaps):
         return self.joined(attend(q, k, v, is_causal=self.causal, real=real))
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """See `Stepping.step`: the state is kept, and the sum of features."""
+        """The state is kept, and the sum of features."""
         q, k, v = self._features(x, place)
         y, state = linear_attention.recur_normalised(q, k, v, state, logarithmic=self.features.logarithmic)
         return self.joined(y), state

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, arange
 
@@ -71,13 +74,17 @@ class Embedding(Packed):
 
 
 class RMSNorm(Packed):
-    """x·g / √(mean x² + ε) over the last axis (arXiv:1910.07467); `gain` says whether there is a g."""
+    """x·g / √(mean x² + ε) over the last axis (arXiv:1910.07467).
+
+    `gain` says whether there is a g; with `eps_outside` the divisor is √(mean x²) + ε.
+    """
 
     weight: Tensor | None
 
-    def __init__(self, pack: int, width: int, eps: float, *, gain: bool = True) -> None:
+    def __init__(self, pack: int, width: int, eps: float, *, gain: bool = True, eps_outside: bool = False) -> None:
         super().__init__(pack)
         self.eps = eps
+        self.eps_outside = eps_outside
         if gain:
             self.declare("weight", (width,), constant(1.0))
         else:
@@ -85,7 +92,12 @@ class RMSNorm(Packed):
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, ..., D] to the same."""
-        y = F.rms_norm(x, x.shape[-1:], eps=self.eps)
+        if self.eps_outside:
+            # The norm has a gradient at 0, where the root of a mean has none.
+            root: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True) / math.sqrt(x.shape[-1])
+            y = x / (root + self.eps)
+        else:
+            y = F.rms_norm(x, x.shape[-1:], eps=self.eps)
         return y if self.weight is None else y * _along(self.weight, x)
 
 

@@ -52,16 +52,13 @@ class DenseSpec(ProjectionSpec):
     """Whether there is a b."""
 
     def build(self, context: LayerContext, inputs: int, outputs: int, role: Role) -> Linear:
-        """See `ProjectionSpec.build`."""
         initial = orthogonal if self.init == "orthogonal" else context.initial(role, inputs, outputs)
         return Linear(context.pack, inputs, outputs, bias=self.bias, initial=initial)
 
     def cost(self, tokens: int, inputs: int, outputs: int) -> Cost:
-        """See `ProjectionSpec.cost`."""
         return linear_cost(tokens, inputs, outputs, bias=self.bias)
 
     def label(self, symbol: str) -> str:
-        """See `ProjectionSpec.label`."""
         return f"{symbol} + b" if self.bias else symbol
 
 
@@ -71,17 +68,14 @@ class IdentitySpec(ProjectionSpec):
     kind: Literal["identity"] = "identity"
 
     def build(self, context: LayerContext, inputs: int, outputs: int, role: Role) -> nn.Identity:
-        """See `ProjectionSpec.build`."""
         if inputs != outputs:
             raise refusal((), "identity", f"an identity keeps the width, and {inputs} is not {outputs}", "Use `dense`.")
         return nn.Identity()
 
     def cost(self, tokens: int, inputs: int, outputs: int) -> Cost:
-        """See `ProjectionSpec.cost`."""
         return Cost()
 
     def label(self, symbol: str) -> str:
-        """See `ProjectionSpec.label`."""
         return ""
 
 
@@ -99,18 +93,16 @@ class ReparametrisedSpec(ProjectionSpec):
     """Gain of ΔW."""
 
     def build(self, context: LayerContext, inputs: int, outputs: int, role: Role) -> Reparametrised:
-        """See `ProjectionSpec.build`."""
         return Reparametrised(self, context, inputs, outputs)
 
     def cost(self, tokens: int, inputs: int, outputs: int) -> Cost:
-        """See `ProjectionSpec.cost`; α·W_init + β·ΔW is made once a pass, not once a token or a sequence."""
+        """The map α·W_init + β·ΔW is made once a pass, not once a token or a sequence."""
         weights = inputs * outputs
         gains = self.alpha.trainable + self.beta.trainable
         made = Cost(parameters=gains, multiplications=2 * weights, additions=weights)
         return linear_cost(tokens, inputs, outputs) + made
 
     def label(self, symbol: str) -> str:
-        """See `ProjectionSpec.label`."""
         return f"{symbol} = α{'I' if self.init == 'identity' else 'W₀'} + βΔW"
 
 

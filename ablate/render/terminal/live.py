@@ -87,11 +87,9 @@ class Display(Observer):
             self._live = None
 
     def say(self, line: str) -> None:
-        """See `Observer.say`."""
         self._print(Text(line, style="dim"))
 
     def planned(self, plan: Plan, settled: Collection[str], elsewhere: int, workers: int) -> None:
-        """See `Observer.planned`."""
         left = [trial for trial in plan.trials if trial.key not in settled]
         self._metric = plan.space.objective.metric
         self._name_width = max(len(variant.name) for variant in (*plan.variants, *plan.scouts))
@@ -116,27 +114,22 @@ class Display(Observer):
                 self._live.start(refresh=True)
 
     def started(self, trial: Trial) -> None:
-        """See `Observer.started`."""
         self._running[trial.key] = _Row(trial)
 
     def extended(self, trials: Collection[Trial], settled: Collection[str]) -> None:
-        """See `Observer.extended`."""
         self._total += len(trials)
         self._done += len(settled)
         self._left_flops += sum(trial.variant.flops for trial in trials if trial.key not in settled)
 
     def reused(self, trial: Trial) -> None:
-        """See `Observer.reused`."""
         self._done += 1
         self._left_flops -= trial.variant.flops
 
     def moved(self, trial: Trial, step: int, train_loss: float) -> None:
-        """See `Observer.moved`."""
         row = self._running[trial.key]
         row.step, row.train_loss = step, train_loss
 
     def measured(self, trial: Trial, point: Point, member: int) -> None:
-        """See `Observer.measured`."""
         self._training_since = self._training_since or time.monotonic()
         row = self._running[trial.key]
         row.step, row.val_loss = point.step, point.metrics["val_loss"][member]
@@ -144,12 +137,10 @@ class Display(Observer):
             row.train_loss = point.train_loss[member]
 
     def lost(self, trial: Trial, reason: str) -> None:
-        """See `Observer.lost`."""
         del self._running[trial.key]
         self._print(self._line(trial).append(f"{reason}; trained again", style="yellow"))
 
     def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
-        """See `Observer.ended`."""
         del self._running[trial.key]
         self._done += 1
         self._done_flops += trial.variant.flops
@@ -164,7 +155,6 @@ class Display(Observer):
             self._print(line)
 
     def beat(self) -> None:
-        """See `Observer.beat`."""
         if self._live is not None and time.monotonic() - self._refreshed > _REFRESH_SECONDS:
             self._refreshed = time.monotonic()
             with _or_nowhere():

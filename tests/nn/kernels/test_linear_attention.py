@@ -233,3 +233,24 @@ def test_future_keys_do_not_change_a_single_bit_of_stabilised_features() -> None
     huge = torch.where(later, log_k + 300, log_k)
     y, z = (linear_attention.normalised_from_logs(log_q, k, v, is_causal=True) for k in (log_k, huge))
     assert torch.equal(y[..., : cut + 1, :], z[..., : cut + 1, :])
+
+
+@pytest.mark.parametrize("spread", [30.0, 300.0, 3000.0])
+def test_features_far_apart_give_exact_outputs_and_finite_gradients(spread: float) -> None:
+    """A query whose largest features are those at which every key has its smallest: e^-spread in single precision.
+
+    Bidirectional attention is exact there; causal attention gives 0 where no number holds the sum, and never NaN.
+    """
+    length = 33
+    features = torch.linspace(0, spread, D, dtype=torch.float64)
+    log_q, log_k = (noise(name, *LEAD, length, D) + sign * features for name, sign in (("q", 1), ("k", -1)))
+    v = noise("v", *LEAD, length, E)
+    logits = torch.logsumexp(log_q[..., :, None, :] + log_k[..., None, :, :], -1)
+    expected = logits.softmax(-1) @ v
+    for causal in (False, True):
+        singles = [x.float().requires_grad_() for x in (log_q, log_k, v)]
+        y = linear_attention.normalised_from_logs(*singles, is_causal=causal)
+        if not causal:
+            torch.testing.assert_close(y.double(), expected, rtol=1e-2, atol=1e-3)
+        for gradient in (y, *torch.autograd.grad(y.square().sum(), singles)):
+            assert gradient.isfinite().all()

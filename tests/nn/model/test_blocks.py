@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from equations import Attention, layer_norm, mlp, rms_norm
+from equations import Attention, layer_norm, mlp, rms_norm, rms_norm_outside
 from families import a_family_for, without_dropout
 from torch import Tensor, nn
 
@@ -16,6 +16,7 @@ from ablate.nn.model.build import build_model, model_cost
 from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names
+from ablate.spec.reading import load_space
 
 V, D, H, DEPTH, T, EPS = 13, 12, 3, 3, 6, 1e-8
 
@@ -157,19 +158,106 @@ def simple_post_ln(w: Weights, layer_index: int, x: Tensor) -> Tensor:
     return layer(w, "mlp", middle + biased_mlp(w, middle, F.gelu) + x, 1e-12)
 
 
+def simple_post_ln_released(w: Weights, layer_index: int, x: Tensor) -> Tensor:
+    """Class SBlock: as `simple_post_ln` with the scale 1/√(n·d_h), without output map, ε = 1e-6."""
+    attention = biased(w, "query key value", softmax=False, scale="length_and_head_width")
+    middle = layer(w, "mixer", x + attention(x), 1e-6)
+    return layer(w, "mlp", middle + biased_mlp(w, middle, F.gelu) + x, 1e-6)
+
+
+def op(w: Weights, layer_index: int, x: Tensor) -> Tensor:
+    """x ← x + β·Attn(x) and x ← x + β·MLP(x) without norms; queries and keys are normed in each head."""
+
+    def normed(rows: Tensor, which: str) -> Tensor:
+        gain = w(f"mixer.{which}_norm.weight")
+        heads = [rms_norm(rows[:, h * D // H : (h + 1) * D // H], gain, 1e-5) for h in range(H)]
+        return torch.cat(heads, 1)
+
+    q, k = (normed(x @ w(f"mixer.{name}.weight"), name) for name in ("query", "key"))
+    eye = torch.eye(D, dtype=torch.float64)
+    heads = Attention(H, True, eye, eye, w("mixer.value.weight"), w("mixer.output.weight"))
+    x = x + w("mixer_branch.value") * heads.of(q, k, x @ heads.W_V)
+    return x + w("mlp_branch.value") * feed_forward(w, x)
+
+
+def released_attention(w: Weights, layer_index: int, *, skipless: bool, identity: bool, last: bool) -> Attention:
+    """Queries and keys have biases; where the values are the identity, the first layer has α_V·I + β_V·ΔW."""
+    eye = torch.eye(D, dtype=torch.float64)
+    value = eye if identity else w("mixer.value.weight")
+    if identity and layer_index == 0:
+        value = w("mixer.value.alpha.value") * eye + w("mixer.value.beta.value") * w("mixer.value.delta")
+    maps = w("mixer.query.weight"), w("mixer.key.weight"), value, eye if last else w("mixer.output.weight")
+    gains = gains_of(w, "alpha", "beta", "gamma") if skipless else {}
+    return Attention(H, True, *maps, q=w("mixer.query.bias"), k=w("mixer.key.bias"), **gains)
+
+
+def released_norm(w: Weights, which: str, x: Tensor) -> Tensor:
+    return rms_norm_outside(x, w(f"norm_{which}.weight"), 1e-5)
+
+
+def released_baseline(w: Weights, layer_index: int, x: Tensor) -> Tensor:
+    """Pre-LN."""
+    attention = released_attention(w, layer_index, skipless=False, identity=False, last=False)
+    x = x + attention(released_norm(w, "mixer", x))
+    return x + feed_forward(w, released_norm(w, "mlp", x))
+
+
+def released_sequential(identity: bool) -> Callable[[Weights, int, Tensor], Tensor]:
+    """X̂ = β_SA·Attn(Norm(X)); X_out = α_FF·X̂ + β_FF·MLP(Norm(X̂)): V-SkipInit's script, and SAS."""
+
+    def block(w: Weights, layer_index: int, x: Tensor) -> Tensor:
+        attention = released_attention(w, layer_index, skipless=True, identity=identity, last=identity)
+        x = w("mixer_branch.value") * attention(released_norm(w, "mixer", x))
+        return w("mlp_skip.value") * x + w("mlp_branch.value") * feed_forward(w, released_norm(w, "mlp", x))
+
+    return block
+
+
+def released_parallel(normed: bool) -> Callable[[Weights, int, Tensor], Tensor]:
+    """X_out = β_SA·Y + β_FF·MLP(Norm(X)); without norms a LayerNorm with bias stays in block 0."""
+
+    def block(w: Weights, layer_index: int, x: Tensor) -> Tensor:
+        shared = released_norm(w, "mixer", x) if normed else x if layer_index else layer(w, "mixer", x, 1e-5)
+        attention = released_attention(w, layer_index, skipless=True, identity=True, last=True)
+        return w("mixer_branch.value") * attention(shared) + w("mlp_branch.value") * feed_forward(w, shared)
+
+    return block
+
+
+def released_no_norm(w: Weights, layer_index: int, x: Tensor) -> Tensor:
+    """The baseline without norms: only the norm before the attention of block 0 stays, none before its MLP."""
+    attention = released_attention(w, layer_index, skipless=False, identity=False, last=False)
+    x = x + attention(x if layer_index else layer(w, "mixer", x, 1e-5))
+    return x + feed_forward(w, x)
+
+
 BLOCKS: dict[str, Callable[[Weights, int, Tensor], Tensor]] = {
     block.__name__: block
     for block in (
         *(pre_ln, parallel, value_skipinit, shaped, sas, sas_p, sas_p_no_norm),
-        *(post_ln, extractor_attention, simple_post_ln),
+        *(post_ln, extractor_attention, simple_post_ln, simple_post_ln_released, op),
     )
 }
 BLOCKS |= {
     "simple": simple_of("query key value", second_skip=False),
     "simple_res": simple_of("query key value", second_skip=True),
     "simple_resl": simple_of("query key value output", second_skip=True),
+    "sas_p_no_norm_released": released_parallel(normed=False),
 }
-OF_OTHER_MIXERS = sorted(set(block_names()) - set(BLOCKS))
+RELEASED: dict[str, Callable[[Weights, int, Tensor], Tensor]] = {
+    "baseline": released_baseline,
+    "attention_skip=value_skipinit": released_sequential(identity=False),
+    "norm=none": released_no_norm,
+    "sas": released_sequential(identity=True),
+    "sas_p": released_parallel(normed=True),
+    "sas_p_no_norm": released_parallel(normed=False),
+}
+OF_RECENT_PAPERS = {
+    *("differential_attention", "gated_deltanet", "kimi_delta_attention", "latent_attention"),
+    *("mamba2", "mlstm", "rwkv7"),
+}
+"""With norms and MLPs of their own; tests/kinds/mixers holds their mixers against published code."""
+OF_OTHER_MIXERS = sorted(set(block_names()) - set(BLOCKS) - OF_RECENT_PAPERS)
 
 # Parameters of one block beside the maps, from the equations: gains of heads, gains of branches, norms, first values.
 PARTS = {
@@ -203,26 +291,44 @@ def test_the_other_named_blocks_put_their_mixer_into_a_pre_ln_block(name: str) -
     assert spec_of(name, family=a_family_for(name)).block.dropout == (0.1 if extractor else 0)
 
 
-def equations(name: str, model: nn.Module, k: int, tokens: Tensor) -> Tensor:
+def equations(
+    block: Callable[[Weights, int, Tensor], Tensor], model: nn.Module, k: int, tokens: Tensor, depth: int = DEPTH
+) -> Tensor:
     """Logits [T, V] of member k for one sequence [T]."""
     state = dict(model.named_parameters()) | dict(model.named_buffers())
     table = state["embedding.weight"][k]
     x = table[tokens] + state["positions.weight"][k, : len(tokens)]
-    for layer in range(DEPTH):
+    for index in range(depth):
 
-        def w(path: str, layer: int = layer) -> Tensor:
-            return state[f"blocks.{layer}.{path}"][k]
+        def w(path: str, index: int = index) -> Tensor:
+            return state[f"blocks.{index}.{path}"][k]
 
-        x = BLOCKS[name](w, layer, x)
+        x = block(w, index, x)
+    if "norm.bias" in state:
+        return layer_norm(x, state["norm.weight"][k], state["norm.bias"][k], 1e-5) @ table.mT
     return rms_norm(x, state["norm.weight"][k], EPS) @ table.mT
 
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_block_is_its_equations(name: str) -> None:
-    model = scattered(spec_of(name), [0, 1]).eval()
+    assert_equations(scattered(spec_of(name), [0, 1]).eval(), BLOCKS[name], DEPTH)
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_simplify_released_is_the_released_code(name: str) -> None:
+    """Every variant of the space against the equations of the code at 8d4ea79, in the shape of the space."""
+    space = load_space("simplify_released")
+    settings = {"norm": "none"} if name == "norm=none" else {}
+    settings |= {"attention_skip": "value_skipinit"} if name.startswith("attention_skip") else {}
+    spec = space.resolve(dict(space.variants.get(name, settings))).model
+    small = {**spec.model_dump(mode="json"), "width": D, "heads": H, "depth": 2}
+    assert_equations(scattered(ModelSpec.model_validate(small), [0, 1]).eval(), RELEASED[name], 2)
+
+
+def assert_equations(model: nn.Module, block: Callable[[Weights, int, Tensor], Tensor], depth: int) -> None:
     tokens = torch.randint(V, (2, 2, T), generator=stream(1, "tokens"))
     logits = model(tokens)
-    slow = torch.stack([torch.stack([equations(name, model, k, row) for row in tokens[k]]) for k in range(2)])
+    slow = torch.stack([torch.stack([equations(block, model, k, row, depth) for row in tokens[k]]) for k in range(2)])
     torch.testing.assert_close(logits, slow, rtol=1e-9, atol=1e-9)
     direction = torch.randn(logits.shape, generator=stream(2, "direction"), dtype=torch.float64)
     parameters = dict(model.named_parameters())

@@ -55,6 +55,10 @@ EVERYTHING = {
     "z_loss": 0.1,
     "multi_token": {"weights": [0.3, 0.1]},
     "loops": [{"first": 1, "last": 1, "times": 3}],
+    "segments": 2,
+    "embedding_norm": "layer",
+    "head_transform": {"norm": "layer"},
+    "head_bias": True,
 }
 
 
@@ -241,6 +245,13 @@ TRANSLATOR = {"family": "encoder_decoder", "decoder": {"depth": 1, "mixer": "att
         ({"smear": {"inputs": 13}}, ("smear", "inputs"), "an embedding has 12 entries"),
         ({"logit_cap": 30, **CLASSIFIER}, ("logit_cap",), "belongs to the logits of tokens"),
         ({"z_loss": 0.1, **CLASSIFIER}, ("z_loss",), "belongs to the logits of tokens"),
+        ({"head_bias": True, **CLASSIFIER}, ("head_bias",), "belongs to the logits of tokens"),
+        ({"head_transform": {}, **CLASSIFIER}, ("head_transform",), "belongs to the logits of tokens"),
+        (
+            {"embedding_norm": {"kind": "rms", "place": "post"}},
+            ("embedding_norm", "place"),
+            "before the first block",
+        ),
         ({"multi_token": {}, "family": "encoder"}, ("multi_token",), "does not predict the next token"),
         (
             {"multi_token": {}, "block": {"mixer": "attention", "residual": "embedding_skip"}},
@@ -266,3 +277,27 @@ def test_what_cannot_be_is_refused_with_its_path(parts: dict[str, Any], path: tu
     (error,) = refused.value.errors()
     assert error["loc"] == path
     assert error["ctx"]["remedy"]
+
+
+def test_simpletron_starts_from_normal_tokens_zero_positions_and_torch_s_maps() -> None:
+    """Tokens N(0, 1), positions 0 and nn.Linear's uniform values, as the released code of arXiv:2111.15588."""
+    spec = ModelSpec.model_validate(
+        {
+            "family": "decoder",
+            "depth": 1,
+            "width": 64,
+            "heads": 4,
+            "block": "simple",
+            "positions": {"kind": "learned", "start": "zero"},
+            "init_std": 1.0,
+            "initialiser": "fan_in",
+        }
+    )
+    model = build_model(spec, vocabulary=300, context=16, seeds=[0])
+    assert not model.positions.weight.any()
+    assert model.embedding.weight.std().item() == pytest.approx(1.0, abs=0.02)
+    torch.manual_seed(0)
+    theirs = torch.nn.Linear(64, 256).weight
+    ours = model.blocks[0].mlp.up.weight
+    assert ours.abs().max().item() == pytest.approx(theirs.abs().max().item(), rel=1e-2)
+    assert ours.std().item() == pytest.approx(theirs.std().item(), rel=2e-2)
