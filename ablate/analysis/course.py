@@ -24,6 +24,7 @@ METRIC = "val_loss"
 """What curves hold at every evaluation."""
 NEAR = 0.1
 """How far, as a share, a learning rate may be off that at the end of a shorter training of the same schedule."""
+_LONGER = " `budgets: [1, 2, 4]` in the space trains longer, and tells."
 _AXES = ("steps", "tokens", "flops")
 
 
@@ -144,8 +145,14 @@ def _rate_agrees(training: Mapping[str, Any] | None) -> bool | None:
     return abs(within - shorter) <= NEAR * max(within, shorter)
 
 
-def course_sentences(rows: Sequence[VariantRow], rule: CourseRule) -> Iterator[str]:
-    """Whose differences still move, in words, and which verdicts are provisional for longer training."""
+def course_sentences(rows: Sequence[VariantRow], rule: CourseRule, *, budgets: bool) -> Iterator[str]:
+    """Whose differences still move, in words, and which verdicts are provisional for longer training.
+
+    Args:
+        rows: The variants.
+        rule: By what they are judged.
+        budgets: Whether the study trains longer already.
+    """
     sign = 1.0 if rule.direction == "minimize" else -1.0
     moving = [(row, row.course) for row in rows if row.course and row.course.word in ("growing", "shrinking")]
     for word, worse, beginning in (
@@ -170,8 +177,7 @@ def course_sentences(rows: Sequence[VariantRow], rule: CourseRule) -> Iterator[s
         yield (
             f"Provisional for longer training: {'the verdict' if one else 'the verdicts'} on "
             f"{listed(row.name for row in provisional)}, whose difference{'' if one else 's'} still moved by more than "
-            f"the margin {rule.margin:g} over the last third. "
-            "`budgets: [1, 2, 4]` in the space trains longer, and tells."
+            f"the margin {rule.margin:g} over the last third.{'' if budgets else _LONGER}"
         )
     if moving and any(course.comparable is False for _, course in moving):
         yield (

@@ -191,7 +191,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         answer=(
             *caveats,
             *answer_sentences(rows, first, together, judged),
-            *course_sentences(rows, question.course),
+            *course_sentences(rows, question.course, budgets=bool(record.space.get("budgets"))),
             *scaling_sentences(scaling, metric),
             *(trivial_sentences(standings, trivial) if trivial else ()),
             *chosen_sentences(rows),
