@@ -238,7 +238,7 @@ class _Driver:
                 attempts.append(Attempt(trial, waiting.attempt, i, len(trials), now, parted=waiting.parted))
                 weights = weights_file(spec, self.ledger.where, trial.key)
                 self.observer.started(trial)
-            elif trial.key not in self.diverged:  # who diverged leaves where it did before
+            elif trial.key not in self.diverged:  # a diverged member leaves at the same step again
                 unwanted.append(i)
             members.append(JobMember(spec.model_dump_json(), trial.seed, weights, trial.key, spec.training.population))
         self.attempts[self.jobs], self.members[self.jobs] = attempts, tuple(trials)

@@ -91,7 +91,7 @@ class Planner:
     tasks: dict[str, Task] = field(default_factory=dict)
     """By canonical JSON of the task."""
     specs: dict[tuple[str, str], VariantSpec | InvalidPoint] = field(default_factory=dict)
-    """By name of the point (and what was tuned): every point that was looked at, whether it is asked for or not."""
+    """By name of the point (and its tuned values): every resolved point, planned or not."""
     costs: dict[tuple[str, str], tuple[Cost, float]] = field(default_factory=dict)
     """By canonical JSON of the model and of the task: of the longest input, and the arithmetic of a usual one."""
     seeds_before: Sequence[int | Mapping[str, int]] = ()

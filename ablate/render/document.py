@@ -59,7 +59,7 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
 
 
 def _answer(report: StudyReport) -> Iterator[Block]:
-    """What makes the comparison worth little in a paragraph of its own, before all else."""
+    """Caveats in their own paragraph, before everything else."""
     if report.caveats:
         yield Paragraph(f"{CAUTION} {' '.join(report.caveats)}")
     yield Paragraph(" ".join(report.answer[len(report.caveats) :]))

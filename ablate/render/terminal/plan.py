@@ -18,7 +18,7 @@ from ablate.spec.doubts import doubts
 from ablate.spec.paths import value_at
 
 _MOST_ROWS = 200
-"""Variants that are listed one by one: nobody reads ten thousand rows."""
+"""Largest number of variants that are listed one by one."""
 
 
 def plan_json(plan: Plan, forecast: Forecast) -> dict[str, Any]:
