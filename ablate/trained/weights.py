@@ -113,7 +113,17 @@ def load_weights(folder: Path, trial: str) -> Weights:
             if found
             else "Set `save_weights: true` under `training` in the space, and run it into a new store.",
         )
-    (path,) = found
+    return read_weights(found[0])
+
+
+def read_weights(path: Path) -> Weights:
+    """The weights in a file that `save_weights` wrote.
+
+    Raises:
+        DataError: The file is damaged or cannot be read.
+        PluginError: The trial uses a kind of a plugin that is not loaded.
+        SpaceError: This version of ablate cannot read its spec.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
