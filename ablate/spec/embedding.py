@@ -1,4 +1,4 @@
-"""What may be added to the token embedding, and what is predicted beside the next token."""
+"""What may be added to the token embedding, what stands before the logits, and what is predicted beside a token."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from ablate.spec.activation import Activation
+from ablate.spec.annotations import default_kind
 from ablate.spec.base import Spec
+from ablate.spec.norm import Norm, NormSpec
 
 
 class BigramSpec(Spec):
@@ -34,6 +37,20 @@ class SmearSpec(Spec):
 
     inputs: int = Field(default=12, ge=1)
     """m, the first entries of an embedding that the share is computed from."""
+
+
+class HeadTransformSpec(Spec):
+    """A dense layer between the blocks and the map to logits: N(act(W·x + b)), W [D, D].
+
+    The head of masked language models (BERT, arXiv:1810.04805; ModernBERT, arXiv:2412.13663, whose W has no b).
+    """
+
+    activation: Activation = "gelu"
+    """act."""
+    bias: bool = True
+    """Whether there is a b."""
+    norm: Norm = default_kind(NormSpec)
+    """N."""
 
 
 class MultiTokenSpec(Spec):

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, ValidationInfo, model_validator
 from ablate.spec.annotations import default_kind
 from ablate.spec.base import Spec, below, largest_divisor, refusal
 from ablate.spec.block import BlockSpec, GainsSpec, SkipsSpec
-from ablate.spec.embedding import BigramSpec, MultiTokenSpec, SmearSpec
+from ablate.spec.embedding import BigramSpec, HeadTransformSpec, MultiTokenSpec, SmearSpec
 from ablate.spec.initialiser import Initialiser, InitialiserSpec, RateScaling
 from ablate.spec.layer import LayerContext
 from ablate.spec.loop import LoopSpec
@@ -116,8 +116,17 @@ class ModelSpec(Spec):
     """A hashed embedding of pairs of tokens, added to the token embedding."""
     smear: SmearSpec | None = None
     """A share of the embedding before, added to each embedding."""
+    segments: int = Field(default=0, ge=0, le=1000)
+    """Rows of a table by segment (BERT has two, for pairs of texts). A text by itself is segment 0: that row is added
+    to all its embeddings. 0: there is no table."""
+    embedding_norm: Norm | None = None
+    """Norm of the sum of token embedding and positions, before the first block (BERT, ModernBERT, RWKV-7)."""
     tied_head: bool = True
     """Whether the output matrix is the token embedding."""
+    head_transform: HeadTransformSpec | None = None
+    """A dense layer, activation and norm before the output matrix (BERT's head of masked tokens)."""
+    head_bias: bool = False
+    """Whether the logits of tokens have a bias, one for each token."""
     logit_cap: float | None = Field(default=None, gt=0)
     """c: the logits of tokens z become c·tanh(z/c) (Gemma 2, arXiv:2408.00118, eq. 1)."""
     z_loss: float = Field(default=0.0, ge=0)
@@ -143,13 +152,14 @@ class ModelSpec(Spec):
     @model_validator(mode="after")
     def _is_a_model(self) -> Self:
         self._check_family()
-        if self.final_norm.place != "pre":
-            raise refusal(
-                ("final_norm", "place"),
-                self.final_norm.place,
-                "the final norm has one place: after the last block",
-                "Leave `place` out.",
-            )
+        transform = None if self.head_transform is None else self.head_transform.norm
+        for home, norm, where in (
+            (("final_norm",), self.final_norm, "the final norm has one place: after the last block"),
+            (("embedding_norm",), self.embedding_norm, "the norm of embeddings has one place: before the first block"),
+            (("head_transform", "norm"), transform, "this norm has one place: before the output matrix"),
+        ):
+            if norm is not None and norm.place != "pre":
+                raise refusal((*home, "place"), norm.place, where, "Leave `place` out.")
         checked: set[tuple[int, bool, bool]] = set()
         for place in self._places():
             like = (id(place.block), place.causal, place.cross)
@@ -175,7 +185,7 @@ class ModelSpec(Spec):
         if self.smear is not None and self.smear.inputs > self.width:
             rule = f"an embedding has {self.width} entries"
             raise refusal(("smear", "inputs"), self.smear.inputs, rule, f"Set it to at most {self.width}.")
-        for name in ("logit_cap", "z_loss"):
+        for name in ("logit_cap", "z_loss", "head_transform", "head_bias"):
             if getattr(self, name) and self.head is not None:
                 rule = f"it belongs to the logits of tokens, and {self._a_family} with `head` has none"
                 raise refusal((name,), getattr(self, name), rule, f"Leave `{name}` out.")

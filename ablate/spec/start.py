@@ -53,4 +53,8 @@ class InitFromSpec(Spec):
     def canonical(self) -> Any:
         """As any spec; of a source whose identity is known, the identity alone."""
         plain = super().canonical()
-        return {name: value for name, value in plain.items() if name not in ("source", "stage")} if self.identity else plain
+        return (
+            {name: value for name, value in plain.items() if name not in ("source", "stage")}
+            if self.identity
+            else plain
+        )

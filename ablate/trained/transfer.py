@@ -216,9 +216,7 @@ def _same_meaning(part: str, block: BlockSpec, theirs: BlockSpec) -> bool:
     return True
 
 
-def _without_heads(
-    part: str, value: Tensor, mixer: AttentionSpec, heads: int, gone: set[int]
-) -> Tensor:
+def _without_heads(part: str, value: Tensor, mixer: AttentionSpec, heads: int, gone: set[int]) -> Tensor:
     """The rows, columns or gains of the heads that stay.
 
     Args:

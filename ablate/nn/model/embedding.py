@@ -63,6 +63,19 @@ class Smear(Packed):
         return x + share * previous
 
 
+class Segments(nn.Module):
+    """A table [segments, D]; see `ModelSpec.segments`."""
+
+    def __init__(self, segments: int, context: LayerContext) -> None:
+        super().__init__()
+        shape = (segments, context.width)
+        self.table = Embedding(context.pack, *shape, initial=context.initial("embedding", *shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Embeddings [K, B, T, D] of texts that are segment 0, to the same with its row."""
+        return x + self.table.weight[:, 0, None, None]
+
+
 def bigram_cost(spec: BigramSpec, width: int, vocabulary: int, length: int) -> Cost:
     """Cost of `Bigrams` over one sequence, and of adding it to the embedding."""
     own = spec.width or width

@@ -15,7 +15,8 @@ from typing import cast
 from torch import Tensor, nn
 
 from ablate.nn.model.block import Block, block_cost, build_block
-from ablate.nn.model.embedding import Bigrams, Smear, bigram_cost, smear_cost
+from ablate.nn.model.embedding import Bigrams, Segments, Smear, bigram_cost, smear_cost
+from ablate.nn.model.token_head import HeadBias, HeadTransform, head_bias_cost, head_transform_cost
 from ablate.nn.pack import Embedding, Shared, State, add_loss, collects_losses, dropout, linear
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.model import ModelSpec
@@ -43,6 +44,8 @@ class Stack(nn.Module):
         self.embedding = Embedding(pack, vocabulary, spec.width, initial=initial)
         self.bigrams = None if spec.bigram is None else Bigrams(spec.bigram, surroundings, vocabulary)
         self.smear = None if spec.smear is None else Smear(spec.smear, surroundings)
+        self.segments = Segments(spec.segments, surroundings) if spec.segments else None
+        self.embedding_norm = None if spec.embedding_norm is None else spec.embedding_norm.build(pack, spec.width)
         added = spec.positions.applied == "embedding"
         self.positions = spec.positions.build(replace(surroundings, context=context)) if added else None
         self.blocks = nn.ModuleList(
@@ -61,7 +64,7 @@ class Stack(nn.Module):
         self.norm = spec.final_norm.build(pack, spec.width)
 
     def embed(self, tokens: Tensor, first: int = 0, before: State = ()) -> Tensor:
-        """Token ids [K, B, T], from place `first` on, to [K, B, T, D], positions added.
+        """Token ids [K, B, T], from place `first` on, to [K, B, T, D], with positions, normed if the model says so.
 
         Args:
             tokens: The ids.
@@ -79,7 +82,11 @@ class Stack(nn.Module):
             x = self.smear(x, x_before)
         if self.spec.embedding_scale == "sqrt_width":
             x = x * math.sqrt(self.spec.width)
-        return x if self.positions is None else self.positions(x, first)
+        if self.segments is not None:
+            x = self.segments(x)
+        if self.positions is not None:
+            x = self.positions(x, first)
+        return x if self.embedding_norm is None else self.embedding_norm(x)
 
     def look_back(self, token: Tensor, before: State) -> State:
         """What the embedding of the next token asks of a token [K, B, 1], given what this one was given."""
@@ -128,6 +135,9 @@ class TokenHead(Stack):
         surroundings = spec.layer_context(context, pack)
         self.logit_scale = spec.initialiser.logit_scale(surroundings)
         self.head = None if spec.tied_head else linear(surroundings, spec.width, vocabulary, role="head")
+        transform = spec.head_transform
+        self.head_transform = None if transform is None else HeadTransform(transform, surroundings)
+        self.head_bias = HeadBias(pack, vocabulary) if spec.head_bias else None
 
     def logits(self, x: Tensor) -> Tensor:
         """[K, B, T, D] to [K, B, T, V]; in training the loss of their size is added."""
@@ -139,9 +149,13 @@ class TokenHead(Stack):
 
     def capped_logits(self, x: Tensor) -> Tensor:
         """[K, B, T, D] to [K, B, T, V]."""
+        if self.head_transform is not None:
+            x = self.head_transform(x)
         logits: Tensor = self.embedding.logits(x) if self.head is None else self.head(x)
         if self.logit_scale != 1.0:
             logits = logits * self.logit_scale
+        if self.head_bias is not None:
+            logits = self.head_bias(logits)
         cap = self.spec.logit_cap
         return logits if cap is None else cap * (logits / cap).tanh()
 
@@ -175,8 +189,14 @@ def repeated(cost: Cost, times: int) -> Cost:
 
 
 def embedding_cost(spec: ModelSpec, context: int, length: int) -> Cost:
-    """Cost of scaling token embeddings and of adding positions to them, the table of tokens apart."""
-    scaled = Cost(multiplications=length * spec.width * (spec.embedding_scale != "none"))
+    """Cost of what is done to token embeddings by themselves: scale, segments, positions, norm."""
+    scaled = Cost(
+        parameters=spec.segments * spec.width,
+        multiplications=length * spec.width * (spec.embedding_scale != "none"),
+        additions=length * spec.width * (spec.segments > 0),
+    )
+    if spec.embedding_norm is not None:
+        scaled += spec.embedding_norm.cost(spec.width, length)
     if spec.positions.applied != "embedding":
         return scaled
     return scaled + spec.positions.cost(replace(spec.layer_context(context), context=context), length)
@@ -186,6 +206,10 @@ def token_head_cost(spec: ModelSpec, vocabulary: int, length: int) -> Cost:
     """Cost of the map to token logits; at the loss, logits, log-probabilities and the gradients of both are there."""
     logits = length * vocabulary
     head = linear_cost(length, spec.width, vocabulary) + Cost(activations=4 * logits)
+    if spec.head_transform is not None:
+        head += head_transform_cost(spec.head_transform, spec.width, length)
+    if spec.head_bias:
+        head += head_bias_cost(vocabulary, length)
     if spec.logit_cap is not None:
         head += Cost(multiplications=2 * logits, exponentiations=logits, divisions=logits, activations=logits)
     return head + Cost(parameters=-spec.width * vocabulary) if spec.tied_head else head

@@ -55,6 +55,10 @@ EVERYTHING = {
     "z_loss": 0.1,
     "multi_token": {"weights": [0.3, 0.1]},
     "loops": [{"first": 1, "last": 1, "times": 3}],
+    "segments": 2,
+    "embedding_norm": "layer",
+    "head_transform": {"norm": "layer"},
+    "head_bias": True,
 }
 
 
@@ -241,6 +245,13 @@ TRANSLATOR = {"family": "encoder_decoder", "decoder": {"depth": 1, "mixer": "att
         ({"smear": {"inputs": 13}}, ("smear", "inputs"), "an embedding has 12 entries"),
         ({"logit_cap": 30, **CLASSIFIER}, ("logit_cap",), "belongs to the logits of tokens"),
         ({"z_loss": 0.1, **CLASSIFIER}, ("z_loss",), "belongs to the logits of tokens"),
+        ({"head_bias": True, **CLASSIFIER}, ("head_bias",), "belongs to the logits of tokens"),
+        ({"head_transform": {}, **CLASSIFIER}, ("head_transform",), "belongs to the logits of tokens"),
+        (
+            {"embedding_norm": {"kind": "rms", "place": "post"}},
+            ("embedding_norm", "place"),
+            "before the first block",
+        ),
         ({"multi_token": {}, "family": "encoder"}, ("multi_token",), "does not predict the next token"),
         (
             {"multi_token": {}, "block": {"mixer": "attention", "residual": "embedding_skip"}},

@@ -1,0 +1,197 @@
+"""`Architecture`: the base class of the models that can be read; `architectures` finds them, one file each."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from ablate.errors import DataError
+from ablate.spec.activation import Activation
+from ablate.trained.hugging_face.links import Link
+
+_ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
+    "relu": "relu",
+    "relu2": "relu_squared",
+    "sigmoid": "sigmoid",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+"""Their names of nonlinearities to ours."""
+
+
+class Config:
+    """The settings of a `config.json`, and what `transformers` takes where one is left out.
+
+    Args:
+        plain: The content of the file.
+        defaults: Settings and their values where the file does not have them.
+        where: Names the file in messages.
+    """
+
+    def __init__(self, plain: Mapping[str, Any], defaults: Mapping[str, Any], where: str) -> None:
+        self._values = {**defaults, **plain}
+        self.where = where
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._values[name]
+        except KeyError:
+            raise DataError(
+                f"`{name}` is missing", where=self.where, remedy="Take the `config.json` that belongs to the weights."
+            ) from None
+
+    def get(self, name: str) -> Any:
+        """A setting, or None where there is none."""
+        return self._values.get(name)
+
+    def refuse(self, name: str, why: str) -> DataError:
+        """The error for a setting that our models do not have.
+
+        Args:
+            name: The setting.
+            why: What is missing here, as a sentence.
+        """
+        return DataError(
+            f"`{name}`: {why}",
+            where=self.where,
+            got=repr(self._values.get(name)),
+            remedy="Such a model cannot be read; take one with another setting.",
+        )
+
+    def need(self, name: str, value: Any) -> None:
+        """Refuse all values of a setting but one.
+
+        Raises:
+            DataError: The setting has another value.
+        """
+        if self[name] != value:
+            raise self.refuse(name, f"only {value!r} can be read")
+
+    def activation(self, name: str) -> Activation:
+        """A nonlinearity by our name.
+
+        Raises:
+            DataError: We have none like it.
+        """
+        if self[name] not in _ACTIVATIONS:
+            raise self.refuse(name, f"of the nonlinearities {', '.join(_ACTIVATIONS)} can be read")
+        return _ACTIVATIONS[self[name]]
+
+    @property
+    def head_width(self) -> int:
+        """Width of a head."""
+        width: int = self.get("head_dim") or self["hidden_size"] // self["num_attention_heads"]
+        return width
+
+    def rotary(self, layer_type: str | None = None, *, fraction: float = 1.0) -> dict[str, Any]:
+        """The rotary positions, as a position spec.
+
+        Args:
+            layer_type: Of which sort of layers, where these differ.
+            fraction: Share of a head's channels that turn.
+
+        Raises:
+            DataError: Their frequencies are scaled in a way that we do not have.
+        """
+        rope = self.get("rope_parameters") or {}
+        rope = rope.get(layer_type, rope) if layer_type is not None else rope
+        rope = {"rope_theta": self.get("rope_theta"), **rope, **(self.get("rope_scaling") or {})}
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        share = rope.get("partial_rotary_factor", fraction)
+        if kind not in _SCALINGS:
+            raise self.refuse("rope_parameters", f"of the scalings of positions {', '.join(_SCALINGS)} can be read")
+        positions = {"kind": "rotary", "base": float(rope["rope_theta"] or 10000.0), "fraction": share}
+        scaling = _SCALINGS[kind](rope)
+        return {**positions, "scaling": scaling} if scaling else positions
+
+
+def _yarn(rope: Mapping[str, Any]) -> dict[str, Any]:
+    scaling: dict[str, Any] = {
+        "kind": "yarn",
+        "factor": rope["factor"],
+        "original_context": rope["original_max_position_embeddings"],
+        "fast": rope.get("beta_fast") or 32.0,
+        "slow": rope.get("beta_slow") or 1.0,
+        "whole_pairs": rope.get("truncate", True),
+    }
+    if rope.get("attention_factor") is not None:
+        scaling["temperature"] = rope["attention_factor"]
+    return scaling
+
+
+_SCALINGS: dict[str, Any] = {
+    "default": lambda rope: {},
+    "linear": lambda rope: {"kind": "linear", "factor": rope["factor"]},
+    "llama3": lambda rope: {
+        "kind": "llama3",
+        "factor": rope["factor"],
+        "low_frequency": rope["low_freq_factor"],
+        "high_frequency": rope["high_freq_factor"],
+        "original_context": rope["original_max_position_embeddings"],
+    },
+    "yarn": _yarn,
+}
+"""Their scalings of rotary frequencies to ours."""
+
+
+class Architecture(ABC):
+    """A sort of model of `transformers`. A final subclass sets the class attributes and has the three methods."""
+
+    model_type: ClassVar[str]
+    """`model_type` in `config.json`."""
+    auto_class: ClassVar[str] = "AutoModelForCausalLM"
+    """The class of `transformers` whose logits are ours."""
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """What `transformers` takes where `config.json` does not have a setting."""
+    unused: ClassVar[tuple[str, ...]] = ()
+    """Patterns (as in `fnmatch`) of tensors that do nothing to the logits and are left out."""
+    prefix: ClassVar[str] = "model."
+    """What the names of tensors of the body begin with; files of the body alone leave it out."""
+
+    @abstractmethod
+    def model(self, config: Config) -> dict[str, Any]:
+        """The model section of a space.
+
+        Raises:
+            DataError: A setting is none that our models have.
+        """
+
+    @abstractmethod
+    def links(self, config: Config) -> Iterator[Link]:
+        """Which tensor is which."""
+
+    def context(self, config: Config) -> int:
+        """The longest input in tokens."""
+        longest: int = config["max_position_embeddings"]
+        return longest
+
+    def tied(self, config: Config) -> dict[str, str]:
+        """Names of tensors that their files may leave out or repeat, to those that they are equal to."""
+        return {"lm_head.weight": "model.embed_tokens.weight"} if config["tie_word_embeddings"] else {}
+
+
+@functools.cache
+def architectures() -> dict[str, Architecture]:
+    """Every architecture by its `model_type`."""
+    package = importlib.import_module("ablate.trained.hugging_face.architectures")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+    return dict(sorted((kind.model_type, kind()) for kind in _final()))
+
+
+def _final() -> Iterator[type[Architecture]]:
+    bases: list[type[Any]] = [Architecture]
+    while bases:
+        kind = bases.pop()
+        if "model_type" in vars(kind):
+            yield kind
+        bases += kind.__subclasses__()

@@ -1,0 +1,123 @@
+"""Llama (arXiv:2302.13971, arXiv:2407.21783), and what the models that are written as it is have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from ablate.trained.hugging_face.architecture import Architecture, Config
+from ablate.trained.hugging_face.links import SAME, TURNED, Conversion, Link, linear, norm, same
+
+
+class LlamaLike(Architecture):
+    """A decoder of pre-norm blocks with rotary positions, grouped queries, SwiGLU and RMSNorm.
+
+    Subclasses change what differs.
+    """
+
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "head_dim": None,
+        "hidden_act": "silu",
+        "mlp_bias": False,
+        "num_key_value_heads": None,
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": None,
+        "tie_word_embeddings": False,
+    }
+    unused = ("*.rotary_emb.inv_freq",)
+    gain: ClassVar[Conversion] = SAME
+    """How the gains of norms are stored."""
+    norms: ClassVar[Mapping[str, str]] = {"input_layernorm": "norm_mixer", "post_attention_layernorm": "norm_mlp"}
+    """Their norms of a block to ours."""
+
+    def model(self, config: Config) -> dict[str, Any]:
+        return {
+            "family": "decoder",
+            "depth": config["num_hidden_layers"],
+            "width": config["hidden_size"],
+            "heads": config["num_attention_heads"],
+            **self.head_width(config),
+            "block": {"mixer": self.mixer(config), "mlp": self.mlp(config), "norm": self.norm(config)},
+            **self.places(config),
+            "final_norm": self.norm(config),
+            "tied_head": config["tie_word_embeddings"],
+        }
+
+    def head_width(self, config: Config) -> dict[str, Any]:
+        """`head_width`, where it is not the width divided by the heads."""
+        wide = config.head_width * config["num_attention_heads"] != config["hidden_size"]
+        return {"head_width": config.head_width} if wide else {}
+
+    def mixer(self, config: Config) -> dict[str, Any]:
+        """The mixer of a block."""
+        heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
+        mixer: dict[str, Any] = {"kind": "attention"}
+        if groups is not None and groups != heads:
+            mixer["kv_heads"] = groups
+        if config["attention_bias"]:
+            biased = {"kind": "dense", "bias": True}
+            mixer |= {"query_key_bias": True, "value": biased, "output": biased}
+        return {**mixer, "dropout": config["attention_dropout"]} if config["attention_dropout"] else mixer
+
+    def mlp(self, config: Config) -> dict[str, Any]:
+        """The MLP of a block."""
+        mlp = {
+            "kind": "gated",
+            "ratio": config["intermediate_size"] / config["hidden_size"],
+            "activation": config.activation("hidden_act"),
+        }
+        return {**mlp, "bias": True} if config["mlp_bias"] else mlp
+
+    def norm(self, config: Config) -> dict[str, Any]:
+        """The norm of a block, and the last one."""
+        return {"kind": "rms", "eps": config["rms_norm_eps"]}
+
+    def places(self, config: Config) -> dict[str, Any]:
+        """The positions of the model, and what differs between layers."""
+        return {"positions": config.rotary()}
+
+    def links(self, config: Config) -> Iterator[Link]:
+        yield same("model.embed_tokens.weight", "embedding.weight")
+        for layer in range(config["num_hidden_layers"]):
+            theirs, ours = f"model.layers.{layer}", f"blocks.{layer}"
+            for their_norm, our_norm in self.norms.items():
+                yield from norm(f"{theirs}.{their_norm}", f"{ours}.{our_norm}", conversion=self.gain)
+            yield from self.mixer_links(config, layer, theirs, ours)
+            yield from self.mlp_links(config, layer, f"{theirs}.mlp", f"{ours}.mlp")
+        yield from norm("model.norm", "norm", conversion=self.gain)
+        if not config["tie_word_embeddings"]:
+            yield same("lm_head.weight", "head.weight", TURNED)
+
+    def mixer_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
+        """The mixer of a layer; the names are those of the layer."""
+        return attention_links(f"{theirs}.self_attn", f"{ours}.mixer", bias=config["attention_bias"])
+
+    def mlp_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
+        """The MLP of a layer; the names are those of the MLP."""
+        return gated_links(theirs, ours, bias=config["mlp_bias"])
+
+
+class Llama(LlamaLike):
+    """`transformers`, `models/llama`."""
+
+    model_type = "llama"
+
+
+def attention_links(theirs: str, ours: str, *, bias: bool = False) -> Iterator[Link]:
+    """Four maps."""
+    for their_name, our_name in (("q_proj", "query"), ("k_proj", "key"), ("v_proj", "value"), ("o_proj", "output")):
+        yield from linear(f"{theirs}.{their_name}", f"{ours}.{our_name}", bias=bias)
+
+
+def gated_links(theirs: str, ours: str, *, bias: bool = False) -> Iterator[Link]:
+    """A gated MLP."""
+    for name in ("up", "gate", "down"):
+        yield from linear(f"{theirs}.{name}_proj", f"{ours}.{name}", bias=bias)
+
+
+def query_key_norm_links(theirs: str, ours: str, conversion: Conversion = SAME) -> Iterator[Link]:
+    """Norms of queries and keys."""
+    yield from norm(f"{theirs}.q_norm", f"{ours}.query_norm", conversion=conversion)
+    yield from norm(f"{theirs}.k_norm", f"{ours}.key_norm", conversion=conversion)

@@ -1,0 +1,221 @@
+"""Models of `transformers` from random configurations, read through their files, against ours."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from double_precision import compute_in_double
+from torch import Tensor, nn
+
+from ablate.nn.model.build import build_model
+from ablate.nn.model.decoder import Decoder, States
+from ablate.nn.pack.initial import stream
+from ablate.spec.model import ModelSpec
+from ablate.trained.hugging_face.architecture import architectures
+from ablate.trained.hugging_face.checkpoint import Imported, load_tensors, read_config, read_tensors, to_ours, to_theirs
+
+transformers = pytest.importorskip("transformers")
+
+V, T = 23, 11
+NO_TOKENS = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
+LLAMA = {
+    "vocab_size": V,
+    "hidden_size": 20,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 6,
+    "intermediate_size": 28,
+    "max_position_embeddings": T,
+    **NO_TOKENS,
+}
+BERT = {
+    "vocab_size": V,
+    "hidden_size": 20,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 28,
+    "max_position_embeddings": T,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "pad_token_id": None,
+}
+
+
+@dataclass
+class Small:
+    """A small configuration.
+
+    Attributes:
+        kind: `model_type`.
+        settings: Of its configuration class.
+        tolerance: Relative and absolute, in double precision.
+    """
+
+    kind: str
+    settings: dict[str, Any]
+    tolerance: float = 1e-8
+    modules: list[str] = field(default_factory=list)
+
+
+CASES = {
+    "gpt2": Small(
+        "gpt2",
+        {
+            "vocab_size": V, "n_embd": 20, "n_layer": 2, "n_head": 4, "n_inner": 28, "n_positions": T,
+            "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, **NO_TOKENS,
+        },
+    ),
+    "llama": Small("llama", LLAMA),
+    "llama_scaled": Small(
+        "llama",
+        LLAMA
+        | {
+            "head_dim": 10,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "tie_word_embeddings": True,
+            "rope_parameters": {
+                "rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0, "original_max_position_embeddings": 32,
+            },
+        },
+    ),
+    "qwen3": Small("qwen3", LLAMA),
+    "bert": Small("bert", BERT),
+}  # fmt: skip
+
+
+@dataclass
+class Both:
+    """One model as theirs and as ours, in double precision.
+
+    Attributes:
+        theirs: Of `transformers`.
+        ours: The same model read from its files.
+        folder: The files.
+    """
+
+    case: Small
+    theirs: Any
+    ours: nn.Module
+    imported: Imported
+    folder: Path
+
+
+@pytest.fixture(params=CASES, scope="module")
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    case = CASES[request.param]
+    with pytest.MonkeyPatch.context() as patch:
+        yield made(case, tmp_path_factory.mktemp(request.param), patch)
+
+
+def made(case: Small, folder: Path, patch: pytest.MonkeyPatch) -> Both:
+    modules = [f"models.{case.kind}.modeling_{case.kind}", "modeling_rope_utils", *case.modules]
+    compute_in_double(patch, *(importlib.import_module(f"transformers.{module}") for module in modules))
+    kind = transformers.CONFIG_MAPPING[case.kind]
+    settings = {**case.settings, "attn_implementation": "eager"}
+    auto = getattr(transformers, architectures()[case.kind].auto_class)
+    theirs = auto.from_config(kind(**settings)).double().eval()
+    with torch.no_grad():
+        for name, parameter in theirs.named_parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=stream(5, name), dtype=torch.float64)
+    theirs.save_pretrained(folder)
+    imported = read_config(folder)
+    ours = build_model(
+        ModelSpec.model_validate(imported.model), vocabulary=imported.vocabulary, context=imported.context, seeds=[0]
+    ).double()
+    load_tensors(ours, read_tensors(folder, imported, torch.float64))
+    return Both(case, theirs, ours.eval(), imported, folder)
+
+
+def tokens() -> Tensor:
+    return torch.randint(V, (2, T), generator=stream(1, "tokens"))
+
+
+REAL = {
+    "whole": torch.ones(2, T, dtype=torch.bool),
+    "padded": torch.arange(T) < torch.tensor([[4], [T]]),
+    "padded on the left": torch.arange(T) >= torch.tensor([[3], [0]]),
+}
+
+
+@pytest.mark.parametrize("padding", REAL)
+def test_logits_and_gradients_are_theirs(both: Both, padding: str, tmp_path: Path) -> None:
+    real = REAL[padding]
+    mask = None if padding == "whole" else real
+    theirs = both.theirs(tokens(), attention_mask=real.long()).logits[real]
+    ours = both.ours(tokens()[None], None if mask is None else mask[None])[0][real]
+    close = {"rtol": both.case.tolerance, "atol": both.case.tolerance}
+    torch.testing.assert_close(ours, theirs, **close)
+    direction = torch.randn(ours.shape, generator=stream(3, "direction"), dtype=torch.float64)
+    both.ours.zero_grad()
+    both.theirs.zero_grad()
+    (ours * direction).sum().backward()
+    (theirs * direction).sum().backward()
+    # Gradients go the way of the weights: through files. What is no gradient is taken away again.
+    gradients = written(both, tmp_path / "gradients", gradient)
+    origin = written(both, tmp_path / "origin", torch.zeros_like)
+    for name, parameter in both.ours.named_parameters():
+        assert parameter.grad is not None, name
+        torch.testing.assert_close(
+            parameter.grad, gradients[name] - origin[name], **close, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+def gradient(parameter: Tensor) -> Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+
+
+def written(both: Both, folder: Path, value: Any) -> dict[str, Tensor]:
+    """What becomes of other values of their parameters on the way to ours."""
+    kept = {name: one.detach().clone() for name, one in both.theirs.named_parameters()}
+    with torch.no_grad():
+        for one in both.theirs.parameters():
+            one.copy_(value(one))
+        both.theirs.save_pretrained(folder)
+        for name, one in both.theirs.named_parameters():
+            one.copy_(kept[name])
+    return read_tensors(folder, both.imported, torch.float64)
+
+
+def test_cached_decoding_gives_the_same_logits(both: Both) -> None:
+    if both.imported.model["family"] != "decoder":
+        pytest.skip("only decoders write")
+    decoder, states, logits = cast(Decoder, both.ours), cast(States, ()), []
+    with torch.no_grad():
+        for place in range(T):
+            step, states = decoder.step(tokens()[None, :, place : place + 1], place, states)
+            logits.append(step[0])
+        theirs = both.theirs(tokens()).logits
+    torch.testing.assert_close(torch.cat(logits, 1), theirs, rtol=both.case.tolerance, atol=both.case.tolerance)
+
+
+def test_weights_go_back_as_they_came(both: Both, tmp_path: Path) -> None:
+    """Ours under their names are the tensors of their files, and nothing else."""
+    from safetensors.torch import load_file
+
+    back = to_theirs({name: one.detach() for name, one in both.ours.state_dict().items()}, both.imported)
+    there = load_file(both.folder / "model.safetensors")
+    used = {name for link in both.imported.architecture.links(both.imported.config) for name in link.theirs}
+    assert back.keys() == there.keys() & used
+    for name, one in back.items():
+        torch.testing.assert_close(one, there[name], rtol=0, atol=1e-15)
+    assert to_ours(back, both.imported, torch.float64).keys() >= dict(both.ours.named_parameters()).keys()
+
+
+def test_a_config_without_defaults_means_the_same(both: Both) -> None:
+    """What `transformers` takes where `config.json` has nothing is what is taken here."""
+    plain = json.loads((both.folder / "config.json").read_text())
+    defaults = transformers.CONFIG_MAPPING[both.case.kind]().to_dict()
+    for name, value in both.imported.architecture.defaults.items():
+        if value is not None and name in defaults:
+            assert defaults[name] == value, name
+    assert plain["model_type"] == both.case.kind
