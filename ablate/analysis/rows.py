@@ -10,7 +10,6 @@ from ablate.analysis.reaching import StepsToBaseline
 from ablate.stats import Interval, PairedDifference, Verdict
 from ablate.store.records import TrialState
 
-
 SELECTED = "selected, not confirmed"
 """What stands in place of a verdict for a variant that results chose and no fresh seeds have confirmed."""
 

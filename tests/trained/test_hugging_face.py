@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -62,7 +62,6 @@ class Small:
     kind: str
     settings: dict[str, Any]
     tolerance: float = 1e-8
-    modules: list[str] = field(default_factory=list)
 
 
 CASES = {
@@ -90,6 +89,57 @@ CASES = {
     ),
     "qwen3": Small("qwen3", LLAMA),
     "bert": Small("bert", BERT),
+    "olmo2": Small("olmo2", {**{name: one for name, one in LLAMA.items() if name != "head_dim"}, "hidden_size": 24}),
+    "smollm3": Small("smollm3", LLAMA | {"num_hidden_layers": 5}),
+    "gemma3": Small(
+        "gemma3_text",
+        LLAMA
+        | {
+            "num_hidden_layers": 7, "hidden_size": 16, "sliding_window": 3, "query_pre_attn_scalar": 5,
+            "final_logit_softcapping": 2.0,
+        },
+    ),
+    "gpt_oss": Small(
+        "gpt_oss", LLAMA | {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 3, "hidden_size": 24},
+    ),
+    "modernbert": Small(
+        "modernbert",
+        {
+            "vocab_size": V, "hidden_size": 24, "num_hidden_layers": 5, "num_attention_heads": 4,
+            "intermediate_size": 28, "max_position_embeddings": T, "local_attention": 4, "pad_token_id": None,
+            "bos_token_id": None, "eos_token_id": None, "cls_token_id": None, "sep_token_id": None,
+        },
+    ),
+    "mamba2": Small(
+        "mamba2",
+        {
+            "vocab_size": V, "hidden_size": 12, "num_heads": 6, "head_dim": 4, "state_size": 5, "n_groups": 2,
+            "num_hidden_layers": 2, "chunk_size": 4, "tie_word_embeddings": True, **NO_TOKENS,
+        },
+    ),
+    "deepseek_v3": Small(
+        "deepseek_v3",
+        {
+            "vocab_size": V, "hidden_size": 24, "intermediate_size": 28, "moe_intermediate_size": 12,
+            "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 4, "n_routed_experts": 8,
+            "kv_lora_rank": 10, "q_lora_rank": 8, "qk_rope_head_dim": 6, "v_head_dim": 5, "qk_nope_head_dim": 7,
+            "n_group": 4, "topk_group": 2, "num_experts_per_tok": 3, "first_k_dense_replace": 1,
+            "max_position_embeddings": T, **NO_TOKENS,
+            "rope_parameters": {
+                "rope_type": "yarn", "rope_theta": 100.0, "factor": 8.0, "original_max_position_embeddings": 4,
+                "mscale": 1.0, "mscale_all_dim": 0.7,
+            },
+        },
+    ),
+    "qwen3_next": Small(
+        "qwen3_next",
+        LLAMA
+        | {
+            "num_hidden_layers": 4, "head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+            "linear_key_head_dim": 3, "linear_value_head_dim": 5, "moe_intermediate_size": 12, "num_experts": 6,
+            "shared_expert_intermediate_size": 24, "num_experts_per_tok": 3, "mlp_only_layers": [1],
+        },
+    ),
 }  # fmt: skip
 
 
@@ -118,15 +168,19 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def made(case: Small, folder: Path, patch: pytest.MonkeyPatch) -> Both:
-    modules = [f"models.{case.kind}.modeling_{case.kind}", "modeling_rope_utils", *case.modules]
+    folder_name = case.kind.removesuffix("_text")
+    modules = [f"models.{folder_name}.modeling_{folder_name}", "modeling_rope_utils"]
     compute_in_double(patch, *(importlib.import_module(f"transformers.{module}") for module in modules))
     kind = transformers.CONFIG_MAPPING[case.kind]
-    settings = {**case.settings, "attn_implementation": "eager"}
+    settings = {**case.settings, "attn_implementation": "eager", "experts_implementation": "eager"}
     auto = getattr(transformers, architectures()[case.kind].auto_class)
     theirs = auto.from_config(kind(**settings)).double().eval()
     with torch.no_grad():
         for name, parameter in theirs.named_parameters():
             parameter += 0.3 * torch.randn(parameter.shape, generator=stream(5, name), dtype=torch.float64)
+        for name, choice in theirs.named_buffers():
+            if name.endswith("e_score_correction_bias"):  # the only state that is no parameter
+                choice += torch.randn(choice.shape, generator=stream(5, name), dtype=torch.float64)
     theirs.save_pretrained(folder)
     imported = read_config(folder)
     ours = build_model(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
+import math
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ablate.errors import DataError
@@ -92,19 +94,23 @@ class Config:
         width: int = self.get("head_dim") or self["hidden_size"] // self["num_attention_heads"]
         return width
 
-    def rotary(self, layer_type: str | None = None, *, fraction: float = 1.0) -> dict[str, Any]:
+    def rotary(
+        self, layer_type: str | None = None, *, fraction: float = 1.0, base: str = "rope_theta"
+    ) -> dict[str, Any]:
         """The rotary positions, as a position spec.
 
         Args:
             layer_type: Of which sort of layers, where these differ.
             fraction: Share of a head's channels that turn.
+            base: The setting that older files have in the place of `rope_parameters`.
 
         Raises:
             DataError: Their frequencies are scaled in a way that we do not have.
         """
         rope = self.get("rope_parameters") or {}
         rope = rope.get(layer_type, rope) if layer_type is not None else rope
-        rope = {"rope_theta": self.get("rope_theta"), **rope, **(self.get("rope_scaling") or {})}
+        older = self.get("rope_scaling") if layer_type != "sliding_attention" else None
+        rope = {"rope_theta": self.get(base), **rope, **(older or {})}
         kind = rope.get("rope_type", rope.get("type", "default"))
         share = rope.get("partial_rotary_factor", fraction)
         if kind not in _SCALINGS:
@@ -125,6 +131,9 @@ def _yarn(rope: Mapping[str, Any]) -> dict[str, Any]:
     }
     if rope.get("attention_factor") is not None:
         scaling["temperature"] = rope["attention_factor"]
+    elif rope.get("mscale") and rope.get("mscale_all_dim"):
+        turned, whole = (0.1 * rope[name] * math.log(rope["factor"]) + 1 for name in ("mscale", "mscale_all_dim"))
+        scaling["temperature"] = turned / whole
     return scaling
 
 
@@ -141,6 +150,27 @@ _SCALINGS: dict[str, Any] = {
     "yarn": _yarn,
 }
 """Their scalings of rotary frequencies to ours."""
+
+
+def by_layer(layers: Sequence[dict[str, Any]], *, first: dict[str, Any] | None = None) -> dict[str, Any]:
+    """`pattern` or `exceptions` of a model whose layers differ from its block.
+
+    Args:
+        layers: For each layer, the part of a block spec that is laid over the block.
+        first: What else is laid over it in the first layer.
+    """
+    exceptions = {} if first is None else {"first": first}
+    for length in range(1, len(layers) // 2 + 1):
+        if all(one == layers[index % length] for index, one in enumerate(layers)):
+            pattern = {"pattern": layers[:length]} if length > 1 or layers[0] else {}
+            return {**pattern, **({"exceptions": exceptions} if exceptions else {})}
+    start = 0
+    for same, run in itertools.groupby(layers):
+        end = start + len(list(run)) - 1
+        if same:
+            exceptions[str(start) if start == end else f"{start}-{end}"] = same
+        start = end + 1
+    return {"exceptions": exceptions} if exceptions else {}
 
 
 class Architecture(ABC):

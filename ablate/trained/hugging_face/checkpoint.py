@@ -71,6 +71,13 @@ def understand(plain: Mapping[str, Any], where: str) -> Imported:
             got=repr(kind),
             remedy=f"`{near[0]}` can be." if near else "`ablate kinds` lists the parts that a model may be written of.",
         )
+    if plain.get("quantization_config"):
+        raise DataError(
+            "its weights are quantised",
+            where=where,
+            expected="weights in a float type",
+            remedy="Save the model with its weights dequantised (`transformers`, `from_pretrained`, `dequantize`).",
+        )
     architecture = known[kind]
     config = Config(plain, architecture.defaults, where)
     model = architecture.model(config)
@@ -179,7 +186,7 @@ def _is_unused(name: str, architecture: Architecture, tied: Mapping[str, str]) -
 
 def _json(path: Path, what: str) -> dict[str, Any]:
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
+        plain = json.loads(path.read_text(encoding="utf-8"), object_hook=_number)
     except FileNotFoundError:
         raise DataError(
             f"there is no `{path.name}`", where=str(path.parent), expected=what, remedy="Name such a folder."
@@ -189,6 +196,11 @@ def _json(path: Path, what: str) -> dict[str, Any]:
     if not isinstance(plain, dict):
         raise DataError("this is no mapping", where=str(path), remedy="Restore it from a copy.")
     return plain
+
+
+def _number(plain: dict[str, Any]) -> Any:
+    """Numbers that JSON does not have stand there as `{"__float__": "Infinity"}`."""
+    return float(plain["__float__"]) if plain.keys() == {"__float__"} else plain
 
 
 class _Shards(Mapping[str, Tensor]):

@@ -26,7 +26,7 @@ class LlamaLike(Architecture):
         "rope_parameters": None,
         "tie_word_embeddings": False,
     }
-    unused = ("*.rotary_emb.inv_freq",)
+    unused: ClassVar[tuple[str, ...]] = ("*.rotary_emb.inv_freq",)
     gain: ClassVar[Conversion] = SAME
     """How the gains of norms are stored."""
     norms: ClassVar[Mapping[str, str]] = {"input_layernorm": "norm_mixer", "post_attention_layernorm": "norm_mlp"}
@@ -39,7 +39,7 @@ class LlamaLike(Architecture):
             "width": config["hidden_size"],
             "heads": config["num_attention_heads"],
             **self.head_width(config),
-            "block": {"mixer": self.mixer(config), "mlp": self.mlp(config), "norm": self.norm(config)},
+            "block": {"mixer": self.mixer(config), "mlp": self.mlp(config), "norm": self.block_norm(config)},
             **self.places(config),
             "final_norm": self.norm(config),
             "tied_head": config["tie_word_embeddings"],
@@ -70,8 +70,12 @@ class LlamaLike(Architecture):
         }
         return {**mlp, "bias": True} if config["mlp_bias"] else mlp
 
+    def block_norm(self, config: Config) -> dict[str, Any]:
+        """The norm of a block."""
+        return self.norm(config)
+
     def norm(self, config: Config) -> dict[str, Any]:
-        """The norm of a block, and the last one."""
+        """The norm after the last block."""
         return {"kind": "rms", "eps": config["rms_norm_eps"]}
 
     def places(self, config: Config) -> dict[str, Any]:

@@ -1,0 +1,89 @@
+"""Mamba-2 (arXiv:2405.21060)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from ablate.trained.hugging_face.architecture import Architecture, Config
+from ablate.trained.hugging_face.links import TAPS, TURNED, Link, linear, norm, parts, same
+
+_USUAL_CONTEXT = 2048
+"""Tokens of the texts that the published models were trained on; the model itself knows no longest text."""
+
+
+class Mamba2Model(Architecture):
+    """`transformers`, `models/mamba2`."""
+
+    model_type = "mamba2"
+    prefix = "backbone."
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "conv_kernel": 4,
+        "expand": 2,
+        "head_dim": 64,
+        "hidden_act": "silu",
+        "layer_norm_epsilon": 1e-5,
+        "n_groups": 8,
+        "num_heads": 128,
+        "state_size": 128,
+        "tie_word_embeddings": False,
+        "use_bias": False,
+        "use_conv_bias": True,
+    }
+
+    def model(self, config: Config) -> dict[str, Any]:
+        config.need("use_bias", False)
+        config.need("use_conv_bias", True)
+        config.need("hidden_act", "silu")
+        if list(config.get("time_step_limit") or (0.0, math.inf)) != [0.0, math.inf]:
+            raise config.refuse("time_step_limit", "steps without a limit alone can be read")
+        norm = {"kind": "rms", "eps": config["layer_norm_epsilon"]}
+        return {
+            "family": "decoder",
+            "depth": config["num_hidden_layers"],
+            "width": config["hidden_size"],
+            "block": {
+                "mixer": {
+                    "kind": "mamba2",
+                    "expansion": config["expand"],
+                    "head_width": config["head_dim"],
+                    "state": config["state_size"],
+                    "groups": config["n_groups"],
+                    "taps": config["conv_kernel"],
+                    "eps": config["layer_norm_epsilon"],
+                },
+                "mlp": "none",
+                "norm": norm,
+                "skips": {"mixer": 1, "mlp": 0},
+            },
+            "positions": "none",
+            "final_norm": norm,
+            "tied_head": config["tie_word_embeddings"],
+        }
+
+    def context(self, config: Config) -> int:
+        return config.get("max_position_embeddings") or _USUAL_CONTEXT
+
+    def tied(self, config: Config) -> dict[str, str]:
+        return {"lm_head.weight": "backbone.embeddings.weight"} if config["tie_word_embeddings"] else {}
+
+    def links(self, config: Config) -> Iterator[Link]:
+        wide = config["expand"] * config["hidden_size"]
+        sizes = [wide, wide + 2 * config["n_groups"] * config["state_size"], config["num_heads"]]
+        yield same("backbone.embeddings.weight", "embedding.weight")
+        for layer in range(config["num_hidden_layers"]):
+            theirs, ours = f"backbone.layers.{layer}.mixer", f"blocks.{layer}.mixer"
+            yield from norm(f"backbone.layers.{layer}.norm", f"blocks.{layer}.norm_mixer")
+            maps = tuple(f"{ours}.{name}.weight" for name in ("gate", "inputs", "step_size"))
+            yield Link((f"{theirs}.in_proj.weight",), maps, parts(sizes).then(TURNED))
+            yield same(f"{theirs}.conv1d.weight", f"{ours}.convolution.weight", TAPS)
+            yield same(f"{theirs}.conv1d.bias", f"{ours}.convolution.bias")
+            yield same(f"{theirs}.dt_bias", f"{ours}.space.bias")
+            yield same(f"{theirs}.A_log", f"{ours}.space.rate")
+            yield same(f"{theirs}.D", f"{ours}.space.skip")
+            yield from norm(f"{theirs}.norm", f"{ours}.norm")
+            yield from linear(f"{theirs}.out_proj", f"{ours}.output")
+        yield from norm("backbone.norm_f", "norm")
+        if not config["tie_word_embeddings"]:
+            yield same("lm_head.weight", "head.weight", TURNED)

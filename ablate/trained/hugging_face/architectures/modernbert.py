@@ -1,0 +1,109 @@
+"""ModernBERT (arXiv:2412.13663) with its head of masked tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from ablate.trained.hugging_face.architecture import Architecture, Config, by_layer
+from ablate.trained.hugging_face.links import TURNED, Link, linear, norm, parts, same
+
+_BIASED = {"kind": "dense", "bias": True}
+
+
+class ModernBert(Architecture):
+    """`transformers`, `models/modernbert`: `ModernBertForMaskedLM`."""
+
+    model_type = "modernbert"
+    auto_class = "AutoModelForMaskedLM"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "classifier_activation": "gelu",
+        "classifier_bias": False,
+        "decoder_bias": True,
+        "embedding_dropout": 0.0,
+        "global_attn_every_n_layers": 3,
+        "global_rope_theta": 160000.0,
+        "hidden_activation": "gelu",
+        "layer_types": None,
+        "local_attention": 128,
+        "local_rope_theta": 10000.0,
+        "mlp_bias": False,
+        "mlp_dropout": 0.0,
+        "norm_bias": False,
+        "norm_eps": 1e-5,
+        "rope_parameters": None,
+        "tie_word_embeddings": True,
+    }
+    unused = ("*.rotary_emb.*",)
+
+    def model(self, config: Config) -> dict[str, Any]:
+        for name in ("attention_dropout", "mlp_dropout"):
+            config.need(name, 0.0)
+        depth, every = config["num_hidden_layers"], config["global_attn_every_n_layers"]
+        kinds = config["layer_types"] or ["sliding_attention" if i % every else "full_attention" for i in range(depth)]
+        local = config.rotary("sliding_attention", base="local_rope_theta")
+        here = {"positions": local, "window": config["local_attention"] // 2 + 1}
+        norm = {"kind": "layer", "eps": config["norm_eps"], "bias": config["norm_bias"]}
+        mixer: dict[str, Any] = {"kind": "attention"}
+        if config["attention_bias"]:
+            mixer |= {"query_key_bias": True, "value": _BIASED, "output": _BIASED}
+        return {
+            "family": "encoder",
+            "depth": depth,
+            "width": config["hidden_size"],
+            "heads": config["num_attention_heads"],
+            "block": {
+                "mixer": mixer,
+                "mlp": {
+                    "kind": "gated",
+                    "ratio": config["intermediate_size"] / config["hidden_size"],
+                    "activation": config.activation("hidden_activation"),
+                    "bias": config["mlp_bias"],
+                },
+                "norm": norm,
+            },
+            "positions": config.rotary("full_attention", base="global_rope_theta"),
+            **by_layer([here if kind == "sliding_attention" else {} for kind in kinds], first={"norm_mixer": "none"}),
+            "embedding_norm": norm,
+            "final_norm": norm,
+            "dropout": config["embedding_dropout"],
+            "tied_head": config["tie_word_embeddings"],
+            "head_transform": {
+                "activation": config.activation("classifier_activation"),
+                "bias": config["classifier_bias"],
+                "norm": norm,
+            },
+            "head_bias": config["decoder_bias"],
+        }
+
+    def tied(self, config: Config) -> dict[str, str]:
+        return {"decoder.weight": "model.embeddings.tok_embeddings.weight"} if config["tie_word_embeddings"] else {}
+
+    def links(self, config: Config) -> Iterator[Link]:
+        width, biased = config["hidden_size"], config["norm_bias"]
+        yield same("model.embeddings.tok_embeddings.weight", "embedding.weight")
+        yield from norm("model.embeddings.norm", "embedding_norm", bias=biased)
+        for layer in range(config["num_hidden_layers"]):
+            theirs, ours = f"model.layers.{layer}", f"blocks.{layer}"
+            if layer:
+                yield from norm(f"{theirs}.attn_norm", f"{ours}.norm_mixer", bias=biased)
+            for kind in ("weight", "bias") if config["attention_bias"] else ("weight",):
+                maps = tuple(f"{ours}.mixer.{name}.{kind}" for name in ("query", "key", "value"))
+                split = parts([width] * 3)
+                yield Link((f"{theirs}.attn.Wqkv.{kind}",), maps, split.then(TURNED) if kind == "weight" else split)
+            yield from linear(f"{theirs}.attn.Wo", f"{ours}.mixer.output", bias=config["attention_bias"])
+            yield from norm(f"{theirs}.mlp_norm", f"{ours}.norm_mlp", bias=biased)
+            for kind in ("weight", "bias") if config["mlp_bias"] else ("weight",):
+                maps = (f"{ours}.mlp.gate.{kind}", f"{ours}.mlp.up.{kind}")
+                split = parts([config["intermediate_size"]] * 2)
+                yield Link((f"{theirs}.mlp.Wi.{kind}",), maps, split.then(TURNED) if kind == "weight" else split)
+            yield from linear(f"{theirs}.mlp.Wo", f"{ours}.mlp.down", bias=config["mlp_bias"])
+        yield from norm("model.final_norm", "norm", bias=biased)
+        yield from linear("head.dense", "head_transform.dense", bias=config["classifier_bias"])
+        yield from norm("head.norm", "head_transform.norm", bias=biased)
+        if config["decoder_bias"]:
+            yield same("decoder.bias", "head_bias.value")
+        if not config["tie_word_embeddings"]:
+            yield same("decoder.weight", "head.weight", TURNED)

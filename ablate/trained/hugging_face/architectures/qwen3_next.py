@@ -1,0 +1,143 @@
+"""Qwen3-Next: Gated DeltaNet in three of four layers, attention with an output gate in the others, experts in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import torch
+
+from ablate.trained.hugging_face.architecture import Config, by_layer
+from ablate.trained.hugging_face.architectures.deepseek_v3 import expert_links
+from ablate.trained.hugging_face.architectures.llama import LlamaLike, gated_links, query_key_norm_links
+from ablate.trained.hugging_face.links import PLUS_ONE, TAPS, Conversion, Link, linear, norm, parts, same
+
+
+class Qwen3Next(LlamaLike):
+    """`transformers`, `models/qwen3_next`. Modules of tokens after the next one are left out there too."""
+
+    model_type = "qwen3_next"
+    gain = PLUS_ONE
+    unused = (*LlamaLike.unused, "mtp.*")
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **LlamaLike.defaults,
+        "decoder_sparse_step": 1,
+        "full_attention_interval": 4,
+        "head_dim": 256,
+        "layer_types": None,
+        "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 128,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32,
+        "linear_value_head_dim": 128,
+        "mlp_only_layers": None,
+        "moe_intermediate_size": 512,
+        "norm_topk_prob": True,
+        "num_experts": 512,
+        "num_experts_per_tok": 10,
+        "num_key_value_heads": 2,
+        "partial_rotary_factor": 0.25,
+        "shared_expert_intermediate_size": 512,
+    }
+
+    def mixer(self, config: Config) -> dict[str, Any]:
+        config.need("attention_bias", False)
+        norm = {"kind": "rms", "eps": config["rms_norm_eps"]}
+        return {**super().mixer(config), "query_key_norm": norm, "gate": "elementwise"}
+
+    def mlp(self, config: Config) -> dict[str, Any]:
+        shared, odd = divmod(config["shared_expert_intermediate_size"], config["moe_intermediate_size"])
+        if odd or not shared:
+            raise config.refuse("shared_expert_intermediate_size", "a multiple of `moe_intermediate_size` can be read")
+        return {
+            "kind": "mixture",
+            "experts": config["num_experts"],
+            "active": config["num_experts_per_tok"],
+            "ratio": config["moe_intermediate_size"] / config["hidden_size"],
+            "activation": config.activation("hidden_act"),
+            "shared": shared,
+            "shared_gate": True,
+            "normalise": config["norm_topk_prob"],
+        }
+
+    def places(self, config: Config) -> dict[str, Any]:
+        linear = {"mixer": self._linear(config), "positions": "none"}
+        dense = {"mlp": super().mlp(config)}
+        layers = [
+            {**(linear if kind == "linear_attention" else {}), **({} if self._sparse(config, layer) else dense)}
+            for layer, kind in enumerate(self._kinds(config))
+        ]
+        return {"positions": config.rotary(fraction=config["partial_rotary_factor"]), **by_layer(layers)}
+
+    @staticmethod
+    def _kinds(config: Config) -> list[str]:
+        depth, every = config["num_hidden_layers"], config["full_attention_interval"]
+        kinds: list[str] | None = config["layer_types"]
+        return kinds or ["linear_attention" if (i + 1) % every else "full_attention" for i in range(depth)]
+
+    @staticmethod
+    def _sparse(config: Config, layer: int) -> bool:
+        alone = layer in (config["mlp_only_layers"] or ())
+        return not alone and (layer + 1) % config["decoder_sparse_step"] == 0
+
+    @staticmethod
+    def _linear(config: Config) -> dict[str, Any]:
+        return {
+            "kind": "gated_deltanet",
+            "heads": config["linear_num_value_heads"],
+            "key_heads": config["linear_num_key_heads"],
+            "key_width": config["linear_key_head_dim"],
+            "value_width": config["linear_value_head_dim"],
+            "taps": config["linear_conv_kernel_dim"],
+            "eps": config["rms_norm_eps"],
+        }
+
+    def mixer_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
+        if self._kinds(config)[layer] == "linear_attention":
+            yield from _delta_links(config, f"{theirs}.linear_attn", f"{ours}.mixer")
+            return
+        theirs, ours = f"{theirs}.self_attn", f"{ours}.mixer"
+        width = config.head_width
+        both = (f"{ours}.query.weight", f"{ours}.gate.map.weight")
+        yield Link((f"{theirs}.q_proj.weight",), both, _by_group(config["num_attention_heads"], [width, width]))
+        for their_name, our_name in (("k_proj", "key"), ("v_proj", "value"), ("o_proj", "output")):
+            yield from linear(f"{theirs}.{their_name}", f"{ours}.{our_name}")
+        yield from query_key_norm_links(theirs, ours, self.gain)
+
+    def mlp_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
+        if not self._sparse(config, layer):
+            yield from gated_links(theirs, ours)
+            return
+        yield from linear(f"{theirs}.gate", f"{ours}.router")
+        yield from expert_links(theirs, ours, config["num_experts"])
+        yield from gated_links(f"{theirs}.shared_expert", f"{ours}.shared")
+        yield from linear(f"{theirs}.shared_expert_gate", f"{ours}.shared_gate")
+
+
+def _delta_links(config: Config, theirs: str, ours: str) -> Iterator[Link]:
+    groups, key, value = (config[f"linear_{name}"] for name in ("num_key_heads", "key_head_dim", "value_head_dim"))
+    many = config["linear_num_value_heads"] // groups
+    maps = tuple(f"{ours}.{name}.weight" for name in ("query", "key", "value", "gate"))
+    sizes = [key, key, many * value, many * value]
+    yield Link((f"{theirs}.in_proj_qkvz.weight",), maps, _by_group(groups, sizes))
+    maps = (f"{ours}.strength.weight", f"{ours}.fade.weight")
+    yield Link((f"{theirs}.in_proj_ba.weight",), maps, _by_group(groups, [many, many]))
+    taps = tuple(f"{ours}.{name}_convolution.weight" for name in ("query", "key", "value"))
+    channels = [groups * key, groups * key, groups * many * value]
+    yield Link((f"{theirs}.conv1d.weight",), taps, parts(channels).then(TAPS))
+    yield same(f"{theirs}.dt_bias", f"{ours}.decay.bias")
+    yield same(f"{theirs}.A_log", f"{ours}.decay.rate")
+    yield from norm(f"{theirs}.norm", f"{ours}.norm")
+    yield from linear(f"{theirs}.out_proj", f"{ours}.output")
+
+
+def _by_group(groups: int, sizes: list[int]) -> Conversion:
+    """Rows that stand side by side within each group, to maps with the rows of all groups."""
+
+    def to_ours(theirs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return tuple(one.flatten(0, 1).mT for one in torch.split(torch.unflatten(theirs[0], 0, (groups, -1)), sizes, 1))
+
+    def to_theirs(ours: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return (torch.cat([torch.unflatten(one.mT, 0, (groups, -1)) for one in ours], 1).flatten(0, 1),)
+
+    return Conversion(to_ours, to_theirs)
