@@ -17,22 +17,22 @@ class InitFromSpec(Spec):
     """
 
     source: str = ""
-    """The key of a trial whose weights the store keeps (`save_weights`), or its first characters; a file of weights under
-    our names (safetensors, or what torch loads with `weights_only=True`); the folder of a Hugging Face model; or
+    """The key of a trial whose weights the store keeps (`save_weights`), or its first characters; a file of weights
+    under our names (safetensors, or what torch loads with `weights_only=True`); the folder of a Hugging Face model; or
     `hub:OWNER/NAME[@REVISION]`."""
     stage: dict[str, JsonValue] | None = None
     """Instead of a source: a stage of training before this one. The values, by spec path, with which this variant is
-    trained first, without its own `init_from` and `freeze` unless they set one. Each seed starts from the stage's trial of
-    that seed, which is a trial as any other: it is trained once and reused."""
+    trained first, without its own `init_from` and `freeze` unless they set one. Each seed starts from the stage's trial
+    of that seed, which is a trial as any other: it is trained once and reused."""
     map: Literal["auto", "exact"] = "auto"
-    """`auto`: copies what agrees by meaning, and lists what is new and what has no place; `exact`: refuses a source whose
-    tensors have other names or shapes."""
+    """`auto`: copies what agrees by meaning, and lists what is new and what has no place; `exact`: refuses a source
+    whose tensors have other names or shapes."""
     layers: tuple[Annotated[int, Field(ge=0)], ...] | None = None
-    """For each layer of the model, the layer of the source that it starts from; unless set, layer i of d starts from layer
-    i·s/d of the s that the source has, rounded down."""
+    """For each layer of the model, the layer of the source that it starts from; unless set, layer i of d starts from
+    layer i·s/d of the s that the source has, rounded down."""
     identity: str = ""
-    """Checksum of the source's weights, or of the stage's spec and data. It is filled in when the study is planned; where it
-    is written, another content is refused."""
+    """Checksum of the source's weights, or of the stage's spec and data. It is filled in when the study is planned;
+    where it is written, another content is refused."""
 
     @field_validator("stage", mode="before")
     @classmethod

@@ -46,8 +46,8 @@ class TrainingSpec(Spec):
     )
     """The weights from which every trial starts; random ones unless set."""
     freeze: tuple[str, ...] = Field(default=(), exclude_if=lambda freeze: not freeze)
-    """Parts of the model that keep their weights: `mixer.query`, `mlp`, `embedding`, `blocks.0` ... A part is the beginning of
-    the name of a parameter, with or without its layer. It has no gradient and no optimizer state."""
+    """Parts of the model that keep their weights: `mixer.query`, `mlp`, `embedding`, `blocks.0` ... A part is the
+    beginning of the name of a parameter, with or without its layer. It has no gradient and no optimizer state."""
     save_weights: bool = False
     """Whether the final weights of every trial are kept, for `ablate generate` and `ablate translate`. It changes no
     result, so it is no part of what a trial is known by: one that was trained without is not trained again."""

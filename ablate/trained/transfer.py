@@ -32,7 +32,6 @@ from ablate.trained.source import SourceWeights
 _LAYER = re.compile(r"(?P<stack>(?:decoder_)?blocks)\.(?P<index>\d+)\.(?P<part>.+)")
 _OF_EVERY_MIXER = ("query.", "key.", "value.", "output.")
 """Maps that mean the same in all mixers that have them."""
-_WRITTEN_OTHERWISE = (".value.", ".output.")
 _POSITIONS = "positions.weight"
 
 
@@ -198,9 +197,10 @@ class _Matching:
         if all(name in self.source.tensors for name in names):
             fixed, delta, alpha, beta = (self.source.tensors[name] for name in names)
             return alpha.view(-1, 1, 1) * fixed + beta.view(-1, 1, 1) * delta, set(names)
-        if theirs is not None and isinstance(theirs.mixer, AttentionSpec) and shape[-1] == shape[-2]:
-            if isinstance(getattr(theirs.mixer, part.split(".")[1]), IdentitySpec):
-                return torch.eye(shape[-1]).unsqueeze(0), set()
+        mixer = None if theirs is None else theirs.mixer
+        no_map = isinstance(mixer, AttentionSpec) and isinstance(getattr(mixer, part.split(".")[1]), IdentitySpec)
+        if no_map and shape[-1] == shape[-2]:
+            return torch.eye(shape[-1]).unsqueeze(0), set()
         return None, set()
 
 
@@ -232,9 +232,11 @@ def _without_heads(part: str, value: Tensor, mixer: AttentionSpec, heads: int, g
         return value
     _, name, *rest = part.split(".")
     if name in ("query", "key", "value") and rest[-1] in ("weight", "bias"):
-        return value.unflatten(-1, (len(there), -1))[..., kept, :].flatten(-2)
+        apart = value.view(*value.shape[:-1], len(there), -1)
+        return apart[..., kept, :].flatten(-2)
     if name == "output" and rest[-1] == "weight":
-        return value.unflatten(-2, (len(there), -1))[..., kept, :, :].flatten(-3, -2)
+        apart = value.view(*value.shape[:-2], len(there), -1, value.shape[-1])
+        return apart[..., kept, :, :].flatten(-3, -2)
     if name in ("gains", "temperature", "sinks") and value.shape[-1] == len(there):
         return value[..., kept]
     return value

@@ -85,8 +85,8 @@ class AttentionSpec(MixerSpec):
     query_init: Literal["normal", "zero"] | None = None
     """How W_Q starts; unless set, `zero` for shaping `shaped` (eq. 5) and `normal` elsewhere."""
     without_heads: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    """Heads that are left out, counted from 0, with their columns of W_Q, W_K and W_V and their rows of W_P. The others keep
-    their width, and start from their own weights where `training.init_from` gives some."""
+    """Heads that are left out, counted from 0, with their columns of W_Q, W_K and W_V and their rows of W_P. The others
+    keep their width, and start from their own weights where `training.init_from` gives some."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on the attention matrix, after shaping; with `kv_first` on Kᵀ·V (SimpleTRON)."""
 
@@ -273,7 +273,7 @@ class AttentionSpec(MixerSpec):
             raise refusal(
                 ("without_heads",),
                 heads,
-                "heads that share keys and values, tensors of other layers, or positions by their number belong together",
+                "heads that share keys, values or tensors, or have positions by their number, belong together",
                 "Leave `without_heads` out.",
             )
 
