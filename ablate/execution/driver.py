@@ -249,7 +249,9 @@ class _Driver:
             failed = Attempt(trial, 1, 0, 1, datetime.now(UTC))
             failure = f"it starts from the weights of trial {key[:12]}, which {_ENDED[state]}"
             if self.ledger.start(trial, 1):
-                self.conclude(failed, failed.outcome(failure=failure))
+                outcome = failed.outcome(failure=failure)
+                self.ledger.end(outcome, None)
+                self.notify(failed, outcome)
 
     def extend(self, trials: Iterable[Trial]) -> None:
         """Add trials to the plan that were unknown when the study began."""
@@ -422,12 +424,12 @@ class _Driver:
 
     def end(self, number: int, attempt: Attempt, outcome: TrialOutcome) -> None:
         """Store the outcome of a trial, notify observer and design, and queue the next proposals."""
-        self.leave(number, attempt)
-        self.conclude(attempt, outcome)
-
-    def conclude(self, attempt: Attempt, outcome: TrialOutcome) -> None:
-        """Store the outcome of a trial that is in no job any more, and notify observer and design."""
         self.ledger.end(outcome, attempt.worker)
+        self.leave(number, attempt)
+        self.notify(attempt, outcome)
+
+    def notify(self, attempt: Attempt, outcome: TrialOutcome) -> None:
+        """Notify observer and design of the outcome of a trial, and queue the next proposals."""
         if outcome.state is TrialState.DIVERGED:
             self.diverged.add(outcome.key)
         self.counts["trained" if outcome.state is TrialState.FINISHED else outcome.state.value] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ablate.spec.base import Spec, refusal
 from ablate.spec.named import expand_setting
@@ -20,7 +20,7 @@ class InitFromSpec(Spec):
     """The key of a trial whose weights the store keeps (`save_weights`), or its first characters; a file of weights
     under our names (safetensors, or what torch loads with `weights_only=True`); the folder of a Hugging Face model; or
     `hub:OWNER/NAME[@REVISION]`."""
-    stage: dict[str, JsonValue] | None = None
+    stage: dict[str, Any] | None = None
     """Instead of a source: a stage of training before this one. The values, by spec path, with which this variant is
     trained first, without its own `init_from` and `freeze` unless they set one. Each seed starts from the stage's trial
     of that seed, which is a trial as any other: it is trained once and reused."""
