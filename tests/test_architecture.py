@@ -46,7 +46,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dashboard": {"errors", "command_line", "spec", "stats", "store", "analysis", "render", "serving"},
     "plugins": {"errors", "locations", "spec", "tasks", "render"},
     "planning": {"roles", "errors", "cores", "spec", "nn.model", "tasks", "designs", "training", "store", "trained"},
-    "trained": {"errors", "locations", "spec", "nn.pack", "nn.model", "kinds", "tasks", "decoding", "plugins"},
+    "trained": {
+        "errors",
+        "extras",
+        "locations",
+        "spec",
+        "nn.pack",
+        "nn.model",
+        "kinds",
+        "tasks",
+        "decoding",
+        "plugins",
+    },
     "execution": {
         *(
             "errors",

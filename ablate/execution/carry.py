@@ -12,6 +12,7 @@ from torch import nn
 
 from ablate.errors import DataError
 from ablate.execution.protocol import Broken, Done, Happened, Job, Message
+from ablate.spec.resources import CheckpointInterval
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
 from ablate.trained.source import SourceWeights, read_source
@@ -36,7 +37,11 @@ class Carrier:
         self._tasks: dict[tuple[str, str], Task] = {}
 
     def carry_out(
-        self, job: Job, stopped: Callable[[], Sequence[int]], start: State | None = None, save_every: int = 0
+        self,
+        job: Job,
+        stopped: Callable[[], Sequence[int]],
+        start: State | None = None,
+        save: CheckpointInterval = CheckpointInterval(),  # noqa: B008 - frozen
     ) -> Iterator[Message]:
         """Train a job. An exception becomes a `Broken` message.
 
@@ -44,7 +49,7 @@ class Carrier:
             job: The job.
             stopped: Called after every step; returns the members (from 0) that must leave, each once.
             start: The state of a `Checkpoint` of this job to resume from.
-            save_every: The steps between checkpoints; 0: no checkpoints.
+            save: When to yield a checkpoint.
 
         Yields:
             `Happened` for each training event, then `Done` or `Broken`.
@@ -57,7 +62,7 @@ class Carrier:
                 told = Started(number, taken.where, taken.copied, taken.new, taken.unused)
                 yield Happened(job.number, told)
             keep = _keeper(job, members)
-            for event in train(members, task, self._device, keep, stopped, start=start, save_every=save_every):
+            for event in train(members, task, self._device, keep, stopped, start=start, save=save):
                 yield Happened(job.number, event)
         except Exception as error:  # an exception of a trial must not end the worker
             sentence = str(error).strip().splitlines() or [""]

@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ablate.designs.base import BASELINE, Design, Point, PointCost, Proposal
+from ablate.designs.budgeted import BudgetedDesign
 from ablate.designs.timed import TimedDesign
 from ablate.designs.tuned import TunedDesign
 from ablate.errors import PluginError, SpaceError
@@ -44,6 +45,8 @@ class Variant:
         frozen: Parameters that are not trained.
         start: What it takes from its source; None if it starts from random weights.
         stage: The variant that is trained before it and whose weights it starts from; None if there is none.
+        vocabulary: Number of token ids of its data.
+        context: Number of tokens in one input.
     """
 
     name: str
@@ -56,6 +59,8 @@ class Variant:
     frozen: int = 0
     start: Transfer | None = None
     stage: Variant | None = None
+    vocabulary: int = 0
+    context: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +142,8 @@ class Planner:
             design = TunedDesign(design, self.space.tune, context.direction)
         if self.space.match.equal == "seconds":
             design = TimedDesign(design, self.budget.baseline, self.budget.written)
+        if self.space.budgets:
+            design = BudgetedDesign(design, self.space.budgets, self.space.training.steps)
         return design
 
     def resolve(self, point: Point) -> Variant | None:
@@ -231,6 +238,8 @@ class Planner:
             frozen=frozen,
             start=self.starting.transfer(spec, task, None if stage is None else (stage.spec, self.prepare(stage.spec))),
             stage=stage,
+            vocabulary=task.shape.vocabulary,
+            context=task.shape.context,
         )
 
     def _refusal(self, point: Point) -> str | None:
