@@ -28,6 +28,7 @@ from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.tasks.cache import default_cache
+from ablate.trained.weights import weights_folder
 
 Plugins = str | Path | Sequence[str | Path]
 """Python files that define kinds of one's own."""
@@ -130,7 +131,7 @@ def run(
         observer.say(f"store: {opened.where}")
         if opened.caution:
             observer.say(opened.caution)
-        planner = Planner(space, folder, observer.say)
+        planner = Planner(space, folder, observer.say, weights=weights_folder(opened.where))
         environment, packing = describe_environment(trainer.device), Packing(pack, trainer.device)
         result = run_study(planner, opened, trainer, environment, observer, packing)
     return Study(space.name, store, result=result)
