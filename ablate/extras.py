@@ -11,6 +11,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "figures": ("matplotlib",),
     "notebook": ("pandas",),
     "search": ("optuna", "sklearn", "cmaes"),
+    "transformers": ("transformers",),
     "translation": ("sacrebleu",),
 }
 """Extra to the packages that the commands behind it import."""

@@ -46,8 +46,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving": {"errors", "extras", "store", "render.terminal.console"},
     "dashboard": {"errors", "command_line", "devices", "spec", "stats", "store", "analysis", "render", "serving"},
     "plugins": {"errors", "locations", "spec", "tasks", "render"},
-    "planning": {"roles", "errors", "cores", "devices", "spec", "nn.model", "tasks", "designs", "training", "store"},
-    "trained": {"errors", "spec", "nn.pack", "nn.model", "tasks", "decoding", "plugins"},
+    "planning": {"roles", "errors", "cores", "spec", "nn.model", "tasks", "designs", "training", "store", "devices"},
+    "trained": {"errors", "extras", "spec", "nn.pack", "nn.model", "tasks", "decoding", "plugins"},
     "execution": {
         *(
             "errors",

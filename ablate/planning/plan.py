@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ablate.designs.base import BASELINE, Design, Point, PointCost, Proposal
+from ablate.designs.budgeted import BudgetedDesign
 from ablate.designs.timed import TimedDesign
 from ablate.designs.tuned import TunedDesign
 from ablate.errors import PluginError, SpaceError
@@ -115,6 +116,8 @@ class Planner:
             design = TunedDesign(design, self.space.tune, context.direction)
         if self.space.match.equal == "seconds":
             design = TimedDesign(design, self.budget.baseline, self.budget.written)
+        if self.space.budgets:
+            design = BudgetedDesign(design, self.space.budgets, self.space.training.steps)
         return design
 
     def resolve(self, point: Point) -> Variant | None:
