@@ -20,7 +20,7 @@ from ablate.spec.initialiser import Initialiser, InitialiserSpec, RateScaling
 from ablate.spec.layer import LayerContext
 from ablate.spec.loop import LoopSpec
 from ablate.spec.mixer import Mixer, MixerSpec
-from ablate.spec.named import expand_block
+from ablate.spec.named import expand_block, expand_model
 from ablate.spec.norm import Norm, NormSpec
 from ablate.spec.parameter import ParameterInfo
 from ablate.spec.part import EMBEDDING, PartSpec, SharedTensor
@@ -144,7 +144,9 @@ class ModelSpec(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _name_a_block(cls, value: Any, info: ValidationInfo) -> Any:
+    def _name_a_model_or_block(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, str) or (isinstance(value, dict) and isinstance(value.get("name"), str)):
+            value = expand_model(value, (info.context or {}).get("folders", ()))
         if isinstance(value, dict) and isinstance(value.get("block"), str):
             return expand_block(value, (info.context or {}).get("folders", ()))
         return value

@@ -12,14 +12,22 @@ from typing import Any, cast
 import pytest
 import torch
 from double_precision import compute_in_double
-from small_models import CASES, Small, T, V
+from small_models import CASES, PUBLISHED, Small, T, V
 from torch import Tensor, nn
 
 from ablate.nn.model.build import build_model
 from ablate.nn.model.decoder import Decoder, States
 from ablate.nn.pack.initial import stream
+from ablate.spec.lookup import find_model
 from ablate.trained.hugging_face.architecture import architectures
-from ablate.trained.hugging_face.checkpoint import Imported, load_tensors, read_config, read_tensors, to_ours, to_theirs
+from ablate.trained.hugging_face.checkpoint import (
+    Imported,
+    load_tensors,
+    read_config,
+    read_tensors,
+    to_ours,
+    to_theirs,
+)
 
 transformers = pytest.importorskip("transformers")
 
@@ -136,7 +144,8 @@ def test_weights_go_back_as_they_came(both: Both, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
     back = to_theirs({name: one.detach() for name, one in both.ours.state_dict().items()}, both.imported)
-    there = load_file(both.folder / "model.safetensors")
+    named = both.imported.architecture.tensor_name
+    there = {named(name): one for name, one in load_file(both.folder / "model.safetensors").items()}
     used = {name for link in both.imported.architecture.links(both.imported.config) for name in link.theirs}
     assert back.keys() == there.keys() & used
     for name, one in back.items():
@@ -152,3 +161,22 @@ def test_a_config_without_defaults_means_the_same(both: Both) -> None:
         if value is not None and name in defaults:
             assert defaults[name] == value, name
     assert plain["model_type"] == both.case.kind
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_named_model_is_the_published_one(name: str, tmp_path: Path) -> None:
+    """`transformers` counts as many parameters, and its configuration makes the same model here."""
+    kind, settings = PUBLISHED[name]
+    found, config = find_model(f"models/{name}"), transformers.CONFIG_MAPPING[kind](**settings)
+    with torch.device("meta"):
+        theirs = getattr(transformers, architectures()[kind].auto_class).from_config(config)
+    assert theirs.num_parameters() == found.named.parameters
+    config.save_pretrained(tmp_path)
+    imported = read_config(tmp_path)
+    assert imported.spec.canonical() == found.spec.canonical()
+    assert imported.vocabulary == found.named.vocabulary
+    assert imported.context == found.named.context
+
+
+def test_every_architecture_is_tried() -> None:
+    assert {case.kind for case in CASES.values()} == set(architectures())
