@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from ablate.errors import ArgumentError, EngineError, SpaceError, check_argument, check_count, check_texts
+from ablate.execution.checkpoint import checkpoints_folder
 from ablate.execution.choose import EngineOptions, make_engine
 from ablate.execution.driver import run_study
 from ablate.execution.environment import describe_environment
@@ -93,7 +94,7 @@ def run(
         observer: Is told what happens.
         engine: `local`, or `ray` for a cluster.
         address: Of the cluster: `auto`, HOST:PORT or `local`; None: $RAY_ADDRESS if it is set, else `local`.
-        resources: What each job gets on a cluster, in place of the space's `resources`.
+        resources: What each job gets, in place of the space's `resources`.
         pack: The most trials of one structure that are trained together as one program; None: as many as pay.
 
     Raises:
@@ -110,7 +111,16 @@ def run(
     space, folder = _read(space, plugins), _folder(cache)
     observer = observer or Observer()
     options = EngineOptions(
-        folder, device, workers, threads, _paths(plugins), address, resources or space.resources, space.name, pack
+        folder,
+        device,
+        workers,
+        threads,
+        _paths(plugins),
+        address,
+        resources or space.resources,
+        space.name,
+        checkpoints_folder(store.where if isinstance(store, Store) else str(store)),
+        pack,
     )
     # The engine first: a mistake in what was asked of it leaves no empty store behind.
     with (

@@ -46,6 +46,7 @@ from ablate.stats import (
 )
 from ablate.stats.calibrate import calibrate, pooled_noise
 from ablate.stats.choice import regret_bound, tuning_noise
+from ablate.stats.course import course_word, movements
 from ablate.stats.schedule import ERROR
 from ablate.stats.simulate import Rate, decide, rate
 from ablate.stats.verdict import advised_schedule
@@ -306,7 +307,7 @@ class MemoryStore:
         """None."""
         return {}
 
-    def crossings(self, keys: Sequence[str], target: float) -> dict[str, tuple[CurvePoint, ...]]:
+    def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """None."""
         return {}
 
@@ -397,6 +398,30 @@ def calibrated(rng: np.random.Generator, times: int) -> Iterator[Case]:
     yield case("9 calibrate, the noisiest variant: not told at its distance", 0.2, wrong)
 
 
+def moving(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """The word on a course: differences that have settled at a level, with noise that lasts from point to point."""
+    steps = [100.0 * number for number in range(1, 13)]
+    length = steps[-1] / 3
+
+    def words(seeds: int, moved: float) -> Iterator[str]:
+        for _ in range(times):
+            lasting = rng.normal(0, SD / 2, (seeds, len(steps))).cumsum(axis=1) / math.sqrt(len(steps))
+            drift = MARGIN + moved * np.array(steps) / length
+            found = movements(steps, dict(enumerate((drift + lasting + rng.normal(0, SD / 2, lasting.shape)).tolist())))
+            assert found is not None
+            yield course_word(found, MARGIN, MARGIN)
+
+    for seeds in (3, 5, 10):
+        wrong = [word in ("growing", "shrinking") for word in words(seeds, 0.1 * MARGIN)]
+        power = [word == "growing" for word in words(seeds, 2 * MARGIN)]
+        limit = "power: moves by twice the margin"
+        yield case(f"10 course of {seeds} seeds, all but settled: growing or shrinking", ERROR, wrong, power, limit)
+        wrong = [word == "settled" for word in words(seeds, MARGIN)]
+        power = [word == "settled" for word in words(seeds, 0.0)]
+        limit = "power: does not move"
+        yield case(f"10 course of {seeds} seeds that moves by the margin: settled", ERROR, wrong, power, limit)
+
+
 CASES: Mapping[str, Measure] = {
     "extending": extending,
     "skewed": skewed,
@@ -407,6 +432,7 @@ CASES: Mapping[str, Measure] = {
     "failing": failing,
     "scheduled": scheduled,
     "calibrated": calibrated,
+    "moving": moving,
 }
 FULL, QUICK, SMOKE = 8_000, 1_200, 150
 """Simulated comparisons of a case, about."""

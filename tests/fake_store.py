@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,9 +32,13 @@ class FakeStore:
     def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         return {key: self.curve_points[key] for key in keys if key in self.curve_points}
 
-    def crossings(self, keys: Sequence[str], target: float) -> dict[str, tuple[CurvePoint, ...]]:
-        """Whole curves, which say as much as the two points that a store gives; a test of stores compares them."""
-        return self.curves(keys)
+    def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """The points with a finite validation loss; a test of stores compares them."""
+        found = {
+            key: tuple(p for p in curve if p.val_loss is not None and math.isfinite(p.val_loss))
+            for key, curve in self.curves(keys).items()
+        }
+        return {key: curve for key, curve in found.items() if curve}
 
     def add(
         self,

@@ -169,6 +169,8 @@ def _trend(claim: TrendClaim, results: Results) -> _Finding:
         return _Finding("undecided", f"{', '.join(diverged)} diverged, which leaves no gap to follow", evidence)
     if len(sides) < 2:
         return _Finding("undecided", f"the study trained both variants at {len(sides)} of the positions", evidence)
+    if short := results.too_short(metric, dict.fromkeys(name for side in sides.values() for name in side)):
+        return _Finding("undecided", short, evidence)
     gaps = {at: results.advantage(left, right, metric, direction) for at, (left, right) in sides.items()}
     sign = 1.0 if claim.expect == "grows" else -1.0
     by_seed = {seed: sign * slope for seed, slope in slopes(gaps).items()}
@@ -197,6 +199,8 @@ def _number(claim: NumberClaim, results: Results) -> _Finding:
     if diverged := sorted(results.diverged(name, quantity)):
         reason = f"{name} diverged at {_seeds(diverged)}"
         return _Finding("refuted", reason, {**evidence, "diverged": diverged})
+    if short := results.too_short(quantity, (name,)):
+        return _Finding("undecided", short, evidence)
     values = results.values(name, quantity)
     off_by_seed = {seed: values[seed] - claim.expect for seed in sorted(values)}
 
@@ -223,6 +227,8 @@ def _compare(
         return _Finding("undecided", f"the study has no variant {' and no '.join(missing)}", evidence)
     if metric in COUNTED:
         return _count(left, right, metric, direction, margin, expectation, results, evidence)
+    if short := results.too_short(metric, (left, right)):
+        return _Finding("undecided", short, evidence)
     worst = _by_divergence(left, right, metric, results)
     if worst is not None:
         bound, reason = worst

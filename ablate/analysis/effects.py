@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ablate.analysis.confirming import CHOOSING
 from ablate.analysis.factors import crosses, factors_of
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
+from ablate.analysis.scaling import at_own_length
 from ablate.stats import Direction, Effects, Observation, estimate_effects
 from ablate.store.records import StudyRecord
 
@@ -109,6 +110,7 @@ def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEff
         record: The study.
         runs: Variant name to its trials.
     """
+    record = at_own_length(record)
     factors = factors_of(record)
     worst = worst_value(record, runs)
     ended = [one for one in record.variants if runs[one.name].finished or runs[one.name].diverged]

@@ -157,8 +157,10 @@ def read_findings(store: StudyReader, name: str) -> Findings:
     report = read_study(store, name)
     runs = read_runs(store, report.record, report.metric)
     fresh = read_confirming(store, report.record)
-    ended = {variant: _ended({variant: run}) for variant, run in runs.items()}
-    trials = _ended(runs)
+    whole = store.study(name)
+    at_all = runs if len(whole.variants) == len(runs) else read_runs(store, whole, report.metric)
+    ended = {variant: _ended({variant: run}) for variant, run in at_all.items()}
+    trials = _ended(at_all)
     if not trials:
         raise NotFoundError(
             f"study {name!r} has no results to report yet",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ablate.analysis.effects import counted_values, worst_value
 from ablate.analysis.factors import Factors, crosses, factors_of, is_logarithmic, place
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
+from ablate.analysis.scaling import at_own_length
 from ablate.extras import require
 from ablate.stats import Configuration, Factor, Importance, importances
 from ablate.store.records import StudyRecord, VariantRecord
@@ -64,6 +65,7 @@ def importances_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Stud
     Raises:
         MissingPackageError: There is something to tell, but Optuna or scikit-learn is not installed.
     """
+    record = at_own_length(record)
     varying, worst = factors_of(record), worst_value(record, runs)
     factors = _factors(varying)
     if worst is None or len(factors) < 2:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
+from ablate.stats import Interval
+
 MISSING = "-"
 
 
@@ -72,3 +74,14 @@ def times(ratio: float | None) -> str:
     if ratio is None:
         return MISSING
     return f"{ratio:.2f}x" if ratio < 9.995 else f"{ratio:.0f}x"
+
+
+def times_within(ratio: Interval | None) -> str:
+    """A measured ratio with its interval as `1.08x [1.02, 1.15]`; of a single seed, which has none, `~1.08x`."""
+    if ratio is None or ratio.mean is None:
+        return MISSING
+    if ratio.low is None or ratio.high is None:
+        return f"~{times(ratio.mean)}"
+    if ratio.low == ratio.high:  # the baseline beside itself
+        return times(ratio.mean)
+    return f"{times(ratio.mean)} [{ratio.low:.2f}, {ratio.high:.2f}]"

@@ -10,6 +10,7 @@ from typing import Protocol
 from ablate.analysis.allowances import Allowances
 from ablate.analysis.confirming import was_chosen
 from ablate.analysis.runs import seed_schedule
+from ablate.analysis.scaling import at_own_length
 from ablate.stats import judge, paired_difference, tails_of
 from ablate.store.records import SETTLED, StudyRecord, TrialRecord, TrialState
 
@@ -69,10 +70,11 @@ def read_overview(store: OverviewReader, name: str) -> Overview:
     record = store.study(name)
     found = store.trials([planned.key for planned in (*record.planned, *record.confirm_trials)])
     metric, minimize = record.objective["metric"], record.objective["direction"] == "minimize"
-    values: dict[str, dict[int, float]] = {variant.name: {} for variant in record.variants}
+    values: dict[str, dict[int, float]] = {variant.name: {} for variant in at_own_length(record).variants}
     diverged: dict[str, dict[int, int | None]] = {variant.name: {} for variant in record.variants}
     failed: dict[str, int] = {}
-    for planned in record.planned:
+    own = at_own_length(record)
+    for planned in own.planned:
         trial = found.get(planned.key)
         if trial is not None and trial.state is TrialState.FAILED:
             failed[planned.variant] = failed.get(planned.variant, 0) + 1
@@ -90,7 +92,7 @@ def read_overview(store: OverviewReader, name: str) -> Overview:
     }
     best = (min if minimize else max)(means, key=lambda variant: means[variant]) if means else None
     parameters = {variant.name: variant.parameters for variant in record.variants}
-    sufficient = _sufficient(record, values, diverged, failed, _fresh(record, found))
+    sufficient = _sufficient(own, values, diverged, failed, _fresh(record, found))
     simplest = min(sufficient, key=lambda variant: parameters[variant])
     return Overview(
         metric=metric,

@@ -16,6 +16,7 @@ import numpy as np
 
 from ablate.analysis.quantities import direction_of, values_of
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.analysis.scaling import at_own_length
 from ablate.errors import AblateError
 from ablate.spec.quantities import COSTS, COUNTED
 from ablate.stats import Direction, Interval, SeedPlan, dominators, holm, mean_interval, summarise
@@ -93,6 +94,7 @@ def front_of(record: StudyRecord, runs: Mapping[str, VariantRuns], quantities: S
     Raises:
         AblateError: A quantity is unknown, or there are not two or three.
     """
+    record = at_own_length(record)
     asked = _checked(record, quantities) if quantities else _default(record, runs)
     if not asked:
         return None

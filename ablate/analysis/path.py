@@ -15,7 +15,8 @@ from types import MappingProxyType
 from ablate.analysis.allowances import read_allowances
 from ablate.analysis.confirming import confirming, read_confirming
 from ablate.analysis.quantities import values_of
-from ablate.analysis.runs import LEAST_SECONDS, StudyReader, VariantRuns, read_runs
+from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
+from ablate.analysis.speed import relative_speed
 from ablate.designs.base import DesignContext, Point, PointCost
 from ablate.designs.simplify import Candidate, SimplifyDesign, SimplifySpec
 from ablate.stats import Direction, Interval, PairedDifference, Verdict, judge, mean_interval, paired_difference
@@ -33,6 +34,7 @@ class VariantSummary:
         parameters: Trainable parameters.
         flops: Arithmetic of training one trial; None if no trial has said so.
         tokens_per_second: Mean over the finished seeds, with a 95 % interval.
+        relative_speed: Over that of the baseline (`ablate.analysis.speed.relative_speed`); None if it cannot be told.
     """
 
     variant: str
@@ -41,6 +43,7 @@ class VariantSummary:
     parameters: int
     flops: float | None
     tokens_per_second: Interval
+    relative_speed: Interval | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,14 +278,9 @@ def _standing(variant: VariantRecord, record: StudyRecord, runs: Mapping[str, Va
         difference=difference,
         parameters=variant.parameters,
         flops=_flops(variant, own),
-        tokens_per_second=mean_interval(_speeds(variant, own)),
+        tokens_per_second=mean_interval(values_of("tokens_per_second", variant, own).values()),
+        relative_speed=relative_speed(own.finished, baseline.finished),
     )
-
-
-def _speeds(variant: VariantRecord, runs: VariantRuns) -> list[float]:
-    """Tokens a second by seed; none where so little training says more about the load of the machine."""
-    timed = math.fsum(trial.seconds for trial in runs.finished.values()) >= LEAST_SECONDS
-    return list(values_of("tokens_per_second", variant, runs).values()) if timed else []
 
 
 def _reason(one: Candidate, kept: tuple[str, ...], cost: str, beam: int) -> str:

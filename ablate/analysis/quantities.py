@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 
 from ablate.analysis.runs import VariantRuns
-from ablate.spec.quantities import COSTS
+from ablate.analysis.speed import long_enough
+from ablate.spec.quantities import COSTS, TIMED
 from ablate.stats import Direction
 from ablate.store.records import StudyRecord, TrialRecord, VariantRecord
 
@@ -30,7 +31,12 @@ _COST_OF: Mapping[str, Callable[[VariantRecord, TrialRecord], float | None]] = {
 
 
 def values_of(quantity: str, variant: VariantRecord, runs: VariantRuns) -> dict[int, float]:
-    """Seed to the quantity, over the trials that finished with a finite one."""
+    """Seed to the quantity, over the trials that finished with a finite one.
+
+    Empty for what is timed, if these took too short a time to tell (`ablate.analysis.speed`).
+    """
+    if quantity in TIMED and not long_enough(runs.finished.values()):
+        return {}
     cost = _COST_OF.get(quantity)
     found = {
         seed: trial.metrics.get(quantity) if cost is None else cost(variant, trial)

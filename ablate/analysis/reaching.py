@@ -1,4 +1,8 @@
-"""How soon each variant got where the baseline ended: steps, tokens, seconds or FLOP to its final validation loss."""
+"""How soon each variant got where the baseline ended: steps, tokens, seconds or FLOP to its final validation loss.
+
+Both curves are smoothed to the nearest falling curve. A raw curve reaches a target by the first noise that dips below
+it, so that a variant equal to the baseline would seem to get there before the end.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ablate.analysis.runs import Curve, StudyReader, VariantRuns
+from ablate.analysis.runs import Curve, VariantRuns
+from ablate.stats.monotone import falling
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,87 +19,76 @@ class StepsToBaseline:
     """Steps (or tokens, seconds, FLOP) until a validation loss reached the final one of the baseline, seed by seed.
 
     Attributes:
-        mean: Mean over the seeds; None unless every seed reached it, since leaving out the slow ones would flatter.
+        median: Median over the seeds, those counted as later than all others that did not get there; None if it is one
+            of these.
         reached: Seeds that reached it.
         of: Seeds that were compared: the baseline finished, and the variant finished or diverged. A trial that
             diverged counts as not having reached it.
     """
 
-    mean: float | None
+    median: float | None
     reached: int
     of: int
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """Where the baseline ended with one seed, and who got there.
+def read_goals(baseline: VariantRuns, evaluated: Mapping[str, Curve]) -> dict[int, float]:
+    """Seed to the final validation loss of the baseline, where it finished with a curve.
 
-    Attributes:
-        loss: Its final validation loss, read off the curve and not the metrics, so that like is compared with like.
-        crossings: Key of a trial to its curve round the point where it got there.
+    It is read off the smoothed curve and not the metrics, so that like is compared with like.
+
+    Args:
+        baseline: Its trials.
+        evaluated: Key of a trial to its points with a validation loss.
     """
-
-    loss: float
-    crossings: Mapping[str, Curve]
-
-
-def read_goals(store: StudyReader, baseline: VariantRuns, runs: Mapping[str, VariantRuns]) -> dict[int, Goal]:
-    """Seed to goal, for those at which the baseline finished with a curve."""
-    curves = store.curves([trial.key for trial in baseline.finished.values()])
-    goals = {}
-    for seed, trial in baseline.finished.items():
-        if evaluated := _evaluated(curves.get(trial.key, ()), "step"):
-            loss = evaluated[-1][1]
-            keys = [run.finished[seed].key for run in runs.values() if seed in run.finished]
-            goals[seed] = Goal(loss, store.crossings(keys, loss))
-    return goals
+    curves = {seed: evaluated.get(trial.key, ()) for seed, trial in baseline.finished.items()}
+    return {seed: falling(_losses(curve))[-1][1] for seed, curve in curves.items() if curve}
 
 
-def to_baseline(runs: VariantRuns, goals: Mapping[int, Goal], axis: str) -> StepsToBaseline:
+def to_baseline(
+    runs: VariantRuns, goals: Mapping[int, float], axis: str, evaluated: Mapping[str, Curve]
+) -> StepsToBaseline:
     """How soon a variant got there.
 
     Args:
         runs: Its trials.
         goals: By seed.
         axis: `step`, `tokens`, `seconds` or `flops`.
+        evaluated: Key of a trial to its points with a validation loss.
     """
     compared = [seed for seed in goals if seed in runs.finished or seed in runs.diverged]
-    reached = []
-    for seed in compared:
-        crossing = goals[seed].crossings.get(runs.finished[seed].key, ()) if seed in runs.finished else ()
-        where = first_step_at(crossing, goals[seed].loss, axis)
-        if where is not None:
-            reached.append(where)
-    mean = math.fsum(reached) / len(compared) if reached and len(reached) == len(compared) else None
-    return StepsToBaseline(mean, len(reached), len(compared))
+    finished = [seed for seed in compared if seed in runs.finished]
+    found = [first_step_at(evaluated.get(runs.finished[seed].key, ()), goals[seed], axis) for seed in finished]
+    reached = sorted(where for where in found if where is not None)
+    middle, last = (len(compared) - 1) // 2, len(compared) // 2
+    median = (reached[middle] + reached[last]) / 2 if compared and last < len(reached) else None
+    return StepsToBaseline(median, len(reached), len(compared))
 
 
 def first_step_at(curve: Curve, target: float, axis: str = "step") -> float | None:
-    """The first step at which the validation loss is at or below `target`, on straight lines between its points.
+    """The first step at which the smoothed validation loss is at or below `target`.
+
+    Between the points it is a straight line; where neighbours were pooled, it is their mean at the last of them.
 
     Args:
-        curve: A learning curve, or as much of it as lies round that step.
+        curve: A learning curve; points without a finite validation loss are passed over.
         target: A validation loss.
         axis: `step`, or `tokens`, `seconds` or `flops` in its place.
 
     Returns:
         A step, in general not whole; None if the curve stays above the target.
     """
+    evaluated = [point for point in curve if point.val_loss is not None and math.isfinite(point.val_loss)]
+    smoothed = [(float(getattr(evaluated[last], axis)), loss) for last, loss in falling(_losses(evaluated))]
     before: tuple[float, float] | None = None
-    for step, loss in _evaluated(curve, axis):
+    for place, loss in smoothed:
         if loss <= target:
             if before is None:
-                return float(step)
+                return place
             start, height = before
-            return start + (step - start) * (height - target) / (height - loss)
-        before = step, loss
+            return start + (place - start) * (height - target) / (height - loss)
+        before = place, loss
     return None
 
 
-def _evaluated(curve: Curve, axis: str) -> list[tuple[float, float]]:
-    """Place on the axis and validation loss of the points that have a finite one."""
-    return [
-        (getattr(point, axis), point.val_loss)
-        for point in curve
-        if point.val_loss is not None and math.isfinite(point.val_loss)
-    ]
+def _losses(curve: Curve) -> list[float]:
+    return [point.val_loss for point in curve if point.val_loss is not None]

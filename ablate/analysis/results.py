@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ablate.analysis.allowances import Allowances
 from ablate.analysis.quantities import values_of
 from ablate.analysis.runs import VariantRuns
-from ablate.spec.quantities import COSTS
+from ablate.analysis.speed import LEAST_SECONDS, long_enough
+from ablate.spec.quantities import COSTS, TIMED
 from ablate.stats import Allowance, Direction, SeedPlan
 from ablate.store.records import StudyRecord, VariantRecord
 
@@ -67,6 +68,16 @@ class Results:
         if quantity == "flops":
             return f"no trial of {listed} has said its {quantity} yet"
         return f"an older version of ablate stored {listed}, without {quantity}"
+
+    def too_short(self, metric: str, names: Iterable[str]) -> str | None:
+        """Why something timed cannot be told of these variants, as a clause; None if it can, or is not timed."""
+        if metric not in TIMED:
+            return None
+        finished = {name: self.runs[name].finished.values() for name in names if name in self.runs}
+        short = [name for name, trials in finished.items() if trials and not long_enough(trials)]
+        if not short:
+            return None
+        return f"{' and '.join(short)} trained for less than {LEAST_SECONDS:g} s in all, too little to tell {metric}"
 
     def diverged(self, name: str, metric: str) -> set[int]:
         """Seeds at which a variant diverged, or finished with a metric that is no number.

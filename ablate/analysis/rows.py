@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from ablate.analysis.changes import Change
 from ablate.analysis.failures import Failure
 from ablate.analysis.reaching import StepsToBaseline
-from ablate.stats import Interval, PairedDifference, Verdict
+from ablate.stats import Interval, PairedDifference, Verdict, Word
+from ablate.stats.course import CourseWord
 from ablate.store.records import TrialState
 
 SELECTED = "selected, not confirmed"
@@ -21,6 +22,53 @@ class Divergence:
     seed: int
     step: int | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoursePoint:
+    """A comparison at one evaluation.
+
+    Attributes:
+        step: Optimizer steps of the variant.
+        tokens: That it had seen, mean over the seeds.
+        flops: Of its training so far, likewise.
+        difference: Validation loss of the variant minus that of the baseline, paired by seed.
+        low: Lower bound of its 95 % interval; None below two seeds.
+        high: Upper bound.
+        n: How many seeds.
+        word: The verdict that it would have had there.
+    """
+
+    step: int
+    tokens: float
+    flops: float
+    difference: float
+    low: float | None
+    high: float | None
+    n: int
+    word: Word
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A comparison from its first evaluation to its last.
+
+    Attributes:
+        points: At the evaluations that all seeds share, ascending.
+        movement: By how much the difference moved over the last third of training, with a 95 % interval over seeds.
+        word: Where it goes (`ablate.stats.course.course_word`).
+        comparable: Whether earlier points are what shorter trainings would end with; None if that is not known.
+    """
+
+    points: tuple[CoursePoint, ...]
+    movement: PairedDifference
+    word: CourseWord
+    comparable: bool | None
+
+    @property
+    def end(self) -> float:
+        """The difference at the last evaluation."""
+        return self.points[-1].difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +95,9 @@ class VariantRow:
         spent_to_baseline: The same on the axis of what the study matches (`Matching.axis`), rather than in steps.
         chosen: Whether results led to it and no fresh seeds have confirmed it: then it has no verdict.
         confirmed: Fresh seeds on which its difference and its verdict rest, where these confirm what results chose.
-        relative_speed: Tokens a second over those of the baseline, mean over the paired seeds; None if these trained
-            for less than `LEAST_SECONDS` on either side.
+        relative_speed: Tokens a second over those of the baseline, geometric mean over the paired seeds with its 95 %
+            interval; None if these trained for too short a time (`ablate.analysis.speed`).
+        course: Its difference from the baseline at each evaluation; None where there is none (`course_of`).
     """
 
     name: str
@@ -67,9 +116,19 @@ class VariantRow:
     verdict: Verdict | None
     steps_to_baseline: StepsToBaseline
     spent_to_baseline: StepsToBaseline
-    relative_speed: float | None
+    relative_speed: Interval | None
     chosen: bool = False
     confirmed: tuple[int, ...] = ()
+    course: Course | None = None
+
+    def provisional(self, margin: float) -> bool:
+        """Whether its verdict is provisional for longer training: the difference still moves by more than the margin.
+
+        Args:
+            margin: How much worse matters.
+        """
+        decided = self.verdict is not None and self.verdict.word in ("needed", "not needed")
+        return decided and self.course is not None and abs(self.course.movement.difference or 0.0) > margin
 
     @property
     def pruned(self) -> bool:

@@ -12,9 +12,6 @@ from ablate.store.records import CurvePoint, StudyRecord, TrialRecord, TrialStat
 
 Curve = Sequence[CurvePoint]
 
-LEAST_SECONDS = 10.0
-"""Of training, all seeds together: a speed measured in less says more about the load of the machine."""
-
 
 class StudyReader(Protocol):
     """What a report asks of a store."""
@@ -32,8 +29,8 @@ class StudyReader(Protocol):
     def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """The curves of the trials that exist, by key, in the order of their steps."""
 
-    def crossings(self, keys: Sequence[str], target: float) -> dict[str, tuple[CurvePoint, ...]]:
-        """Of the curves that come down to `target`: the first point there, after the evaluated one before it."""
+    def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """The points with a finite validation loss of the trials that have some, by key, by step."""
 
 
 @dataclass(frozen=True, slots=True)

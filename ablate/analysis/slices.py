@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ablate.analysis.factors import Factors, factors_of, is_logarithmic, place
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
+from ablate.analysis.scaling import at_own_length
 from ablate.stats import Direction, Interval, PairedDifference, mean_interval, paired_difference
 from ablate.store.records import StudyRecord, VariantRecord
 
@@ -89,6 +90,7 @@ def slices_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[Sli
         record: The study.
         runs: Variant name to its trials.
     """
+    record = at_own_length(record)
     found = [_slice(axis, record, runs) for axis in _axes(factors_of(record))]
     return tuple(one for one in found if len({point.at for line in one.lines for point in line.points}) > 1)
 

@@ -12,12 +12,15 @@ from ablate.analysis.answer import Judged, answer_sentences, best_sentence, chos
 from ablate.analysis.changes import Change, changes_of
 from ablate.analysis.claims import ClaimVerdict, judge_claims
 from ablate.analysis.confirming import confirming, read_confirming, was_chosen
+from ablate.analysis.course import CourseRule, comparable_before_end, course_of, course_sentences
 from ablate.analysis.declared import declared_otherwise, seeds_added
 from ablate.analysis.failures import Failure, failures_of
 from ablate.analysis.fairness import Matching, Tuning, read_matching, read_tuning, scouts_of
-from ablate.analysis.reaching import Goal, read_goals, to_baseline
+from ablate.analysis.reaching import read_goals, to_baseline
 from ablate.analysis.rows import Divergence, VariantRow
-from ablate.analysis.runs import LEAST_SECONDS, StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.analysis.runs import Curve, StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.analysis.scaling import Scalings, at_own_length, read_scalings, scaling_sentences
+from ablate.analysis.speed import relative_speed
 from ablate.analysis.trivial import (
     Standing,
     TrivialBaseline,
@@ -39,7 +42,7 @@ from ablate.stats import (
     over_looks,
     paired_difference,
 )
-from ablate.store.records import StudyRecord, TrialRecord, TrialState, VariantRecord
+from ablate.store.records import StudyRecord, TrialState, VariantRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class StudyReport:
     """A study, its variants in the order of the design, and its answer.
 
     Attributes:
-        record: The study as the store holds it.
+        record: The study as the store holds it, without its variants at other budgets.
         metric: Name of the objective's metric.
         direction: Whether a smaller or a larger metric is better.
         margin: How much worse matters, in the unit of the metric.
@@ -62,6 +65,7 @@ class StudyReport:
         tuning: What was tuned for each variant; None if nothing was.
         trivial: The best trivial baseline of its task; None if there is none.
         failures: All trials that failed, those among them that only tune or time others.
+        scaling: The variants at other budgets, or along the path of a sweep; None if the study has neither.
     """
 
     record: StudyRecord
@@ -79,6 +83,7 @@ class StudyReport:
     tuning: Tuning | None
     trivial: TrivialBaseline | None
     failures: tuple[Failure, ...] = ()
+    scaling: Scalings | None = None
 
     @property
     def test_metric(self) -> str | None:
@@ -94,8 +99,8 @@ class StudyReport:
 
     @property
     def planned(self) -> int:
-        """How many trials the study planned."""
-        return len(self.record.planned) + len(self.record.confirm_trials)
+        """How many trials the study planned, those at other budgets and those that confirm among them."""
+        return sum(self.progress.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,8 @@ class _Question:
     margin: float
     schedule: SeedPlan | None
     axis: str
-    goals: Mapping[int, Goal]
+    goals: Mapping[int, float]
+    evaluated: Mapping[str, Curve]
     allowances: Allowances
     trivial: float | None
     record: StudyRecord
@@ -117,6 +123,11 @@ class _Question:
         """1 where a smaller objective is better, else -1."""
         return 1.0 if self.direction == "minimize" else -1.0
 
+    @property
+    def course(self) -> CourseRule:
+        """By what courses are judged."""
+        return CourseRule(self.metric, self.direction, self.margin, self.schedule, self.axis)
+
 
 def read_study(store: StudyReader, name: str) -> StudyReport:
     """Read a study out of the store and compare its variants with its baseline.
@@ -124,13 +135,17 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     Raises:
         NotFoundError: The store holds no such study.
     """
-    record = store.study(name)
+    whole = store.study(name)
+    record = at_own_length(whole)
     metric, direction = record.objective["metric"], record.objective["direction"]
     margin = float(record.objective["margin"])
     runs = read_runs(store, record, metric)
     baseline = next(variant for variant in record.variants if variant.name == record.baseline)
     matching = read_matching(record, runs)
-    goals = read_goals(store, runs[baseline.name], runs)
+    fresh = read_confirming(store, record)
+    finished = [trial for group in (runs, fresh) for run in group.values() for trial in run.finished.values()]
+    evaluated = store.evaluations([trial.key for trial in finished])
+    goals = read_goals(runs[baseline.name], evaluated)
     tuning = read_tuning(store, record)
     trivial = trivial_baselines(record.trivial, metric, direction)
     question = _Question(
@@ -140,19 +155,21 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         seed_schedule(record),
         matching.axis,
         goals,
+        evaluated,
         read_allowances(record, runs, tuning),
         trivial[-1].value if trivial else None,
         record,
     )
     changes = changes_of(record)
-    fresh = read_confirming(store, record)
     rows = tuple(_row(variant, baseline, runs, fresh, changes[variant.name], question) for variant in record.variants)
     verdicts = {row.name: row.verdict for row in rows if row.verdict is not None}
     together = hold_together(verdicts)
-    states = [state for group in (runs, fresh) for found in group.values() for state in found.states.values()]
+    all_runs = runs if record is whole else read_runs(store, whole, metric)
+    scaling = read_scalings(store, whole)
+    states = [state for group in (all_runs, fresh) for found in group.values() for state in found.states.values()]
     progress = {state: states.count(state) for state in TrialState}
     first = next(row for row in rows if row.name == baseline.name)
-    failures = failures_of(runs) + failures_of(fresh) + failures_of(_scouting(store, record, metric))
+    failures = failures_of(all_runs) + failures_of(fresh) + failures_of(_scouting(store, record, metric))
     standings = _standings(rows, runs, trivial, question)
     caveats = (
         *doubts.missing(progress[TrialState.WAITING] + progress[TrialState.RUNNING], tuning),
@@ -174,6 +191,8 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         answer=(
             *caveats,
             *answer_sentences(rows, first, together, judged),
+            *course_sentences(rows, question.course, budgets=bool(record.space.get("budgets"))),
+            *scaling_sentences(scaling, metric),
             *(trivial_sentences(standings, trivial) if trivial else ()),
             *chosen_sentences(rows),
             *(best_sentence(rows, metric, direction, margin) if _searches(record) else ()),
@@ -181,7 +200,8 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         caveats=caveats,
         schedule=question.schedule,
         together=together,
-        claims=_claims(record, runs, question.allowances),
+        claims=_claims(whole, all_runs, question.allowances),
+        scaling=scaling,
         matching=matching,
         tuning=tuning,
         trivial=trivial[0] if trivial else None,
@@ -238,7 +258,17 @@ def _row(
     if variant.name != baseline.name and not ours.pruned:
         difference, verdict = _judged(variant.name, ours, theirs, asked)
     more = variant.parameters - baseline.parameters
-    steps = to_baseline(runs, question.goals, "step")
+    steps = to_baseline(runs, question.goals, "step", question.evaluated)
+    axis, course = question.axis, None
+    if variant.name != baseline.name:
+        course = course_of(
+            ours,
+            theirs,
+            question.evaluated,
+            asked.course,
+            allowance=asked.allowances.versus(variant.name, baseline.name),
+            comparable=comparable_before_end(variant, baseline),
+        )
     return VariantRow(
         name=variant.name,
         hash=variant.hash,
@@ -260,8 +290,9 @@ def _row(
         chosen=chosen and not runs.pruned,
         confirmed=tuple(ours.states) if ours is not runs else (),
         steps_to_baseline=steps,
-        spent_to_baseline=steps if question.axis == "steps" else to_baseline(runs, question.goals, question.axis),
-        relative_speed=_relative_speed(runs.finished, baseline_runs.finished),
+        spent_to_baseline=steps if axis == "steps" else to_baseline(runs, question.goals, axis, question.evaluated),
+        relative_speed=relative_speed(runs.finished, baseline_runs.finished),
+        course=course,
     )
 
 
@@ -286,7 +317,8 @@ def _judged(
 
 
 def _claims(record: StudyRecord, runs: Mapping[str, VariantRuns], allowances: Allowances) -> tuple[ClaimVerdict, ...]:
-    return judge_claims(record, runs, allowances) if record.space.get("claims") else ()
+    failed = {name: len(run.failed) for name, run in runs.items() if run.failed}
+    return judge_claims(record, runs, replace(allowances, failed=failed)) if record.space.get("claims") else ()
 
 
 def _metrics(runs: VariantRuns) -> dict[str, Interval]:
@@ -298,15 +330,3 @@ def _interval(values: list[float]) -> Interval:
     if all(math.isfinite(value) for value in values):
         return mean_interval(values)
     return Interval(None, None, None, len(values))  # a side metric may overflow; the objective's is never here then
-
-
-def _relative_speed(finished: Mapping[int, TrialRecord], baseline: Mapping[int, TrialRecord]) -> float | None:
-    pairs = [(finished[seed], baseline[seed]) for seed in sorted(finished.keys() & baseline.keys())]
-    if min(math.fsum(pair[side].seconds for pair in pairs) for side in (0, 1)) < LEAST_SECONDS:
-        return None
-    ratios = [
-        (trial.tokens / trial.seconds) / (base.tokens / base.seconds)
-        for trial, base in pairs
-        if trial.seconds > 0 and base.seconds > 0 and base.tokens > 0
-    ]
-    return math.fsum(ratios) / len(ratios) if ratios else None

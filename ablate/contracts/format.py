@@ -94,8 +94,8 @@ class _Sample:
             for key, end in ends.items() if end is not None
         }  # fmt: skip
 
-    def crossings(self, keys: Sequence[str], target: float) -> dict[str, tuple[CurvePoint, ...]]:
-        """Whole curves, which hold what is asked for."""
+    def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """Whole curves: every point has a validation loss."""
         return self.curves(keys)
 
 

@@ -23,6 +23,7 @@ class PopulationDesignSpec(DesignSpec, ExchangeSpec):
     """
 
     kind: Literal["population"] = "population"
+    plans_points = False
     draws: int = Field(default=0, ge=0)
     """Random seed of the initial values of the members."""
 

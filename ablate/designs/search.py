@@ -281,6 +281,7 @@ class SearchSpec(DesignSpec):
     """Search for good variants in a space that is too large for a grid."""
 
     kind: Literal["search"] = "search"
+    plans_points = False
     sampler: SamplerName = "tpe"
     """`tpe` (tree-structured Parzen estimator), `gp` (Gaussian process), `nsga2` and `nsga3` (evolutionary), `cmaes`
     (numeric ranges only; switches keep the settings of the baseline) or `random`."""

@@ -188,6 +188,7 @@ class SimplifySpec(DesignSpec):
     """Remove one component after another while the objective is demonstrably not worse than the margin allows."""
 
     kind: Literal["simplify"] = "simplify"
+    plans_points = False
     beam: int = Field(default=1, ge=1, le=100)
     """Number of variants kept after each round; 1: greedy."""
     cost: CostName = "parameters"

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ablate.execution.protocol import Broken, Done, Happened, Job, Message
+from ablate.spec.resources import CheckpointInterval
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
 from ablate.trained.weights import save_weights
@@ -32,7 +33,11 @@ class Carrier:
         self._tasks: dict[tuple[str, str], Task] = {}
 
     def carry_out(
-        self, job: Job, stopped: Callable[[], Sequence[int]], start: State | None = None, save_every: int = 0
+        self,
+        job: Job,
+        stopped: Callable[[], Sequence[int]],
+        start: State | None = None,
+        save: CheckpointInterval = CheckpointInterval(),  # noqa: B008 - frozen
     ) -> Iterator[Message]:
         """Train a job. An exception becomes a `Broken` message.
 
@@ -40,7 +45,7 @@ class Carrier:
             job: The job.
             stopped: Called after every step; returns the members (from 0) that must leave, each once.
             start: The state of a `Checkpoint` of this job to resume from.
-            save_every: The steps between checkpoints; 0: no checkpoints.
+            save: When to yield a checkpoint.
 
         Yields:
             `Happened` for each training event, then `Done` or `Broken`.
@@ -49,7 +54,7 @@ class Carrier:
             members = [Member(VariantSpec.model_validate_json(member.variant), member.seed) for member in job.members]
             task = self._task(members[0].variant, job.fingerprint)
             keep = _keeper(job, members)
-            for event in train(members, task, self._device, keep, stopped, start=start, save_every=save_every):
+            for event in train(members, task, self._device, keep, stopped, start=start, save=save):
                 yield Happened(job.number, event)
         except Exception as error:  # an exception of a trial must not end the worker
             sentence = str(error).strip().splitlines() or [""]

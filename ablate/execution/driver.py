@@ -114,6 +114,8 @@ def run_study(
         driver.begin(plan, trivial)
         driver.run(stop)
     counts = driver.counts
+    if not driver.busy and not counts["failed"]:
+        engine.complete()
     return StudyResult(
         study=study,
         trials=len(driver.trials),
@@ -149,6 +151,7 @@ class _Driver:
         self.attempts: dict[int, list[Attempt]] = {}
         self.members: dict[int, tuple[Trial, ...]] = {}  # of each job, those that left it included
         self.diverged: set[str] = set()
+        self.saved: dict[str, int] = {}  # by key of a trial that lost its worker: the step of its checkpoint
         self.elsewhere: list[WaitingTrial] = []
         self.counts: Counter[str] = Counter()
         self.jobs = 0
@@ -320,12 +323,15 @@ class _Driver:
     def break_(self, attempts: list[Attempt], broken: Broken) -> None:
         """Handle a job that broke.
 
-        A trial or pack that lost its worker is retried once; a pack resumes as the same pack, because the last digits
-        of a loss depend on the other members. An exception would be raised again. A pack that raises, or loses a second
-        worker, may be too large for the memory, or one of its members may be at fault, so it is split.
+        A trial or pack that lost its worker is retried once, and again as long as it advances by a checkpoint; a pack
+        resumes as the same pack, because the last digits of a loss depend on the other members. An exception would be
+        raised again. A pack that raises, or loses a second worker, may be too large for the memory, or one of its
+        members may be at fault, so it is split.
         """
         together = attempts[0].together
-        alone, once_more = together == 1, not broken.trace and attempts[0].number < _ATTEMPTS
+        advanced = broken.saved > self.saved.get(attempts[0].trial.key, 0)
+        self.saved |= {attempt.trial.key: broken.saved for attempt in attempts}
+        alone, once_more = together == 1, not broken.trace and (attempts[0].number < _ATTEMPTS or advanced)
         if alone and not once_more:
             failure = f"{broken.reason}\n{broken.trace}{broken.log}".strip()
             self.end(broken.number, attempts[0], attempts[0].outcome(failure=failure))

@@ -108,12 +108,14 @@ class Broken:
         reason: One sentence.
         trace: The traceback of the exception; empty if the worker died.
         log: The last output of a worker that died.
+        saved: The step of the checkpoint from which the job would resume; 0 if there is none.
     """
 
     number: int
     reason: str
     trace: str
     log: str = ""
+    saved: int = 0
 
 
 Message = Began | JobRestarted | StateReplaced | Happened | Done | Broken

@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ablate.designs.base import BASELINE, Design, Point, PointCost, Proposal
+from ablate.designs.budgeted import BudgetedDesign
 from ablate.designs.timed import TimedDesign
 from ablate.designs.tuned import TunedDesign
 from ablate.errors import PluginError, SpaceError
@@ -37,6 +38,8 @@ class Variant:
         cost: Forward pass over one sequence of the longest.
         flops: Arithmetic of one whole trial.
         fingerprint: Content hash of its prepared data.
+        vocabulary: Number of token ids of its data.
+        context: Number of tokens in one input.
     """
 
     name: str
@@ -46,6 +49,8 @@ class Variant:
     cost: Cost
     flops: float
     fingerprint: str
+    vocabulary: int = 0
+    context: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,8 @@ class Planner:
             design = TunedDesign(design, self.space.tune, context.direction)
         if self.space.match.equal == "seconds":
             design = TimedDesign(design, self.budget.baseline, self.budget.written)
+        if self.space.budgets:
+            design = BudgetedDesign(design, self.space.budgets, self.space.training.steps)
         return design
 
     def resolve(self, point: Point) -> Variant | None:
@@ -168,6 +175,7 @@ class Planner:
 
     def _variant(self, point: Point, spec: VariantSpec, digest: str) -> Variant:
         cost, forward, _ = self._measured(spec, point)
+        task = self.prepare(spec)
         return Variant(
             name=point.name,
             settings={**point.settings, **{path: str(value) for path, value in point.values.items()}},
@@ -175,7 +183,9 @@ class Planner:
             hash=digest,
             cost=cost,
             flops=spec.training.step_flops(forward, cost.parameters, spec.model.width) * spec.training.steps,
-            fingerprint=self.prepare(spec).fingerprint,
+            fingerprint=task.fingerprint,
+            vocabulary=task.shape.vocabulary,
+            context=task.shape.context,
         )
 
     def _refusal(self, point: Point) -> str | None:

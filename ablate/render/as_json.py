@@ -32,6 +32,7 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         "variants": [_variant(row, report) for row in report.variants],
         "failures": [asdict(failure) for failure in report.failures],
         "claims": claims_json(report.claims),
+        "scaling": _scaling(report),
         "answer": list(report.answer),
         "caveats": list(report.caveats),
         "match": {"equal": report.matching.equal, "path": report.matching.path, "axis": report.matching.axis},
@@ -80,11 +81,12 @@ def _variant(row: VariantRow, report: StudyReport) -> dict[str, Any]:
         "metrics": {name: _interval(interval) for name, interval in row.metrics.items()},
         "versus_baseline": _versus_baseline(row, report),
         "steps_to_baseline": {
-            "mean": row.steps_to_baseline.mean,
+            "median": row.steps_to_baseline.median,
             "reached": row.steps_to_baseline.reached,
             "of": row.steps_to_baseline.of,
         },
-        "relative_speed": row.relative_speed,
+        "relative_speed": _interval(row.relative_speed) if row.relative_speed is not None else None,
+        "course": _course(row, report),
         "chosen": row.chosen,
         "confirmed": list(row.confirmed),
         "spent_to_baseline": asdict(row.spent_to_baseline),
@@ -111,6 +113,46 @@ def _versus_baseline(row: VariantRow, report: StudyReport) -> dict[str, Any] | N
         "further_seeds": row.verdict.further_seeds,
         "holds_together": row.name in report.together,
         "sign_flip_at_margin": _sign_flip(row.difference, report),
+    }
+
+
+def _scaling(report: StudyReport) -> dict[str, Any] | None:
+    found = report.scaling
+    if found is None:
+        return None
+    return {
+        "axis": found.axis,
+        "places": list(found.places),
+        "variants": [
+            {
+                "name": one.variant,
+                "outcome": one.outcome,
+                "for_each_doubling": None if one.slope is None else _paired(one.slope),
+                "points": [
+                    {"at": point.at, "verdict": point.verdict.word, **_paired(point.difference)} for point in one.points
+                ],
+            }
+            for one in found.of
+        ],
+    }
+
+
+def _paired(found: PairedDifference) -> dict[str, Any]:
+    return {"difference": found.difference, "low": found.low, "high": found.high, "n": found.n}
+
+
+def _course(row: VariantRow, report: StudyReport) -> dict[str, Any] | None:
+    course = row.course
+    if course is None:
+        return None
+    return {
+        "word": course.word,
+        "movement": course.movement.difference,
+        "movement_low": course.movement.low,
+        "movement_high": course.movement.high,
+        "provisional": row.provisional(report.margin),
+        "comparable": course.comparable,
+        "points": [asdict(point) for point in course.points],
     }
 
 

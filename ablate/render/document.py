@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from ablate.analysis.course import course_cell
 from ablate.analysis.failures import MOST_SHOWN
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
-from ablate.analysis.numbers import MISSING, fixed, percent, times, with_interval
+from ablate.analysis.numbers import MISSING, fixed, percent, times_within, with_interval
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
@@ -35,7 +36,7 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
     report = findings.report
     shown = {picture.name: picture for picture in pictures}
     designed = [section for of in sections.OF_DESIGNS if (section := of(findings, shown)) is not None]
-    placed = {block for section in designed for block in section.blocks} | {shown.get("forest")}
+    placed = {block for section in designed for block in section.blocks} | {shown.get("forest"), shown.get("course")}
     parts = [
         Section("Answer", tuple(_answer(report))),
         Section("Ablation table", (ablation_table(report), Items(legend(report)))),
@@ -44,6 +45,8 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
     ]
     if "forest" in shown:
         parts.append(Section("Differences from the baseline", (shown["forest"],)))
+    if "course" in shown:
+        parts.append(Section("Course of the differences", (shown["course"],)))
     parts += designed
     if curves := tuple(picture for picture in pictures if picture not in placed):
         parts.append(Section("Learning curves", curves))
@@ -67,7 +70,19 @@ def ablation_table(report: StudyReport) -> Grid:
     decimals = shared_decimals(report)
     metrics = (report.metric, *([report.test_metric] if report.test_metric else []))
     tuned, axis = tuned_titles(report), axis_title(report)
-    titles = ("variant", "parameters", "change", *tuned, "seeds", *metrics, "difference", "verdict", axis, "speed")
+    titles = (
+        "variant",
+        "parameters",
+        "change",
+        *tuned,
+        "seeds",
+        *metrics,
+        "difference",
+        "verdict",
+        axis,
+        "course",
+        "speed",
+    )
     rows = tuple(tuple(_cells(row, report, metrics, decimals) for row in group) for group in groups(report))
     if report.trivial:
         without = {"variant": report.trivial.name, report.metric: fixed(report.trivial.value, decimals)}
@@ -98,7 +113,8 @@ def _cells(row: VariantRow, report: StudyReport, metrics: Sequence[str], decimal
         difference,
         row.verdict_sentence or (MISSING if row.pruned else "baseline"),
         steps_to_baseline(row),
-        times(row.relative_speed),
+        course_cell(row.course),
+        times_within(row.relative_speed),
     )
 
 

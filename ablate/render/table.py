@@ -13,17 +13,19 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.analysis.answer import Judged
+from ablate.analysis.course import course_cell
 from ablate.analysis.failures import MOST_SHOWN, Failure
 from ablate.analysis.fairness import fairness_lines
-from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, times, with_interval
+from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, times_within, with_interval
 from ablate.analysis.rows import SELECTED, VariantRow
-from ablate.analysis.runs import LEAST_SECONDS
+from ablate.analysis.speed import LEAST_SECONDS
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import counted, plural
 from ablate.render.cells import NARROW, joined, plain, plain_table
 from ablate.render.claim_lines import print_claims
 from ablate.render.names import in_lines, named
 from ablate.stats.bootstrap import MANY
+from ablate.stats.course import NEGLIGIBLE
 from ablate.stats.schedule import ERROR
 from ablate.stats.verdict import at_least, at_most
 from ablate.store.records import SETTLED, TrialState
@@ -141,8 +143,8 @@ def _folded_width(name: str) -> int:
     return next((width for width in range(1, len(name)) if in_lines(name, width).count("\n") < 2), len(name))
 
 
-_VERDICT, _STEPS, _SPEED, _PARAMETERS = "verdict", "steps", "speed", "parameters"
-_DISPENSABLE = (_SPEED, _STEPS, _PARAMETERS)
+_VERDICT, _STEPS, _SPEED, _COURSE, _PARAMETERS = "verdict", "steps", "speed", "course", "parameters"
+_DISPENSABLE = (_SPEED, _STEPS, _COURSE, _PARAMETERS)
 """Columns that a narrow terminal goes without, the first to go first."""
 _SENTENCE = 30
 """Characters to which the sentence of a verdict is folded at least."""
@@ -197,7 +199,9 @@ class _Layout:
         found.append(("difference", "difference" if self.wide else "diff.", self._difference))
         found.append((_VERDICT, "verdict", self._verdict))
         found.append((_STEPS, axis_title(report), lambda row: plain(steps_to_baseline(row))))
-        found.append((_SPEED, "speed", lambda row: plain(times(row.relative_speed))))
+        if any(row.course for row in report.variants):
+            found.append((_COURSE, "course", lambda row: plain(course_cell(row.course))))
+        found.append((_SPEED, "speed", lambda row: self._speed(row)))
         return [_Column(key, title, {row.name: write(row) for row in rows}) for key, title, write in found]
 
     def _verdict(self, row: VariantRow) -> Text:
@@ -254,6 +258,11 @@ class _Layout:
             return plain(MISSING)
         return self._with_interval(row.difference.difference, row.difference.low, row.difference.high, sign=True)
 
+    def _speed(self, row: VariantRow) -> Text:
+        shown, _, interval = times_within(row.relative_speed).partition(" ")
+        parts = [plain(shown), *([plain(interval, "dim")] if interval else [])]
+        return (Text("\n") if self.stacked else Text(" ")).join(parts)
+
     def _with_interval(self, mean: float | None, low: float | None, high: float | None, sign: bool = False) -> Text:
         write = partial(fixed, decimals=self.decimals, sign=sign)
         shown, *interval = with_interval(mean, low, high, write, self.plus_minus)
@@ -289,8 +298,11 @@ def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
         f"baseline; not needed or not worse, surely less than {margin} worse; undecided, neither.",
         *_selected(report),
         *_rare(report),
-        f"{axis_title(report)}: until the baseline's final validation loss{_PARTLY if partly else ''}.",
-        f"speed: training tokens per second, relative to the baseline{_UNTIMED if untimed else ''}.",
+        f"{axis_title(report)}: until the baseline's final validation loss, median over seeds of smoothed curves"
+        f"{_PARTLY if partly else ''}.",
+        *_course(report),
+        f"speed: training tokens per second, relative to the baseline; geometric mean over seeds with its 95 % interval"
+        f"{_UNTIMED if untimed else ''}.",
     )
 
 
@@ -300,6 +312,18 @@ def _selected(report: StudyReport) -> Iterator[str]:
         yield (
             "selected: chosen by results, so that these seeds flatter it. What was confirmed has its difference and "
             "its verdict from fresh seeds, the same for the baseline."
+        )
+
+
+def _course(report: StudyReport) -> Iterator[str]:
+    """What the words of a course mean, and whether points before the end may be taken for shorter trainings."""
+    courses = [row.course for row in report.variants if row.course is not None]
+    if courses:
+        decay = any(course.comparable is False for course in courses)
+        yield (
+            "course: what the difference moved by over the last third of training, by its 95 % interval; growing or "
+            f"shrinking, surely by more than {NEGLIGIBLE * report.margin:g}; settled, surely by less than "
+            f"{report.margin:g}; unclear, neither.{_DECAYED if decay else ''}"
         )
 
 
@@ -316,7 +340,8 @@ def _rare(report: StudyReport) -> Iterator[str]:
 
 ENOUGH = 30
 """Paired seeds from which on a rare failure would show."""
-_PARTLY = "; `2 of 3`: only 2 of 3 seeds got there"
+_PARTLY = "; `1 of 3`: only 1 of 3 seeds got there"
+_DECAYED = " The learning rate decays: earlier points are not what shorter trainings would end with."
 _UNTIMED = f"; {MISSING}: trained for less than {LEAST_SECONDS:g} s in all, too little to tell"
 
 
@@ -385,6 +410,6 @@ def steps_to_baseline(row: VariantRow) -> str:
     steps = row.spent_to_baseline
     if not steps.of:
         return MISSING
-    if steps.mean is not None:
-        return f"{steps.mean:.0f}" if 10 <= steps.mean < 1e6 else f"{steps.mean:.3g}"
+    if steps.median is not None:
+        return f"{steps.median:.0f}" if 10 <= steps.median < 1e6 else f"{steps.median:.3g}"
     return f"{steps.reached} of {steps.of}" if steps.reached else "never"

@@ -25,6 +25,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from ablate.spec.annotations import Spelling
 from ablate.spec.base import Spec, below, refusal
+from ablate.spec.budgets import BUDGET
 from ablate.spec.quantities import COSTS, COUNTED
 
 Points = Mapping[str, Mapping[str, str]]
@@ -210,7 +211,7 @@ class TrendClaim(_SidesClaim):
     expect: Literal["grows", "shrinks"]
     """How the difference changes as the numbers of the switch increase."""
     along: str
-    """A switch whose settings are numbers above 0, or the path of a sweep."""
+    """A switch whose settings are numbers above 0, the path of a sweep, or `budget` for the `budgets` of the space."""
 
     def sides(self, points: Points) -> dict[str, tuple[str, str]]:
         """Names of the left and the right variant at each setting (or value) of the axis."""
@@ -220,6 +221,8 @@ class TrendClaim(_SidesClaim):
             for name in points
             if name.startswith(left) and right + name.removeprefix(left) in points
         }
+        if swept and self.along == BUDGET and self.left in points and self.right in points:
+            swept["1"] = (self.left, self.right)  # the study itself
         if swept or self.left not in points or self.right not in points:
             return swept
         by_settings = {frozenset(settings.items()): name for name, settings in points.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -173,6 +173,8 @@ class DesignSpec(Kinded):
     """A design: which variants and seeds are trained, in which order."""
 
     family = DESIGNS
+    plans_points: ClassVar[bool] = True
+    """Whether it names all its points before any result."""
     seeds: Annotated[Annotated[int, Field(ge=1, le=MOST_SEEDS)] | SeedsSpec, ByForm] = 3
     """Trials of each variant, with the seeds 0, 1, 2 ...; or `{start: 3, max: 20}`, which gives further seeds to the
     comparisons that are still undecided."""

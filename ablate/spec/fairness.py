@@ -218,8 +218,9 @@ def _check_values(path: str, values: object) -> None:
 
 
 def _check_free(path: str, taken: Mapping[str, str], what: str) -> None:
+    """Refuse a path that something else sets too; below a path that is set as a whole its value is laid over that."""
     for other, who in taken.items():
-        if overlaps(full_path(path), other):
+        if f"{other}.".startswith(f"{full_path(path)}."):
             rule = f"`{path}` is {what}, but {who} also sets it"
             raise refusal((path,), {}, rule, "Leave it out of one of the two.")
 

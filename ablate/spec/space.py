@@ -25,6 +25,7 @@ from ablate.errors import SpaceError
 from ablate.metrics import Metric
 from ablate.spec.annotations import STUDY_NAME, ShortFor, Spelling
 from ablate.spec.base import Spec, below, refusal
+from ablate.spec.budgets import BUDGET, BudgetsField, at_budget, check_budgets
 from ablate.spec.claims import ClaimField, check_claims
 from ablate.spec.design import BASELINE, DesignContext, DesignField, Point, PointCost
 from ablate.spec.fairness import (
@@ -126,6 +127,9 @@ class SpaceSpec(Spec):
         default=MatchSpec(), exclude_if=lambda match: match == MatchSpec()
     )
     """The quantity that is equal for all variants: `steps`, `tokens`, `seconds`, `flops` or `parameters`."""
+    budgets: BudgetsField = Field(default=(), exclude_if=lambda budgets: not budgets)
+    """Lengths at which every variant is trained and compared, as multiples of `training.steps`, 1 among them: `[1, 2,
+    4]`. Each has a whole schedule of its own. The report tells whether each verdict holds over them."""
 
     _text: str = PrivateAttr(default="")
     _document: Document | None = PrivateAttr(default=None)
@@ -198,6 +202,7 @@ class SpaceSpec(Spec):
         for switch, setting in self.single_settings():
             self._check_setting(switch, setting)
         check_fairness(self.tune, self.match, self._taken(), self._error_with)
+        self._check_budgets()
         if self.tuned or self.claims:
             self._check_trained(self._points())
         return self
@@ -385,11 +390,22 @@ class SpaceSpec(Spec):
         context = self.design_context(lambda point: None, lambda point: PointCost(parameters=0, flops=0.0))
         return {point.name: point for point in self.design.build(context).points()}
 
+    def _check_budgets(self) -> None:
+        taken = {full_path(path): who for path, who in self._taken()}
+        if self.match.path is not None:
+            taken[self.match.path] = f"`match: {self.match.equal}`"
+        taken |= {full_path(path): "`tune`" for path in (self.tune.grid if self.tune is not None else ())}
+        planned = self.design.plans_points and not self.design.paths()
+        try:
+            check_budgets(self.budgets, self.training.steps, plans_points=planned, taken=taken)
+        except ValidationError as error:
+            raise below(("budgets",), error) from None
+
     def _check_trained(self, points: Mapping[str, Point]) -> None:
         """Refuse tuned values and claims that do not fit what the design trains."""
 
         def refused(name: str) -> str | None:
-            point = points[name]
+            point = points[name.partition(f"@{BUDGET}=")[0]]
             error = self._error_with({**point.values, **point.tuned}, point.settings)
             return None if error is None else self.reason(point.settings, error)
 
@@ -400,7 +416,9 @@ class SpaceSpec(Spec):
             check_tuned(self.tuned, points, taken, self._error_with)
         except ValidationError as error:
             raise below(("tuned",), error) from None
-        settings = {name: point.settings for name, point in points.items()}
+        settings = {
+            at_budget(name, budget): point.settings for name, point in points.items() for budget in self.budgets or (1,)
+        }
         try:
             check_claims(
                 self.claims,

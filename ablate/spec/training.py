@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from ablate.spec.annotations import OneOf, default_kind
 from ablate.spec.average import Average
-from ablate.spec.base import Spec, below, refusal
+from ablate.spec.base import Spec, below, largest_divisor, refusal
 from ablate.spec.optimizer import OptimizerSpec
 from ablate.spec.population import PopulationSpec
 from ablate.spec.schedule import ScheduleSpec
@@ -34,6 +34,16 @@ class TrainingSpec(Spec):
     average: Average | None = None
     """The average of the weights that is evaluated and kept in place of the weights after the last step; none unless
     set."""
+    micro_batch: int | None = Field(default=None, ge=1)
+    """Sequences that are processed at once, a divisor of `batch_size`: the gradients of the parts of a batch are summed
+    before the step. Results are those of the whole batch but for rounding and the noise of dropout; less memory is
+    needed. Default: the whole batch."""
+    recompute: Literal["none", "blocks"] = "none"
+    """What is computed again in the backward pass to save memory: `blocks` keeps only the input of each block, for
+    about a third more time. Results stay the same."""
+    loss_chunk: int | None = Field(default=None, ge=1)
+    """Tokens whose logits are computed at once; the backward pass computes them again, so that the logits of a batch
+    are never all in memory. For models that predict tokens. Default: all."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """`bf16`: matrix products under autocast; parameters and optimizer stay fp32."""
     evaluations: int = Field(default=10, ge=1, le=100_000)
@@ -48,6 +58,22 @@ class TrainingSpec(Spec):
     """Whether each evaluation records how large the weights and gradients of every block are, and how its mixer mixes
     the first tokens of the validation data, for the trial's page of the dashboard. As `save_weights`, it renames no
     trial."""
+
+    @property
+    def rows_at_once(self) -> int:
+        """Sequences that are processed at once."""
+        return self.micro_batch or self.batch_size
+
+    @model_validator(mode="after")
+    def _divides_its_batch(self) -> Self:
+        if self.micro_batch is not None and self.batch_size % self.micro_batch:
+            raise refusal(
+                ("micro_batch",),
+                self.micro_batch,
+                f"a micro-batch divides the batch, which has {self.batch_size} sequences",
+                f"Set `micro_batch` to {largest_divisor(self.batch_size, self.micro_batch)}, or another divisor.",
+            )
+        return self
 
     @model_validator(mode="after")
     def _exchanges_what_was_measured(self) -> Self:

@@ -48,6 +48,15 @@ class VariantSpec(Spec):
             self.model.check_context(self.task.length)
         except ValidationError as error:
             raise below(("model",), error) from None
+        if self.training.loss_chunk is not None and (
+            self.model.head is not None or self.model.family == "dual_encoder"
+        ):
+            raise refusal(
+                ("training", "loss_chunk"),
+                self.training.loss_chunk,
+                "the loss is computed in chunks of tokens, and this model predicts a class",
+                "Leave `loss_chunk` out.",
+            )
         initialiser, optimizer = self.model.initialiser, self.training.optimizer
         if initialiser.scales_rates and not optimizer.adaptive:
             raise refusal(

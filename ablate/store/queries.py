@@ -126,33 +126,18 @@ def points_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tupl
     return _curves(rows)
 
 
-def crossings_of_keys(
-    connection: Connection, keys: Sequence[str], target: float
-) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:
-    """For each curve that reaches the target: the first point at or below it and the evaluated point before."""
-    earlier, evaluated = curves.alias(), func.abs(curves.c.val_loss) < math.inf  # exclude overflowed losses
-
-    def query(chunk: Sequence[str]) -> Select[Any]:
-        reached = (
-            select(curves.c.trial_key, func.min(curves.c.step).label("step"))
-            .where(curves.c.trial_key.in_(chunk), curves.c.val_loss <= target, evaluated)
-            .group_by(curves.c.trial_key)
-            .subquery()
-        )
-        before = select(func.max(earlier.c.step)).where(
-            earlier.c.trial_key == reached.c.trial_key,
-            earlier.c.step < reached.c.step,
-            func.abs(earlier.c.val_loss) < math.inf,
-        )
-        first = func.coalesce(before.scalar_subquery(), reached.c.step)
-        return (
+def evaluations_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:
+    """The same, without the points that have no finite validation loss."""
+    rows = chunked(
+        connection,
+        keys,
+        lambda chunk: (
             select(curves.c.trial_key, *POINT_COLUMNS)
-            .join(reached, reached.c.trial_key == curves.c.trial_key)
-            .where(curves.c.step.between(first, reached.c.step), evaluated)
+            .where(curves.c.trial_key.in_(chunk), func.abs(curves.c.val_loss) < math.inf)
             .order_by(curves.c.trial_key, curves.c.step)
-        )
-
-    return _curves(chunked(connection, keys, query))
+        ),
+    )
+    return _curves(rows)
 
 
 def _curves(rows: Iterator[Any]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:

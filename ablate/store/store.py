@@ -196,7 +196,7 @@ class Store:
             .where(study_trials.c.role == TrialRole.COMPARISON)
             .group_by(study_trials.c.variant)
         )
-        counts: dict[str, int] = dict(rows.tuples().all())
+        counts: dict[str, int] = {row[0]: row[1] for row in rows}
         ours = counts.pop(baseline, 0)
         return min(ours, max(counts.values(), default=0))
 
@@ -410,19 +410,14 @@ class Store:
         with self._database.reading() as connection:
             return queries.recordings_of(connection, key)
 
-    def crossings(self, keys: Sequence[str], target: float) -> dict[str, tuple[CurvePoint, ...]]:
-        """Where the validation loss of these trials first reaches `target`, by key.
+    def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """The points with a finite validation loss of these trials by key, ordered by step.
 
-        The database searches the curves, which is much faster than reading them.
-
-        Returns:
-            The first point at or below the target, preceded by the last evaluated point before it, if there is one.
-            Trials that stay above the target are left out.
+        They are few among the points of whole curves. Trials without any are left out.
         """
-        keys = _keys("Store.crossings", keys)
-        check_argument("Store.crossings: target", target, (int, float), "a loss, as a number")
+        keys = _keys("Store.evaluations", keys)
         with self._database.reading() as connection:
-            return dict(queries.crossings_of_keys(connection, keys, target))
+            return dict(queries.evaluations_of_keys(connection, keys))
 
     def _touch(self, connection: Connection, name: str) -> int:
         study: int = queries.study_row(connection, self.where, name).id

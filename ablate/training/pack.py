@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ablate.metrics import Metric
 from ablate.nn.model.build import mean_flops
-from ablate.nn.pack import auxiliary_losses, member_streams
+from ablate.nn.pack import member_streams
 from ablate.nn.pack.initial import stream
 from ablate.tasks.base import Task
 from ablate.training.assembly import assemble, compact
@@ -27,6 +27,7 @@ from ablate.training.batches import Batches
 from ablate.training.events import Diverged, Point, State
 from ablate.training.inside import look_inside
 from ablate.training.members import Member
+from ablate.training.objective import Objective
 from ablate.training.optimizer import PackOptimizer, optimizer_order
 from ablate.training.program import BuildProgram, build_program
 
@@ -67,6 +68,7 @@ class Pack:
         self.model = assemble(self._placed(), task.shape).to(device)
         self._streams = self._dropout_streams()
         self._build_program = program
+        self._objective = Objective(task, self.training, self._forward_context)
         self._prepare()
         shape = task.shape
         forward = mean_flops(
@@ -284,13 +286,9 @@ class Pack:
     def _compute(self, batch: Batch) -> Tensor:
         """Forward, backward and optimizer step; returns the loss of each position before the step, [K]."""
         self._optimizer.zero_grad()
-        with self._precision(), member_streams(self._streams), auxiliary_losses() as others:
-            outputs = self.task.outputs(self.model, batch)
-        loss = self.task.loss(outputs.float(), batch)
-        # Members share no parameter, so the gradient of the sum is each member's own.
-        sum(others, loss).sum().backward()  # type: ignore[no-untyped-call]
+        loss = self._objective.backward(self.model, batch, self._random())
         self._optimizer.step()
-        return loss.detach()
+        return loss
 
     def _add_seconds(self, begin: float) -> None:
         self.seconds += (time.perf_counter() - begin) / len(self.alive)
@@ -315,12 +313,16 @@ class Pack:
         count = len(self.positions)
         for batch in batches:
             packed = {name: values.to(self.device).expand(count, *values.shape) for name, values in batch.items()}
-            with self._precision():
-                outputs = self.task.outputs(self.model, packed)
-            for name, total in self.task.measure(outputs.float(), packed).items():
+            for name, total in self._objective.measure(self.model, packed).items():
                 sums[name] = sums[name] + total.double() if name in sums else total.double()
         self.model.train()
         return self.task.metrics({name: total.tolist() for name, total in sums.items()}) if sums else {}
+
+    @contextmanager
+    def _forward_context(self) -> Iterator[None]:
+        """The precision and the random streams of a forward pass."""
+        with self._precision(), member_streams(self._streams):
+            yield
 
     def _precision(self) -> AbstractContextManager[object]:
         if self.training.precision == "bf16":

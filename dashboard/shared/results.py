@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from ablate.analysis.confirming import read_confirming
 from ablate.analysis.effects import StudyEffects, effects_of
 from ablate.analysis.importances import StudyImportances, importances_of
 from ablate.analysis.pareto import Front, front_of
@@ -68,7 +69,7 @@ def importances(study: str) -> StudyImportances | None:
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _path(location: str, study: str, at: tuple[Any, ...]) -> RemovalPath | None:
-    return path_of(record(study), runs(study))
+    return path_of(record(study), runs(study), read_confirming(store(), record(study)))
 
 
 def path(study: str) -> RemovalPath | None:

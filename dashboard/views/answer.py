@@ -7,7 +7,8 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.numbers import count
+from ablate.analysis.course import course_cell
+from ablate.analysis.numbers import count, times_within
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.render.document import evidence_lines
@@ -16,6 +17,8 @@ from ablate.render.table import groups, legend, shared_decimals, steps_to_baseli
 from ablate.render.writing import render_report
 from ablate.store import TrialState
 from shared.charts import chart
+from shared.course import AXES as COURSE_AXES
+from shared.course import course_alt, course_figure, coursed
 from shared.exports import Maker, export, table_files
 from shared.forest import MOST, compared, forest
 from shared.frame import chosen_study
@@ -59,6 +62,7 @@ def _live(study: str) -> None:
         chart(forest(found), "forest", f"Forest plot of paired differences with the margin {found.margin:g}: {told}")
         if len(rows) > MOST:
             st.caption(f"The first {MOST} of {len(rows)} variants; the table has all.")
+    _course(found)
     _claims(found)
     export(_files(study, found, table), "answer")
 
@@ -111,7 +115,8 @@ def _row(found: StudyReport, row: VariantRow) -> dict[str, object]:
         "parameters": row.parameters,
         "change": row.parameter_change,
         "steps": steps_to_baseline(row),
-        "speed": row.relative_speed,
+        "course": course_cell(row.course),
+        "speed": times_within(row.relative_speed),
     }
 
 
@@ -135,13 +140,26 @@ def _show_table(found: StudyReport, table: pd.DataFrame) -> None:
             "difference ±": number(format=plain, help="Half of the 95 % interval of the difference"),
             "parameters": number(format="localized"),
             "change": number(format="percent", help="Parameters, against the baseline's"),
-            "steps": st.column_config.TextColumn(help="Until the baseline's final validation loss"),
-            "speed": number(format="%.2fx", help="Tokens a second, relative to the baseline"),
+            "steps": st.column_config.TextColumn(help="Until the baseline's final validation loss, median"),
+            "course": st.column_config.TextColumn(help="What the difference moved by over the last third of training"),
+            "speed": st.column_config.TextColumn(help="Tokens a second, relative to the baseline, with its interval"),
             "verdict": st.column_config.TextColumn(width=300),
         },
         placeholder="-",
         alt=f"Ablation table of {len(table)} variants with 95 % intervals and verdicts",
     )
+
+
+def _course(found: StudyReport) -> None:
+    """Where the differences go, if there are evaluations before the end."""
+    if not coursed(found):
+        return
+    st.subheader("Course of the differences", anchor=False)
+    axis = st.segmented_control(
+        "Against", list(COURSE_AXES), default="step", format_func=COURSE_AXES.__getitem__, key="course",
+        bind="query-params", required=True,
+    )  # fmt: skip
+    chart(course_figure(found, axis), "course", course_alt(found))
 
 
 def _claims(found: StudyReport) -> None:
@@ -167,7 +185,7 @@ def _files(study: str, found: StudyReport, table: pd.DataFrame) -> dict[str, Mak
         written = find_format(name)
         if name != "terminal":
             files[f"{study}.{written.suffix}"] = partial(_render, study, name)
-    return files | printed(study, "forest")
+    return files | printed(study, "forest") | printed(study, "course")
 
 
 def _render(study: str, name: str) -> str | bytes:

@@ -38,10 +38,10 @@ def axes_of(name: str, made: FakeStore) -> list[Axes]:
     return [axes for axes in figure.axes if axes.get_visible()]
 
 
-def test_a_study_with_curves_has_four_figures_and_one_without_only_the_forest() -> None:
+def test_a_study_with_curves_has_five_figures_and_one_without_only_the_forest() -> None:
     made = store()
     names = [picture.name for picture in pictures(read_findings(made, "a_study"))]
-    assert names == ["forest", "loss_steps", "loss_seconds", "loss_flops"]
+    assert names == ["forest", "course", "loss_steps", "loss_seconds", "loss_flops"]
     made.curve_points.clear()
     assert [picture.name for picture in pictures(read_findings(made, "a_study"))] == ["forest"]
 
@@ -81,7 +81,7 @@ def test_a_variant_that_diverged_has_no_interval_and_says_so() -> None:
     assert "norm=none\n1 of 4 seeds diverged" in titles
     for seed in range(4):
         made.add("norm=none", seed, state=TrialState.DIVERGED)
-    curves = pictures(read_findings(made, "a_study"))[1]
+    curves = next(found for found in pictures(read_findings(made, "a_study")) if found.name == "loss_steps")
     assert "there is no curve, of norm=none." in curves.caption
     assert "norm=none" not in " ".join(panel.get_title() for panel in axes_of("loss_steps", made))
 

@@ -324,7 +324,7 @@ def test_marks_are_kept_beside_studies_and_trials(store: Store) -> None:
     assert store.marks.all("study") == {"s": Mark(False, ("c",), "")}
 
 
-def test_crossings_say_what_whole_curves_say(store: Store) -> None:
+def test_evaluations_are_the_points_of_curves_with_a_finite_validation_loss(store: Store) -> None:
     chance = random.Random(3)
     losses = [None, None, math.inf, 1.0, 2.0, 2.0, 3.0, 4.0, 5.0]
     begin(store, ["baseline"], seeds=40)
@@ -333,17 +333,11 @@ def test_crossings_say_what_whole_curves_say(store: Store) -> None:
         points = tuple(replace(point, val_loss=chance.choice(losses)) for point in curve(seed % 9))
         ends.append(replace(outcome("baseline", seed), curve=points))
         store.record_outcome(ends[-1], HERE)
-    for target in (0.5, 1.0, 2.0, 2.5, 9.0):
-        crossings = store.crossings([digest("unknown"), *(end.key for end in ends)], target)
-        for end in ends:
-            evaluated = [p for p in end.curve if p.val_loss is not None and math.isfinite(p.val_loss)]
-            there = next(
-                (at for at, p in enumerate(evaluated) if p.val_loss is not None and p.val_loss <= target), None
-            )
-            expected = None if there is None else tuple(evaluated[max(0, there - 1) : there + 1])
-            assert crossings.get(end.key) == expected
-        assert digest("unknown") not in crossings
-    assert store.crossings([ends[0].key], 9.0) == {}, "it has no points"
+    found = store.evaluations([digest("unknown"), *(end.key for end in ends)])
+    expected = {
+        end.key: tuple(p for p in end.curve if p.val_loss is not None and math.isfinite(p.val_loss)) for end in ends
+    }
+    assert found == {key: points for key, points in expected.items() if points}
 
 
 def test_what_was_declared_otherwise_when_trials_had_finished_is_kept(store: Store) -> None:

@@ -66,6 +66,12 @@ class RayEngine(Engine):
         name: str = "ablate",
         pack: int = 1,
     ) -> None:
+        if resources.checkpoint_every and not resources.storage:
+            raise EngineError(
+                "checkpoints need storage that outlives the machine that wrote them",
+                where="resources.storage or --storage",
+                remedy="Name a folder that all machines share, or a URL.",
+            )
         self._cache = cache
         self._device = device
         self._resources = resources
@@ -220,7 +226,7 @@ class RayEngine(Engine):
             cache=str(self._cache.absolute()),
             courier=self._courier,
             plugins=self._plugins,
-            every=self._resources.checkpoint_every,
+            every=self._resources.checkpoint_interval,
         )
         trainable.__qualname__ = JobTrainable.__qualname__  # the name of the actors in Ray's dashboard
         return TuneRun(trainable, self._storage, self._name, _RETRIES, populations=self._populations)

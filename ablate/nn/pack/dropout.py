@@ -27,6 +27,11 @@ def member_streams(streams: Sequence[torch.Generator] | None) -> Iterator[None]:
         _streams.reset(token)
 
 
+def current_streams() -> Sequence[torch.Generator] | None:
+    """The streams that `member_streams` has set."""
+    return _streams.get()
+
+
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """[K, ...] to the same: in training, each element is 0 with probability p, and is divided by 1 - p otherwise."""
     if p == 0 or not training:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ablate.analysis.findings import Findings
 from ablate.extras import missing_packages, require
 from ablate.render.blocks import Picture
-from ablate.render.figures import curves, effects, forest, front, importances, path, slices
+from ablate.render.figures import course, curves, effects, forest, front, importances, path, scaling, slices
 from ablate.render.figures.style import LOOKS, STYLE
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LOOKS", "draw", "pictures", "save"]
 
-_KINDS = (forest, curves, path, slices, effects, importances, front)
+_KINDS = (forest, course, curves, scaling, path, slices, effects, importances, front)
 
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:

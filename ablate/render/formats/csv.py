@@ -31,7 +31,7 @@ def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
         flip = versus.get("sign_flip_at_margin") or {}
         interval = variant["metrics"].get(findings.report.metric, {})
         tested = variant["metrics"].get(findings.report.test_metric, {})
-        cost = findings.cost_of[row.name]
+        cost, speed = findings.cost_of[row.name], variant["relative_speed"] or {}
         yield {
             "study": plain["study"],
             "variant": row.name,
@@ -61,9 +61,16 @@ def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
             "sign_flip_at_margin_floor": flip.get("floor"),
             "trivial_baseline": trivial.name if trivial else None,
             "trivial_value": trivial.value if trivial else None,
-            "steps_to_baseline": row.steps_to_baseline.mean,
+            "steps_to_baseline": row.steps_to_baseline.median,
             "reached_baseline": row.steps_to_baseline.reached,
-            "relative_speed": row.relative_speed,
+            "course": row.course.word if row.course else None,
+            "movement": row.course.movement.difference if row.course else None,
+            "movement_low": row.course.movement.low if row.course else None,
+            "movement_high": row.course.movement.high if row.course else None,
+            "provisional": row.provisional(findings.report.margin),
+            "relative_speed": speed.get("mean"),
+            "relative_speed_low": speed.get("low"),
+            "relative_speed_high": speed.get("high"),
             "seconds": cost.seconds,
             "tokens": cost.tokens,
             "flops": cost.flops,

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 
 from ablate.analysis.findings import Findings
 from ablate.render.blocks import Picture, Section
-from ablate.render.sections import effects, front, importances, path, slices
+from ablate.render.sections import effects, front, importances, path, scaling, slices
 
 OF_DESIGNS: tuple[Callable[[Findings, Mapping[str, Picture]], Section | None], ...] = (
+    scaling.section,
     path.section,
     slices.section,
     effects.section,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from ablate.analysis.findings import Findings
-from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, with_interval
+from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, times_within, with_interval
 from ablate.analysis.path import Removal, RemovalPath, VariantSummary
 from ablate.analysis.text import plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
@@ -51,8 +51,8 @@ def outcome(path: RemovalPath) -> str:
     saved = [f"{percent((last.parameters - first.parameters) / first.parameters)} parameters"]
     if last.flops is not None and first.flops:
         saved.append(f"{percent((last.flops - first.flops) / first.flops)} FLOP")
-    if (speed := last.tokens_per_second.mean) and (before := first.tokens_per_second.mean):
-        saved.append(f"{percent(speed / before - 1)} tokens a second")
+    if last.relative_speed is not None:
+        saved.append(f"{times_within(last.relative_speed)} the tokens a second")
     which = "Together" if len(ends) == len(path.steps) else f"The first {len(ends)} together"
     return f"What could go{open_}, in this order: {removed}. {which}: {', '.join(saved)}. {confirmation(path)}"
 

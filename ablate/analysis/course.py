@@ -1,0 +1,217 @@
+"""The course of a comparison: its difference at each evaluation, where it goes, and what it would have been called."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from ablate.analysis.curves import Line, line, versus
+from ablate.analysis.rows import Course, CoursePoint, VariantRow
+from ablate.analysis.runs import Curve, VariantRuns
+from ablate.analysis.text import listed, shortened
+from ablate.spec.schedule import ScheduleSpec
+from ablate.stats import Allowance, Direction, PairedDifference, SeedPlan, over_looks, summarise
+from ablate.stats.bounds import bounds
+from ablate.stats.course import CourseWord, course_word, movements
+from ablate.stats.verdict import Word, word_of
+from ablate.store.records import VariantRecord
+
+METRIC = "val_loss"
+"""What curves hold at every evaluation."""
+NEAR = 0.1
+"""How far, as a share, a learning rate may be off that at the end of a shorter training of the same schedule."""
+_LONGER = " `budgets: [1, 2, 4]` in the space trains longer, and tells."
+_AXES = ("steps", "tokens", "flops")
+
+
+@dataclass(frozen=True, slots=True)
+class CourseRule:
+    """By what a course is judged.
+
+    Attributes:
+        metric: Name of the objective's metric; where it is another than `val_loss`, curves do not hold it.
+        direction: Whether a smaller or a larger one is better.
+        margin: How much worse matters.
+        schedule: How seeds are added.
+        axis: What is equal between variants before their end: `steps`, `tokens`, `seconds` or `flops`.
+    """
+
+    metric: str
+    direction: Direction
+    margin: float
+    schedule: SeedPlan | None
+    axis: Any
+
+
+def course_of(
+    runs: VariantRuns,
+    baseline: VariantRuns,
+    evaluated: Mapping[str, Curve],
+    rule: CourseRule,
+    *,
+    allowance: Allowance,
+    comparable: bool | None,
+) -> Course | None:
+    """The course of a variant against the baseline, over the seeds that finished on both sides.
+
+    Args:
+        runs: Trials of the variant.
+        baseline: Of the baseline.
+        evaluated: Key of a trial to its points with a validation loss.
+        rule: By what it is judged.
+        allowance: By how much the bounds of the verdict are widened.
+        comparable: Whether earlier points are what shorter trainings would end with; None if that is not known.
+
+    Returns:
+        None if a trial diverged or was pruned, no two seeds share evaluations, the objective is not `val_loss`, or the
+        last third of training has fewer than two evaluations.
+    """
+    if rule.metric != METRIC or runs.diverged or runs.pruned or baseline.diverged:
+        return None
+    pairs = {
+        seed: (evaluated.get(runs.finished[seed].key, ()), evaluated.get(baseline.finished[seed].key, ()))
+        for seed in sorted(runs.finished.keys() & baseline.finished.keys())
+    }
+    gaps = {seed: versus(line(ours, rule.axis), line(theirs, rule.axis)) for seed, (ours, theirs) in pairs.items()}
+    gaps = {seed: gap for seed, gap in gaps.items() if gap.steps}
+    shared = sorted(set.intersection(*(set(gap.steps) for gap in gaps.values()))) if gaps else []
+    at = {seed: _kept(gap, shared) for seed, gap in gaps.items()}
+    places = {axis: _means([_kept(line(pairs[seed][0], axis), shared, x=True) for seed in at]) for axis in _AXES}  # type: ignore[arg-type]
+    movement = movements([float(step) for step in shared], at)
+    if movement is None or movement.n < 2:
+        return None
+    movement = over_looks(movement, rule.schedule)
+    points = []
+    for number, step in enumerate(shared):
+        values = [of[number] for of in at.values()]
+        found = over_looks(summarise(values), rule.schedule)
+        points.append(
+            CoursePoint(
+                step=step,
+                tokens=places["tokens"][number],
+                flops=places["flops"][number],
+                difference=math.fsum(values) / len(values),
+                low=found.low,
+                high=found.high,
+                n=found.n,
+                word=_word(values, rule, allowance),
+            )
+        )
+    end = points[-1].difference
+    return Course(tuple(points), movement, course_word(movement, end, rule.margin), comparable)
+
+
+def _word(differences: Sequence[float], rule: CourseRule, allowance: Allowance) -> Word:
+    """The verdict on differences, as that on the final ones: by the first look that decides."""
+    sign = 1.0 if rule.direction == "minimize" else -1.0
+    worse = [sign * value for value in differences]
+    words = (word_of(bound, rule.margin) for bound in bounds(worse, rule.schedule, allowance=allowance))
+    return next((word for word in words if word != "undecided"), "undecided")
+
+
+def _kept(one: Line, steps: Sequence[int], *, x: bool = False) -> list[float]:
+    found = dict(zip(one.steps, one.x if x else one.y, strict=True))
+    return [found.get(step, math.nan) for step in steps]
+
+
+def _means(rows: Sequence[Sequence[float]]) -> list[float]:
+    return [math.fsum(column) / len(column) for column in zip(*rows, strict=True)]
+
+
+def comparable_before_end(*variants: VariantRecord) -> bool | None:
+    """Whether the point at two thirds of a training is what a training of that length would end with.
+
+    That is so where the schedule has the same rate there as at the end of the shorter training, as a constant one has;
+    one that decays has it too high there. None if the schedule is not known here.
+    """
+    known = [_rate_agrees(variant.spec.get("training")) for variant in variants]
+    return None if None in known else all(known)
+
+
+def _rate_agrees(training: Mapping[str, Any] | None) -> bool | None:
+    if not training or "steps" not in training:
+        return None
+    steps = int(training["steps"])
+    early = max(1, round(2 * steps / 3))
+    try:
+        schedule = ScheduleSpec.parse(training.get("schedule") or {"kind": ScheduleSpec.default_kind})
+    except ValidationError:  # of a plugin that is not loaded here
+        return None
+    within, shorter = schedule.factor(early, steps), schedule.factor(early, early)
+    return abs(within - shorter) <= NEAR * max(within, shorter)
+
+
+def course_sentences(rows: Sequence[VariantRow], rule: CourseRule, *, budgets: bool) -> Iterator[str]:
+    """Whose differences still move, in words, and which verdicts are provisional for longer training.
+
+    Args:
+        rows: The variants.
+        rule: By what they are judged.
+        budgets: Whether the study trains longer already.
+    """
+    sign = 1.0 if rule.direction == "minimize" else -1.0
+    moving = [(row, row.course) for row in rows if row.course and row.course.word in ("growing", "shrinking")]
+    for word, worse, beginning in (
+        ("growing", True, "Falling further behind the longer they train"),
+        ("shrinking", True, "Catching up the longer they train"),
+        ("growing", False, "Further ahead the longer they train"),
+        ("shrinking", False, "Losing their lead the longer they train"),
+    ):
+        named = [
+            f"{row.name} ({_signed(course.movement)} of {_signed_number(course.end)})"
+            for row, course in moving
+            if course.word == word and (sign * course.end > 0) == worse
+        ]
+        if named:
+            yield (
+                f"{beginning}: {'; '.join(shortened(named))}. In brackets: what the difference of {rule.metric} moved "
+                "by over the last third of training, of what it is at the end."
+            )
+    provisional = [row for row in rows if row.provisional(rule.margin)]
+    if provisional:
+        one = len(provisional) == 1
+        yield (
+            f"Provisional for longer training: {'the verdict' if one else 'the verdicts'} on "
+            f"{listed(row.name for row in provisional)}, whose difference{'' if one else 's'} still moved by more than "
+            f"the margin {rule.margin:g} over the last third.{'' if budgets else _LONGER}"
+        )
+    if moving and any(course.comparable is False for _, course in moving):
+        yield (
+            "Before the end the learning rate had not decayed yet, so earlier points are not what shorter trainings "
+            "would end with."
+        )
+
+
+def _signed(movement: PairedDifference) -> str:
+    return _signed_number(movement.difference or 0.0)
+
+
+def _signed_number(value: float) -> str:
+    return f"{value:+.2g}"
+
+
+def course_limits(courses: Sequence[Course], margin: float) -> tuple[float, float]:
+    """Limits of a drawing that show the second half of every course whole: early differences are far larger.
+
+    Args:
+        courses: That are drawn.
+        margin: The difference from which on a variant is worse by more than the margin.
+    """
+    ends = [0.0, 1.5 * margin]
+    for course in courses:
+        for point in course.points[len(course.points) // 2 :]:
+            ends += [end for end in (point.low, point.high, point.difference) if end is not None]
+    room = 0.06 * (max(ends) - min(ends))
+    return min(ends) - room, max(ends) + room
+
+
+def course_cell(course: Course | None) -> str:
+    """The word of a course with what the difference moved by over the last third; a hyphen if there is none."""
+    if course is None or course.movement.difference is None:
+        return "-"
+    word: CourseWord = course.word
+    return word if word in ("settled", "unclear") else f"{word} {_signed(course.movement)}"

@@ -1,0 +1,63 @@
+"""Differences along budgets, or along the path of a sweep, as a section of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from ablate.analysis.findings import Findings
+from ablate.analysis.numbers import MISSING, decimals_for, fixed, with_interval
+from ablate.analysis.scaling import ScalePoint, Scaling, slope_words
+from ablate.render.blocks import Grid, Paragraph, Picture, Section
+from ablate.spec.budgets import BUDGET
+
+OUTCOMES = {
+    "holds": "holds",
+    "turns": "turns",
+    "decided": "decided at the largest only",
+    "undecided": "undecided at the largest",
+}
+
+
+def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | None:
+    """A row for each variant: its difference and verdict at each place, what a doubling changes, what became of it."""
+    report = findings.report
+    found = report.scaling
+    if found is None:
+        return None
+    halves = [
+        (point.difference.high - point.difference.low) / 2
+        for one in found.of
+        for point in one.points
+        if point.difference.low is not None and point.difference.high is not None
+    ]
+    decimals = decimals_for(report.margin, halves)
+    titles = ("variant", *(_title(found.axis, at) for at in found.places), "each doubling", "verdict")
+    rows = tuple(_cells(one, found.places, decimals) for one in found.of)
+    each = "length has a whole schedule of its own" if found.axis == BUDGET else "value has a baseline of its own"
+    text = (
+        f"Difference of {report.metric} from the baseline of the same {found.axis}, paired by seed, with its 95 % "
+        f"interval and its verdict; each {each}. Each doubling: least-squares slope of the difference along the "
+        "logarithm, one for each seed, with the 95 % interval of their mean. No verdict is adjusted for the others."
+    )
+    table = Grid(titles, (rows,), frozenset({0, len(titles) - 1}))
+    title = "Along training budgets" if found.axis == BUDGET else f"Along {found.axis}"
+    return Section(title, (Paragraph(text), table, *([pictures["scaling"]] if "scaling" in pictures else [])))
+
+
+def _title(axis: str, at: float) -> str:
+    return f"{at:g} x" if axis == BUDGET else f"{axis.rpartition('.')[2]} {at:g}"
+
+
+def _cells(one: Scaling, places: tuple[float, ...], decimals: int) -> tuple[str, ...]:
+    at = {point.at: _cell(point, decimals) for point in one.points}
+    slope = slope_words(one.slope) if one.slope is not None else MISSING
+    return (one.variant, *(at.get(place, MISSING) for place in places), slope, OUTCOMES[one.outcome])
+
+
+def _cell(point: ScalePoint, decimals: int) -> str:
+    if point.verdict.word == "diverged":
+        return "diverged"
+    write = partial(fixed, decimals=decimals, sign=True)
+    found = point.difference
+    return f"{' '.join(with_interval(found.difference, found.low, found.high, write))}, {point.verdict.word}"

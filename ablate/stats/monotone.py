@@ -1,0 +1,31 @@
+"""The falling curve nearest to a noisy one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def falling(values: Sequence[float]) -> list[tuple[int, float]]:
+    """The non-increasing values with the least squared distance to these (pool adjacent violators).
+
+    Noise reaches a target no sooner than the trend does: neighbours that rise are pooled to their mean, and that counts
+    from the last of them on. Barlow et al. 1972, "Statistical Inference under Order Restrictions".
+
+    Returns:
+        For each pool the place of its last value, and its mean; ascending places, no mean above the one before.
+    """
+    pools: list[list[float]] = []
+    for value in values:
+        pools.append([value])
+        while len(pools) > 1 and _mean(pools[-1]) > _mean(pools[-2]):
+            pools[-2:] = [pools[-2] + pools[-1]]
+    found, last = [], -1
+    for pool in pools:
+        last += len(pool)
+        found.append((last, _mean(pool)))
+    return found
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,161 @@
+"""The course of comparisons in reports, and how soon an equal variant gets where the baseline ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fake_store import FakeStore, fake_store
+
+from ablate.analysis import StudyReport, VariantRow, read_study
+from ablate.analysis.course import course_cell
+from ablate.analysis.findings import read_findings
+from ablate.render.as_json import study_json
+from ablate.render.document import ablation_table
+from ablate.render.formats.csv import table_rows
+from ablate.render.writing import render_report
+from ablate.stats.bounds import bounds
+from ablate.stats.verdict import word_of
+
+STEPS = [100 * n for n in range(1, 13)]
+
+
+def studied(
+    gap: Callable[[int], float], *, seeds: int = 5, noise: float = 0.002, direction: str = "minimize"
+) -> FakeStore:
+    rng = np.random.default_rng(5)
+    made = fake_store({"baseline": ({"a": "on"}, 100), "a=off": ({"a": "off"}, 90)}, seeds=seeds, direction=direction)
+    for seed in range(seeds):
+        base = [(step, 2.0 + 3.0 * math.exp(-step / 200) + rng.normal(0, 0.01)) for step in STEPS]
+        off = [(step, loss + gap(step) + rng.normal(0, noise)) for step, loss in base]
+        for name, curve in (("baseline", base), ("a=off", off)):
+            made.add(name, seed, {"val_loss": curve[-1][1]}, curve=curve)
+    return made
+
+
+def read(made: FakeStore) -> tuple[StudyReport, VariantRow]:
+    report = read_study(made, "a_study")
+    return report, next(row for row in report.variants if row.name == "a=off")
+
+
+def test_each_point_is_the_paired_difference_with_its_verdict() -> None:
+    made = studied(lambda step: 0.0001 * step - 0.04)
+    _, row = read(made)
+    assert row.course is not None
+    assert [point.step for point in row.course.points] == STEPS
+    words = set()
+    for at, point in enumerate(row.course.points):
+        gaps = [
+            made.curve_points[f"a=off/{seed}"][at].val_loss - made.curve_points[f"baseline/{seed}"][at].val_loss
+            for seed in range(5)
+        ]
+        assert point.difference == pytest.approx(np.mean(gaps))
+        half = 2.77645 * np.std(gaps, ddof=1) / math.sqrt(5)  # t at 97.5 % for 4 degrees of freedom, printed table
+        assert (point.low, point.high) == (
+            pytest.approx(point.difference - half, abs=1e-6), pytest.approx(point.difference + half, abs=1e-6),
+        )  # fmt: skip
+        assert point.word == word_of(next(bounds(gaps, None)), 0.02)
+        words.add(point.word)
+    assert words >= {"not needed", "needed"}, "the study ends with the opposite of what it would have said early"
+
+
+@pytest.mark.parametrize(
+    ("gap", "word", "said"),
+    [
+        (lambda step: 0.0002 * step - 0.02, "growing", "Falling further behind the longer they train: a=off"),
+        (lambda step: 0.4 - 0.0003 * step, "shrinking", "Catching up the longer they train: a=off"),
+        (lambda step: -0.0002 * step, "growing", "Further ahead the longer they train: a=off"),
+        (lambda step: -0.4 + 0.0003 * step, "shrinking", "Losing their lead the longer they train: a=off"),
+        (lambda step: 0.1, "settled", None),
+    ],
+)
+def test_where_it_goes_in_words(gap: Callable[[int], float], word: str, said: str | None) -> None:
+    report, row = read(studied(gap))
+    assert row.course is not None
+    assert row.course.word == word
+    told = [one for one in report.answer if "the longer they train" in one]
+    assert len(told) == (said is not None)
+    if said:
+        assert told[0].startswith(said)
+    moves = abs(gap(1200) - gap(800)) > 0.02
+    assert row.provisional(0.02) == moves
+    assert (
+        any(one.startswith("Provisional for longer training: the verdict on a=off") for one in report.answer) == moves
+    )
+
+
+def test_a_larger_metric_may_be_better() -> None:
+    report, row = read(studied(lambda step: -0.0002 * step, direction="maximize"))
+    assert row.course is not None
+    assert row.course.word == "growing"
+    assert any(one.startswith("Falling further behind") for one in report.answer)
+
+
+def test_every_format_tells_the_course() -> None:
+    made = studied(lambda step: 0.0002 * step)
+    report, row = read(made)
+    assert row.course is not None
+    cell = course_cell(row.course)
+    assert cell.startswith("growing +0.0")
+    table = ablation_table(report)
+    assert table.groups[1][0][table.titles.index("course")] == cell
+    plain = study_json(report)["variants"][1]["course"]
+    assert (plain["word"], plain["provisional"], len(plain["points"])) == ("growing", True, len(STEPS))
+    assert plain["points"][0].keys() == {"step", "tokens", "flops", "difference", "low", "high", "n", "word"}
+    line = list(table_rows(read_findings(made, "a_study")))[1]
+    assert (line["course"], line["provisional"]) == ("growing", True)
+    for name in ("terminal", "md", "html", "latex"):
+        written = str(render_report(read_findings(made, "a_study"), name))
+        assert "growing" in written
+        assert "Provisional for longer" in " ".join(written.replace("\\allowbreak{}", "").split())
+
+
+@pytest.mark.parametrize(
+    ("schedule", "comparable"),
+    [
+        ({"kind": "constant"}, True),
+        ({"kind": "inverse_sqrt", "warmup_steps": 40}, True),
+        ({"kind": "linear"}, False),
+        ({}, False),
+        ({"kind": "cosine"}, False),
+        ({"kind": "warmup_stable_decay", "decay": 0.2}, False),
+        ({"kind": "of a plugin that is not here"}, None),
+    ],
+)
+def test_a_rate_that_decays_makes_earlier_points_no_shorter_trainings(schedule: dict, comparable: bool | None) -> None:  # type: ignore[type-arg]
+    made = studied(lambda step: 0.0002 * step)
+    spec = {"training": {"steps": 1200, "schedule": schedule}}
+    made.record = replace(made.record, variants=tuple(replace(one, spec=spec) for one in made.record.variants))
+    report, row = read(made)
+    assert row.course is not None
+    assert row.course.comparable is comparable
+    assert any("had not decayed yet" in one for one in report.answer) == (comparable is False)
+
+
+def test_no_course_without_evaluations_or_of_another_metric() -> None:
+    made = studied(lambda step: 0.1)
+    made.curve_points.clear()
+    assert read(made)[1].course is None
+    other = studied(lambda step: 0.1)
+    other.record = replace(other.record, objective={**other.record.objective, "metric": "val_accuracy"})
+    for key, trial in other.trial_records.items():
+        other.trial_records[key] = replace(trial, metrics={"val_accuracy": 0.5 + trial.seed / 100})
+    assert read(other)[1].course is None
+
+
+def test_an_equal_variant_gets_where_the_baseline_ended_at_the_end() -> None:
+    """In half of all studies before the end, in half not at all: a median that is right as often as it is wrong."""
+    rng = np.random.default_rng(6)
+    sooner = 0
+    for _ in range(200):
+        made = fake_store({"baseline": ({"a": "on"}, 100), "a=off": ({"a": "off"}, 90)}, seeds=3)
+        for name in ("baseline", "a=off"):
+            for seed in range(3):
+                curve = [(step, 2.0 + math.exp(-step / 200) + rng.normal(0, 0.02)) for step in STEPS]
+                made.add(name, seed, {"val_loss": curve[-1][1]}, curve=curve)
+        steps = read(made)[1].steps_to_baseline
+        sooner += steps.median is not None
+    assert 0.5 - 3 * math.sqrt(0.25 / 200) < sooner / 200 < 0.5 + 3 * math.sqrt(0.25 / 200)

@@ -1,0 +1,173 @@
+"""Verdicts at several budgets, and along the path of a sweep: against the baseline of the same place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fake_store import FakeStore, fake_store
+
+from ablate.analysis import StudyReport, read_study
+from ablate.analysis.claims import judge_claims
+from ablate.analysis.findings import read_findings
+from ablate.analysis.overview import read_overview
+from ablate.analysis.runs import read_runs
+from ablate.analysis.scaling import Scaling, Scalings
+from ablate.render.as_json import study_json
+from ablate.render.writing import render_report
+from ablate.store.records import TrialState
+
+BUDGETS = (1, 2, 4)
+
+
+def studied(gap: Callable[[float], float], *, seeds: int = 4, noise: float = 0.002) -> FakeStore:
+    """The baseline gets better with the budget, and `a=off` is worse than it by a gap."""
+    rng = np.random.default_rng(3)
+    names = [f"{name}{'' if at == 1 else f'@budget={at}'}" for at in BUDGETS for name in ("baseline", "a=off")]
+    made = fake_store({name: ({"a": "off" if "off" in name else "on"}, 100) for name in names}, seeds=seeds)
+    made.record = replace(
+        made.record, space={"budgets": list(BUDGETS), "design": {"kind": "leave_one_out", "seeds": seeds}}
+    )
+    for at in BUDGETS:
+        end = "" if at == 1 else f"@budget={at}"
+        for seed in range(seeds):
+            base = 3.0 - 0.3 * math.log2(at) + rng.normal(0, 0.05)
+            made.add(f"baseline{end}", seed, {"val_loss": base})
+            made.add(f"a=off{end}", seed, {"val_loss": base + gap(at) + rng.normal(0, noise)})
+    return made
+
+
+def scaled(made: FakeStore) -> tuple[StudyReport, Scalings, Scaling]:
+    report = read_study(made, "a_study")
+    assert report.scaling is not None
+    (one,) = report.scaling.of
+    return report, report.scaling, one
+
+
+@pytest.mark.parametrize(
+    ("gap", "words", "outcome", "said"),
+    [
+        (lambda at: 0.1, ["needed"] * 3, "holds", "The verdicts hold from budget 1 to budget 4: a=off (needed)."),
+        (
+            lambda at: 0.04 * math.log2(at), ["not needed", "needed", "needed"], "turns",
+            "Turning between budget 1 and budget 4: a=off (not needed, then needed).",
+        ),
+        (
+            lambda at: 0.1 - 0.04 * math.log2(at), ["needed", "needed", "undecided"], "undecided",
+            "Undecided at budget 4: a=off (needed, then undecided).",
+        ),
+        (
+            lambda at: 0.02 + 0.04 * math.log2(at), ["undecided", "needed", "needed"], "decided",
+            "Decided at budget 4, but not at budget 1: a=off (undecided, then needed).",
+        ),
+    ],
+)  # fmt: skip
+def test_a_verdict_holds_turns_or_is_undecided(
+    gap: Callable[[float], float], words: list[str], outcome: str, said: str
+) -> None:
+    report, found, one = scaled(studied(gap))
+    assert (found.axis, found.places) == ("budget", (1.0, 2.0, 4.0))
+    assert [point.verdict.word for point in one.points] == words
+    assert (one.variant, one.outcome) == ("a=off", outcome)
+    assert said in report.answer
+    assert one.slope is not None
+    assert one.slope.difference == pytest.approx(gap(2) - gap(1), abs=0.004)
+
+
+def test_the_slope_is_that_of_each_seed_with_an_interval_of_their_mean() -> None:
+    made = studied(lambda at: 0.04 * math.log2(at))
+    _, _, one = scaled(made)
+    value = lambda name, seed: made.trial_records[f"{name}/{seed}"].metrics["val_loss"]  # noqa: E731
+    ends = ["", "@budget=2", "@budget=4"]
+    slopes = [
+        np.polyfit([0, 1, 2], [value(f"a=off{end}", seed) - value(f"baseline{end}", seed) for end in ends], 1)[0]
+        for seed in range(4)
+    ]
+    assert one.slope is not None
+    assert one.slope.difference == pytest.approx(np.mean(slopes))
+    half = 3.18245 * np.std(slopes, ddof=1) / 2  # t at 97.5 % for 3 degrees of freedom, printed table
+    assert one.slope.high == pytest.approx(np.mean(slopes) + half, rel=1e-4)
+
+
+def test_the_table_of_the_study_is_that_of_its_own_length() -> None:
+    made = studied(lambda at: 0.1)
+    report = read_study(made, "a_study")
+    assert [row.name for row in report.variants] == ["baseline", "a=off"]
+    assert report.planned == 24
+    assert report.progress[TrialState.FINISHED] == 24
+    assert read_findings(made, "a_study").cost.trials == 24
+    overview = read_overview(made, "a_study")
+    assert (overview.best, overview.simplest) == ("baseline", "baseline")
+    del made.trial_records["a=off@budget=4/3"]
+    assert read_study(made, "a_study").answer[0] == "This answer is provisional: 1 trial is still missing."
+
+
+def test_a_trial_that_diverged_at_a_length_is_said() -> None:
+    made = studied(lambda at: 0.0)
+    made.add("a=off@budget=4", 2, {}, state=TrialState.DIVERGED, stopped_at=9)
+    _, _, one = scaled(made)
+    assert [point.verdict.word for point in one.points] == ["not needed", "not needed", "diverged"]
+    assert one.outcome == "turns"
+    assert one.slope is not None
+    assert one.slope.n == 3
+
+
+def test_claims_follow_the_budgets() -> None:
+    made = studied(lambda at: 0.2 - 0.05 * math.log2(at))
+    plain = {
+        "id": "closer",
+        "expect": "shrinks",
+        "along": "budget",
+        "left": "baseline",
+        "right": "a=off",
+        "margin": 0.01,
+    }
+    made.record = replace(made.record, space={**made.record.space, "claims": [plain]})
+    (found,) = read_study(made, "a_study").claims
+    assert (found.verdict, found.evidence["positions"]) == ("supported", [1.0, 2.0, 4.0])
+    wrong = {**plain, "expect": "grows"}
+    made.record = replace(made.record, space={**made.record.space, "claims": [wrong]})
+    (contrary,) = judge_claims(made.record, read_runs(made, made.record, "val_loss"))
+    assert contrary.verdict == "refuted"
+
+
+def test_a_sweep_compares_with_the_baseline_of_the_same_value() -> None:
+    rng = np.random.default_rng(8)
+    names = [f"{name}@model.width={width}" for width in (32, 64, 128) for name in ("baseline", "sas")]
+    made = fake_store({name: ({"a": "on"}, 100) for name in names}, seeds=4)
+    design = {"kind": "sweep", "path": "model.width", "values": [32, 64, 128], "seeds": 4}
+    made.record = replace(made.record, space={"design": design})
+    for width in (32, 64, 128):
+        for seed in range(4):
+            base = 5.0 - 0.5 * math.log2(width) + rng.normal(0, 0.05)
+            made.add(f"baseline@model.width={width}", seed, {"val_loss": base})
+            made.add(f"sas@model.width={width}", seed, {"val_loss": base + 0.3 - 0.13 * math.log2(width / 32)
+                                                        + rng.normal(0, 0.002)})  # fmt: skip
+    report, found, one = scaled(made)
+    assert (found.axis, found.places, one.variant) == ("model.width", (32.0, 64.0, 128.0), "sas")
+    assert [point.difference.difference for point in one.points] == pytest.approx([0.3, 0.17, 0.04], abs=0.005)
+    assert any(said.startswith("With each doubling of model.width the difference") for said in report.answer)
+    assert len(report.variants) == 6, "the rows of a sweep stay as they are"
+
+
+def test_every_format_tells_the_budgets() -> None:
+    made = studied(lambda at: 0.04 * math.log2(at))
+    plain = study_json(read_study(made, "a_study"))["scaling"]
+    assert (plain["axis"], plain["places"]) == ("budget", [1.0, 2.0, 4.0])
+    assert [point["verdict"] for point in plain["variants"][0]["points"]] == ["not needed", "needed", "needed"]
+    for name in ("terminal", "md", "html", "latex"):
+        written = str(render_report(read_findings(made, "a_study"), name))
+        assert "Turning between" in " ".join(written.replace("\\allowbreak{}", "").split())
+    assert "Along training budgets" in str(render_report(read_findings(made, "a_study"), "md"))
+
+
+def test_a_study_without_either_has_none() -> None:
+    made = fake_store({"baseline": ({}, 1), "b": ({}, 1)}, seeds=2)
+    for seed in range(2):
+        made.add("baseline", seed, {"val_loss": 1.0})
+    report = read_study(made, "a_study")
+    assert report.scaling is None
+    assert study_json(report)["scaling"] is None
