@@ -58,9 +58,9 @@ def space_schema(folders: Iterable[Path] = ()) -> dict[str, Any]:
         space = definitions[f"SpaceSpec{suffix}"]["properties"]
         # The name of a model, or with `name` what is laid over it.
         named = {"enum": list(model_names(folders)), "description": "The name of a model."}
-        space["model"] = {
-            "anyOf": [named, *_alternatives(space["model"]), *([] if suffix else [_ref(f"ModelSpec{_PART}")])]
-        }
+        changed = {"allOf": [_ref(f"ModelSpec{_PART}")], "required": ["name"]}
+        options = [named, *_alternatives(space["model"]), *([] if suffix else [changed])]
+        space["model"] = {"description": "The baseline model.", "anyOf": options}
         space["switches"] = {**_described(space["switches"]), **_switches(whole=not suffix)}
         space["extends"] = {"type": "string", "description": _EXTENDS}
     definitions["Setting"] = _setting(definitions)
