@@ -113,6 +113,21 @@ CASES = {
             },
         },
     ),
+    "t5": Small(
+        "t5",
+        {
+            "vocab_size": V, "d_model": 20, "d_kv": 6, "num_heads": 4, "d_ff": 28, "num_layers": 3,
+            "num_decoder_layers": 2, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 9,
+            "dropout_rate": 0.0, "pad_token_id": None, "eos_token_id": None,
+        },
+    ),
+    "t5_gated": Small(
+        "t5",
+        {
+            "vocab_size": V, "d_model": 20, "d_kv": 5, "num_heads": 4, "d_ff": 28, "num_layers": 2,
+            "dropout_rate": 0.0, "feed_forward_proj": "gated-gelu", "pad_token_id": None, "eos_token_id": None,
+        },
+    ),
     "kimi_linear": Small(
         "kimi_linear",
         {
@@ -204,6 +219,9 @@ PUBLISHED = {
                 "kda_layers": [layer for layer in range(1, 27) if layer % 4],
             }
         },
+    ),
+    "t5": (
+        "t5", {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12, "tie_word_embeddings": True},
     ),
     "mamba2": (
         "mamba2",

@@ -125,6 +125,8 @@ class ModelSpec(Spec):
     """Whether the output matrix is the token embedding."""
     head_transform: HeadTransformSpec | None = None
     """A dense layer, activation and norm before the output matrix (BERT's head of masked tokens)."""
+    logit_scale: Literal["none", "inverse_sqrt_width"] = "none"
+    """`inverse_sqrt_width`: what the output matrix multiplies is divided by √d (T5, whose embeddings are not small)."""
     head_bias: bool = False
     """Whether the logits of tokens have a bias, one for each token."""
     logit_cap: float | None = Field(default=None, gt=0)
@@ -187,8 +189,8 @@ class ModelSpec(Spec):
         if self.smear is not None and self.smear.inputs > self.width:
             rule = f"an embedding has {self.width} entries"
             raise refusal(("smear", "inputs"), self.smear.inputs, rule, f"Set it to at most {self.width}.")
-        for name in ("logit_cap", "z_loss", "head_transform", "head_bias"):
-            if getattr(self, name) and self.head is not None:
+        for name in ("logit_cap", "z_loss", "head_transform", "head_bias", "logit_scale"):
+            if getattr(self, name) not in (None, 0, False, "none") and self.head is not None:
                 rule = f"it belongs to the logits of tokens, and {self._a_family} with `head` has none"
                 raise refusal((name,), getattr(self, name), rule, f"Leave `{name}` out.")
         if self.initialiser.scales_rates and (self.head is not None or self.decoder is not None):
