@@ -43,7 +43,7 @@ def largest_difference(folder: Path, imported: Imported, tensors: dict[str, Tens
         tokens[tokens == pad] = (pad + 1) % imported.vocabulary
         tokens[~real] = pad
     texts: dict[str, Tensor] = {"input_ids": tokens, "attention_mask": real.long()}
-    arguments = (tokens[None], real[None])
+    arguments: tuple[Tensor, ...] = (tokens[None], real[None])
     if imported.spec.family == "encoder_decoder":  # which reads the texts and writes them
         texts |= {"decoder_input_ids": tokens, "decoder_attention_mask": real.long()}
         arguments = (tokens[None], tokens[None], real[None], real[None])
