@@ -30,6 +30,8 @@ class Point:
         metrics: Validation metrics by name.
         inside: Recordings of `training.record_blocks`, by quantity and part of the model, with one value for each
             member (`ablate.training.inside`).
+        parts: At the last point, validation metrics by name over each of `ablate.training.pack.PARTS` parts of the
+            validation data, members within; empty where it has fewer batches.
     """
 
     step: int
@@ -39,6 +41,7 @@ class Point:
     train_loss: list[float]
     metrics: dict[str, list[float]]
     inside: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
+    parts: dict[str, list[list[float]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ from ablate.training.program import BuildProgram, build_program
 if TYPE_CHECKING:
     from ablate.tasks.base import Batch
 
+PARTS = 8
+"""Parts of the validation data that are measured apart at the end, to tell how much another draw of it would change."""
 _COUNTERS = ("steps", "seconds", "_losses")
 _BY_POSITION = ("_loss", "_loss_sum", "_stopped", "_stopped_loss")
 
@@ -122,9 +124,11 @@ class Pack:
             begin = time.perf_counter()
             torch.cuda.synchronize(self.device)
             self._add_seconds(begin)
+        parts: dict[str, list[list[float]]] = {}
         with self.evaluated_weights():
-            metrics = self._evaluate(self.task.validation_batches(self.training.batch_size))
-            if self.steps == self.training.steps:
+            last = self.steps == self.training.steps
+            metrics = self._evaluate(self.task.validation_batches(self.training.batch_size), parts if last else None)
+            if last:
                 tested = self._evaluate(self.task.test_batches(self.training.batch_size))
                 metrics |= {str(Metric.of(name).on("test")): values for name, values in tested.items()}
                 metrics |= self.task.final_metrics(self.model, self.device)
@@ -141,6 +145,7 @@ class Pack:
             train_loss=self._by_member(mean),
             metrics={name: self._by_member(values) for name, values in metrics.items()},
             inside=self._inside(),
+            parts={name: [self._by_member(values) for values in found] for name, found in parts.items()},
         )
         self.events.append(point)
         return point
@@ -308,18 +313,37 @@ class Pack:
         self._stopped_loss = torch.where(bad, loss, self._stopped_loss)
 
     @torch.no_grad()
-    def _evaluate(self, batches: Iterator[Batch]) -> dict[str, list[float]]:
-        """The metrics over batches, with validation names; empty if there are no batches."""
+    def _evaluate(
+        self, batches: Iterator[Batch], parts: dict[str, list[list[float]]] | None = None
+    ) -> dict[str, list[float]]:
+        """The metrics over batches, with validation names; empty if there are no batches.
+
+        Args:
+            batches: Of a split.
+            parts: Gets the metrics over every `PARTS`-th batch, from each of the first ones on; nothing where there are
+                fewer batches.
+        """
         self.model.eval()
         sums: dict[str, Tensor] = {}
+        of_parts: list[dict[str, Tensor]] = []
         count = len(self.positions)
-        for batch in batches:
+        for number, batch in enumerate(batches):
+            if number < PARTS:
+                of_parts.append({})
+            part = of_parts[number % PARTS]
             packed = {name: values.to(self.device).expand(count, *values.shape) for name, values in batch.items()}
             with self._precision():
                 outputs = self.task.outputs(self.model, packed)
             for name, total in self.task.measure(outputs.float(), packed).items():
                 sums[name] = sums[name] + total.double() if name in sums else total.double()
+                if parts is not None:
+                    part[name] = part[name] + total.double() if name in part else total.double()
         self.model.train()
+        if parts is not None and len(of_parts) == PARTS:
+            for of_part in of_parts:
+                found = self.task.metrics({name: total.tolist() for name, total in of_part.items()})
+                for name, values in found.items():
+                    parts.setdefault(name, []).append(values)
         return self.task.metrics({name: total.tolist() for name, total in sums.items()}) if sums else {}
 
     def _precision(self) -> AbstractContextManager[object]:
