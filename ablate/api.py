@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from ablate.errors import ArgumentError, EngineError, SpaceError, check_argument, check_count, check_texts
+from ablate.execution.checkpoint import checkpoints_folder
 from ablate.execution.choose import EngineOptions, make_engine
 from ablate.execution.driver import run_study
 from ablate.execution.environment import describe_environment
@@ -27,6 +28,7 @@ from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.tasks.cache import default_cache
+from ablate.trained.weights import weights_folder
 
 Plugins = str | Path | Sequence[str | Path]
 """Python files that define kinds of one's own."""
@@ -77,7 +79,7 @@ def run(
     resources: ResourcesSpec | None = None,
     pack: int | None = None,
 ) -> Study:
-    """Run a space to its end, or go on with it; finished trials of the store are not trained again.
+    """Run or resume a space; finished trials of the store are not trained again.
 
     The study that it returns has the answer, the table, the curves and the figures; its `result` says how the run
     ended. It reads the store again at each look, so a store that was given open must stay open.
@@ -93,7 +95,7 @@ def run(
         observer: Is told what happens.
         engine: `local`, or `ray` for a cluster.
         address: Of the cluster: `auto`, HOST:PORT or `local`; None: $RAY_ADDRESS if it is set, else `local`.
-        resources: What each job gets on a cluster, in place of the space's `resources`.
+        resources: What each job gets, in place of the space's `resources`.
         pack: The most trials of one structure that are trained together as one program; None: as many as pay.
 
     Raises:
@@ -110,7 +112,16 @@ def run(
     space, folder = _read(space, plugins), _folder(cache)
     observer = observer or Observer()
     options = EngineOptions(
-        folder, device, workers, threads, _paths(plugins), address, resources or space.resources, space.name, pack
+        folder,
+        device,
+        workers,
+        threads,
+        _paths(plugins),
+        address,
+        resources or space.resources,
+        space.name,
+        checkpoints_folder(store.where if isinstance(store, Store) else str(store)),
+        pack,
     )
     # The engine first: a mistake in what was asked of it leaves no empty store behind.
     with (
@@ -120,7 +131,7 @@ def run(
         observer.say(f"store: {opened.where}")
         if opened.caution:
             observer.say(opened.caution)
-        planner = Planner(space, folder, observer.say)
+        planner = Planner(space, folder, observer.say, weights=weights_folder(opened.where))
         environment, packing = describe_environment(trainer.device), Packing(pack, trainer.device)
         result = run_study(planner, opened, trainer, environment, observer, packing)
     return Study(space.name, store, result=result)

@@ -26,7 +26,7 @@ from ablate.spec.reading import load_space
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
 from ablate.trained.weights import save_weights
-from ablate.training.checkpoint import save
+from ablate.training.checkpoint import state_of
 from ablate.training.members import Member
 from ablate.training.pack import Pack
 from benchmarks.machine import OWN_SOURCE
@@ -89,7 +89,7 @@ def _measure(folder: Path, data: str | None, steps: int, repeats: int) -> None:
 
         recording = median(record, 50)
         ending = median(lambda: ledger.end(attempt.outcome(), None), 1)
-        checkpoint = median(lambda: torch.save(save(pack), folder / "state.pt"), repeats)
+        checkpoint = median(lambda: torch.save(state_of(pack), folder / "state.pt"), repeats)
         weights = median(
             lambda: save_weights(folder / "w.safetensors", pack.model, 0, spec, 0, trial.variant.fingerprint),
             repeats,

@@ -45,8 +45,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving": {"errors", "extras", "store", "render.terminal.console"},
     "dashboard": {"errors", "command_line", "spec", "stats", "store", "analysis", "render", "serving"},
     "plugins": {"errors", "locations", "spec", "tasks", "render"},
-    "planning": {"roles", "errors", "cores", "spec", "nn.model", "tasks", "designs", "training", "store"},
-    "trained": {"errors", "spec", "nn.pack", "nn.model", "tasks", "decoding", "plugins"},
+    "planning": {"roles", "errors", "cores", "spec", "nn.model", "tasks", "designs", "training", "store", "trained"},
+    "trained": {
+        "errors",
+        "extras",
+        "locations",
+        "spec",
+        "nn.pack",
+        "nn.model",
+        "kinds",
+        "tasks",
+        "decoding",
+        "plugins",
+    },
     "execution": {
         *(
             "errors",

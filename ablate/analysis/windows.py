@@ -69,5 +69,5 @@ def window_sentence(noise: float | None, margin: float, record: StudyRecord) -> 
 
 def _round(windows: float) -> int:
     """Two significant digits, rounded up."""
-    unit = 10 ** max(0, math.floor(math.log10(windows)) - 1)
-    return math.ceil(windows / unit) * int(unit)
+    unit = int(10 ** max(0, math.floor(math.log10(windows)) - 1))
+    return math.ceil(windows / unit) * unit

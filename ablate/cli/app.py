@@ -1,13 +1,15 @@
 """The command line: parse, call, print.
 
-A file NAME.py beside this one holds the function of `ablate NAME` under that name (`check_store` for `check-store`,
-with an underscore behind it where Python owns the name); `PANELS` says under which heading of `ablate --help` it
-stands. Whatever is heavy is imported inside.
+A file NAME.py beside this one holds the function of `ablate NAME` under that name: `check_store` for `check-store`.
+Where Python owns the name an underscore stands behind it (`list_`), and behind that of the file where it is a keyword
+(`import_.py`). `PANELS` says under which heading of `ablate --help` a command stands. Whatever is heavy is imported
+inside.
 """
 
 from __future__ import annotations
 
 import gc
+import keyword
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
@@ -29,7 +31,7 @@ PANELS = {
     "Studies": ("new", "plan", "study", "status", "list", "check-store"),
     "Answers": ("show", "report", "claims", "calibrate", "diff", "export", "dashboard"),
     "Trials": ("reproduce", "generate", "translate"),
-    "Spaces and blocks": ("validate", "schema", "data", "kinds", "cost", "bench", "draw", "check"),
+    "Spaces and blocks": ("validate", "schema", "data", "kinds", "cost", "bench", "draw", "check", "import"),
 }
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 """Every command, in the order in which the help shows them."""
@@ -44,7 +46,7 @@ _HABITS: dict[str, Any] = {
 
 def function_of(name: str) -> Callable[..., Any]:
     """The function of a command."""
-    own = name.replace("-", "_")
+    own = name.replace("-", "_") + "_" * keyword.iskeyword(name)
     module = import_module(f"ablate.cli.{own}")
     function: Callable[..., Any] = getattr(module, own, None) or getattr(module, f"{own}_")
     return function

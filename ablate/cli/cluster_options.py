@@ -1,4 +1,4 @@
-"""Options of commands that may train on a cluster, and what they make of a space's `resources`."""
+"""Options for the resources of jobs, here or on a cluster, and what they make of a space's `resources`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ablate.spec.resources import ResourcesSpec
 
 _PANEL = "Cluster"
+_RESOURCES = "Resources"
 _RENAMED = {"custom": "resource", "labels": "label"}
 """Field of `resources` to the option that adds to it, where that has another name."""
 
@@ -29,17 +30,18 @@ AddressOption = Annotated[
     ),
 ]
 CpusOption = Annotated[
-    float | None, typer.Option("--cpus", help="Cores for each job.", show_default="the space's", rich_help_panel=_PANEL)
+    float | None,
+    typer.Option("--cpus", help="Cores for each job.", show_default="the space's", rich_help_panel=_RESOURCES),
 ]
 GpusOption = Annotated[
     float | None,
     typer.Option(
-        "--gpus", help="GPUs, or a fraction of one, for each job.", show_default="by memory", rich_help_panel=_PANEL
+        "--gpus", help="GPUs, or a fraction of one, for each job.", show_default="by memory", rich_help_panel=_RESOURCES
     ),
 ]
 MemoryOption = Annotated[
     float | None,
-    typer.Option("--memory", help="GiB for each job.", show_default="as predicted", rich_help_panel=_PANEL),
+    typer.Option("--memory", help="GiB for each job.", show_default="as predicted", rich_help_panel=_RESOURCES),
 ]
 ResourceOption = Annotated[
     list[str] | None,
@@ -52,18 +54,22 @@ LabelOption = Annotated[
     typer.Option("--label", metavar="KEY=VALUE", help="A label that nodes must have.", rich_help_panel=_PANEL),
 ]
 CheckpointOption = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         "--checkpoint-every",
-        metavar="STEPS",
-        help="Steps between checkpoints, from which a trial goes on whose node died.",
+        metavar="STEPS|MINUTES",
+        help="Steps (500) or minutes (10min) between checkpoints, from which an interrupted trial resumes.",
         show_default="none",
-        rich_help_panel=_PANEL,
+        rich_help_panel=_RESOURCES,
     ),
 ]
 StorageOption = Annotated[
     str | None,
-    typer.Option("--storage", help="Where checkpoints are kept: a shared folder or a URL.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--storage",
+        help="Where checkpoints are kept: a folder; on a cluster one that is shared, or a URL.",
+        rich_help_panel=_RESOURCES,
+    ),
 ]
 
 
@@ -90,7 +96,7 @@ def with_options(
 
 
 def refuse_without_cluster(engine: str, **given: object) -> None:
-    """Refuse options of a cluster for an engine that has none; what a space says of `resources` waits for one.
+    """Refuse options of a cluster for an engine that has none.
 
     Raises:
         EngineError: One is given.

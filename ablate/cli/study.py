@@ -90,7 +90,7 @@ def study(
     if in_memory(store):
         remedy = "Name a file with --store, or leave it out."
         raise StoreError("a store in memory is gone when the command ends", where=f"--store {store}", remedy=remedy)
-    refuse_without_cluster(engine, address=address, custom=resource, labels=label, **given)
+    refuse_without_cluster(engine, address=address, custom=resource, labels=label)
     space = load_space(file, plugin, data)
     resources = with_options(space.resources, resource, label, **given)
     console = make_console(stderr=json_)

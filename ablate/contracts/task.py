@@ -137,6 +137,30 @@ def has_a_loss_for_each_member(spec: TaskSpec, context: TaskContext) -> Iterator
                 yield f"member {member} has the loss {loss[member].item():.6g} in a pack, and {alone.item():.6g} alone"
 
 
+def weighs_the_losses_of_parts(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
+    """The losses of the two halves of a batch, weighted by `loss_terms`, give the loss of the batch."""
+    with _opened(spec) as task, torch.no_grad():
+        model = _model(spec, task, context, [5, 2])
+        batch = _packed(task.train_batch(0, 1, context.batch_size), 2)
+        half = context.batch_size // 2
+        pieces = [{name: t[:, s] for name, t in batch.items()} for s in (slice(half), slice(half, None))]
+        losses = [task.loss(task.outputs(model, piece).float(), piece) for piece in (batch, *pieces)]
+        whole, *parts = [task.loss_terms(piece) for piece in (batch, *pieces)]
+    if whole.shape != (2,):
+        yield f"`loss_terms` of a pack of two has the shape {tuple(whole.shape)}"
+        return
+    if not torch.equal(torch.stack(parts).sum(0), whole):
+        yield f"`loss_terms` is {whole.tolist()} for a batch, and {[part.tolist() for part in parts]} for its halves"
+        if task.tokenwise:
+            outputs, targets = task.outputs(model, batch).float().flatten(1, 2), batch["targets"].flatten(1)
+            apart = task.loss(outputs.unsqueeze(1), {"targets": targets.unsqueeze(1)})
+            if not (apart - losses[0]).abs().max() <= _TOLERANCE:
+                yield f"it is `tokenwise`, and the loss of all tokens in one row is {apart.tolist()}"
+    joined = (losses[1] * parts[0] + losses[2] * parts[1]) / whole
+    if not (joined - losses[0]).abs().max() <= _TOLERANCE:
+        yield f"the loss is {losses[0].tolist()}, and {joined.tolist()} by its halves and `loss_terms`"
+
+
 def measures_its_metrics(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """`metrics` gives `metric_names`, `val_loss` among them, a number for each member."""
     with _opened(spec) as task, torch.no_grad():
@@ -172,6 +196,7 @@ CONTRACT: Contract[TaskSpec, TaskContext] = Contract(
         keeps_ids_within_the_vocabulary,
         validates_on_the_same_batches,
         has_a_loss_for_each_member,
+        weighs_the_losses_of_parts,
         measures_its_metrics,
         knows_trivial_baselines,
         comes_back_from_json,

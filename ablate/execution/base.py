@@ -60,6 +60,9 @@ class Engine(ABC):
         """Packs that an earlier driver of the study left. A job with the same members in the same order resumes one."""
         return []
 
+    def complete(self) -> None:  # noqa: B027 - an engine may keep nothing
+        """All trials of the study have finished: remove what only a continuation would read."""
+
     @abstractmethod
     def submit(self, job: Job) -> None:
         """Start a job. Call it only while `room()` is positive."""

@@ -26,8 +26,9 @@ class EngineOptions:
         threads: The threads of each worker (local).
         plugins: The files that define further kinds, for the workers.
         address: The address of the cluster (ray).
-        resources: The resources of each job (ray).
+        resources: The resources of each job.
         name: The name of the study.
+        checkpoints: The folder of checkpoints if `resources` names none (local).
         pack: The most trials that are trained together; None: as many as are faster together.
     """
 
@@ -39,12 +40,15 @@ class EngineOptions:
     address: str | None = None
     resources: ResourcesSpec = field(default_factory=ResourcesSpec)
     name: str = "ablate"
+    checkpoints: Path = Path("checkpoints")
     pack: int | None = None
 
 
 def _local(options: EngineOptions) -> Engine:
-    device = choose_device(options.device)
-    return LocalEngine(options.cache, device, options.workers, options.threads, options.plugins)
+    resources = options.resources
+    device = choose_device("cpu" if options.device == "auto" and resources.gpus == 0 else options.device)
+    checkpoints = Path(resources.storage or options.checkpoints).absolute() / options.name
+    return LocalEngine(options.cache, device, options.workers, options.threads, options.plugins, resources, checkpoints)
 
 
 def _ray(options: EngineOptions) -> Engine:

@@ -18,12 +18,16 @@ from typing import IO
 from ablate.cores import available_cores, places_for
 from ablate.errors import EngineError
 from ablate.execution.base import Engine
+from ablate.execution.checkpoint import Checkpoints, JobCheckpoints
 from ablate.execution.protocol import Broken, Done, Job, Message, Ready, Stop
 from ablate.execution.worker import worker_environment
-from ablate.planning.memory import check_fits, check_memory
+from ablate.planning.memory import check_fits, check_memory, free_bytes
+from ablate.planning.packing import ResumablePack
 from ablate.planning.plan import Plan
+from ablate.spec.resources import ResourcesSpec
 
 _CLOSE_SECONDS = 2.0
+_GIB = 2**30
 _KERNEL_COUNTS = Path("/proc/vmstat")
 _LOG_BYTES = 4000
 """The number of bytes that are kept of the output of a worker that died."""
@@ -49,6 +53,8 @@ class LocalEngine(Engine):
         workers: The number of processes; None: one for each `threads` cores, or one for each GPU.
         threads: The threads of each worker.
         plugins: The files that every worker imports.
+        resources: What each job gets.
+        checkpoints: The folder of the checkpoints of the study; None: no checkpoints.
         pinned: Whether workers are pinned to cores when together they use all cores of the CPU.
     """
 
@@ -59,19 +65,26 @@ class LocalEngine(Engine):
         workers: int | None = None,
         threads: int = 1,
         plugins: tuple[str, ...] = (),
+        resources: ResourcesSpec = ResourcesSpec(),  # noqa: B008 - frozen
+        checkpoints: Path | None = None,
         pinned: bool = True,
     ) -> None:
+        _check_resources(resources, device)
+        threads = max(threads, int(resources.cpus))
         self._cache = cache
         self.device = device
         self._threads = threads
+        self._memory = int((resources.memory or 0) * _GIB)
+        self._checkpoints = Checkpoints(checkpoints or cache / "checkpoints", resources.checkpoint_interval)
+        self._finished: list[JobCheckpoints] = []
+        """The checkpoints of jobs whose end was reported; they are removed when the driver has stored the results."""
         self._plugins = plugins
         self._pinned = pinned and device == "cpu"
         devices = [device]
         if device == "cuda":
-            import torch
-
-            devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-        count = workers or (len(devices) if device == "cuda" else max(1, available_cores() // threads))
+            devices = [f"cuda:{i}" for i in range(_gpus())]
+        there = len(devices) / (resources.gpus or 1) if device == "cuda" else available_cores() / threads
+        count = workers or max(1, min(int(there), self._fit() if self._memory else sys.maxsize))
         self._devices = [devices[i % len(devices)] for i in range(count)]
         self._workers: list[_Worker] = []
         self._killed_for_memory = _killed_for_memory()
@@ -86,6 +99,14 @@ class LocalEngine(Engine):
 
     def admit(self, plan: Plan) -> None:
         """Check the predicted memory of the plan."""
+        if self._memory and self.size > self._fit():
+            raise EngineError(
+                "the workers do not have the memory of a job each",
+                where="resources.memory or --memory",
+                expected=f"at most {free_bytes(self.device) / _GIB:.1f} GiB for {self.size} workers",
+                got=f"{self._memory / _GIB:g} GiB for each",
+                remedy="Ask for less memory, or use fewer --workers.",
+            )
         check_memory(plan, self.size, self.device)
         if any(trial.variant.spec.training.population for trial in plan.trials):
             raise EngineError(
@@ -96,6 +117,12 @@ class LocalEngine(Engine):
 
     def admit_blocks(self, variant: str, needed: int) -> None:
         check_fits(variant, needed, self.size, self.device)
+
+    def resumable_packs(self) -> list[ResumablePack]:
+        return self._checkpoints.resumable_packs()
+
+    def complete(self) -> None:
+        self._checkpoints.clear()
 
     def submit(self, job: Job) -> None:
         """Start a job. A worker process starts with the first job that needs it."""
@@ -113,6 +140,7 @@ class LocalEngine(Engine):
 
     def poll(self, timeout: float) -> list[Message]:
         """The messages since the last call. If a worker died, its job is `Broken` and the next job starts another."""
+        self._remove_checkpoints()
         messages: list[Message] = []
         ready = set(wait([worker.pipe for worker in self._workers], timeout))
         for worker in [worker for worker in self._workers if worker.pipe in ready]:
@@ -123,13 +151,25 @@ class LocalEngine(Engine):
                         worker.ready = True
                         continue
                     messages.append(message)
-                    if isinstance(message, (Done, Broken)):
+                    if isinstance(message, (Done, Broken)) and worker.job is not None:
+                        # An exception would be raised again, and a pack is split: neither resumes.
+                        self._finished.append(self._checkpoints.of(worker.job))
                         worker.job = None
             except (EOFError, OSError):
                 messages += self._bury(worker)
         return messages
 
+    def _fit(self) -> int:
+        """The number of workers that the memory of a job each allows."""
+        return int(free_bytes(self.device) / self._memory)
+
+    def _remove_checkpoints(self) -> None:
+        finished, self._finished = self._finished, []
+        for checkpoints in finished:
+            checkpoints.remove()
+
     def close(self) -> None:
+        self._remove_checkpoints()
         for worker in self._workers:
             worker.pipe.close()
             worker.log.close()
@@ -148,6 +188,7 @@ class LocalEngine(Engine):
         device = min(self._devices, key=lambda name: used.count(name) / self._devices.count(name))
         slot = min(set(range(self.size)) - {worker.slot for worker in self._workers})
         cores = places_for(slot, self.size, self._threads) if self._pinned else []
+        interval = self._checkpoints.interval
         ours, theirs = Pipe()
         log = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the worker is
         process = subprocess.Popen(
@@ -155,6 +196,7 @@ class LocalEngine(Engine):
                 sys.executable,
                 *("-m", "ablate.execution.worker", str(theirs.fileno()), str(self._cache), device, str(self._threads)),
                 ",".join(map(str, cores)),
+                *(str(self._checkpoints.folder), str(interval.steps), str(interval.seconds)),
                 *self._plugins,
             ],
             pass_fds=[theirs.fileno()],
@@ -186,7 +228,64 @@ class LocalEngine(Engine):
             error.add_note(log)
             raise error
         # There is no traceback of the trial, so the last output of its worker is the best explanation.
-        return [Broken(worker.job.number, f"its worker {how}", "", log)] if worker.job is not None else []
+        if worker.job is None:
+            return []
+        saved = self._checkpoints.of(worker.job).newest_step()
+        return [Broken(worker.job.number, f"its worker {how}", "", log, saved)]
+
+
+def _check_resources(resources: ResourcesSpec, device: str) -> None:
+    """Refuse what only a cluster can give to a job, and GPUs that are not there.
+
+    Raises:
+        EngineError: This engine cannot give what the resources ask for.
+    """
+    for name in ("custom", "labels"):
+        if asked := getattr(resources, name):
+            raise EngineError(
+                "the local engine has no such resources, and this needs `--engine ray`",
+                where=f"resources.{name}",
+                got=", ".join(f"{key}: {value}" for key, value in asked.items()),
+                remedy=f"Add `--engine ray`, or leave `{name}` out.",
+            )
+    if "://" in resources.storage:
+        raise EngineError(
+            "the local engine writes checkpoints into a folder, and a URL needs `--engine ray`",
+            where="resources.storage or --storage",
+            expected="a folder of this machine",
+            got=resources.storage,
+            remedy="Name a folder, add `--engine ray`, or leave it out for a folder beside the store.",
+        )
+    asked, there = resources.gpus or 0, _gpus() if device == "cuda" else 0
+    if resources.gpus == 0 and device == "cuda":
+        raise EngineError(
+            "this asks for no GPU, and the study runs on one",
+            where="resources.gpus or --gpus",
+            got="0 with --device cuda",
+            remedy="Use `--device cpu`, or ask for a GPU.",
+        )
+    if asked > there:
+        raise EngineError(
+            "this machine has too few GPUs for a trial",
+            where="resources.gpus or --gpus",
+            expected=f"at most {there}" if there else "no GPUs: the study runs on the CPU",
+            got=f"{asked:g}",
+            remedy="Ask for fewer, or run it on another machine.",
+        )
+    if asked > 1:
+        raise EngineError(
+            "one trial cannot use several GPUs yet",
+            where="resources.gpus or --gpus",
+            expected="at most 1",
+            got=f"{asked:g}",
+            remedy="Ask for 1: several trials run at once, each on its own GPU.",
+        )
+
+
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def _tail(log: IO[bytes]) -> str:

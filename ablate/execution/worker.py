@@ -15,8 +15,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ablate.cores import pin
-from ablate.execution.protocol import Began, Job, Ready, Stop
+from ablate.execution.protocol import Began, Happened, Job, Ready, Stop
 from ablate.nn.kernels.allocator import keep_freed_memory
+from ablate.spec.resources import CheckpointInterval
 
 
 def worker_environment(threads: int) -> dict[str, str]:
@@ -29,7 +30,13 @@ def worker_environment(threads: int) -> dict[str, str]:
 
 
 def work(
-    pipe: Connection, cache: str, device: str, threads: int, cores: Sequence[int], plugins: tuple[str, ...]
+    pipe: Connection,
+    cache: str,
+    device: str,
+    threads: int,
+    cores: Sequence[int],
+    checkpoints: tuple[str, CheckpointInterval],
+    plugins: tuple[str, ...],
 ) -> None:
     """The main function of a worker: run jobs until the pipe closes, on the given cores or on all if none are given."""
     pin(cores)
@@ -38,13 +45,16 @@ def work(
     import torch
 
     from ablate.execution.carry import Carrier
+    from ablate.execution.checkpoint import Checkpoints
     from ablate.execution.environment import this_worker
     from ablate.plugins import load_plugin
+    from ablate.training.events import Checkpoint, Remark
 
     torch.set_num_threads(threads)
     for plugin in plugins:
         load_plugin(plugin)
     carrier = Carrier(Path(cache), torch.device(device))
+    saved = Checkpoints(Path(checkpoints[0]), checkpoints[1])
     here = this_worker(device)
     pipe.send(Ready())
     try:
@@ -53,8 +63,16 @@ def work(
             if isinstance(job, Stop):
                 continue  # the job has already ended
             pipe.send(Began(job.number, here))
-            for message in carrier.carry_out(job, partial(_stopped, pipe, job.number)):
-                pipe.send(message)
+            kept = saved.of(job)
+            start = kept.newest()
+            for message in carrier.carry_out(job, partial(_stopped, pipe, job.number), start, saved.interval):
+                match message:
+                    case Happened(event=Checkpoint(step, state)):
+                        kept.write(step, state)
+                    case _:
+                        pipe.send(message)
+                for remark in kept.take_remarks():
+                    pipe.send(Happened(job.number, Remark(remark)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         os._exit(0)
 
@@ -70,7 +88,8 @@ def _stopped(pipe: Connection, number: int) -> list[int]:
 
 
 if __name__ == "__main__":
-    descriptor, cache_folder, device_name, thread_count, places, *plugin_files = sys.argv[1:]
+    descriptor, cache_folder, device_name, thread_count, places, folder, steps, seconds, *plugin_files = sys.argv[1:]
     own_cores = [int(place) for place in places.split(",") if place]
     end = Connection(int(descriptor))
-    work(end, cache_folder, device_name, int(thread_count), own_cores, tuple(plugin_files))
+    written = folder, CheckpointInterval(int(steps), float(seconds))
+    work(end, cache_folder, device_name, int(thread_count), own_cores, written, tuple(plugin_files))

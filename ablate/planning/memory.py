@@ -1,25 +1,47 @@
-"""Whether the trials of a plan fit into memory, told before anything is trained."""
+"""Checks before training whether the trials of a plan fit into memory."""
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from operator import itemgetter
+from typing import Literal
 
 import psutil
 
 from ablate.errors import EngineError
-from ablate.nn.model.pricing import price
+from ablate.nn.model.pricing import logit_activations, price, recomputed_activations
 from ablate.planning.plan import Plan, Planner, Variant, cost_of_a_plugin
-from ablate.spec.cost import Cost
+from ablate.spec.cost import BYTES, Cost
+from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 
-_BYTES = 4
 _COPIES = 2
 """Of each parameter: itself and its gradient."""
 
 
 def trial_bytes(variant: Variant) -> int:
     """Predicted peak of one trial: parameters, gradients, the optimizer's state and what the backward pass needs."""
-    return _training_bytes(variant.cost, variant.spec)
+    return _training_bytes(variant.cost, variant.spec, variant.vocabulary, variant.context)
+
+
+def largest_micro_batch(variant: Variant, there: float) -> TrainingSpec | None:
+    """The training of a variant with the largest micro-batch that fits; None if none fits.
+
+    Blocks are computed again in the backward pass only if otherwise no micro-batch fits.
+
+    Args:
+        variant: The variant.
+        there: The bytes that one trial may use.
+    """
+    training = variant.spec.training
+    sizes = [size for size in range(training.batch_size, 0, -1) if training.batch_size % size == 0]
+    ways: tuple[Literal["none", "blocks"], ...] = ("none", "blocks") if training.recompute == "none" else ("blocks",)
+    for recompute, size in itertools.product(ways, sizes):
+        smaller = training.model_copy(update={"micro_batch": size, "recompute": recompute})
+        if trial_bytes(replace(variant, spec=variant.spec.model_copy(update={"training": smaller}))) <= there:
+            return smaller
+    return None
 
 
 def largest_blocks(planner: Planner) -> tuple[str, int]:
@@ -38,10 +60,21 @@ def largest_blocks(planner: Planner) -> tuple[str, int]:
     return max(needed.items(), key=itemgetter(1), default=("", 0))
 
 
-def _training_bytes(cost: Cost, spec: VariantSpec) -> int:
-    averages = 0 if spec.training.average is None else 2 * _BYTES  # the average, and the weights while it is evaluated
-    each = _COPIES * _BYTES + spec.training.optimizer.state_bytes() + averages
-    return each * cost.parameters + spec.training.batch_size * cost.activation_bytes
+def _training_bytes(cost: Cost, spec: VariantSpec, vocabulary: int = 0, context: int = 0) -> int:
+    """Predicted peak; without a vocabulary that of the blocks alone."""
+    training, length = spec.training, context or spec.task.length
+    rows = training.rows_at_once
+    logits, of_token = logit_activations(spec.model, vocabulary, length)
+    kept, head, block = cost.activations - logits, rows * logits, 0
+    if training.loss_chunk is not None:
+        # Beside the logits of a chunk there is the gradient of the head's matrix by this chunk.
+        head = min(head, of_token * training.loss_chunk) + vocabulary * spec.model.width
+    if training.recompute == "blocks":
+        freed, largest = recomputed_activations(spec.model, length)
+        kept, block = kept - freed, rows * largest
+    averages = 0 if spec.training.average is None else 2 * BYTES  # the average, and the weights while it is evaluated
+    each = _COPIES * BYTES + spec.training.optimizer.state_bytes() + averages
+    return each * cost.parameters + BYTES * (rows * kept + max(head, block))
 
 
 def free_bytes(device: str) -> int:
@@ -67,10 +100,20 @@ def check_memory(plan: Plan, workers: int, device: str) -> None:
     """
     if plan.trials:
         largest = max((trial.variant for trial in plan.trials), key=trial_bytes)
-        check_fits(largest.name, trial_bytes(largest), workers, device)
+        here = free_bytes(device) / (1 if device == "cuda" else workers)
+        check_fits(largest.name, trial_bytes(largest), workers, device, _remedy(largest, here))
 
 
-def check_fits(variant: str, needed: int, workers: int, device: str) -> None:
+def _remedy(variant: Variant, there: float) -> str:
+    """What makes a variant fit that does not; empty if no micro-batch does."""
+    smaller = largest_micro_batch(variant, there)
+    if smaller is None:
+        return ""
+    also = " and `training.recompute: blocks`" if smaller.recompute != variant.spec.training.recompute else ""
+    return f"Set `training.micro_batch: {smaller.micro_batch}`{also}, the largest that fits, or "
+
+
+def check_fits(variant: str, needed: int, workers: int, device: str, remedy: str = "") -> None:
     """Refuse a variant of which `workers` trials at once cannot fit.
 
     Args:
@@ -78,6 +121,7 @@ def check_fits(variant: str, needed: int, workers: int, device: str) -> None:
         needed: Predicted bytes of one trial.
         workers: Trials at once on this machine; on `cuda` each has a GPU of its own.
         device: `cpu` or `cuda`.
+        remedy: What helps besides smaller sizes: the beginning of a sentence.
 
     Raises:
         EngineError: It is predicted to need more than there is.
@@ -91,5 +135,6 @@ def check_fits(variant: str, needed: int, workers: int, device: str) -> None:
             where=f"variant {variant}",
             expected=f"at most {there / 2**30:.1f} GiB",
             got=f"a predicted {needed / 2**30:.1f} GiB for {workers} at once",
-            remedy="Lower `training.batch_size`, `task.context` or the model's size, or use fewer --workers.",
+            remedy=f"{remedy}{'lower' if remedy else 'Lower'} `training.batch_size`, `task.context` or the model's"
+            " size, or use fewer --workers.",
         )

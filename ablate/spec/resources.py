@@ -1,42 +1,95 @@
-"""`ResourcesSpec`: resources of a trial on a cluster. Not part of the variant."""
+"""`ResourcesSpec`: resources of a trial and its checkpoints. Not part of the variant."""
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from ablate.spec.base import Spec, refusal
+from ablate.spec.base import EXACT, Spec, refusal
+
+_MINUTES = re.compile(r"(\d+(?:\.\d+)?) ?min(?:utes?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInterval:
+    """When a trial writes a checkpoint; never if both are 0.
+
+    Attributes:
+        steps: Steps between checkpoints.
+        seconds: Seconds of wall time between checkpoints.
+    """
+
+    steps: int = 0
+    seconds: float = 0.0
+
+    def is_due(self, step: int, seconds: float) -> bool:
+        """Whether to write a checkpoint after a step, `seconds` after the last checkpoint."""
+        return bool((self.steps and step % self.steps == 0) or (self.seconds and seconds >= self.seconds))
+
+
+def _interval(value: Any) -> Any:
+    text = value.strip() if isinstance(value, str) else value
+    if isinstance(text, str):
+        if text.isdecimal():
+            return int(text)
+        if (found := _MINUTES.fullmatch(text)) and float(found[1]) > 0:
+            return text
+    elif isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= EXACT:
+        return value
+    remedy = "Write steps, such as 500, or minutes, such as `10 min`; 0 for no checkpoints."
+    rule = "an interval is a number of steps, or of minutes"
+    raise PydanticCustomError("interval", "{rule}", {"rule": rule, "remedy": remedy})
 
 
 class ResourcesSpec(Spec):
-    """Resources that a cluster engine (`--engine ray`) reserves for each job, and its checkpoints.
+    """Resources of each job, and its checkpoints.
 
-    They do not affect results, so they are not part of the trial key.
+    They do not affect results, so they are not part of the trial key. An engine refuses what it cannot give: the local
+    engine has no `custom` resources, `labels` or URLs.
     """
 
     cpus: float = Field(default=1.0, gt=0)
     """Processor cores for each job, which is also its number of threads (at least one)."""
     gpus: float | None = Field(default=None, ge=0)
-    """GPUs for each job, or a fraction of one. Default: if there are GPUs, the share that the predicted memory of the
-    largest trial needs, so that jobs can share a GPU."""
+    """GPUs for each job, or a fraction of one. Default: if there are GPUs, one on the local engine; on a cluster the
+    share that the predicted memory of the largest trial needs, so that jobs can share a GPU."""
     memory: float | None = Field(default=None, gt=0)
     """Memory for each job in GiB. Default: the predicted memory of the largest trial plus 0.5 GiB."""
     custom: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     """Custom resources, by the names given when the nodes were started."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that the node of a job must have, such as `ray.io/accelerator-type: H100`."""
-    checkpoint_every: int = Field(default=0, ge=0)
-    """Steps between checkpoints; 0: none. A trial whose node died resumes from its last checkpoint."""
+    checkpoint_every: Annotated[int | str, BeforeValidator(_interval)] = Field(
+        default=0,
+        json_schema_extra={
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": EXACT},
+                {"type": "string", "pattern": _MINUTES.pattern},
+            ]
+        },
+    )
+    """Steps between checkpoints, such as 500, or minutes, such as `10 min`; 0: none. A trial whose process or machine
+    died resumes from its last checkpoint, with the same curve."""
     storage: str = ""
-    """Location of checkpoints: a folder that all nodes share, or a URL that fsspec or Arrow supports (`s3://...`)."""
+    """Location of checkpoints: a folder, which all nodes of a cluster share, or on a cluster a URL that fsspec or Arrow
+    supports (`s3://...`). Default of the local engine: a folder beside the store."""
+
+    @property
+    def checkpoint_interval(self) -> CheckpointInterval:
+        """`checkpoint_every` as numbers."""
+        if isinstance(self.checkpoint_every, int):
+            return CheckpointInterval(steps=self.checkpoint_every)
+        found = _MINUTES.fullmatch(self.checkpoint_every)
+        assert found is not None, "validated"
+        return CheckpointInterval(seconds=60 * float(found[1]))
 
     @model_validator(mode="after")
     def _can_be(self) -> Self:
         if self.gpus is not None and self.gpus > 1 and self.gpus != int(self.gpus):
             rule = "a job gets whole GPUs, or a fraction of one"
             raise refusal(("gpus",), self.gpus, rule, f"Write {int(self.gpus)}, or less than 1.")
-        if self.checkpoint_every and not self.storage:
-            rule = "checkpoints need storage that outlives the node that wrote them"
-            raise refusal(("storage",), self.storage, rule, "Name a folder that all nodes share, or a URL.")
         return self

@@ -87,6 +87,10 @@ class Task(ABC):
     fingerprint: str
     shape: DataShape
 
+    tokenwise: ClassVar[bool] = False
+    """Whether `loss` reads of a batch only `targets` [K, B, T], one for each of the outputs [K, B, T, V], so that it
+    can be computed for some of the tokens of a row."""
+
     @abstractmethod
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
         """A training batch on the CPU, a pure function of (spec, fingerprint, seed, step, batch_size).
@@ -117,6 +121,15 @@ class Task(ABC):
     @abstractmethod
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Mean loss of each member, [K], for outputs [K, B, ...] and a batch with leading axes [K, B]."""
+
+    def loss_terms(self, batch: Batch) -> torch.Tensor:
+        """The number of terms over which `loss` takes the mean of each member, [K], for a batch with axes [K, B].
+
+        The losses of parts of a batch, weighted by it, give the loss of the batch. Default: the number of rows, for a
+        loss in which all rows have equal weight.
+        """
+        inputs = batch["inputs"]
+        return inputs.new_full((inputs.shape[0],), inputs.shape[1])
 
     @abstractmethod
     def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:

@@ -30,4 +30,4 @@ def draw_variance(gaps: Sequence[Sequence[float]]) -> float | None:
     rest = table - of_parts - table.mean(axis=1, keepdims=True) + table.mean()
     between = seeds * float(of_parts.var(ddof=1))
     within = float((rest**2).sum()) / ((seeds - 1) * (parts - 1))
-    return (between - within) / (seeds * parts)
+    return float((between - within) / (seeds * parts))

@@ -65,6 +65,8 @@ class LanguageModel(Text):
         DataError: The text of a split is too short for the context.
     """
 
+    tokenwise = True
+
     def __init__(self, spec: LanguageModelSpec, folder: Path, fingerprint: str) -> None:
         super().__init__(spec, folder, fingerprint, window=spec.context + 1)
 
@@ -94,6 +96,11 @@ class LanguageModel(Text):
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Mean cross entropy of each member in nats per token: outputs [K, B, T, V], targets [K, B, T] -> [K]."""
         return nats(outputs, batch["targets"], self.spec.label_smoothing).mean(1)
+
+    def loss_terms(self, batch: Batch) -> torch.Tensor:
+        """The number of targets."""
+        targets = batch["targets"]
+        return targets.new_full((len(targets),), targets[0].numel())
 
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
         """Totals of `nats`, `tokens` and `bytes`, float64 [K]."""

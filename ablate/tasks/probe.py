@@ -68,6 +68,8 @@ class ProbeSpec(TaskSpec):
 class Probe(Task):
     """The task of a `ProbeSpec`."""
 
+    tokenwise = True
+
     def __init__(self, spec: ProbeSpec, fingerprint: str) -> None:
         self.fingerprint = fingerprint
         self.spec = spec
@@ -90,7 +92,11 @@ class Probe(Task):
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Mean cross entropy of each member over scored positions, in nats: [K, B, T, V] and [K, B, T] to [K]."""
         nats, scored = _nats(outputs, batch["targets"])
-        return nats.flatten(1).sum(1) / scored.flatten(1).sum(1)
+        return nats.flatten(1).sum(1) / scored.flatten(1).sum(1).clamp(min=1)
+
+    def loss_terms(self, batch: Batch) -> torch.Tensor:
+        """The number of scored tokens."""
+        return (batch["targets"] != UNSCORED).flatten(1).sum(1)
 
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
         """Totals of `nats`, `right` and `scored`, float64 [K]."""

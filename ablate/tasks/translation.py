@@ -127,6 +127,8 @@ class TranslationSpec(TokenizedSpec):
 class Translation(Task):
     """The task of `TranslationSpec`."""
 
+    tokenwise = True
+
     def __init__(self, spec: TranslationSpec, folder: Path, fingerprint: str) -> None:
         self.fingerprint = fingerprint
         self.spec = spec
@@ -171,7 +173,12 @@ class Translation(Task):
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Mean cross entropy of each member per target token, with smoothed labels: [K, B, T, V] to [K]."""
-        return _nats(outputs, batch["targets"], self.spec.label_smoothing).sum(1) / _count(batch["targets"])
+        nats = _nats(outputs, batch["targets"], self.spec.label_smoothing)
+        return nats.sum(1) / _count(batch["targets"]).clamp(min=1)
+
+    def loss_terms(self, batch: Batch) -> torch.Tensor:
+        """The number of target tokens."""
+        return _count(batch["targets"])
 
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
         """Totals of `nats`, `right` and `tokens`, float64 [K]."""

@@ -32,6 +32,8 @@ class Point:
             member (`ablate.training.inside`).
         parts: At the last point, validation metrics by name over each of `ablate.training.pack.PARTS` parts of the
             validation data, members within; empty where it has fewer batches.
+        windows: Validation metrics of each window (example) by itself, for each member: at the last step of trials that
+            start from trained weights.
     """
 
     step: int
@@ -42,6 +44,7 @@ class Point:
     metrics: dict[str, list[float]]
     inside: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     parts: dict[str, list[list[float]]] = field(default_factory=dict)
+    windows: dict[str, list[list[float]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,25 @@ class Diverged:
     member: int
     step: int
     loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A member starts from trained weights.
+
+    Attributes:
+        member: Its number.
+        source: What they were read from.
+        copied: Names of tensors that have weights of the source.
+        new: Names of those that the source says nothing of.
+        unused: Names in the source that have no place in the model.
+    """
+
+    member: int
+    source: str
+    copied: tuple[str, ...]
+    new: tuple[str, ...]
+    unused: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,4 +94,4 @@ class Checkpoint:
     state: State
 
 
-Event = Tick | Point | Diverged | Remark | Checkpoint
+Event = Tick | Point | Diverged | Started | Remark | Checkpoint

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import nn
 
+from ablate.spec.resources import CheckpointInterval
 from ablate.tasks.base import Task
-from ablate.training.checkpoint import restore, save
+from ablate.training.checkpoint import misfit, restore, state_of
 from ablate.training.events import Checkpoint, Event, Remark, State, Tick
 from ablate.training.members import Member
 from ablate.training.pack import Pack
@@ -29,7 +30,7 @@ def train(
     stopped: Callable[[], Sequence[int]] | None = None,
     *,
     start: State | None = None,
-    save_every: int = 0,
+    save: CheckpointInterval = CheckpointInterval(),  # noqa: B008 - frozen
 ) -> Iterator[Event]:
     """Train the members of a pack together.
 
@@ -43,19 +44,21 @@ def train(
         device: Device to train on.
         keep: Called at the end with the trained model.
         stopped: Called after every step; returns the numbers of members to stop.
-        start: State of a `Checkpoint` to resume from. Its events are yielded first.
-        save_every: Steps between checkpoints; 0: none.
+        start: State of a `Checkpoint` to resume from. Its events are yielded first. A state of another structure, which
+            an older version wrote, is not used.
+        save: When to yield a checkpoint.
 
     Yields:
         `Tick` several times a second, `Diverged` once for each member whose loss is not finite, `Point` at every
-        evaluation, and `Checkpoint` every `save_every` steps except the last. The last `Point` has the final metrics.
+        evaluation, and `Checkpoint` as `save` says, except after the last step. The last `Point` has the final metrics.
         Training ends early if all members have left.
     """
     with Pack(members, task, device) as pack:
-        yield from [pack.point()] if start is None else restore(pack, start)
+        yield from [pack.point()] if start is None else _resume(pack, start)
         steps = members[0].variant.training.steps
         due = set(members[0].variant.training.evaluation_steps())
-        last_tick, remark = time.monotonic(), ""
+        last_tick = saved = time.monotonic()
+        remark = ""
         for step in range(pack.steps + 1, steps + 1):
             pack.step(step)
             if device.type == "cpu" or step in due or step % _CUDA_CHECK_STEPS == 0:
@@ -77,9 +80,19 @@ def train(
                 yield Tick(step, pack.last_loss())
             if step < steps:
                 pack.compact()
-                if save_every and step % save_every == 0:
-                    yield Checkpoint(step, save(pack))
+                if save.is_due(step, time.monotonic() - saved):
+                    yield Checkpoint(step, state_of(pack))
+                    saved = time.monotonic()
         if keep is not None:
             with pack.evaluated_weights():
                 for member in sorted(pack.alive):
                     keep(pack.model, pack.positions.index(member), member)
+
+
+def _resume(pack: Pack, start: State) -> Iterator[Event]:
+    """Load a state and yield its events; begin again, with a remark, if it is of another structure."""
+    if reason := misfit(pack, start):
+        yield Remark(f"a checkpoint does not fit its trial ({reason}); training starts from the beginning")
+        yield pack.point()
+    else:
+        yield from restore(pack, start)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,15 +18,17 @@ from torch import Tensor
 
 from ablate.metrics import Metric
 from ablate.nn.model.build import mean_flops
-from ablate.nn.pack import auxiliary_losses, member_streams
+from ablate.nn.pack import member_streams
 from ablate.nn.pack.initial import stream
 from ablate.tasks.base import Task
 from ablate.training.assembly import assemble, compact
 from ablate.training.average import WeightAverage
 from ablate.training.batches import Batches
 from ablate.training.events import Diverged, Point, State
+from ablate.training.freezing import frozen_counts
 from ablate.training.inside import look_inside
 from ablate.training.members import Member
+from ablate.training.objective import Objective
 from ablate.training.optimizer import PackOptimizer, optimizer_order
 from ablate.training.program import BuildProgram, build_program
 
@@ -69,6 +71,7 @@ class Pack:
         self.model = assemble(self._placed(), task.shape).to(device)
         self._streams = self._dropout_streams()
         self._build_program = program
+        self._objective = Objective(task, self.training, self._forward_context)
         self._prepare()
         shape = task.shape
         forward = mean_flops(
@@ -78,8 +81,11 @@ class Pack:
             context=shape.context,
             classes=shape.classes,
         )
-        trainable = sum(parameter.numel() for parameter in self.model.parameters()) // count
-        self.step_flops = self.training.step_flops(forward, trainable, members[0].variant.model.width)
+        whole = sum(parameter.numel() for parameter in self.model.parameters()) // count
+        frozen, frozen_maps = frozen_counts(self.model, self.training.freeze)
+        lengths = task.input_lengths()
+        undone = 2.0 * frozen_maps * sum(lengths) / len(lengths)
+        self.step_flops = self.training.step_flops(forward, whole - frozen, members[0].variant.model.width, undone)
         self.step_tokens = task.tokens_per_batch(self.training.batch_size)
         self.batches = Batches(task, self.training.batch_size, self.training.steps, device)
         self.steps = 0
@@ -124,11 +130,14 @@ class Pack:
             begin = time.perf_counter()
             torch.cuda.synchronize(self.device)
             self._add_seconds(begin)
+        windows: dict[str, list[list[float]]] = {}
         parts: dict[str, list[list[float]]] = {}
+        at_end = self.steps == self.training.steps
         with self.evaluated_weights():
-            last = self.steps == self.training.steps
-            metrics = self._evaluate(self.task.validation_batches(self.training.batch_size), parts if last else None)
-            if last:
+            apart = windows if at_end and self.training.init_from is not None else None
+            validation = self.task.validation_batches(self.training.batch_size)
+            metrics = self._evaluate(validation, apart, parts if at_end else None)
+            if at_end:
                 tested = self._evaluate(self.task.test_batches(self.training.batch_size))
                 metrics |= {str(Metric.of(name).on("test")): values for name, values in tested.items()}
                 metrics |= self.task.final_metrics(self.model, self.device)
@@ -146,6 +155,7 @@ class Pack:
             metrics={name: self._by_member(values) for name, values in metrics.items()},
             inside=self._inside(),
             parts={name: [self._by_member(values) for values in found] for name, found in parts.items()},
+            windows={name: self._by_member(values) for name, values in windows.items()},
         )
         self.events.append(point)
         return point
@@ -289,13 +299,9 @@ class Pack:
     def _compute(self, batch: Batch) -> Tensor:
         """Forward, backward and optimizer step; returns the loss of each position before the step, [K]."""
         self._optimizer.zero_grad()
-        with self._precision(), member_streams(self._streams), auxiliary_losses() as others:
-            outputs = self.task.outputs(self.model, batch)
-        loss = self.task.loss(outputs.float(), batch)
-        # Members share no parameter, so the gradient of the sum is each member's own.
-        sum(others, loss).sum().backward()  # type: ignore[no-untyped-call]
+        loss = self._objective.backward(self.model, batch, self._random())
         self._optimizer.step()
-        return loss.detach()
+        return loss
 
     def _add_seconds(self, begin: float) -> None:
         self.seconds += (time.perf_counter() - begin) / len(self.alive)
@@ -314,14 +320,18 @@ class Pack:
 
     @torch.no_grad()
     def _evaluate(
-        self, batches: Iterator[Batch], parts: dict[str, list[list[float]]] | None = None
+        self,
+        batches: Iterator[Batch],
+        windows: dict[str, list[list[float]]] | None = None,
+        parts: dict[str, list[list[float]]] | None = None,
     ) -> dict[str, list[float]]:
         """The metrics over batches, with validation names; empty if there are no batches.
 
         Args:
-            batches: Of a split.
-            parts: Gets the metrics over every `PARTS`-th batch, from each of the first ones on; nothing where there are
-                fewer batches.
+            batches: What is evaluated.
+            windows: Receives the metrics of each example by itself, for each position, where that is asked for.
+            parts: Receives the metrics over every `PARTS`-th batch, from each of the first ones on, where that is asked
+                for; nothing where there are fewer batches.
         """
         self.model.eval()
         sums: dict[str, Tensor] = {}
@@ -332,12 +342,12 @@ class Pack:
                 of_parts.append({})
             part = of_parts[number % PARTS]
             packed = {name: values.to(self.device).expand(count, *values.shape) for name, values in batch.items()}
-            with self._precision():
-                outputs = self.task.outputs(self.model, packed)
-            for name, total in self.task.measure(outputs.float(), packed).items():
+            for name, total in self._objective.measure(self.model, packed).items():
                 sums[name] = sums[name] + total.double() if name in sums else total.double()
                 if parts is not None:
                     part[name] = part[name] + total.double() if name in part else total.double()
+            if windows is not None:
+                self._measure_apart(packed, windows)
         self.model.train()
         if parts is not None and len(of_parts) == PARTS:
             for of_part in of_parts:
@@ -345,6 +355,29 @@ class Pack:
                 for name, values in found.items():
                     parts.setdefault(name, []).append(values)
         return self.task.metrics({name: total.tolist() for name, total in sums.items()}) if sums else {}
+
+    def _measure_apart(self, packed: Batch, windows: dict[str, list[list[float]]]) -> None:
+        """Add the metrics of each example of a batch, [K, B, ...], to those of the windows before.
+
+        An example of which nothing is scored has none.
+        """
+        for index in range(len(packed["inputs"][0])):
+            alone = {name: values[:, index : index + 1] for name, values in packed.items()}
+            totals = self._objective.measure(self.model, alone)
+            try:
+                measured = self.task.metrics({name: total.tolist() for name, total in totals.items()})
+            except ZeroDivisionError:
+                continue
+            for name, values in measured.items():
+                kept = windows.setdefault(name, [[] for _ in self.positions])
+                for position, value in enumerate(values):
+                    kept[position].append(value)
+
+    @contextmanager
+    def _forward_context(self) -> Iterator[None]:
+        """The precision and the random streams of a forward pass."""
+        with self._precision(), member_streams(self._streams):
+            yield
 
     def _precision(self) -> AbstractContextManager[object]:
         if self.training.precision == "bf16":

@@ -46,7 +46,7 @@ def assert_mistake(finished: Finished, *words: str) -> None:
         (["study", "simplify_block", "--workers", "-1"], ["'--workers'"]),
         (["study", "simplify_block", "--threads", "0"], ["'--threads'"]),
         (["study", "simplify_block", "--device", "tpu"], ["there is no such device", "auto, cpu or cuda"]),
-        (["study", "simplify_block", "--storage", "s3://b"], ["--storage: ", "needs `--engine ray`"]),
+        (["study", "simplify_block", "--storage", "s3://b"], ["--storage: ", "needs `--engine ray`", "got s3://b"]),
         (["draw", "pre_ln", "--out", "nowhere/x.svg"], ["--out nowhere/x.svg: there is no such folder"]),
         (["draw", "pre_ln", "--out", "x.png"], ["--out x.png: ", ".svg; got .png"]),
         (["bench", "pre_ln", "--out", "nowhere/x.svg"], ["--out nowhere/x.svg: there is no such folder"]),

@@ -35,7 +35,8 @@ def test_what_is_given_takes_the_place_of_what_the_space_says() -> None:
         ({"labels": ["=a"]}, "--label: .*KEY=VALUE"),
         ({"cpus": -1.0}, "--cpus: "),
         ({"gpus": 1.5}, "--gpus: .*whole GPUs"),
-        ({"checkpoint_every": 10}, "--storage: .*outlives"),
+        ({"checkpoint_every": "soon"}, "--checkpoint-every: .*`10 min`"),
+        ({"checkpoint_every": "0 min"}, "--checkpoint-every: "),
     ],
 )
 def test_what_cannot_be_is_told_with_its_option(options: dict[str, Any], said: str) -> None:
@@ -48,17 +49,15 @@ def test_what_cannot_be_is_told_with_its_option(options: dict[str, Any], said: s
     ("given", "option"),
     [
         ({"address": "auto"}, "--address"),
-        ({"gpus": 0.0}, "--gpus"),
         ({"custom": ["disk=1"]}, "--resource"),
         ({"labels": ["zone=a"]}, "--label"),
-        ({"checkpoint_every": 10, "storage": "shared"}, "--checkpoint-every"),
     ],
 )
 def test_what_only_a_cluster_has_a_use_for_needs_one(given: dict[str, Any], option: str) -> None:
     with pytest.raises(EngineError, match=f"^{option}: the local engine .* needs `--engine ray`"):
         refuse_without_cluster("local", **given)
     refuse_without_cluster("ray", **given)
-    refuse_without_cluster("local", address=None, custom=[], storage=None)
+    refuse_without_cluster("local", address=None, custom=[])
 
 
 def test_an_engine_that_is_none(tmp_path: Any) -> None:

@@ -102,7 +102,8 @@ def test_one_process_at_a_time_and_ctrl_c_ends_it_well(place: Workplace) -> None
 @pytest.mark.parametrize("hung_up", [True, False])
 def test_a_terminal_that_closes_loses_nothing(place: Workplace, hung_up: bool) -> None:
     """Who hears of it (SIGHUP) stops in order; who does not, as after `disown`, goes on and prints to nowhere."""
-    command = [ABLATE, "study", place.space(steps=60, seeds=4), "--workers", "1", "--pack", "1"]
+    steps = 600 if hung_up else 60  # a study that is to be stopped must not end before
+    command = [ABLATE, "study", place.space(steps=steps, seeds=4), "--workers", "1", "--pack", "1"]
     ours, theirs = pty.openpty()
     # The terminal's own process: when it is gone, the system sends SIGHUP to whoever runs on the terminal.
     own = {"preexec_fn": lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)} if hung_up else {}

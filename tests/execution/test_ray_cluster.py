@@ -91,6 +91,7 @@ def test_what_a_search_prunes_is_ended_by_rays_scheduler(trainer: Listening, ray
         "sampler": "random",
         "seeds": 1,
         "points": 7,
+        "confirm": 0,
         "ranges": {"training.optimizer.lr": {"low": 1e-8, "high": 1e-2, "log": True}},
         "pruning": {"kind": "median", "finished": 1},
     }

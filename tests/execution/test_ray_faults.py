@@ -36,11 +36,11 @@ from ray_samples import (
     trial,
 )
 
+from ablate.execution.checkpoint import job_key
 from ablate.execution.protocol import Done, JobRestarted
 from ablate.execution.ray import engine as ray_engine
 from ablate.execution.ray.engine import RayEngine
 from ablate.execution.ray.gpus import Gpus
-from ablate.execution.ray.storage import job_key
 from ablate.planning.packing import ResumablePack
 from ablate.planning.plan import Trial, make_plan
 from ablate.spec.resources import ResourcesSpec

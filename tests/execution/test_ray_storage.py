@@ -11,8 +11,9 @@ from fsspec.implementations.local import LocalFileSystem
 from pyarrow.fs import FileType
 
 from ablate.errors import EngineError
+from ablate.execution.checkpoint import job_key
 from ablate.execution.protocol import Job, JobMember
-from ablate.execution.ray.storage import Storage, job_key, open_storage
+from ablate.execution.ray.storage import Storage, open_storage
 
 
 class Shelf(LocalFileSystem):  # type: ignore[misc]

@@ -210,9 +210,11 @@ def test_the_bias_moves_against_the_load_in_training_alone() -> None:
     scores = (x.flatten(1, 2) @ module.router.weight).softmax(-1)
     load = torch.stack([one.topk(2, -1).indices.flatten().bincount(minlength=E) for one in scores]).double()
     module(x)
+    module.end_step()
     torch.testing.assert_close(module.choice.value, 0.01 * (B * T * 2 / E - load).sign())
     before = module.choice.value.clone()
     module.eval()(x)
+    module.end_step()
     assert torch.equal(module.choice.value, before)
 
 
@@ -228,6 +230,7 @@ def test_the_bias_balances_the_load() -> None:
     before = spread()
     for _ in range(200):
         module(x)
+        module.end_step()
     assert spread() < before / 4
 
 

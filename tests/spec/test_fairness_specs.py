@@ -134,3 +134,10 @@ def test_tuned_values_that_cannot_be(changes: dict[str, Any], path: str, words: 
     loc, sentence = describe(caught.value)[0]
     assert ".".join(map(str, loc)) == path
     assert words in sentence
+
+
+def test_a_value_is_tuned_below_a_part_that_a_switch_sets_as_a_whole() -> None:
+    optimizers = {"optimizer": {"adamw": {}, "lion": {"training.optimizer": {"kind": "lion", "lr": 1e-4}}}}
+    tuned = space(switches=optimizers, tune={LR: [1e-3, 2e-3]})
+    optimizer = tuned.resolve({"optimizer": "lion"}, {LR: 2e-3}).training.optimizer
+    assert (optimizer.kind_name(), optimizer.lr) == ("lion", 2e-3)

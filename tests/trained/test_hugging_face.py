@@ -12,135 +12,16 @@ from typing import Any, cast
 import pytest
 import torch
 from double_precision import compute_in_double
+from small_models import CASES, Small, T, V
 from torch import Tensor, nn
 
 from ablate.nn.model.build import build_model
 from ablate.nn.model.decoder import Decoder, States
 from ablate.nn.pack.initial import stream
-from ablate.spec.model import ModelSpec
 from ablate.trained.hugging_face.architecture import architectures
 from ablate.trained.hugging_face.checkpoint import Imported, load_tensors, read_config, read_tensors, to_ours, to_theirs
 
 transformers = pytest.importorskip("transformers")
-
-V, T = 23, 11
-NO_TOKENS = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
-LLAMA = {
-    "vocab_size": V,
-    "hidden_size": 20,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 6,
-    "intermediate_size": 28,
-    "max_position_embeddings": T,
-    **NO_TOKENS,
-}
-BERT = {
-    "vocab_size": V,
-    "hidden_size": 20,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 28,
-    "max_position_embeddings": T,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-    "pad_token_id": None,
-}
-
-
-@dataclass
-class Small:
-    """A small configuration.
-
-    Attributes:
-        kind: `model_type`.
-        settings: Of its configuration class.
-        tolerance: Relative and absolute, in double precision.
-    """
-
-    kind: str
-    settings: dict[str, Any]
-    tolerance: float = 1e-8
-
-
-CASES = {
-    "gpt2": Small(
-        "gpt2",
-        {
-            "vocab_size": V, "n_embd": 20, "n_layer": 2, "n_head": 4, "n_inner": 28, "n_positions": T,
-            "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, **NO_TOKENS,
-        },
-    ),
-    "llama": Small("llama", LLAMA),
-    "llama_scaled": Small(
-        "llama",
-        LLAMA
-        | {
-            "head_dim": 10,
-            "attention_bias": True,
-            "mlp_bias": True,
-            "tie_word_embeddings": True,
-            "rope_parameters": {
-                "rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0, "original_max_position_embeddings": 32,
-            },
-        },
-    ),
-    "qwen3": Small("qwen3", LLAMA),
-    "bert": Small("bert", BERT),
-    "olmo2": Small("olmo2", {**{name: one for name, one in LLAMA.items() if name != "head_dim"}, "hidden_size": 24}),
-    "smollm3": Small("smollm3", LLAMA | {"num_hidden_layers": 5}),
-    "gemma3": Small(
-        "gemma3_text",
-        LLAMA
-        | {
-            "num_hidden_layers": 7, "hidden_size": 16, "sliding_window": 3, "query_pre_attn_scalar": 5,
-            "final_logit_softcapping": 2.0,
-        },
-    ),
-    "gpt_oss": Small(
-        "gpt_oss", LLAMA | {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 3, "hidden_size": 24},
-    ),
-    "modernbert": Small(
-        "modernbert",
-        {
-            "vocab_size": V, "hidden_size": 24, "num_hidden_layers": 5, "num_attention_heads": 4,
-            "intermediate_size": 28, "max_position_embeddings": T, "local_attention": 4, "pad_token_id": None,
-            "bos_token_id": None, "eos_token_id": None, "cls_token_id": None, "sep_token_id": None,
-        },
-    ),
-    "mamba2": Small(
-        "mamba2",
-        {
-            "vocab_size": V, "hidden_size": 12, "num_heads": 6, "head_dim": 4, "state_size": 5, "n_groups": 2,
-            "num_hidden_layers": 2, "chunk_size": 4, "tie_word_embeddings": True, **NO_TOKENS,
-        },
-    ),
-    "deepseek_v3": Small(
-        "deepseek_v3",
-        {
-            "vocab_size": V, "hidden_size": 24, "intermediate_size": 28, "moe_intermediate_size": 12,
-            "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 4, "n_routed_experts": 8,
-            "kv_lora_rank": 10, "q_lora_rank": 8, "qk_rope_head_dim": 6, "v_head_dim": 5, "qk_nope_head_dim": 7,
-            "n_group": 4, "topk_group": 2, "num_experts_per_tok": 3, "first_k_dense_replace": 1,
-            "max_position_embeddings": T, **NO_TOKENS,
-            "rope_parameters": {
-                "rope_type": "yarn", "rope_theta": 100.0, "factor": 8.0, "original_max_position_embeddings": 4,
-                "mscale": 1.0, "mscale_all_dim": 0.7,
-            },
-        },
-    ),
-    "qwen3_next": Small(
-        "qwen3_next",
-        LLAMA
-        | {
-            "num_hidden_layers": 4, "head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
-            "linear_key_head_dim": 3, "linear_value_head_dim": 5, "moe_intermediate_size": 12, "num_experts": 6,
-            "shared_expert_intermediate_size": 24, "num_experts_per_tok": 3, "mlp_only_layers": [1],
-        },
-    ),
-}  # fmt: skip
 
 
 @dataclass
@@ -183,9 +64,7 @@ def made(case: Small, folder: Path, patch: pytest.MonkeyPatch) -> Both:
                 choice += torch.randn(choice.shape, generator=stream(5, name), dtype=torch.float64)
     theirs.save_pretrained(folder)
     imported = read_config(folder)
-    ours = build_model(
-        ModelSpec.model_validate(imported.model), vocabulary=imported.vocabulary, context=imported.context, seeds=[0]
-    ).double()
+    ours = build_model(imported.spec, vocabulary=imported.vocabulary, context=imported.context, seeds=[0]).double()
     load_tensors(ours, read_tensors(folder, imported, torch.float64))
     return Both(case, theirs, ours.eval(), imported, folder)
 

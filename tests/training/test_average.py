@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from ablate.kinds.averages.last import LastSpec
 from ablate.spec.average import AverageSpec
 from ablate.training.average import WeightAverage
-from ablate.training.checkpoint import restore, save
+from ablate.training.checkpoint import restore, state_of
 from ablate.training.members import Member
 from ablate.training.pack import Pack
 
@@ -112,7 +112,7 @@ def test_it_goes_on_from_a_checkpoint_and_in_a_smaller_pack() -> None:
     with Pack(members, RandomTokens(), CPU) as begun, Pack(members, RandomTokens(), CPU) as resumed:
         for step in range(1, 5):
             begun.step(step)
-        restore(resumed, save(begun))
+        restore(resumed, state_of(begun))
         assert finish(resumed, 5) == expected
         begun.leave(0)
         begun.compact()

@@ -9,6 +9,7 @@ import pytest
 import torch
 from random_tokens import CPU, RandomTokens, points, variant
 
+from ablate.spec.resources import CheckpointInterval
 from ablate.spec.variant import VariantSpec
 from ablate.training.events import Checkpoint, Diverged, Event, Point, State
 from ablate.training.loop import train
@@ -21,7 +22,7 @@ def pack(spec: VariantSpec, *seeds: int) -> list[Member]:
 
 def state_at(spec: VariantSpec, seeds: list[int], step: int, task: RandomTokens | None = None) -> State:
     """The state after a step, read back from the bytes of a file by the loader that runs no code."""
-    for event in train(pack(spec, *seeds), task or RandomTokens(), CPU, save_every=step):
+    for event in train(pack(spec, *seeds), task or RandomTokens(), CPU, save=CheckpointInterval(steps=step)):
         if isinstance(event, Checkpoint):
             file = io.BytesIO()
             torch.save(event.state, file)
@@ -81,5 +82,5 @@ def test_a_member_that_diverged_before_stays_diverged_and_is_told_again() -> Non
 
 
 def test_checkpoints_come_at_their_interval_and_not_at_the_end() -> None:
-    events = train(pack(variant(steps=6), 0), RandomTokens(), CPU, save_every=2)
+    events = train(pack(variant(steps=6), 0), RandomTokens(), CPU, save=CheckpointInterval(steps=2))
     assert [event.step for event in events if isinstance(event, Checkpoint)] == [2, 4]

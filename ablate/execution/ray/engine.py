@@ -66,6 +66,12 @@ class RayEngine(Engine):
         name: str = "ablate",
         pack: int = 1,
     ) -> None:
+        if resources.checkpoint_every and not resources.storage:
+            raise EngineError(
+                "checkpoints need storage that outlives the machine that wrote them",
+                where="resources.storage or --storage",
+                remedy="Name a folder that all machines share, or a URL.",
+            )
         self._cache = cache
         self._device = device
         self._resources = resources
@@ -112,7 +118,7 @@ class RayEngine(Engine):
         self._check_seats()
 
     def _check_seats(self) -> None:
-        """Refuse to go on if no machine has what each job is to get."""
+        """Refuse to continue if no node has the resources of a job."""
         there = nodes()
         found = self._find_seats(there)
         if not any(found.values()):
@@ -220,7 +226,7 @@ class RayEngine(Engine):
             cache=str(self._cache.absolute()),
             courier=self._courier,
             plugins=self._plugins,
-            every=self._resources.checkpoint_every,
+            every=self._resources.checkpoint_interval,
         )
         trainable.__qualname__ = JobTrainable.__qualname__  # the name of the actors in Ray's dashboard
         return TuneRun(trainable, self._storage, self._name, _RETRIES, populations=self._populations)

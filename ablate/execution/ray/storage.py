@@ -6,7 +6,6 @@ The key identifies the trials of a job, so that the next driver finds the checkp
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -20,19 +19,8 @@ from pyarrow import ArrowInvalid
 from pyarrow.fs import FileSelector, FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem
 
 from ablate.errors import EngineError
-from ablate.execution.protocol import Job
+from ablate.execution.checkpoint import MEMBERS, PREFIX, read_pack
 from ablate.planning.packing import ResumablePack
-from ablate.spec.base import content_hash
-
-_KEY_CHARACTERS = 16
-MEMBERS = "members.json"
-"""The file in a checkpoint with the keys of the trials of its job, and of those that had not left it."""
-
-
-def job_key(job: Job) -> str:
-    """A key that is equal for jobs of the same trials in the same order."""
-    members = [[member.variant, member.seed] for member in job.members]
-    return content_hash([job.fingerprint, members])[:_KEY_CHARACTERS]
 
 
 @dataclass(frozen=True)
@@ -61,9 +49,8 @@ class Storage:
         """The pack of a checkpoint; None if the checkpoint is incomplete."""
         try:
             with self.filesystem.open_input_stream(f"{checkpoint}/{MEMBERS}") as file:
-                told = json.loads(file.read())
-            return ResumablePack(tuple(told["members"]), frozenset(told["alive"]))
-        except (OSError, ValueError, KeyError):
+                return read_pack(file.read())
+        except (OSError, ValueError):
             return None
 
     def remove(self, folder: str) -> None:
@@ -83,7 +70,7 @@ class Storage:
             self.tidy(str(PurePosixPath(job).parent))
 
     def _checkpoints(self, job: str) -> list[str]:
-        return [folder for folder in self._folders(job) if PurePosixPath(folder).name.startswith("checkpoint_")]
+        return [folder for folder in self._folders(job) if PurePosixPath(folder).name.startswith(PREFIX)]
 
     def _folders(self, folder: str) -> list[str]:
         selector = FileSelector(folder, allow_not_found=True)

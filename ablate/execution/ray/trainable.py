@@ -18,9 +18,9 @@ from ray.tune import Checkpoint, PlacementGroupFactory, Trainable
 from ray.tune.result import DONE, SHOULD_CHECKPOINT
 
 from ablate.execution.carry import Carrier
+from ablate.execution.checkpoint import UnreadableCheckpointError, read_checkpoint, write_checkpoint
 from ablate.execution.environment import this_worker
 from ablate.execution.protocol import Began, Broken, Done, Happened, Job, Message, StateReplaced
-from ablate.execution.ray.checkpoint import UnreadableCheckpointError, read_checkpoint, write_checkpoint
 from ablate.execution.ray.courier import bring, place_plugin
 from ablate.execution.ray.population import VALUES, history, population_of, values_in, with_values
 from ablate.execution.ray.seats import Seat
@@ -28,6 +28,7 @@ from ablate.execution.ray.words import JOB, LEFT, LOSS, MESSAGES, SEAT, STEPS
 from ablate.nn.kernels.allocator import keep_freed_memory
 from ablate.plugins import load_plugin
 from ablate.spec.population import PopulationSpec
+from ablate.spec.resources import CheckpointInterval
 from ablate.training import events
 from ablate.training.events import Point, State, Tick
 
@@ -60,7 +61,7 @@ class JobTrainable(Trainable):
         Args:
             config: The job, its seat, and its checkpoints from an earlier driver.
             brought: `cache` (the driver's folder of prepared data), `courier` (the handle of the `Courier`), `plugins`
-                (paths and contents) and `every` (the steps between checkpoints).
+                (paths and contents) and `every` (the interval of checkpoints).
         """
         seat: Seat = config[SEAT]
         keep_freed_memory()
@@ -69,7 +70,7 @@ class JobTrainable(Trainable):
             load_plugin(place_plugin(path, content))
         self._cache = Path(brought["cache"])
         self._courier = brought["courier"]
-        self._every: int = brought["every"]
+        self._every: CheckpointInterval = brought["every"]
         self._device = torch.device(seat.device)
         self._carriers: dict[Path, Carrier] = {}
         self._remarks: list[str] = []
@@ -167,7 +168,7 @@ class JobTrainable(Trainable):
             yield Happened(self._job.number, events.Remark(text))
         every = self._every
         if self._population:
-            every = self._population.every
+            every = CheckpointInterval(steps=self._population.every)
             self._history = history(start, self._values)
             yield StateReplaced(self._job.number, tuple((step, values) for step, values in self._history))
         cache = bring(self._cache, self._job.fingerprint, self._courier)

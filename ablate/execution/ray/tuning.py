@@ -20,13 +20,14 @@ from ray.tune.experiment import Trial
 from ray.tune.search import Searcher
 
 from ablate.errors import EngineError
+from ablate.execution.checkpoint import job_key
 from ablate.execution.protocol import Broken, Done, Job, JobRestarted, Message
 from ablate.execution.ray.connect import give_up_lost_places
 from ablate.execution.ray.killed import survive_killed_workers
 from ablate.execution.ray.population import first_values, population_of
 from ablate.execution.ray.scheduler import DesignScheduler
 from ablate.execution.ray.seats import Seat
-from ablate.execution.ray.storage import Storage, job_key
+from ablate.execution.ray.storage import Storage
 from ablate.execution.ray.words import JOB, LEFT, MESSAGES, SEAT
 
 _IDLE_SECONDS = 30.0
@@ -117,6 +118,10 @@ class Messenger(Callback):
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """The actor died; the job restarts on another one, from its last checkpoint if there is one."""
         self._messages.put(JobRestarted(trial.config[JOB].number, _why(trial)))
+
+    def on_checkpoint(self, iteration: int, trials: list[Trial], trial: Trial, checkpoint: Any, **info: Any) -> None:
+        """Count failures from the last checkpoint on: a long job may lose many workers as long as it advances."""
+        trial.run_metadata.num_failures = 0
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """The actor died too often; the job is broken."""
@@ -219,7 +224,7 @@ class TuneRun:
         self._jobs.put(job, seat, left)
 
     def stop(self, number: int, member: int) -> bool:
-        """Ask a member to leave its job, and end the job if none remains; whether the actor must be told to drop it."""
+        """Remove a member from its job, and end the job if none remains; returns whether the actor must drop it."""
         return self._scheduler.stop(number, member)
 
     def forget(self, number: int) -> None:

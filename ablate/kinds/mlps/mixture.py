@@ -25,7 +25,18 @@ from ablate.kinds.mlps.gated import GatedMLPSpec, gated_product, product_cost
 from ablate.kinds.mlps.hidden_layer import HiddenLayerSpec
 from ablate.kinds.mlps.plain import PlainMLPSpec
 from ablate.nn.kernels.product import product
-from ablate.nn.pack import ACTIVATIONS, Packed, add_loss, collects_losses, linear, zeros
+from ablate.nn.pack import (
+    ACTIVATIONS,
+    Batchwise,
+    Packed,
+    add_loss,
+    collects_losses,
+    gathers,
+    is_second_pass,
+    linear,
+    of_whole_batch,
+    zeros,
+)
 from ablate.spec.activation import KEPT, LABELS, Activation
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
@@ -60,7 +71,7 @@ class MixtureSpec(MLPSpec):
     shift: float = 0.0
     """As in the gated MLP."""
     shared: int = Field(default=0, ge=0)
-    """Experts that every token has beside its own; they are one MLP of so many times the width."""
+    """Shared experts, used by every token; together they are one MLP of this many times the width."""
     shared_gate: bool = False
     """Whether the shared experts are multiplied by σ(w·x) (Qwen3-Next)."""
     scores: Literal["softmax", "sigmoid"] = "softmax"
@@ -198,16 +209,18 @@ class MixtureSpec(MLPSpec):
         return (("router", f"router, {self.scores}"),), (("experts", of_all), *shared), (("activation", label),)
 
 
-class ExpertMixture(nn.Module):
+class ExpertMixture(Batchwise):
     """The module of `MixtureSpec`.
 
     Attributes:
-        bias: b, a buffer that moves at each training step, if the spec asks for one.
+        choice: b, a buffer that moves at the end of each training step, if the spec asks for one.
     """
 
     def __init__(self, spec: MixtureSpec, context: LayerContext) -> None:
         super().__init__()
         self.spec = spec
+        self._load: Tensor | None = None
+        """The load of the experts in this step so far, [K, E], in units of the mean load."""
         self.router = linear(context, context.width, spec.experts, bias=spec.router_bias)
         self.choice = ChoiceBias(context.pack, spec.experts) if spec.balance_rate else None
         self.experts = Experts(spec, context)
@@ -225,7 +238,7 @@ class ExpertMixture(nn.Module):
         if self.spec.normalise:
             weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
         y: Tensor = self.experts(flat, chosen, (weights * self.spec.scale).to(x.dtype)).view_as(x)
-        if self.training and torch.is_grad_enabled():
+        if self.training and (torch.is_grad_enabled() or gathers()):
             self.balance(logits, scores, chosen)
         if self.shared is not None:
             shared = self.shared(x)
@@ -245,21 +258,31 @@ class ExpertMixture(nn.Module):
         return scores.topk(spec.active, -1).indices
 
     def balance(self, logits: Tensor, scores: Tensor, chosen: Tensor) -> None:
-        """In training: add the losses of the router, and move b by what the experts were given."""
+        """In training: add the losses of the router, and note what the experts were given."""
         spec = self.spec
         if spec.z_loss and collects_losses():
             add_loss(spec.z_loss * logits.logsumexp(-1).square().mean(-1))
-        if not (spec.balance_rate or (spec.balance_loss and collects_losses())):
+        if not (spec.balance_rate or (spec.balance_loss and (collects_losses() or gathers()))):
             return
         pack, tokens, _ = chosen.shape
         once = torch.ones((), dtype=scores.dtype, device=scores.device).expand(pack, tokens * spec.active)
         load = scores.new_zeros(pack, spec.experts).scatter_add(-1, chosen.flatten(1), once) / tokens
         if spec.balance_loss:
             shares = (scores / scores.sum(-1, keepdim=True)).mean(1)
-            add_loss(spec.balance_loss * spec.experts * (load * shares).sum(-1))
-        if self.choice is not None:
-            with torch.no_grad():
-                self.choice.value += spec.balance_rate * (load.mean(-1, keepdim=True) - load).sign()
+            add_loss(spec.balance_loss * spec.experts * (of_whole_batch(self, load) * shares).sum(-1))
+        if self.choice is not None and not gathers() and not is_second_pass():
+            self._load = load if self._load is None else self._load + load
+
+    def needs_first_pass(self) -> bool:
+        """Whether the loss that balances the load, a product of two means over the batch, is used."""
+        return self.spec.balance_loss > 0
+
+    @torch.no_grad()
+    def end_step(self) -> None:
+        """Move b against the load of the step."""
+        if self.choice is not None and self._load is not None:
+            self.choice.value += self.spec.balance_rate * (self._load.mean(-1, keepdim=True) - self._load).sign()
+        self._load = None
 
 
 class ChoiceBias(Packed):

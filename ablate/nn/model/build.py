@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import nn
 
 from ablate.nn.model.decoder import Decoder, decoder_cost
@@ -40,6 +41,20 @@ def build_model(spec: ModelSpec, *, vocabulary: int, context: int, classes: int 
     model = FAMILIES[spec.family][0](spec, vocabulary, context, classes, len(seeds))
     initialise(model, seeds)
     return model
+
+
+def outline(spec: ModelSpec, *, vocabulary: int, context: int, classes: int = 0) -> nn.Module:
+    """A pack of one without values: its tensors have names and shapes, and take no memory.
+
+    Args:
+        spec: The model.
+        vocabulary: Number of token ids V.
+        context: The longest input in tokens.
+        classes: Number of classes, for a model with a `head`.
+    """
+    spec.check_context(context)
+    with torch.device("meta"):
+        return FAMILIES[spec.family][0](spec, vocabulary, context, classes, 1)
 
 
 def model_cost(spec: ModelSpec, *, vocabulary: int, context: int, classes: int = 0, length: int | None = None) -> Cost:

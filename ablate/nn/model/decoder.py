@@ -8,6 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ablate.nn.model.block import Block
+from ablate.nn.model.chunks import logit_chunk
 from ablate.nn.model.prediction import FurtherToken, add_further_losses, add_token_loss, further_cost
 from ablate.nn.model.stack import TokenHead, stack_cost, token_head_cost
 from ablate.nn.pack import Shared, State, collects_losses
@@ -37,14 +38,22 @@ class Decoder(TokenHead):
         return logits
 
     def look_further(self, tokens: Tensor, embedded: Tensor, hidden: Tensor, logits: Tensor) -> None:
-        """Add the losses of the tokens after the next one, as far as these stand in the text."""
+        """Add the losses of the tokens after the next one, as far as these stand in the text.
+
+        Args:
+            tokens: Ids, [K, B, T].
+            embedded: Their embeddings, [K, B, T, D].
+            hidden: What the blocks give, [K, B, T, D].
+            logits: Of the next token, [K, B, T, V]; features [K, B, T, D] where logits are computed in chunks.
+        """
         assert self.spec.multi_token is not None
         weights = self.spec.multi_token.weights
         if self.spec.multi_token.form == "modules":
             add_further_losses(weights, tokens, embedded, hidden, list(self.further), self.logits_of_hidden)
         else:
+            head = self.capped_logits if logit_chunk() else lambda given: given
             for ahead, weight in enumerate(weights, 2):
-                add_token_loss(weight, logits[:, :, :-ahead], tokens[:, :, ahead:])
+                add_token_loss(weight, logits[:, :, :-ahead], tokens[:, :, ahead:], head)
 
     def logits_of_hidden(self, hidden: Tensor) -> Tensor:
         """What blocks give, [K, B, T, D], to logits [K, B, T, V]."""

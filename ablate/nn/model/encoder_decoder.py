@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ablate.nn.model.block import block_cost, build_mixer, build_mlp
 from ablate.nn.model.decoder import States
 from ablate.nn.model.stack import TokenHead, embedding_cost, stack_cost, token_head_cost
-from ablate.nn.pack import State, dropout, step
+from ablate.nn.pack import State, dropout, recomputed, recomputes, step
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
@@ -57,7 +57,8 @@ class EncoderDecoder(TokenHead):
         y = self.embed(target)
         y = dropout(y, self.spec.dropout, self.training)
         for block in self.decoder_blocks:
-            y = block(y, memory, target_padding, source_padding)
+            inputs = y, memory, target_padding, source_padding
+            y = recomputed(block, *inputs) if recomputes() else block(*inputs)
         return self.logits(self.decoder_norm(y))
 
     def decode_step(
@@ -115,6 +116,14 @@ class DecoderBlock(nn.Module):
         return total
 
 
+def decoder_block_cost(spec: ModelSpec, context: int, length: int) -> Cost:
+    """Cost of the forward pass of one `DecoderBlock` over a source and a target of `length` tokens each."""
+    assert spec.decoder is not None
+    block = sum(block_cost(spec.block, spec.layer_context(context, causal=True), length).values(), Cost())
+    cross = spec.decoder.mixer.cost(spec.layer_context(context, cross=True), length)
+    return block + cross + spec.block.norms[0].cost(spec.width, length) + Cost(additions=length * spec.width)
+
+
 def encoder_decoder_cost(spec: ModelSpec, vocabulary: int, context: int, classes: int, length: int) -> Cost:
     """Cost of the forward pass over a source and a target of `length` tokens each."""
     assert spec.decoder is not None
@@ -123,8 +132,5 @@ def encoder_decoder_cost(spec: ModelSpec, vocabulary: int, context: int, classes
     # The target is embedded by the same matrices.
     total += replace(embedding_cost(spec, context, length), parameters=0)
     total += Cost(activations=elements * (spec.dropout > 0))
-    block = sum(block_cost(spec.block, spec.layer_context(context, causal=True), length).values(), Cost())
-    cross = spec.decoder.mixer.cost(spec.layer_context(context, cross=True), length)
-    cross += spec.block.norms[0].cost(spec.width, length) + Cost(additions=elements)
-    total += (block + cross) * spec.decoder.depth
+    total += decoder_block_cost(spec, context, length) * spec.decoder.depth
     return total + spec.final_norm.cost(spec.width, length) + token_head_cost(spec, vocabulary, length)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.nn.model.block import block_cost, build_block
+from ablate.nn.model.chunks import logit_chunk, sum_of_chunks
 from ablate.nn.pack import RMSNorm, add_loss, linear
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.model import ModelSpec
@@ -55,23 +56,31 @@ def add_further_losses(
         embedded: Their embeddings, [K, B, T, D].
         hidden: What the blocks of the model give, [K, B, T, D].
         modules: One for each token after the next.
-        logits: The final norm and the head.
+        logits: The final norm and the head, [K, ..., D] to [K, ..., V].
     """
     for ahead, (weight, module) in enumerate(zip(weights, modules, strict=True), 1):
         if tokens.shape[2] < ahead + 2:
             return
         hidden = module(embedded[:, :, ahead:], hidden[:, :, :-1])
-        add_token_loss(weight, logits(hidden[:, :, :-1]), tokens[:, :, ahead + 1 :])
+        add_token_loss(weight, hidden[:, :, :-1], tokens[:, :, ahead + 1 :], logits)
 
 
-def add_token_loss(weight: float, logits: Tensor, targets: Tensor) -> None:
-    """Add the mean cross entropy of targets [K, B, T], as long as there are any, by logits [K, B, T, V]."""
+def add_token_loss(weight: float, x: Tensor, targets: Tensor, logits: Callable[[Tensor], Tensor]) -> None:
+    """Add the mean cross entropy of targets [K, B, T], as long as there are any, by `logits` of x [K, B, T, ...]."""
     if not targets.shape[2]:
         return
-    flat = logits.flatten(0, -2)
-    flat = flat.float() if flat.itemsize < 4 else flat
-    nats = F.cross_entropy(flat, targets.flatten(), reduction="none")
-    add_loss(weight * nats.view(len(targets), -1).mean(1))
+
+    def nats(given: Tensor, expected: Tensor) -> Tensor:
+        flat = logits(given).flatten(0, -2)
+        flat = flat.float() if flat.itemsize < 4 else flat
+        return F.cross_entropy(flat, expected.flatten(), reduction="none").view(len(expected), -1)
+
+    if chunk := logit_chunk():
+        count = targets[0].numel()
+        total = sum_of_chunks(lambda *pair: nats(*pair).sum(1), chunk, x.flatten(1, 2), targets.flatten(1))
+        add_loss(weight * total / count)
+    else:
+        add_loss(weight * nats(x, targets).mean(1))
 
 
 def further_cost(spec: ModelSpec, vocabulary: int, context: int, length: int) -> Cost:

@@ -5,12 +5,14 @@ Shapes: L tokens, D width.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
 from ablate.nn.model.block import block_cost
 from ablate.nn.model.build import model_cost
-from ablate.nn.model.stack import repeated
+from ablate.nn.model.encoder_decoder import decoder_block_cost
+from ablate.nn.model.stack import repeated, token_head_cost
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
@@ -65,6 +67,42 @@ class Price:
     def cache(self) -> int:
         """Scalars that inference keeps of a sequence, in all layers."""
         return sum(run.cache * run.count for run in self.layers)
+
+
+def recomputed_activations(spec: ModelSpec, context: int) -> tuple[int, int]:
+    """The scalars of one example that are not kept if each block is computed again, and those of the largest block.
+
+    Of each pass through a block only the stream at its start is kept.
+
+    Args:
+        spec: The model.
+        context: The longest input in tokens.
+    """
+    kept: list[int] = []
+    passes = Counter(spec.order)
+    freed = 0
+    for layer, block in enumerate(spec.blocks):
+        told = spec.layer_context(context, layer=layer)
+        each = sum(block_cost(block, told, context).values(), Cost()).activations
+        stream = context * math.prod(block.residual.stream_sizes(told))
+        kept.append(each)
+        freed += passes[layer] * (each - stream)
+    if spec.decoder is not None:
+        each = decoder_block_cost(spec, context, context).activations
+        kept.append(each)
+        freed += spec.decoder.depth * (each - context * spec.width)
+    texts = 2 if spec.family == "dual_encoder" else 1
+    return texts * freed, max(kept)
+
+
+def logit_activations(spec: ModelSpec, vocabulary: int, length: int) -> tuple[int, int]:
+    """The scalars of logits, log-probabilities and their gradients: of one example, and of one token at one head."""
+    if not vocabulary or spec.head is not None:
+        return 0, 0
+    each = token_head_cost(spec, vocabulary, 1).activations - spec.width
+    ahead = len(spec.multi_token.weights) if spec.multi_token is not None else 0
+    further = sum(4 * vocabulary * max(0, length - 1 - step) for step in range(1, 1 + ahead))
+    return each * length + further, each
 
 
 def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 0, inference: bool = False) -> Price:

@@ -15,9 +15,22 @@ from typing import cast
 from torch import Tensor, nn
 
 from ablate.nn.model.block import Block, block_cost, build_block
+from ablate.nn.model.chunks import logit_chunk
 from ablate.nn.model.embedding import Bigrams, Segments, Smear, bigram_cost, smear_cost
 from ablate.nn.model.token_head import HeadBias, HeadTransform, head_bias_cost, head_transform_cost
-from ablate.nn.pack import Embedding, Shared, State, add_loss, collects_losses, dropout, linear
+from ablate.nn.pack import (
+    Embedding,
+    Shared,
+    State,
+    add_loss,
+    collects_losses,
+    dropout,
+    linear,
+    next_call,
+    recomputed,
+    recomputes,
+    same_call,
+)
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.model import ModelSpec
 from ablate.spec.part import EMBEDDING
@@ -119,10 +132,25 @@ class Stack(nn.Module):
             shared[self.tokens] = tokens
         stream = blocks[0].residual.open(x)
         for block in (blocks[layer] for layer in self.spec.order):
-            stream = run(block, stream, shared)
+            stream = _passed(run, block, stream, shared)
             if block.stream in self.read:
                 shared[block.stream] = stream
         return blocks[-1].residual.close(stream)
+
+
+def _passed(run: Callable[[Block, Tensor, Shared], Tensor], block: Block, stream: Tensor, shared: Shared) -> Tensor:
+    """The stream through a block, which is computed again in the backward pass if the trainer asks for it."""
+    call, before = next_call(), dict(shared)
+
+    def passed(x: Tensor) -> tuple[Tensor, Shared]:
+        own = dict(before)  # the second pass must find what the first has found
+        with same_call(call):
+            y = run(block, x, own)
+        return y, {tensor: value for tensor, value in own.items() if before.get(tensor) is not value}
+
+    y, published = recomputed(passed, stream) if recomputes() else passed(stream)
+    shared.update(published)
+    return y
 
 
 class TokenHead(Stack):
@@ -140,7 +168,14 @@ class TokenHead(Stack):
         self.head_bias = HeadBias(pack, vocabulary) if spec.head_bias else None
 
     def logits(self, x: Tensor) -> Tensor:
-        """[K, B, T, D] to [K, B, T, V]; in training the loss of their size is added."""
+        """[K, B, T, D] to [K, B, T, V]; in training the loss of their size is added.
+
+        Where logits are computed in chunks, it gives what it is given: `logits_of_features` is for the chunks.
+        """
+        return x if logit_chunk() else self.logits_of_features(x)
+
+    def logits_of_features(self, x: Tensor) -> Tensor:
+        """As `logits`, also where logits are computed in chunks."""
         logits = self.capped_logits(x)
         if self.spec.z_loss and self.training and collects_losses():
             whole = logits.float() if logits.itemsize < 4 else logits

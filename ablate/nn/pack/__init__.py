@@ -29,7 +29,9 @@ from ablate.nn.pack.initial import (
 )
 from ablate.nn.pack.layers import Embedding, Gain, HeadGain, LayerNorm, Linear, RMSNorm, linear
 from ablate.nn.pack.packed import Packed
+from ablate.nn.pack.parts import Batchwise, gathers, next_call, of_whole_batch, same_call
 from ablate.nn.pack.projection import DenseSpec, IdentitySpec, Projection, ProjectionSpec, ReparametrisedSpec
+from ablate.nn.pack.recompute import is_second_pass, recomputed, recomputes, recomputing
 from ablate.nn.pack.residual import Residual
 from ablate.nn.pack.sharing import Shared, Sharing
 from ablate.nn.pack.short_convolution import ShortConvolution, short_convolution_cost
@@ -40,6 +42,7 @@ from ablate.spec.part import Sublayer
 __all__ = [
     "ACTIVATIONS",
     "AttentionMaps",
+    "Batchwise",
     "DenseSpec",
     "Embedding",
     "Gain",
@@ -66,15 +69,23 @@ __all__ = [
     "collects_losses",
     "constant",
     "dropout",
+    "gathers",
     "identity",
     "initialise",
+    "is_second_pass",
     "join_heads",
     "linear",
     "log_uniform",
     "maps_cost",
     "member_streams",
+    "next_call",
     "normal",
+    "of_whole_batch",
     "orthogonal",
+    "recomputed",
+    "recomputes",
+    "recomputing",
+    "same_call",
     "short_convolution_cost",
     "split_heads",
     "step",

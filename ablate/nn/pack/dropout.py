@@ -1,4 +1,4 @@
-"""Dropout over a pack: each member draws from a random stream of its own, so its neighbours change nothing for it.
+"""Dropout over a pack: each member draws from its own random stream, independent of the other members.
 
 A pack of one draws from torch's default generator, as does any pack on a GPU: there a member's noise has the same
 distribution as that of a single run, but other numbers.
@@ -25,6 +25,11 @@ def member_streams(streams: Sequence[torch.Generator] | None) -> Iterator[None]:
         yield
     finally:
         _streams.reset(token)
+
+
+def current_streams() -> Sequence[torch.Generator] | None:
+    """The streams that `member_streams` has set."""
+    return _streams.get()
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:

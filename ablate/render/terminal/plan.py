@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -13,12 +14,13 @@ from ablate.planning.forecast import Forecast
 from ablate.planning.plan import Plan, Trial
 from ablate.render.names import in_lines
 from ablate.render.terminal.units import duration, scaled
-from ablate.render.terminal.validate import left_out, without_effect
+from ablate.render.terminal.validate import left_out, start_json, starts, without_effect
+from ablate.roles import TrialRole
 from ablate.spec.doubts import doubts
 from ablate.spec.paths import value_at
 
 _MOST_ROWS = 200
-"""Variants that are listed one by one: nobody reads ten thousand rows."""
+"""Largest number of variants that are listed one by one."""
 
 
 def plan_json(plan: Plan, forecast: Forecast) -> dict[str, Any]:
@@ -34,6 +36,8 @@ def plan_json(plan: Plan, forecast: Forecast) -> dict[str, Any]:
                 "flops": variant.flops,
                 "steps": variant.spec.training.steps,
                 "width": variant.spec.model.width,
+                "frozen": variant.frozen,
+                "start": None if variant.start is None else start_json(variant.start),
             }
             for variant in plan.variants
         ],
@@ -111,6 +115,7 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
         *without_effect(plan.aliases, len(plan.variants)),
         *plan.remarks,
         *left_out(invalid.reason for invalid in plan.invalid),
+        *starts({variant.name: variant.start for variant in plan.variants if variant.start is not None}),
         *doubts(plan.space),
     )
     for line in found:
@@ -120,7 +125,7 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
         before = [trial for trial in (*plan.trials, *plan.later) if trial.role.scouts]
         _print(
             console,
-            f"{plural(len(before), 'trial')} of {plural(len(plan.scouts), 'variant')} tune or time these first "
+            f"{plural(len(before), 'trial')} of {plural(len(plan.scouts), 'variant')} {_purposes(before)} these first "
             f"({scaled(sum(trial.variant.flops for trial in before))}FLOP); what follows is an estimate.",
         )
     _print(
@@ -130,6 +135,12 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
         f"{plural(forecast.workers, 'worker')} ({scaled(plan.flops)}FLOP in all; estimated from {forecast.basis}); "
         "evaluations and starting workers come on top.",
     )
+
+
+def _purposes(trials: Sequence[Trial]) -> str:
+    roles = {trial.role for trial in trials}
+    ends = {TrialRole.TUNING: "tune", TrialRole.TIMING: "time", TrialRole.STAGE: "give weights to"}
+    return " or ".join(word for role, word in ends.items() if role in roles)
 
 
 def _about(seconds: float) -> str:

@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ablate.errors import DataError
+from ablate.nn.model.build import outline
+from ablate.spec.model import ModelSpec
+from ablate.spec.sentences import describe
 from ablate.trained.hugging_face.architecture import Architecture, Config, architectures
 
 CONFIG = "config.json"
@@ -31,6 +35,7 @@ class Imported:
         architecture: The sort of model.
         config: Its settings.
         model: The model section of a space.
+        spec: The same, validated.
         vocabulary: Number of token ids V.
         context: The longest input in tokens.
     """
@@ -38,6 +43,7 @@ class Imported:
     architecture: Architecture
     config: Config
     model: dict[str, Any]
+    spec: ModelSpec
     vocabulary: int
     context: int
 
@@ -80,8 +86,23 @@ def understand(plain: Mapping[str, Any], where: str) -> Imported:
         )
     architecture = known[kind]
     config = Config(plain, architecture.defaults, where)
-    model = architecture.model(config)
-    return Imported(architecture, config, model, config["vocab_size"], architecture.context(config))
+    try:
+        model = architecture.model(config)
+        spec = ModelSpec.model_validate(model)
+        vocabulary, context = int(config["vocab_size"]), int(architecture.context(config))
+        spec.check_context(context)
+    except ValidationError as error:
+        (path, sentence), *_ = describe(error)
+        raise _no_model(where, f"`model.{'.'.join(map(str, path))}`: {sentence}") from None
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _no_model(where, f"{type(error).__name__}: {error}") from None
+    return Imported(architecture, config, model, spec, vocabulary, context)
+
+
+def _no_model(where: str, why: str) -> DataError:
+    return DataError(
+        f"its settings make no model ({why})", where=where, remedy="Take the file that belongs to the weights."
+    )
 
 
 def read_tensors(folder: Path, imported: Imported, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
@@ -96,7 +117,9 @@ def read_tensors(folder: Path, imported: Imported, dtype: torch.dtype = torch.fl
         DataError: Weights are missing, broken, no safetensors, or others than `config.json` says.
     """
     with _Shards(folder) as shards:
-        return to_ours(shards, imported, dtype)
+        tensors = to_ours(shards, imported, dtype)
+    _check_fit(outline(imported.spec, vocabulary=imported.vocabulary, context=imported.context), tensors, str(folder))
+    return tensors
 
 
 def to_ours(theirs: Mapping[str, Tensor], imported: Imported, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
@@ -135,7 +158,7 @@ def to_ours(theirs: Mapping[str, Tensor], imported: Imported, dtype: torch.dtype
     left = sorted(name for name in named.keys() - used if not _is_unused(name, architecture, tied))
     if left:
         raise DataError(
-            f"the weights have {len(left)} tensors that have no place in the model, such as `{left[0]}`",
+            f"{len(left)} of the weights' tensors have no place in the model, such as `{left[0]}`",
             where=str(Path(config.where).parent),
             remedy=f"See that the weights belong to this `{CONFIG}`.",
         )
@@ -162,16 +185,23 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     Raises:
         DataError: The model is another one.
     """
+    _check_fit(model, tensors, "weights of a model of `transformers`")
+    model.load_state_dict(dict(tensors), strict=False)
+
+
+def _check_fit(model: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
     known, trained = model.state_dict(), {name for name, _ in model.named_parameters()}
     odd = sorted({*(tensors.keys() - known.keys()), *(trained - tensors.keys())})
     odd = odd or sorted(name for name, one in tensors.items() if one.shape != known[name].shape)
     if odd:
+        expected, got = (str(list(one[odd[0]].shape)) if odd[0] in one else "none" for one in (known, tensors))
         raise DataError(
-            f"the weights do not fit the model (first at `{odd[0]}`)",
-            where="weights of a model of `transformers`",
-            remedy="Build the model of the `config.json` that belongs to them, with its vocabulary and context.",
+            f"the weights do not fit the model, first at `{odd[0]}`",
+            where=where,
+            expected=f"a tensor of shape {expected}",
+            got=got,
+            remedy=f"Take the `{CONFIG}` that belongs to them, with its vocabulary and context.",
         )
-    model.load_state_dict(dict(tensors), strict=False)
 
 
 def _full_name(name: str, theirs: Mapping[str, Tensor], architecture: Architecture) -> str:

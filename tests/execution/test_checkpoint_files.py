@@ -13,7 +13,7 @@ import torch
 pytest.importorskip("ray")
 pytest.importorskip("pyarrow")
 
-from ablate.execution.ray.checkpoint import UnreadableCheckpointError, read_checkpoint, write_checkpoint
+from ablate.execution.checkpoint import UnreadableCheckpointError, read_checkpoint, write_checkpoint
 from ablate.execution.ray.storage import open_storage
 
 STATE: dict[str, Any] = {"step": 7, "alive": [0, 2], "model": {"w": torch.arange(6.0)}}

@@ -1,0 +1,232 @@
+"""The checkpoints of jobs on a file system: a folder with the state of a job and a description of it.
+
+A checkpoint is the folder `checkpoint_STEP` in the folder of its job, whose name is the key of the job. It is written
+under another name and renamed when it is complete, so that a writer that dies leaves no partial checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate.execution.protocol import Job
+from ablate.planning.packing import ResumablePack
+from ablate.spec.base import content_hash
+from ablate.spec.resources import CheckpointInterval
+from ablate.training.events import State
+
+MEMBERS = "members.json"
+"""The file in a checkpoint with the keys of the trials of its job, and of those that had not left it."""
+PREFIX = "checkpoint_"
+"""The start of the name of the folder of a checkpoint."""
+_STATE = "state.pt"
+_CHECKSUM = "sha256"
+_KEY_CHARACTERS = 16
+_KEPT = 2
+"""The number of checkpoints of a job that are kept: if the newest cannot be read, the one before it is used."""
+
+
+class UnreadableCheckpointError(Exception):
+    """A checkpoint that was not written to its end, or has changed since."""
+
+
+def job_key(job: Job) -> str:
+    """A key that is equal for jobs of the same trials in the same order."""
+    members = [[member.variant, member.seed] for member in job.members]
+    return content_hash([job.fingerprint, members])[:_KEY_CHARACTERS]
+
+
+def write_checkpoint(folder: Path, state: State, keys: Sequence[str]) -> None:
+    """Write the state of a job into a folder, and then what it is of.
+
+    Args:
+        folder: An empty folder.
+        state: Its `alive` holds the places of the members that have not left the job.
+        keys: The keys of the trials of the job.
+    """
+    torch.save(state, folder / _STATE)
+    told = {"members": [*keys], "alive": [keys[member] for member in state["alive"]]}
+    (folder / MEMBERS).write_text(json.dumps(told | {_CHECKSUM: _checksum(folder / _STATE)}))
+
+
+def read_checkpoint(folder: Path) -> State:
+    """The state in a folder. No code runs from it.
+
+    Raises:
+        UnreadableCheckpointError: It is not whole, or not what was written.
+    """
+    written = _written(folder / MEMBERS)
+    try:
+        if written is not None and _checksum(folder / _STATE) != written:
+            raise UnreadableCheckpointError("its checksum is not the one that was written with it")
+        state: State = torch.load(folder / _STATE, weights_only=True)
+    except UnreadableCheckpointError:
+        raise
+    except Exception as error:  # the file may hold anything, and what is read fails on that in many ways
+        raise UnreadableCheckpointError(f"{type(error).__name__}") from error
+    return state
+
+
+def read_pack(description: str | bytes) -> ResumablePack:
+    """The pack that the text of a `members.json` describes.
+
+    Raises:
+        ValueError: The text is incomplete.
+    """
+    try:
+        told = json.loads(description)
+        return ResumablePack(tuple(told["members"]), frozenset(told["alive"]))
+    except (KeyError, TypeError) as error:
+        raise ValueError("this describes no pack") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """The checkpoints of the jobs of a study in a folder of this machine.
+
+    Attributes:
+        folder: The folder of the study.
+        interval: When a job writes a checkpoint.
+    """
+
+    folder: Path
+    interval: CheckpointInterval
+
+    def of(self, job: Job) -> JobCheckpoints:
+        """The checkpoints of a job."""
+        keys = tuple(member.key for member in job.members)
+        return JobCheckpoints(self.folder / job_key(job), keys)
+
+    def resumable_packs(self) -> list[ResumablePack]:
+        """The packs of more than one trial with a checkpoint, as their newest checkpoint describes them."""
+        found = []
+        for job in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
+            for checkpoint in _newest_first(job):
+                with suppress(OSError, ValueError):
+                    pack = read_pack((checkpoint / MEMBERS).read_text())
+                    if len(pack.members) > 1:
+                        found.append(pack)
+                    break
+        return found
+
+    def clear(self) -> None:
+        """Remove all checkpoints of the study, and the folder above if it is then empty."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):  # it holds those of other studies
+            self.folder.parent.rmdir()
+
+
+@dataclass(slots=True)
+class JobCheckpoints:
+    """The checkpoints of one job.
+
+    Attributes:
+        folder: The folder of the job; it need not exist.
+        keys: The keys of the trials of the job.
+        remarks: What went wrong since the last look, for the user.
+    """
+
+    folder: Path
+    keys: tuple[str, ...]
+    remarks: list[str] = field(default_factory=list)
+
+    def newest_step(self) -> int:
+        """The step of the newest checkpoint, readable or not; 0 if there is none."""
+        return max((_step(checkpoint) for checkpoint in _newest_first(self.folder)), default=0)
+
+    def newest(self) -> State | None:
+        """The newest checkpoint that can be read; None if there is none."""
+        for checkpoint in _newest_first(self.folder):
+            try:
+                return read_checkpoint(checkpoint)
+            except UnreadableCheckpointError as error:
+                self.remarks.append(
+                    f"the checkpoint {checkpoint} cannot be read ({error}); an older one is used, or training restarts"
+                )
+        return None
+
+    def write(self, step: int, state: State) -> None:
+        """Write a checkpoint and remove all older ones but one. If writing fails, there is a remark and nothing else.
+
+        Args:
+            step: The optimizer steps done.
+            state: The state of the job.
+        """
+        partial = self.folder / f".partial-{os.getpid()}"
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            write_checkpoint(partial, state, self.keys)
+            for file in partial.iterdir():
+                _flush(file)
+            final = self.folder / f"{PREFIX}{step:010d}"
+            shutil.rmtree(final, ignore_errors=True)
+            partial.rename(final)
+            _flush(self.folder)
+        # PyTorch reports a full disk as a RuntimeError.
+        except (OSError, RuntimeError) as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            said = (str(error).strip() or type(error).__name__).splitlines()[0]
+            self.remarks.append(
+                f"the checkpoint of step {step} could not be written to {self.folder} ({said}); training goes on,"
+                " and earlier checkpoints stay"
+            )
+            return
+        for old in _newest_first(self.folder)[_KEPT:]:
+            shutil.rmtree(old, ignore_errors=True)
+        for abandoned in self.folder.glob(".partial-*"):  # of a writer that was killed
+            shutil.rmtree(abandoned, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove the checkpoints of the job."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def take_remarks(self) -> list[str]:
+        """The remarks since the last call."""
+        taken, self.remarks = self.remarks, []
+        return taken
+
+
+def checkpoints_folder(store: str) -> Path:
+    """The default folder of checkpoints: beside the store, named after it; `studies/store.checkpoints` for a server."""
+    return (Path("studies/store.db") if "://" in store else Path(store)).absolute().with_suffix(".checkpoints")
+
+
+def _newest_first(job: Path) -> list[Path]:
+    found = [folder for folder in job.glob(f"{PREFIX}*") if folder.name.removeprefix(PREFIX).isdecimal()]
+    return sorted(found, key=_step, reverse=True)
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix(PREFIX))
+
+
+def _flush(path: Path) -> None:
+    """Ask the system to write a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _written(file: Path) -> Any:
+    """The checksum that was written; None where the writer died before, or was an older ablate."""
+    try:
+        return json.loads(file.read_text()).get(_CHECKSUM)
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,50 @@
+"""Losses over a large vocabulary in chunks of tokens, so that the logits of a batch are never all in memory.
+
+Each chunk is computed again in the backward pass (`nn.pack.recompute`), at the price of a second product with the
+matrix of the head. Cut Your Losses in Large-Vocabulary Language Models (arXiv:2411.09009) has the same aim.
+
+Shapes: K pack, B batch, T tokens, N = B·T, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from torch import Tensor
+
+from ablate.nn.pack.recompute import recomputed
+
+_chunk: ContextVar[int | None] = ContextVar("chunk", default=None)
+
+
+@contextmanager
+def chunked_logits(tokens: int | None) -> Iterator[None]:
+    """While it lasts a model gives features [K, B, T, D] in place of logits; None: logits as usual.
+
+    Args:
+        tokens: The tokens whose logits are computed at once, for losses that the model adds by itself.
+    """
+    token = _chunk.set(tokens)
+    try:
+        yield
+    finally:
+        _chunk.reset(token)
+
+
+def logit_chunk() -> int | None:
+    """The tokens whose logits are computed at once; None: all."""
+    return _chunk.get()
+
+
+def sum_of_chunks(part: Callable[..., Tensor], size: int, *tensors: Tensor) -> Tensor:
+    """The sum of what a function gives for chunks of tensors [K, N, ...] along their second axis."""
+    count = tensors[0].shape[1]
+    total: Tensor | None = None
+    for first in range(0, count, size):
+        pieces = (tensor[:, first : first + size] for tensor in tensors)
+        value: Tensor = recomputed(part, *pieces)
+        total = value if total is None else total + value
+    assert total is not None, "a batch has tokens"
+    return total

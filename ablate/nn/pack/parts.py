@@ -1,0 +1,108 @@
+"""A batch that is processed in parts (micro-batches), and statistics that must be of the whole batch nevertheless.
+
+The load of the experts of a mixture is such a statistic: the loss that balances it is a product of two means over the
+batch, which is not the mean of the products over its parts. So a first pass over all parts, without gradients, gathers
+the statistics, and the pass that follows uses their mean.
+
+Shapes: K pack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+
+@dataclass(slots=True)
+class Parts:
+    """What was gathered of a batch.
+
+    Attributes:
+        count: The number of its parts.
+        gathers: Whether this is the first pass.
+        sums: By module, and by number of its call within a forward pass: the sum of its statistic over the parts.
+    """
+
+    count: int
+    gathers: bool = True
+    sums: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+
+
+_parts: ContextVar[Parts | None] = ContextVar("parts", default=None)
+_calls: ContextVar[list[int] | None] = ContextVar("calls", default=None)
+_call: ContextVar[int] = ContextVar("call", default=0)
+Call = tuple[Parts | None, int]
+
+
+@contextmanager
+def in_parts(parts: Parts) -> Iterator[None]:
+    """Process one part of a batch while it lasts."""
+    token, calls = _parts.set(parts), _calls.set([0])
+    try:
+        yield
+    finally:
+        _parts.reset(token)
+        _calls.reset(calls)
+
+
+def gathers() -> bool:
+    """Whether this forward pass has the sole purpose of gathering statistics."""
+    parts = _parts.get()
+    return parts is not None and parts.gathers
+
+
+def next_call() -> Call:
+    """The number of the next block that is called in this forward pass, for `same_call`."""
+    calls = _calls.get()
+    if calls is None:
+        return None, 0
+    calls[0] += 1
+    return _parts.get(), calls[0]
+
+
+def current_call() -> Call:
+    """The block that is being called."""
+    return _parts.get(), _call.get()
+
+
+@contextmanager
+def same_call(call: Call) -> Iterator[None]:
+    """Let a block be this call while it lasts."""
+    parts, number = _parts.set(call[0]), _call.set(call[1])
+    try:
+        yield
+    finally:
+        _parts.reset(parts)
+        _call.reset(number)
+
+
+def of_whole_batch(module: nn.Module, statistic: Tensor) -> Tensor:
+    """The mean of a statistic of a module over all parts of the batch; itself if the batch is processed at once.
+
+    Args:
+        module: Whose statistic it is.
+        statistic: Of this part, without gradient; all parts have the same number of tokens.
+    """
+    parts = _parts.get()
+    if parts is None:
+        return statistic
+    key = id(module), _call.get()
+    if parts.gathers:
+        parts.sums[key] = parts.sums[key] + statistic if key in parts.sums else statistic
+        return statistic
+    return parts.sums[key] / parts.count
+
+
+class Batchwise(nn.Module):
+    """A module that needs statistics of whole batches in training."""
+
+    def needs_first_pass(self) -> bool:
+        """Whether a batch that is processed in parts needs a pass that gathers `of_whole_batch` before."""
+        return False
+
+    def end_step(self) -> None:
+        """The backward pass of a step has ended: change what is not trained by gradients."""

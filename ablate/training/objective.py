@@ -1,0 +1,187 @@
+"""The loss of a batch and its gradients: at once, in micro-batches, or with the logits in chunks.
+
+Shapes: K pack, B batch, T tokens, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor, nn
+
+from ablate.nn.model.chunks import chunked_logits, sum_of_chunks
+from ablate.nn.model.stack import TokenHead
+from ablate.nn.pack import Batchwise, add_loss, auxiliary_losses, recomputing
+from ablate.nn.pack.parts import Parts, in_parts
+from ablate.spec.training import TrainingSpec
+from ablate.tasks.base import Task
+
+if TYPE_CHECKING:
+    from ablate.tasks.base import Batch
+
+Contexts = Callable[[], AbstractContextManager[object]]
+"""Makes a context for one forward pass: precision, and the random streams of the members."""
+
+
+class Objective:
+    """Computes losses and gradients of a task as the training says.
+
+    Args:
+        task: The opened task.
+        training: The training of the members.
+        contexts: The context of a forward pass.
+    """
+
+    def __init__(self, task: Task, training: TrainingSpec, contexts: Contexts) -> None:
+        self._task = task
+        self._training = training
+        self._contexts = contexts
+
+    def backward(self, model: nn.Module, batch: Batch, random: list[torch.Generator]) -> Tensor:
+        """Add the gradients of a batch to those of the parameters.
+
+        Args:
+            model: Model of K members, in training mode.
+            batch: Tensors [K, B, ...].
+            random: The generators from which the noise of dropout is drawn.
+
+        Returns:
+            The loss of the task of each member, [K], without auxiliary losses and without gradient.
+        """
+        rows = self._training.rows_at_once
+        batchwise = [module for module in model.modules() if isinstance(module, Batchwise)]
+        if rows == batch["inputs"].shape[1]:
+            loss = self._backward_of_part(model, batch)
+        else:
+            loss = self._backward_of_parts(model, list(cut(batch, rows)), batch, batchwise, random)
+        for module in batchwise:
+            module.end_step()
+        return loss
+
+    def _backward_of_parts(
+        self,
+        model: nn.Module,
+        pieces: list[Batch],
+        batch: Batch,
+        batchwise: list[Batchwise],
+        random: list[torch.Generator],
+    ) -> Tensor:
+        parts = Parts(len(pieces))
+        if any(module.needs_first_pass() for module in batchwise):
+            before = [generator.get_state() for generator in random]
+            for piece in pieces:
+                with torch.no_grad(), in_parts(parts):
+                    self._outputs(model, piece)
+            for generator, state in zip(random, before, strict=True):
+                generator.set_state(state)
+        parts.gathers = False
+        terms = self._task.loss_terms(batch)
+        losses = []
+        for piece in pieces:
+            with in_parts(parts):
+                losses.append(
+                    self._backward_of_part(model, piece, self._task.loss_terms(piece) / terms, 1 / len(pieces))
+                )
+        return torch.stack(losses).sum(0)
+
+    def _backward_of_part(
+        self, model: nn.Module, batch: Batch, share: Tensor | None = None, share_of_others: float = 1.0
+    ) -> Tensor:
+        """Gradients of a part of a batch.
+
+        Args:
+            model: Model of K members.
+            batch: The part.
+            share: The weight of the loss of the task, [K].
+            share_of_others: The weight of auxiliary losses, which are means over all tokens.
+
+        Returns:
+            The weighted loss of the task, [K].
+        """
+        with auxiliary_losses() as others:
+            outputs = self._outputs(model, batch)
+            loss = self._loss(model, outputs, batch)
+        if share is not None:
+            loss = loss * share
+            others = [other * share_of_others for other in others]
+        # Members share no parameter, so the gradient of the sum is each member's own.
+        sum(others, loss).sum().backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Logits, or features [K, B, T, D] if logits are computed in chunks."""
+        with ExitStack() as contexts:
+            contexts.enter_context(self._contexts())
+            contexts.enter_context(recomputing(self._training.recompute == "blocks"))
+            contexts.enter_context(chunked_logits(self._training.loss_chunk))
+            outputs: Tensor = self._task.outputs(model, batch)
+        return outputs
+
+    def _loss(self, model: nn.Module, outputs: Tensor, batch: Batch) -> Tensor:
+        """The loss of the task, [K]; the loss of the size of the logits is added in chunks too."""
+        chunk = self._training.loss_chunk
+        if chunk is None:
+            return self._task.loss(outputs.float(), batch)
+        head = cast(TokenHead, model)
+        terms = self._task.loss_terms(batch)
+        if self._task.tokenwise:
+            whole = {"targets": batch["targets"].flatten(1)}
+            features, size = outputs.flatten(1, 2), chunk
+        else:
+            whole, features, size = batch, outputs, _rows(chunk, outputs)
+        names, values = list(whole), list(whole.values())
+        count = features.shape[1]
+
+        def part(x: Tensor, *tensors: Tensor) -> Tensor:
+            """The share of a chunk in the loss of the task and in that of the logits' size, [2, K]."""
+            weight = x.shape[1] / count
+            piece = dict(zip(names, tensors, strict=True))
+            if self._task.tokenwise:  # one row with all tokens
+                x, piece = x.unsqueeze(1), {name: values.unsqueeze(1) for name, values in piece.items()}
+            with auxiliary_losses() as others, self._contexts():
+                logits = head.logits_of_features(x)
+            loss = self._task.loss(logits.float(), piece) * (self._task.loss_terms(piece) / terms)
+            return torch.stack([loss, sum(others, torch.zeros_like(loss)) * weight])
+
+        found = sum_of_chunks(part, size, features, *values)
+        if head.spec.z_loss:
+            add_loss(found[1])
+        return found[0]
+
+    @torch.no_grad()
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Totals of the task over a validation batch [K, B, ...], which is processed in parts as in training."""
+        sums: dict[str, Tensor] = {}
+        for piece in cut(batch, self._training.rows_at_once):
+            for name, total in self._totals(model, piece).items():
+                sums[name] = sums[name] + total if name in sums else total
+        return sums
+
+    def _totals(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        chunk = self._training.loss_chunk
+        with self._contexts(), chunked_logits(chunk):
+            outputs = self._task.outputs(model, batch)
+        if chunk is None:
+            return self._task.measure(outputs.float(), batch)
+        sums: dict[str, Tensor] = {}
+        rows = _rows(chunk, outputs)
+        for features, piece in zip(torch.split(outputs, rows, 1), cut(batch, rows), strict=True):
+            with self._contexts():
+                logits = cast(TokenHead, model).logits_of_features(features)
+            for name, total in self._task.measure(logits.float(), piece).items():
+                sums[name] = sums[name] + total if name in sums else total
+        return sums
+
+
+def _rows(chunk: int, features: Tensor) -> int:
+    """Chunks of the rows of features [K, B, T, D] with about this many tokens each."""
+    return max(1, chunk // features.shape[2])
+
+
+def cut(batch: Batch, rows: int) -> Iterator[Batch]:
+    """Parts of a batch [K, B, ...] of at most this many rows, in order."""
+    for first in range(0, batch["inputs"].shape[1], rows):
+        yield {name: values[:, first : first + rows] for name, values in batch.items()}

@@ -1,0 +1,167 @@
+"""`ablate import`: folders of models of `transformers`, whole, in shards, broken and of other sorts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_models import CASES, Small
+
+from ablate.cli.app import app
+from ablate.errors import AblateError
+from ablate.spec.model import ModelSpec
+from ablate.spec.reading import load_space
+from ablate.trained.hugging_face.architecture import architectures
+
+transformers = pytest.importorskip("transformers")
+
+
+def saved(case: Small, folder: Path, **options: Any) -> Path:
+    """A random model of `transformers` in a folder."""
+    torch.manual_seed(0)
+    auto = getattr(transformers, architectures()[case.kind].auto_class)
+    auto.from_config(transformers.CONFIG_MAPPING[case.kind](**case.settings)).save_pretrained(folder, **options)
+    return folder
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    capsys.readouterr()
+    code = app(args=["import", *arguments], standalone_mode=False)
+    return code or 0, capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(CASES["gpt2"], tmp_path_factory.mktemp("gpt2"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_are_those_of_transformers(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Read from several files, written to a section that a space can extend."""
+    folder, section = saved(CASES[name], tmp_path / "model", max_shard_size="4KB"), tmp_path / "model.yaml"
+    assert len(list(folder.glob("*.safetensors"))) > 1
+    code, out = run(capsys, str(folder), "--out", str(section), "--check", "--json")
+    told = json.loads(out)
+    assert code == 0
+    assert told["max_difference"] <= 1e-4
+    assert told["model_type"] == CASES[name].kind
+    model = transformers.AutoModel.from_pretrained(folder)
+    assert told["vocabulary"] == model.config.vocab_size
+    assert section.read_text(encoding="utf-8").startswith("# The model in ")
+
+
+def test_a_space_extends_the_section(gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, str(gpt2), "--out", str(tmp_path / "model.yaml"))
+    assert not {"&", "*"} & set((tmp_path / "model.yaml").read_text(encoding="utf-8").partition("model:")[2])
+    (tmp_path / "space.yaml").write_text(
+        "extends: model.yaml\nname: fine\ntask: {kind: language_model, data: builtin:python_stdlib, tokenizer: bytes, "
+        "context: 11}\ntraining: {steps: 10, batch_size: 2, optimizer: {kind: adamw, lr: 0.001}}\n"
+        "question: Which?\nobjective: {metric: val_loss, margin: 0.1}\nmodel: {dropout: 0.2}\n"
+        "switches: {norm: {with: {}, without: {block.norm: none}}}\ndesign: {kind: leave_one_out, seeds: 2}\n",
+        encoding="utf-8",
+    )
+    model = load_space(tmp_path / "space.yaml").model
+    code, out = run(capsys, str(gpt2), "--json")
+    assert (code, model.depth, model.width) == (0, json.loads(out)["depth"], json.loads(out)["width"])
+    assert isinstance(model, ModelSpec)
+    assert (model.block.mlp.kind_name(), model.dropout) == ("plain", 0.2)
+
+
+def test_other_weights_are_told(gpt2: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    """A map that forgets to turn a matrix: logits differ, and the exit code is 1."""
+    from ablate.trained.hugging_face.architectures.gpt2 import GPT2
+    from ablate.trained.hugging_face.links import TURNED, Link
+
+    links = GPT2.links
+
+    def wrong(self: GPT2, config: Any) -> Any:
+        for link in links(self, config):
+            yield Link(link.theirs, link.ours, TURNED) if "attn.c_proj.weight" in link.theirs[0] else link
+
+    monkeypatch.setattr(GPT2, "links", wrong)
+    code, out = run(capsys, str(gpt2), "--check", "--json")
+    assert code == 1
+    assert json.loads(out)["max_difference"] > 1e-4
+
+
+def _set(name: str, value: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        plain = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**plain, name: value}))
+
+    return change
+
+
+def _drop_tensor(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["transformer.h.1.ln_2.weight"]
+    save_file(tensors, folder / "model.safetensors")
+
+
+def _add_tensor(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    save_file({**tensors, "transformer.h.2.ln_2.weight": torch.zeros(3)}, folder / "model.safetensors")
+
+
+def _pickle(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), "there is no `config.json`"),
+        (lambda folder: (folder / "config.json").write_text("{"), "cannot be read"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "this is no mapping"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no weights in safetensors files"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"weights"), "no safetensors file"),
+        (_pickle, "`pytorch_model.bin`, which is loaded by running what is in it"),
+        (_set("model_type", "gpt3"), "got 'gpt3'. `gpt2` can be"),
+        (_set("model_type", None), "models of this `model_type` cannot be read"),
+        (_set("activation_function", "swoosh"), "`activation_function`: of the nonlinearities"),
+        (_set("scale_attn_by_inverse_layer_idx", True), "only False can be read"),
+        (_set("quantization_config", {"quant_method": "mxfp4"}), "its weights are quantised"),
+        (_set("n_layer", 3), "the weights have no tensor `transformer.h.2"),
+        (_set("n_layer", 1), "tensors have no place in the model, such as `transformer.h.1"),
+        (_set("n_inner", 31), "do not fit the model"),
+        (_set("n_embd", 24), "have other shapes"),
+        (_set("n_embd", "wide"), "make no model (TypeError"),
+        (_set("n_head", 3), "make no model (`model.heads`: the heads must divide the width"),
+        (_drop_tensor, "the weights have no tensor `transformer.h.1.ln_2.weight`"),
+        (_add_tensor, "1 of the weights' tensors have no place in the model"),
+    ],
+)
+def test_what_cannot_be_read_is_told(
+    gpt2: Path, tmp_path: Path, change: Callable[[Path], None], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(gpt2, tmp_path / "model"))
+    change(folder)
+    with pytest.raises(AblateError) as refused:
+        run(capsys, str(folder))
+    assert message in str(refused.value)
+    assert refused.value.where
+    assert refused.value.remedy
+
+
+def test_a_shard_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = saved(CASES["gpt2"], tmp_path / "model", max_shard_size="4KB")
+    sorted(folder.glob("*.safetensors"))[0].unlink()
+    with pytest.raises(AblateError, match="names a file that is not there"):
+        run(capsys, str(folder))
+
+
+def test_nothing_is_written_over(gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "there.yaml").write_text("mine")
+    for out, message in ((tmp_path / "there.yaml", "there already"), (tmp_path / "no" / "x.yaml", "folder is not")):
+        with pytest.raises(AblateError, match=message):
+            run(capsys, str(gpt2), "--out", str(out))
+    assert (tmp_path / "there.yaml").read_text() == "mine"

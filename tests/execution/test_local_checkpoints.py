@@ -1,0 +1,225 @@
+"""A trial of the local engine that is killed resumes from its newest readable checkpoint, with the same curve."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from engine_samples import ENVIRONMENT, Log, planner
+
+from ablate.errors import EngineError
+from ablate.execution.carry import Carrier
+from ablate.execution.checkpoint import Checkpoints, JobCheckpoints
+from ablate.execution.choose import EngineOptions, make_engine
+from ablate.execution.driver import run_study
+from ablate.execution.local import LocalEngine
+from ablate.execution.protocol import Happened, Job, JobMember
+from ablate.planning.packing import Packing
+from ablate.planning.plan import Trial, make_plan
+from ablate.spec.resources import CheckpointInterval, ResourcesSpec
+from ablate.store import Store
+from ablate.store.records import CurvePoint
+from ablate.training.events import Checkpoint, Point, Remark
+
+CPU = torch.device("cpu")
+STEPS = 24
+SHORT = {"steps": STEPS, "batch_size": 2, "optimizer": {"lr": 1e-3}, "evaluations": 8}
+LONG = {"steps": 400, "batch_size": 2, "optimizer": {"lr": 1e-3}, "evaluations": 40}
+RATES = {"rate": {"usual": {}, "high": {"training.optimizer.lr": 2e-3}}}
+"""Two variants of one structure: they can share a pack."""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield tmp_path
+    torch.set_num_threads(before)
+
+
+def job_of(trials: list[Trial]) -> Job:
+    members = [JobMember(t.variant.spec.model_dump_json(), t.seed, "", t.key) for t in trials]
+    return Job(1, tuple(members), trials[0].variant.fingerprint)
+
+
+def told(event: Point) -> tuple[Any, ...]:
+    """All but the seconds, which no two runs share."""
+    return event.step, event.tokens, str(event.train_loss), str(event.metrics)
+
+
+def run(folder: Path, job: Job, saved: JobCheckpoints, until: int = STEPS) -> tuple[list[Point], list[str]]:
+    """What a worker does with a job until it is killed after the events of step `until`."""
+    points, remarks = [], []
+    for message in Carrier(folder / "cache", CPU).carry_out(
+        job, lambda: (), saved.newest(), CheckpointInterval(steps=4)
+    ):
+        match message:
+            case Happened(event=Checkpoint(step, state)):
+                saved.write(step, state)
+            case Happened(event=Point() as point):
+                points.append(point)
+            case Happened(event=Remark(text)):
+                remarks.append(text)
+        if isinstance(message, Happened) and getattr(message.event, "step", 0) > until:
+            break
+    return points, remarks + saved.take_remarks()
+
+
+def test_killed_after_any_step_the_curve_is_that_of_an_uninterrupted_run(folder: Path) -> None:
+    model = {**planner(folder).space.model.model_dump(), "dropout": 0.1}
+    plan = make_plan(planner(folder, training=SHORT, model=model, switches=RATES))
+    for number, trials in enumerate(([plan.trials[0]], list(plan.trials[:2]))):  # a trial, and a pack
+        job = job_of(trials)
+        whole, _ = run(folder, job, Checkpoints(folder / f"whole{number}", CheckpointInterval()).of(job))
+        checkpoints = Checkpoints(folder / f"kept{number}", CheckpointInterval(steps=4))
+        saved = checkpoints.of(job)
+        for until in range(1, STEPS, 4):
+            run(folder, job, saved, until)
+            assert saved.newest_step() <= until + 3
+            assert len(list(saved.folder.glob("*"))) <= 2
+        assert saved.newest_step() == STEPS - 4
+        again, _ = run(folder, job, saved)
+        assert [told(point) for point in again] == [told(point) for point in whole]
+        packs = checkpoints.resumable_packs()
+        assert [pack.members for pack in packs] == [tuple(t.key for t in trials)] * (len(trials) > 1)
+
+
+def test_the_newest_readable_checkpoint_is_used(folder: Path) -> None:
+    job = job_of([make_plan(planner(folder, training=SHORT)).trials[0]])
+    saved = Checkpoints(folder / "kept", CheckpointInterval()).of(job)
+    whole, _ = run(folder, job, saved)
+    _, newest = sorted(saved.folder.iterdir())
+    (newest / "state.pt").write_bytes((newest / "state.pt").read_bytes()[:-100])  # the disk lost the end of the file
+    (saved.folder / ".partial-1").mkdir()  # a writer was killed
+    state = saved.newest()
+    assert state is not None
+    assert state["counters"]["steps"] == STEPS - 8
+    (remark,) = saved.take_remarks()
+    assert "cannot be read" in remark
+    assert str(newest) in remark
+    again, _ = run(folder, job, saved)
+    assert [told(point) for point in again] == [told(point) for point in whole]
+    assert not list(saved.folder.glob(".partial-*"))
+    for checkpoint in saved.folder.iterdir():
+        (checkpoint / "state.pt").write_bytes(b"")
+    again, remarks = run(folder, job, saved)
+    assert [told(point) for point in again] == [told(point) for point in whole]
+    assert len(remarks) == 2
+
+
+def test_a_checkpoint_of_another_shape_is_not_used(folder: Path) -> None:
+    wide = {**planner(folder).space.model.model_dump(), "width": 16}
+    other, job = (
+        job_of([make_plan(planner(folder, training=SHORT, **more)).trials[0]]) for more in ({"model": wide}, {})
+    )
+    saved, wrong = (Checkpoints(folder / "kept", CheckpointInterval()).of(each) for each in (job, other))
+    run(folder, other, wrong)
+    shutil.move(wrong.folder, saved.folder)
+    points, remarks = run(folder, job, saved)
+    assert [point.step for point in points] == [0, 3, 6, 9, 12, 15, 18, 21, 24]
+    assert any("does not fit its trial" in remark and "instead of" in remark for remark in remarks)
+
+
+def test_a_full_disk_costs_a_checkpoint_and_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of([make_plan(planner(folder, training=SHORT)).trials[0]])
+    saved = Checkpoints(folder / "kept", CheckpointInterval()).of(job)
+    run(folder, job, saved, 9)
+    assert saved.newest_step() == 8
+    save, full = torch.save, Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no /dev/full")
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", lambda state, path: save(state, full))
+        points, remarks = run(folder, job, saved)
+    assert points[-1].step == STEPS
+    assert len(remarks) == 3
+    assert all("could not be written" in remark for remark in remarks)
+    assert saved.newest_step() == 8
+    assert len(list(saved.folder.iterdir())) == 2
+
+
+class Killer(Log):
+    """Kills the worker, without warning, when the trial has passed each of these steps; at the last, the driver."""
+
+    def __init__(self, *steps: int) -> None:
+        super().__init__()
+        self.steps = list(steps)
+
+    def measured(self, trial: Trial, point: Point, member: int) -> None:
+        if self.steps and point.step > self.steps[0]:
+            self.steps.pop(0)
+            for child in psutil.Process().children():
+                if "ablate.execution.worker" in child.cmdline():
+                    child.kill()
+            if not self.steps:
+                raise KeyboardInterrupt
+
+
+def curves(store: Store, folder: Path) -> list[tuple[CurvePoint, ...]]:
+    plan = make_plan(planner(folder, training=LONG, switches=RATES, design={"kind": "leave_one_out", "seeds": 1}))
+    found = store.curves([trial.key for trial in plan.trials])
+    return [found[trial.key] for trial in plan.trials]
+
+
+@pytest.mark.timeout(300)
+def test_workers_and_driver_killed_with_signal_9(folder: Path, store: Store) -> None:
+    resources = ResourcesSpec(checkpoint_every=20)
+
+    def study(log: Log) -> None:
+        made = planner(folder, training=LONG, switches=RATES, design={"kind": "leave_one_out", "seeds": 1})
+        with LocalEngine(folder / "cache", workers=1, resources=resources, checkpoints=folder / "kept" / "s") as engine:
+            run_study(made, store, engine, ENVIRONMENT, log, Packing(most=2))
+
+    with pytest.raises(KeyboardInterrupt):
+        study(Killer(60, 150))
+    assert list((folder / "kept" / "s").iterdir())
+    resumed = Log()
+    study(resumed)
+    assert [outcome.state.value for outcome in resumed.outcomes] == ["finished"] * 2
+    plan = make_plan(planner(folder, training=LONG, switches=RATES, design={"kind": "leave_one_out", "seeds": 1}))
+    job = job_of(list(plan.trials))
+    whole = [
+        message.event
+        for message in Carrier(folder / "cache", CPU).carry_out(job, lambda: ())
+        if isinstance(message, Happened) and isinstance(message.event, Point)
+    ]
+    for member, curve in enumerate(curves(store, folder)):
+        assert [(p.step, p.val_loss) for p in curve] == [(p.step, p.metrics["val_loss"][member]) for p in whole]
+        assert [p.train_loss for p in curve[1:]] == [p.train_loss[member] for p in whole[1:]]
+    assert not (folder / "kept").exists()
+
+
+def options(folder: Path, **given: object) -> EngineOptions:
+    return EngineOptions(folder, "cpu", resources=ResourcesSpec.model_validate(given))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"gpus": 8}, r"--gpus: this machine has too few GPUs.*; got 8"),
+        ({"labels": {"zone": "a"}}, r"resources.labels: .*--engine ray.*zone: a"),
+        ({"custom": {"slice": 1}}, r"resources.custom: .*--engine ray"),
+        ({"storage": "s3://bucket"}, r"--storage: .*--engine ray"),
+    ],
+)
+def test_what_this_machine_cannot_give_is_refused(folder: Path, given: dict[str, object], said: str) -> None:
+    with pytest.raises(EngineError, match=said):
+        make_engine("local", options(folder, **given))
+
+
+def test_cores_and_memory_of_a_job_limit_the_workers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ablate.execution.local.available_cores", lambda: 8)
+    monkeypatch.setattr("ablate.execution.local.free_bytes", lambda device: 10 * 2**30)
+    assert make_engine("local", options(folder, cpus=4)).size == 2
+    assert make_engine("local", options(folder, memory=3)).size == 3
+    with (
+        LocalEngine(folder, workers=4, resources=ResourcesSpec(memory=3)) as engine,
+        pytest.raises(EngineError, match="do not have the memory of a job each"),
+    ):
+        engine.admit(make_plan(planner(folder)))

@@ -1,0 +1,221 @@
+"""Micro-batches, recomputed blocks and chunked logits: the losses and gradients of the whole batch, in less memory."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pydantic import ValidationError
+from random_tokens import CPU, RandomTokens, variant
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+from ablate.nn.model.build import build_model, model_cost
+from ablate.planning.memory import largest_micro_batch, trial_bytes
+from ablate.planning.plan import Variant
+from ablate.spec.model import ModelSpec
+from ablate.spec.training import TrainingSpec
+from ablate.spec.variant import VariantSpec
+from ablate.tasks.base import TASKS, DataShape, Task
+from ablate.training.members import Member
+from ablate.training.objective import Objective
+from ablate.training.pack import Pack
+
+if TYPE_CHECKING:
+    from ablate.tasks.base import Batch
+
+MIXTURE = {"kind": "mixture", "experts": 4, "balance_loss": 2.0, "balance_rate": 0.01, "z_loss": 0.1}
+MODELS: dict[str, dict[str, Any]] = {
+    "pre_ln": {},
+    "sas": {"block": "sas"},
+    "mixture": {"block": {"mixer": "attention", "mlp": MIXTURE}, "z_loss": 0.1},
+    "shared logits": {"multi_token": {"form": "same_logits", "weights": [0.5, 0.3]}, "logit_cap": 5.0},
+    "modules": {"multi_token": {"form": "modules", "weights": [0.5]}, "z_loss": 0.1},
+    "loops": {
+        "block": {"mixer": "attention", "mlp": {**MIXTURE, "balance_rate": 0.0}},
+        "loops": [{"first": 0, "last": 1, "times": 2}],
+    },
+}
+WAYS: list[dict[str, Any]] = [
+    {"micro_batch": 1},
+    {"recompute": "blocks"},
+    {"loss_chunk": 5},
+    {"micro_batch": 2, "recompute": "blocks", "loss_chunk": 4},
+]
+
+
+def trained(model: dict[str, Any], **training: Any) -> tuple[dict[str, Tensor], list[float], dict[str, list[float]]]:
+    """Gradients and buffers of a pack of two after the first of three steps, its losses, and its validation."""
+    with Pack([Member(variant(model, steps=3, **training), seed) for seed in (5, 2)], RandomTokens(), CPU) as pack:
+        pack.step(1)
+        state = {name: parameter.grad for name, parameter in pack.model.named_parameters()}
+        state |= dict(pack.model.named_buffers())
+        kept = {name: tensor.clone() for name, tensor in state.items() if tensor is not None}
+        losses = pack.last_loss()
+        for step in (2, 3):
+            pack.step(step)
+            losses += pack.last_loss()
+        return kept, losses, pack.point().metrics
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_three_steps_are_those_of_the_whole_batch(name: str) -> None:
+    model = MODELS[name]
+    whole, losses, metrics = trained(model)
+    for way in WAYS:
+        state, again, measured = trained(model, **way)
+        # AdamW divides a gradient by its own size, which makes rounding errors of small gradients larger.
+        assert again == pytest.approx(losses, abs=1e-4), way
+        assert measured["val_loss"] == pytest.approx(metrics["val_loss"], abs=1e-4), way
+        assert state.keys() == whole.keys()
+        for key, values in whole.items():
+            torch.testing.assert_close(state[key], values, atol=3e-7, rtol=2e-5, msg=f"{way} {key}")
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_recomputed_blocks_have_the_same_noise(dropout: float) -> None:
+    whole, losses, _ = trained({"dropout": dropout})
+    state, again, _ = trained({"dropout": dropout}, recompute="blocks")
+    assert again == losses
+    assert all(torch.equal(state[key], values) for key, values in whole.items())
+
+
+TASK_SPECS: dict[str, dict[str, Any]] = {
+    "translation": {
+        "kind": "translation",
+        "data": "builtin:number_words",
+        "tokenizer": {"kind": "bpe", "vocab_size": 300},
+        "context": 40,
+        "source": "german",
+        "target": "english",
+        "validation_pairs": 20,
+        "label_smoothing": 0.1,
+    },
+    "recall": {"kind": "recall"},
+    "masked": {
+        "kind": "masked_language_model",
+        "data": "builtin:python_stdlib",
+        "tokenizer": "bytes",
+        "context": 24,
+        "label_smoothing": 0.1,
+    },
+}
+
+
+@pytest.mark.parametrize("name", TASK_SPECS)
+def test_targets_have_equal_weight_whatever_their_part(name: str, tmp_path: Path) -> None:
+    """Parts have different numbers of targets; gradients are compared."""
+    spec = TASKS.members()[TASK_SPECS[name]["kind"]].model_validate(TASK_SPECS[name])
+    task: Task = spec.open(tmp_path, spec.prepare(tmp_path, lambda line: None))
+    family = sorted(spec.model_families)[0]
+    plain: dict[str, Any] = {"family": family, "width": 12, "depth": 2, "heads": 3, "block": "pre_ln", "z_loss": 0.1}
+    if family == "encoder_decoder":
+        plain["decoder"] = {"depth": 2, "mixer": "attention"}
+    batch = {key: values[None].expand(2, *values.shape) for key, values in task.train_batch(0, 1, 6).items()}
+
+    def gradients(**training: Any) -> tuple[Tensor, list[Tensor]]:
+        model = build_model(
+            ModelSpec.model_validate(plain), vocabulary=task.shape.vocabulary, context=task.shape.context, seeds=[1, 2]
+        )
+        way = TrainingSpec.model_validate({"steps": 1, "batch_size": 6, "optimizer": {"lr": 1e-3}, **training})
+        loss = Objective(task, way, torch.enable_grad).backward(model, batch, [])
+        return loss, [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+
+    loss, whole = gradients()
+    for way in ({"micro_batch": 2}, {"recompute": "blocks"}, {"loss_chunk": 7}, {"micro_batch": 3, "loss_chunk": 30}):
+        other, found = gradients(**way)
+        torch.testing.assert_close(other, loss, atol=2e-6, rtol=0)
+        for ours, theirs in zip(found, whole, strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-4)
+
+
+V, T = 4000, 64
+
+
+class ManyTokens(RandomTokens):
+    """Random tokens of a large vocabulary."""
+
+    tokenwise = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shape = DataShape(vocabulary=V, context=T)
+
+    def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
+        tokens = torch.randint(V, (batch_size, T + 1), generator=torch.Generator().manual_seed(step))
+        return {"inputs": tokens[:, :-1].contiguous(), "targets": tokens[:, 1:].contiguous()}
+
+    def validation_batches(self, batch_size: int) -> Iterator[Batch]:
+        yield self.train_batch(0, 0, batch_size)
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        return F.cross_entropy(outputs.movedim(-1, 1), batch["targets"], reduction="none").flatten(1).mean(1)
+
+    def loss_terms(self, batch: Batch) -> Tensor:
+        return torch.tensor([batch["targets"][0].numel()])
+
+
+def large(**training: Any) -> Variant:
+    spec = VariantSpec.model_validate(
+        {
+            "model": {"family": "decoder", "depth": 4, "width": 64, "heads": 4, "block": "pre_ln"},
+            "task": {"kind": "language_model", "data": "builtin:python_stdlib", "tokenizer": "bytes", "context": T},
+            "training": {"steps": 3, "batch_size": 16, "optimizer": {"lr": 1e-3}, "evaluations": 1, **training},
+        }
+    )
+    cost = model_cost(spec.model, vocabulary=V, context=T)
+    return Variant("v", {}, spec, "", cost, 0.0, "", V, T)
+
+
+def peak_bytes(made: Variant) -> int:
+    """The most that tensors need at once during a step, with weights and the state of the optimizer."""
+    with Pack([Member(made.spec, 0)], ManyTokens(), CPU) as pack:
+        pack.step(1)
+        gc.collect()
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run:
+            pack.step(2)
+        changes = [event for event in run.profiler.kineto_results.events() if event.name() == "[memory]"]
+        now = most = 0
+        for change in sorted(changes, key=lambda event: event.start_ns()):
+            now += change.nbytes()
+            most = max(most, now)
+        return most + 12 * sum(parameter.numel() for parameter in pack.model.parameters())
+
+
+def test_memory_drops_as_predicted() -> None:
+    plain = peak_bytes(large())
+    for way in ({}, *WAYS[1:2], {"micro_batch": 4}, {"loss_chunk": 128}, {"recompute": "blocks", "loss_chunk": 128}):
+        made = large(**way)
+        measured, predicted = peak_bytes(made), trial_bytes(made)
+        assert 0.95 * measured < predicted < 1.25 * measured, way
+        assert measured < plain or not way
+    assert peak_bytes(large(recompute="blocks", loss_chunk=128)) < plain / 4
+
+
+def test_the_largest_micro_batch_that_fits_is_found() -> None:
+    made = large()
+    for there in (trial_bytes(large(micro_batch=4)), trial_bytes(large(micro_batch=8)) - 1):
+        found = largest_micro_batch(made, there)
+        assert found is not None
+        assert (found.micro_batch, found.recompute) == (4, "none")
+    found = largest_micro_batch(made, trial_bytes(large(micro_batch=1)) - 1)
+    assert found is not None
+    assert found.recompute == "blocks"
+    assert largest_micro_batch(made, 1000) is None
+
+
+def test_what_is_at_its_default_changes_no_hash() -> None:
+    named = large(micro_batch=None, recompute="none", loss_chunk=None).spec.content_hash()
+    assert named == large().spec.content_hash()
+    assert named != large(micro_batch=4).spec.content_hash()
+
+
+@pytest.mark.parametrize("size", [3, 32])
+def test_a_micro_batch_that_does_not_divide_is_refused(size: int) -> None:
+    with pytest.raises(ValidationError, match="a micro-batch divides the batch, which has 16 sequences"):
+        large(micro_batch=size)
