@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from ablate.devices import utilisation
 from ablate.store.activity import Activity, DriverRecord, RunningTrial
 
 
@@ -73,6 +74,12 @@ def _study(driver: DriverRecord, found: Activity) -> StudyStatus:
     )
 
 
+def utilisation_of(trial: RunningTrial) -> float | None:
+    """The model FLOP utilisation of a running trial up to its last point; None if its device is not known."""
+    device = trial.worker.device if trial.worker is not None else ""
+    return utilisation(trial.flops, trial.seconds, device, trial.precision)
+
+
 def status_json(status: Status) -> dict[str, Any]:
     """As plain JSON data; what `ablate status --json` prints."""
     return {
@@ -90,7 +97,11 @@ def status_json(status: Status) -> dict[str, Any]:
             for study in status.studies
         ],
         "running": [
-            asdict(trial) | {"started_at": trial.started_at.isoformat() if trial.started_at else None}
+            asdict(trial)
+            | {
+                "started_at": trial.started_at.isoformat() if trial.started_at else None,
+                "utilisation": utilisation_of(trial),
+            }
             for trial in status.running
         ],
     }

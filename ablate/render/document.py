@@ -184,6 +184,10 @@ def _cost(findings: Findings) -> Iterator[Block]:
         f"tokens and {cost.flops:.3g} FLOP, evaluation left out. Trials that another study of the same store had "
         "trained before are counted too."
     )
+    if cost.seconds > 0:
+        share = findings.utilisation
+        peak = "" if share is None else f", a model FLOP utilisation of {share:.1%}"
+        yield Paragraph(f"That is {cost.flops / cost.seconds:.3g} FLOP/s a trial{peak}.")
     if grid := findings.full_grid:
         yield Paragraph(
             f"The full grid of these switches has {grid.combinations:,} combinations, those that make no model among "
