@@ -29,6 +29,7 @@ from ablate.analysis.trivial import (
     trivial_caveats,
     trivial_sentences,
 )
+from ablate.analysis.windows import window_noise, window_sentence
 from ablate.metrics import Metric
 from ablate.stats import (
     Direction,
@@ -66,6 +67,8 @@ class StudyReport:
         trivial: The best trivial baseline of its task; None if there is none.
         failures: All trials that failed, those among them that only tune or time others.
         scaling: The variants at other budgets, or along the path of a sweep; None if the study has neither.
+        windows: Standard deviation of a difference over other draws of the validation data; None if it was not measured
+            in parts (`ablate.analysis.windows`).
     """
 
     record: StudyRecord
@@ -84,6 +87,7 @@ class StudyReport:
     trivial: TrivialBaseline | None
     failures: tuple[Failure, ...] = ()
     scaling: Scalings | None = None
+    windows: float | None = None
 
     @property
     def test_metric(self) -> str | None:
@@ -181,6 +185,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         *seeds_added(question.schedule),
     )
     judged = Judged(metric, direction, margin, question.schedule)
+    windows = window_noise(record, runs)
     return StudyReport(
         record=record,
         metric=metric,
@@ -195,6 +200,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
             *scaling_sentences(scaling, metric),
             *(trivial_sentences(standings, trivial) if trivial else ()),
             *chosen_sentences(rows),
+            *window_sentence(windows, margin, record),
             *(best_sentence(rows, metric, direction, margin) if _searches(record) else ()),
         ),
         caveats=caveats,
@@ -202,6 +208,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         together=together,
         claims=_claims(whole, all_runs, question.allowances),
         scaling=scaling,
+        windows=windows,
         matching=matching,
         tuning=tuning,
         trivial=trivial[0] if trivial else None,

@@ -286,7 +286,7 @@ def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
     margin, metric = f"{report.margin:g}", report.metric
     return (
         f"{plus_minus}: 95 % interval over initial values and batches; same split and validation windows"
-        f"{over_looks}{lopsided}.",
+        f"{_windows(report)}{over_looks}{lopsided}.",
         f"difference: variant minus baseline at the same seed; {better} {metric} is better.",
         *([f"{report.test_metric}: measured once, at the end; no verdict reads it."] if report.test_metric else []),
         f"verdict, by one-sided 95 % bounds{looks}: needed or worse, surely more than {margin} worse than the "
@@ -308,6 +308,13 @@ def _selected(report: StudyReport) -> Iterator[str]:
             "selected: chosen by results, so that these seeds flatter it. What was confirmed has its difference and "
             "its verdict from fresh seeds, the same for the baseline."
         )
+
+
+def _windows(report: StudyReport) -> str:
+    """How much the fixed draw of validation data would matter, where that is known."""
+    if report.windows is None:
+        return ""
+    return f", another draw of which would move a difference by about {report.windows:.1g} (standard deviation)"
 
 
 def _course(report: StudyReport) -> Iterator[str]:
