@@ -79,7 +79,7 @@ def run(
     resources: ResourcesSpec | None = None,
     pack: int | None = None,
 ) -> Study:
-    """Run a space to its end, or go on with it; finished trials of the store are not trained again.
+    """Run or resume a space; finished trials of the store are not trained again.
 
     The study that it returns has the answer, the table, the curves and the figures; its `result` says how the run
     ended. It reads the store again at each look, so a store that was given open must stay open.

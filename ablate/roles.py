@@ -1,4 +1,4 @@
-"""What a trial is trained for. Each role has seeds of its own, so that what is compared was never looked at before."""
+"""What a trial is trained for. Each role has its own seeds, so that seeds of comparisons took no part in any choice."""
 
 from __future__ import annotations
 

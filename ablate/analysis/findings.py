@@ -17,6 +17,8 @@ from ablate.analysis.path import RemovalPath, path_of
 from ablate.analysis.runs import Curve, StudyReader, VariantRuns, read_runs
 from ablate.analysis.slices import Slice, slices_of
 from ablate.analysis.study import StudyReport, read_study
+from ablate.analysis.workers import place_of
+from ablate.devices import known_device
 from ablate.errors import MissingPackageError, NotFoundError
 from ablate.store.records import Environment, TrialRecord
 
@@ -130,6 +132,21 @@ class Findings:
     def slices(self) -> tuple[Slice, ...]:
         """The objective along each numeric axis."""
         return slices_of(self.report.record, self.runs)
+
+    @cached_property
+    def utilisation(self) -> float | None:
+        """Model FLOP utilisation of the trials that ended on a device whose peak is known; None if there are none."""
+        precision = {
+            variant.hash: variant.spec.get("training", {}).get("precision", "fp32")
+            for variant in self.report.record.variants
+        }
+        flops = possible = 0.0
+        for trial in _ended(self.runs):
+            device = known_device(place_of(trial)[1])
+            if device is not None:
+                flops += trial.flops
+                possible += trial.seconds * device.peak(precision.get(trial.variant_hash, "fp32"))
+        return flops / possible if possible else None
 
     @property
     def full_grid(self) -> FullGrid | None:

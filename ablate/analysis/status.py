@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from ablate.devices import utilisation
 from ablate.store.activity import Activity, DriverRecord, RunningTrial
 
 
@@ -13,7 +14,7 @@ class StatusReader(Protocol):
     """What a status asks of a store."""
 
     def activity(self) -> Activity:
-        """What goes on now."""
+        """What is running now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class StudyStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What goes on in a store.
+    """The activity in a store.
 
     Attributes:
         at: When it was read, by the store's clock.
@@ -54,7 +55,7 @@ class Status:
 
 
 def read_status(store: StatusReader) -> Status:
-    """Read what goes on in a store."""
+    """Read the activity in a store."""
     found = store.activity()
     return Status(found.at, tuple(_study(driver, found) for driver in found.drivers), found.running)
 
@@ -71,6 +72,12 @@ def _study(driver: DriverRecord, found: Activity) -> StudyStatus:
         flops_per_second=driver.flops / seconds,
         seconds_left=max(0.0, left) / rate if rate else None,
     )
+
+
+def utilisation_of(trial: RunningTrial) -> float | None:
+    """The model FLOP utilisation of a running trial up to its last point; None if its device is not known."""
+    device = trial.worker.device if trial.worker is not None else ""
+    return utilisation(trial.flops, trial.seconds, device, trial.precision)
 
 
 def status_json(status: Status) -> dict[str, Any]:
@@ -90,7 +97,11 @@ def status_json(status: Status) -> dict[str, Any]:
             for study in status.studies
         ],
         "running": [
-            asdict(trial) | {"started_at": trial.started_at.isoformat() if trial.started_at else None}
+            asdict(trial)
+            | {
+                "started_at": trial.started_at.isoformat() if trial.started_at else None,
+                "utilisation": utilisation_of(trial),
+            }
             for trial in status.running
         ],
     }

@@ -91,12 +91,13 @@ def read_workers(store: TrialReader, name: str) -> tuple[tuple[WorkerLoad, ...],
     places: dict[tuple[str, str], list[TrialRecord]] = {}
     for trial in trials.values():
         if trial.state in _ENDED:
-            places.setdefault(_place(trial), []).append(trial)
+            places.setdefault(place_of(trial), []).append(trial)
     loads = [_load(*place, ended) for place, ended in places.items()]
     return tuple(sorted(loads, key=lambda one: -one.trials)), _failures(planned, trials)
 
 
-def _place(trial: TrialRecord) -> tuple[str, str]:
+def place_of(trial: TrialRecord) -> tuple[str, str]:
+    """Host and device on which a trial was trained; empty where that was not recorded."""
     if trial.worker is not None:
         return trial.worker.host, trial.worker.device
     return (trial.environment.host, trial.environment.device) if trial.environment is not None else ("", "")
@@ -122,5 +123,5 @@ def _failures(planned: Sequence[PlannedTrial], trials: Mapping[str, TrialRecord]
         trial = trials.get(one.key)
         if trial is not None and (trial.state in _TROUBLED or trial.attempts > 1):
             reason = trial.reason.partition("\n")[0]
-            found.append(Failure(one.variant, one.seed, trial.state, trial.attempts, _place(trial)[0], reason))
+            found.append(Failure(one.variant, one.seed, trial.state, trial.attempts, place_of(trial)[0], reason))
     return tuple(found)

@@ -285,7 +285,7 @@ class _Driver:
                 keeps = spec.training.save_weights or trial.key in self.sources
                 weights = weights_file(trial.key, self.ledger.where) if keeps else ""
                 self.observer.started(trial)
-            elif trial.key not in self.diverged:  # who diverged leaves where it did before
+            elif trial.key not in self.diverged:  # a diverged member leaves at the same step again
                 unwanted.append(i)
             member = JobMember(spec.model_dump_json(), trial.seed, weights, trial.key, spec.training.population)
             members.append(replace(member, start=self.start_of(trial)))

@@ -82,7 +82,7 @@ class Budget:
             UnmatchedError: It cannot have that budget.
         """
         path = self._match.path
-        if path is None or path in point.tuned:  # a trial that times has steps of its own
+        if path is None or path in point.tuned:  # timing trials set their own steps
             return spec
         digest = self._resolver.content_hash(spec)
         if digest in self._solved:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -44,13 +45,40 @@ class Forecast:
         return max(sum(left) / self.workers, max(left, default=0.0))
 
 
-def forecast(plan: Plan, store: str) -> Forecast:
+class Estimate(Protocol):
+    """What is shown of a forecast, for this machine or another."""
+
+    @property
+    def done(self) -> frozenset[str]:
+        """The keys of trials that the store already holds."""
+
+    @property
+    def workers(self) -> int:
+        """The number of trials at once."""
+
+    @property
+    def basis(self) -> str:
+        """A description of the source of the estimate."""
+
+    def seconds(self, trial: Trial) -> float:
+        """The training time of one trial."""
+
+    def total(self, plan: Plan) -> float:
+        """The wall time of all trials that are not done."""
+
+
+def forecast(plan: Plan, store: str, workers: int | None = None) -> Forecast:
     """Estimate a plan from its trials in the store if there are any, else from the speed of a matrix product.
+
+    Args:
+        plan: What is to be trained.
+        store: Where trials may already be.
+        workers: The number of trials at once; None: one for each core.
 
     Raises:
         StoreError: There is something at `store`, and it is no store.
     """
-    workers = available_cores()
+    workers = workers or available_cores()
     keys = [trial.key for trial in plan.trials]
     try:
         with open_store(store, create=False) as opened:

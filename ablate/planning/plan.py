@@ -110,7 +110,7 @@ class Planner:
     tasks: dict[str, Task] = field(default_factory=dict)
     """By canonical JSON of the task."""
     specs: dict[tuple[str, str], VariantSpec | InvalidPoint] = field(default_factory=dict)
-    """By name of the point (and what was tuned): every point that was looked at, whether it is asked for or not."""
+    """By name of the point (and its tuned values): every resolved point, planned or not."""
     stages: dict[str, Variant] = field(default_factory=dict)
     """By content hash of the spec as the space writes it: the variant that is trained before it."""
     costs: dict[tuple[str, str], tuple[Cost, float]] = field(default_factory=dict)

@@ -83,6 +83,9 @@ class RunningTrial:
         attempts: How often it was started.
         started_at: When it was started.
         worker: Where it is trained; None while it waits for a worker.
+        seconds: Of training up to the last point.
+        flops: Arithmetic up to the last point.
+        precision: As `training.precision`.
     """
 
     key: str
@@ -95,6 +98,9 @@ class RunningTrial:
     attempts: int
     started_at: datetime | None
     worker: WorkerRecord | None
+    seconds: float = 0.0
+    flops: float = 0.0
+    precision: str = "fp32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +179,8 @@ def _running(connection: Connection) -> tuple[RunningTrial, ...]:
             variants.c.spec,
             curves.c.step,
             curves.c.val_loss,
+            curves.c.seconds,
+            curves.c.flops,
         )
         .join(variants, variants.c.hash == trials.c.variant_hash)
         .outerjoin(leases, leases.c.token == trials.c.driver)
@@ -194,6 +202,9 @@ def _running(connection: Connection) -> tuple[RunningTrial, ...]:
             attempts=row.attempts,
             started_at=row.started_at,
             worker=None if row.worker is None else WorkerRecord(**row.worker),
+            seconds=row.seconds or 0.0,
+            flops=row.flops or 0.0,
+            precision=row.spec.get("training", {}).get("precision", "fp32"),
         )
         for row in rows
     )

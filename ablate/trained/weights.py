@@ -69,7 +69,7 @@ def save_weights(path: Path, model: nn.Module, member: int, variant: VariantSpec
         for name, value in model.state_dict().items()
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Two studies may train the same trial at once, each into a file of its own.
+    # Two studies may train the same trial at once, each into its own file.
     writing = path.with_name(f".{path.name}.{os.getpid()}")
     metadata = {
         "variant": variant.model_dump_json(),

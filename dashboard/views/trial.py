@@ -8,7 +8,9 @@ import streamlit as st
 from ablate.analysis.curves import AXES, band, line
 from ablate.analysis.differences import differences
 from ablate.analysis.numbers import count
+from ablate.analysis.workers import place_of
 from ablate.command_line import hide_passwords
+from ablate.devices import utilisation
 from ablate.errors import NotFoundError
 from ablate.store import CurvePoint, StudyRecord, TrialRecord, TrialState, VariantRecord
 from shared.charts import chart, figure
@@ -99,6 +101,10 @@ def _variant(record: StudyRecord, found: TrialRecord) -> VariantRecord:
     return own.get(found.variant_hash) or store().variant(found.variant_hash)
 
 
+def _precision(variant: VariantRecord) -> str:
+    return str(variant.spec.get("training", {}).get("precision", "fp32"))
+
+
 def _live(record: StudyRecord, variant: VariantRecord, key: str) -> None:
     found = store().trial(key)
     if not moves(found) and st.session_state.get("moved") == key:
@@ -139,6 +145,12 @@ def _head(record: StudyRecord, variant: VariantRecord, found: TrialRecord) -> No
         facts.metric("Steps", f"{found.steps:,}", width="content")
         facts.metric("Training", duration(found.seconds), arithmetic(found.flops), delta_color="off",
                      delta_arrow="off", width="content")  # fmt: skip
+        if found.seconds > 0:
+            share = utilisation(found.flops, found.seconds, place_of(found)[1], _precision(variant))
+            used = f"{share:.1%} of the peak" if share is not None else None
+            facts.metric("Arithmetic", f"{arithmetic(found.flops / found.seconds)}/s", used, delta_color="off",
+                         delta_arrow="off", width="content", help="Model FLOP utilisation: without what is computed "
+                         "again, over the peak of the device.")  # fmt: skip
         speed = f"{found.tokens / found.seconds:,.0f} tokens/s" if found.seconds > 0 else None
         facts.metric("Tokens", count(found.tokens), speed, delta_color="off", delta_arrow="off", width="content")
     with st.container(horizontal=True):

@@ -245,3 +245,15 @@ def test_no_space_left_in_the_middle_of_a_study(place: Workplace) -> None:
 def test_the_version_is_that_of_the_installed_package(call: Call) -> None:
     told = call("--version")
     assert (told.code, told.out) == (0, f"ablate {importlib.metadata.version('ablate-blocks')}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--on", "h10"], ["--on: this device is not known", "Did you mean `h100`?"]),
+        (["--efficiency", "0.4"], ["--efficiency: ", "Name one with --on"]),
+        (["--on", "h100", "--efficiency", "4"], ["'--efficiency'"]),
+    ],
+)
+def test_another_machine_that_is_none(call: Call, arguments: list[str], words: list[str]) -> None:
+    assert_mistake(call("plan", "simplify_block", *arguments), *words)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -10,7 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.analysis.text import plural
-from ablate.planning.forecast import Forecast
+from ablate.planning.elsewhere import MachineForecast
+from ablate.planning.forecast import Estimate
+from ablate.planning.memory import trial_bytes
 from ablate.planning.plan import Plan, Trial
 from ablate.render.names import in_lines
 from ablate.render.terminal.units import duration, scaled
@@ -19,12 +22,14 @@ from ablate.roles import TrialRole
 from ablate.spec.doubts import doubts
 from ablate.spec.paths import value_at
 
+_GIB = 2**30
+_MOST_UNFIT = 10
 _MOST_ROWS = 200
-"""Variants that are listed one by one: nobody reads ten thousand rows."""
+"""Largest number of variants that are listed one by one."""
 
 
-def plan_json(plan: Plan, forecast: Forecast) -> dict[str, Any]:
-    """The plan as plain data."""
+def plan_json(plan: Plan, forecast: Estimate, elsewhere: MachineForecast | None = None) -> dict[str, Any]:
+    """The plan as plain data; with another machine, what the plan needs there."""
     return {
         "study": plan.space.name,
         "variants": [
@@ -72,11 +77,41 @@ def plan_json(plan: Plan, forecast: Forecast) -> dict[str, Any]:
         "doubts": list(doubts(plan.space)),
         "seconds": round(forecast.total(plan), 3),
         "basis": forecast.basis,
+        **({} if elsewhere is None else {"machine": _machine_json(plan, elsewhere)}),
     }
 
 
-def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
-    """Print a row for each variant with its trials, then what is left out, then the sum."""
+def _machine_json(plan: Plan, forecast: MachineForecast) -> dict[str, Any]:
+    machine = forecast.machine
+    return {
+        "device": machine.device.name,
+        "count": machine.count,
+        "hours": round(forecast.total(plan) / 3600, 4),
+        "device_hours": round(forecast.device_seconds(plan) / 3600, 4),
+        "memory_bytes": machine.device.memory if math.isfinite(machine.device.memory) else None,
+        "variants": [
+            {
+                "name": variant.name,
+                "hours": round(machine.seconds(variant) / 3600, 4),
+                "efficiency": machine.share(variant.spec.training),
+                "memory_bytes": trial_bytes(variant),
+                "fits": machine.fits(variant),
+                "micro_batch": None if (smaller := machine.smaller(variant)) is None else smaller.micro_batch,
+            }
+            for variant in plan.variants
+        ],
+    }
+
+
+def print_plan(plan: Plan, forecast: Estimate, console: Console, elsewhere: MachineForecast | None = None) -> None:
+    """Print a row for each variant with its trials, then what is left out, then the sum.
+
+    Args:
+        plan: The plan.
+        forecast: How long it takes.
+        console: Where to print.
+        elsewhere: The same forecast if it is of another machine.
+    """
     console.print(Text(plan.space.question, style="bold"))
     console.print()
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
@@ -89,6 +124,7 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
         "seeds",
         "done",
         "time/trial",
+        *(["GiB"] if elsewhere is not None else []),
     ]
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
@@ -106,6 +142,7 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
             _seeds([trial.seed for trial in trials]),
             str(sum(trial.key in forecast.done for trial in trials)),
             duration(forecast.seconds(trials[0])) if trials else "-",
+            *([f"{trial_bytes(variant) / _GIB:.1f}"] if elsewhere is not None else []),
         )
     console.print(table)
     if len(plan.variants) > _MOST_ROWS:
@@ -135,6 +172,36 @@ def print_plan(plan: Plan, forecast: Forecast, console: Console) -> None:
         f"{plural(forecast.workers, 'worker')} ({scaled(plan.flops)}FLOP in all; estimated from {forecast.basis}); "
         "evaluations and starting workers come on top.",
     )
+    for line in _on_machine(plan, elsewhere) if elsewhere is not None else ():
+        _print(console, line)
+
+
+def _on_machine(plan: Plan, forecast: MachineForecast) -> Iterator[str]:
+    """What the plan needs on another machine, and the variants that do not fit."""
+    machine = forecast.machine
+    device, hours = machine.device, forecast.device_seconds(plan) / 3600
+    assumed = ", ".join(
+        f"{machine.share(training):g} in {training.precision}"
+        for training in {v.spec.training.precision: v.spec.training for v in plan.variants}.values()
+    )
+    source = "as stated" if machine.efficiency is not None else "which is usual; --efficiency states another share"
+    yield (
+        f"On {machine.count} x {device.name}: {hours:,.1f} device-hours, at a share of {assumed} of the peak "
+        f"({source}), or at the speed of its memory if that is slower."
+    )
+    unfit = [variant for variant in plan.variants if not machine.fits(variant)]
+    for variant in unfit[:_MOST_UNFIT]:
+        smaller = machine.smaller(variant)
+        needed = f"{variant.name} needs {trial_bytes(variant) / _GIB:.1f} GiB of {device.memory / _GIB:g}"
+        if smaller is None:
+            yield f"{needed}: no micro-batch fits."
+        else:
+            also = ", `training.recompute: blocks`" if smaller.recompute != variant.spec.training.recompute else ""
+            yield f"{needed}: set `training.micro_batch: {smaller.micro_batch}`{also}."
+    if len(unfit) > _MOST_UNFIT:
+        yield f"and {len(unfit) - _MOST_UNFIT} variants more do not fit; --json lists them."
+    if not unfit and math.isfinite(device.memory):
+        yield f"Every trial fits into its {device.memory / _GIB:g} GiB."
 
 
 def _purposes(trials: Sequence[Trial]) -> str:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ablate.analysis.failures import first_line
-from ablate.analysis.status import Status, StudyStatus
+from ablate.analysis.status import Status, StudyStatus, utilisation_of
 from ablate.analysis.text import counted, plural
 from ablate.render.cells import plain, plain_table
 from ablate.render.terminal.units import duration, scaled
@@ -55,6 +55,7 @@ def _table(status: Status) -> Table:
         table.add_column(plain(title), overflow="fold")
     for title in ("seed", "step", "val_loss"):
         table.add_column(plain(title), justify="right", no_wrap=True)
+    table.add_column(plain("MFU"), justify="right", no_wrap=True)
     for title in ("since", "where"):
         table.add_column(plain(title), overflow="fold")
     for trial in status.running:
@@ -65,10 +66,19 @@ def _table(status: Status) -> Table:
             plain(str(trial.seed)),
             plain(f"{'-' if trial.step is None else trial.step}/{trial.steps}"),
             plain("-" if trial.val_loss is None else f"{trial.val_loss:.3f}"),
+            plain(_used(trial)),
             plain(duration(since)),
             plain(_where(trial)),
         )
     return table
+
+
+def _used(trial: RunningTrial) -> str:
+    """The share of its device's peak; where that is not known, the arithmetic a second."""
+    share = utilisation_of(trial)
+    if share is not None:
+        return f"{share:.1%}"
+    return f"{scaled(trial.flops / trial.seconds)}FLOP/s" if trial.seconds > 0 else "-"
 
 
 def _where(trial: RunningTrial) -> str:

@@ -49,7 +49,7 @@ class Seen:
 
     @property
     def without_effect(self) -> tuple[str, ...]:
-        """What `without_effect` says of these points; of more than were looked at it is not known for all."""
+        """The sentences of `without_effect` about these points; only a limited number of points is checked."""
         return tuple(without_effect(self.same_as, self.variants if self.points <= MOST_LOOKED_AT else None))
 
 

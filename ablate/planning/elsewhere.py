@@ -1,0 +1,113 @@
+"""An estimate of a plan on a machine that is not at hand: hours, GPU-hours, and whether each trial fits.
+
+A step takes as long as its arithmetic at a share of the device's peak, or as its memory traffic at a share of its
+bandwidth, whichever is longer (Williams et al., Roofline, doi:10.1145/1498765.1498785).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ablate.devices import Device
+from ablate.planning.forecast import Forecast
+from ablate.planning.memory import largest_micro_batch, trial_bytes
+from ablate.planning.plan import Plan, Trial, Variant
+from ablate.spec.cost import BYTES
+from ablate.spec.training import TrainingSpec
+
+EFFICIENCY = {"fp32": 0.5, "bf16": 0.25}
+"""The share of the peak that an eager training step reaches, if none is stated: matrix products in bfloat16 are so fast
+that the rest of a step takes most of the time. He and Hofmann's run (10 h on an A5000 for 659 PFLOP) reached 0.16."""
+_BANDWIDTH = 0.8
+"""The share of the stated bandwidth that large transfers reach."""
+_ACTIVATION_PASSES = 4
+"""How often an activation is moved: written and read in the forward pass, read in the backward pass, and its gradient
+written."""
+_STATE_PASSES = 2
+"""How often weights, gradients and the state of the optimizer are moved in a step: read and written."""
+_RECOMPUTED = 4 / 3
+"""The arithmetic of a step whose forward pass runs twice, over that of one whose forward pass runs once."""
+_SHARE_OF_MEMORY = 0.95
+"""The share of a device's memory that its driver and libraries leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Equal devices, each of which trains one trial at a time.
+
+    Attributes:
+        device: One of them.
+        count: Their number.
+        efficiency: The share of the peak that a step reaches; None: `EFFICIENCY` by precision.
+    """
+
+    device: Device
+    count: int
+    efficiency: float | None = None
+
+    def share(self, training: TrainingSpec) -> float:
+        """The share of the peak that a step reaches."""
+        return EFFICIENCY[training.precision] if self.efficiency is None else self.efficiency
+
+    def seconds(self, variant: Variant) -> float:
+        """The training time of one trial on one device."""
+        training = variant.spec.training
+        flops = variant.flops * (_RECOMPUTED if training.recompute == "blocks" else 1.0)
+        arithmetic = flops / (self.device.peak(training.precision) * self.share(training))
+        state = 2 * BYTES + training.optimizer.state_bytes()
+        moved = _STATE_PASSES * state * variant.cost.parameters
+        moved += _ACTIVATION_PASSES * training.batch_size * variant.cost.activation_bytes
+        return max(arithmetic, training.steps * moved / (self.device.bandwidth * _BANDWIDTH))
+
+    def fits(self, variant: Variant) -> bool:
+        """Whether the predicted memory of a trial is there."""
+        return trial_bytes(variant) <= _SHARE_OF_MEMORY * self.device.memory
+
+    def smaller(self, variant: Variant) -> TrainingSpec | None:
+        """The training of a variant with the largest micro-batch that fits; None if none does."""
+        return largest_micro_batch(variant, _SHARE_OF_MEMORY * self.device.memory)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineForecast:
+    """The estimated duration of a plan on another machine.
+
+    Attributes:
+        here: The forecast of this machine, which knows the trials that are done.
+        machine: The other machine.
+    """
+
+    here: Forecast
+    machine: Machine
+
+    @property
+    def done(self) -> frozenset[str]:
+        """The keys of trials that the store already holds."""
+        return self.here.done
+
+    @property
+    def workers(self) -> int:
+        """The number of trials at once."""
+        return self.machine.count
+
+    @property
+    def basis(self) -> str:
+        """A description of the source of the estimate."""
+        stated = self.machine.efficiency
+        share = f"{stated:g} of the peak" if stated is not None else "usual shares of the peak"
+        return f"{share} of {self.machine.device.name}"
+
+    def seconds(self, trial: Trial) -> float:
+        """The training time of one trial."""
+        return self.machine.seconds(trial.variant)
+
+    def device_seconds(self, plan: Plan) -> float:
+        """The training times of the trials that are not done, summed."""
+        return sum(self._left(plan))
+
+    def total(self, plan: Plan) -> float:
+        """The wall time of all trials that are not done."""
+        return max(self.device_seconds(plan) / self.workers, max(self._left(plan), default=0.0))
+
+    def _left(self, plan: Plan) -> list[float]:
+        return [self.seconds(trial) for trial in (*plan.trials, *plan.later) if trial.key not in self.done]

@@ -1,0 +1,120 @@
+"""Plans for another machine: hours, device-hours and memory, against what was published."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_samples import planner
+
+from ablate.devices import DEVICES, find_device, known_device, stated_device, utilisation
+from ablate.errors import EngineError
+from ablate.nn.model.build import model_cost
+from ablate.planning.elsewhere import Machine, MachineForecast
+from ablate.planning.forecast import Forecast
+from ablate.planning.memory import trial_bytes
+from ablate.planning.plan import Variant, make_plan
+from ablate.spec.reading import load_space
+
+SPACES = Path(__file__).parents[2] / "spaces"
+
+
+def simplify(**training: Any) -> Variant:
+    """He and Hofmann's Pre-LN model of 18 layers, as the ready space of their paper has it."""
+    values = {f"training.{name}": value for name, value in training.items()}
+    spec = load_space(SPACES / "papers" / "simplify.yaml").resolve({}, values)
+    cost = model_cost(spec.model, vocabulary=50_000, context=128)
+    flops = spec.training.step_flops(cost.flops, cost.parameters, spec.model.width) * spec.training.steps
+    return Variant("baseline", {}, spec, "", cost, flops, "", 50_000, 128)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_run_of_he_and_hofmann_takes_the_hours_that_they_say(precision: str) -> None:
+    """About 10 hours on an A5000 (README of their code, for 40,000 steps in half precision)."""
+    device, count = find_device("a5000")
+    hours = Machine(device, count).seconds(simplify(precision=precision, steps=40_000)) / 3600
+    assert 10 / 2 < hours < 10 * 2
+
+
+def test_a_step_takes_its_arithmetic_or_its_traffic_whichever_is_longer() -> None:
+    variant = simplify()
+    fast = Machine(stated_device(1e12), 1, 0.5)
+    assert fast.seconds(variant) == pytest.approx(variant.flops / 0.5e12)
+    slow_memory = Machine(replace(DEVICES["h100"], bandwidth=2e11), 1, 1.0).seconds(variant)
+    assert slow_memory > variant.flops / DEVICES["h100"].fp32
+    # Each float32 activation four times, weights, gradients and two moments twice, at 80 % of the bandwidth.
+    moved = 4 * 128 * variant.cost.activation_bytes + 2 * 16 * variant.cost.parameters
+    assert slow_memory == pytest.approx(43_000 * moved / (0.8 * 2e11))
+
+
+def test_what_is_computed_again_takes_a_third_more_time() -> None:
+    machine = Machine(stated_device(1e12), 1, 0.5)
+    again = machine.seconds(simplify(recompute="blocks")) / machine.seconds(simplify())
+    assert again == pytest.approx(4 / 3)
+
+
+def test_memory_says_what_fits_and_which_micro_batch_would() -> None:
+    a5000, t4 = (Machine(DEVICES[name], 1) for name in ("a5000", "t4"))
+    large = simplify(batch_size=512)
+    assert not a5000.fits(large)
+    found = a5000.smaller(large)
+    assert found is not None
+    assert found.micro_batch is not None
+    assert a5000.fits(simplify(batch_size=512, micro_batch=found.micro_batch))
+    assert not a5000.fits(simplify(batch_size=512, micro_batch=2 * found.micro_batch))
+    assert trial_bytes(simplify(micro_batch=8)) < 0.95 * 16 * 2**30
+    assert t4.fits(simplify(micro_batch=8))
+
+
+def test_hours_of_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = make_plan(planner(tmp_path))
+    here = Forecast(frozenset({plan.trials[0].key}), 1.0, "", 1)
+    elsewhere = MachineForecast(here, Machine(stated_device(100.0), 4, 0.5))
+    left = [trial.variant.flops / 50 for trial in plan.trials[1:]]
+    assert elsewhere.device_seconds(plan) == pytest.approx(sum(left))
+    assert elsewhere.total(plan) == pytest.approx(max(sum(left) / 4, *left))
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "count"),
+    [("h100", "h100", 1), ("H100x8", "h100", 8), ("mi300x", "mi300x", 1), ("mi300xx2", "mi300x", 2)],
+)
+def test_devices_by_name(name: str, device: str, count: int) -> None:
+    assert find_device(name) == (DEVICES[device], count)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("h10", "Did you mean `h100`"), ("abacus", "--flops"), ("h100x0", "not known")]
+)
+def test_a_device_that_is_not_known(name: str, said: str) -> None:
+    with pytest.raises(EngineError, match=said):
+        find_device(name)
+
+
+@pytest.mark.parametrize(
+    ("description", "name"),
+    [
+        ("cuda: 1 x NVIDIA H100 80GB HBM3", "h100"),
+        ("cuda: 1 x NVIDIA H100 PCIe", "h100-pcie"),
+        ("cuda: 8 x NVIDIA A100-SXM4-80GB", "a100-80gb"),
+        ("cuda: 8 x NVIDIA A100-SXM4-40GB", "a100"),
+        ("cuda: 1 x NVIDIA L40S", "l40s"),
+        ("cuda: 1 x NVIDIA L4", "l4"),
+        ("cuda: 1 x NVIDIA A10", "a10"),
+        ("cuda: 1 x NVIDIA RTX A5000", "a5000"),
+        ("cpu: AMD EPYC 9B14, 2 cores", None),
+    ],
+)
+def test_devices_as_their_drivers_name_them(description: str, name: str | None) -> None:
+    found = known_device(description)
+    assert (None if found is None else found.name) == name
+
+
+def test_utilisation_is_the_share_of_the_peak() -> None:
+    assert utilisation(989e12, 2.0, "cuda: 1 x NVIDIA H100 80GB HBM3", "bf16") == 0.5
+    assert utilisation(67e12, 2.0, "cuda: 1 x NVIDIA H100 80GB HBM3", "fp32") == 0.5
+    assert utilisation(1e12, 2.0, "cpu: x", "fp32") is None
+    assert utilisation(0.0, 0.0, "cuda: 1 x NVIDIA H100 80GB HBM3", "fp32") is None
