@@ -28,6 +28,7 @@ from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.tasks.cache import default_cache
+from ablate.trained.weights import weights_folder
 
 Plugins = str | Path | Sequence[str | Path]
 """Python files that define kinds of one's own."""
@@ -78,7 +79,7 @@ def run(
     resources: ResourcesSpec | None = None,
     pack: int | None = None,
 ) -> Study:
-    """Run a space to its end, or go on with it; finished trials of the store are not trained again.
+    """Run or resume a space; finished trials of the store are not trained again.
 
     The study that it returns has the answer, the table, the curves and the figures; its `result` says how the run
     ended. It reads the store again at each look, so a store that was given open must stay open.
@@ -130,7 +131,7 @@ def run(
         observer.say(f"store: {opened.where}")
         if opened.caution:
             observer.say(opened.caution)
-        planner = Planner(space, folder, observer.say)
+        planner = Planner(space, folder, observer.say, weights=weights_folder(opened.where))
         environment, packing = describe_environment(trainer.device), Packing(pack, trainer.device)
         result = run_study(planner, opened, trainer, environment, observer, packing)
     return Study(space.name, store, result=result)

@@ -23,7 +23,7 @@ def missing_packages(extra: str) -> tuple[str, ...]:
 
 
 def require(extra: str, what: str, *, where: str | None = None) -> None:
-    """Refuse to go on without the packages of an extra.
+    """Refuse to continue without the packages of an extra.
 
     Args:
         extra: Its name in pyproject.toml.

@@ -1,4 +1,4 @@
-"""What a trial is trained for. Each role has seeds of its own, so that what is compared was never looked at before."""
+"""What a trial is trained for. Each role has its own seeds, so that seeds of comparisons took no part in any choice."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ class TrialRole(StrEnum):
     """What a trial is trained for.
 
     `comparison`: its result is compared; `tuning`: it tries values that a variant may be trained with; `timing`: it
-    measures how long a step takes; `confirmation`: it repeats what results chose, with seeds that chose nothing.
+    measures how long a step takes; `confirmation`: it repeats what results chose, with seeds that chose nothing;
+    `stage`: others start from its weights.
     """
 
     COMPARISON = "comparison"
     TUNING = "tuning"
     TIMING = "timing"
     CONFIRMATION = "confirmation"
+    STAGE = "stage"
 
     @property
     def scouts(self) -> bool:
         """Whether it only says how others are trained, and is never compared."""
-        return self in (TrialRole.TUNING, TrialRole.TIMING)
+        return self in (TrialRole.TUNING, TrialRole.TIMING, TrialRole.STAGE)

@@ -228,7 +228,7 @@ def _product(switches: int) -> list[tuple[str, ...]]:
 def _driven(
     spec: DesignSpec, switches: int, truth: Callable[[Mapping[str, str]], float], rng: np.random.Generator
 ) -> MemoryStore:
-    """A study in memory: a design of the package asks, and noise on known losses answers, until it asks no more."""
+    """A study in memory: a design of the package asks, and noise on known losses answers, until it proposes nothing."""
     named = {f"s{number}": ("on", "off") for number in range(switches)}
     cost = {name: float(2**number) for number, name in enumerate(named)}
 

@@ -378,7 +378,7 @@ def strike(bench: Bench, name: str, place: Path, numbers: random.Random) -> tupl
             time.sleep(0.01)
         while process.is_alive() and time.monotonic() < moment:
             time.sleep(0.01)
-        # A worker may not be there yet, or no more: then the kill is tried a little later.
+        # A worker may not have started, or may have ended: then the kill is retried later.
         killed = False
         while process.is_alive() and not killed:
             killed = bench.kill(name, victim, process, study.store, numbers)

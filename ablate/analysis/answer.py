@@ -273,7 +273,7 @@ def _lost(whose: str, row: VariantRow) -> Iterator[str]:
 
 
 def _advice(rows: Sequence[VariantRow], schedule: SeedPlan | None) -> str:
-    """How to go on from a fixed number of seeds, as a further sentence; empty where a schedule goes on by itself."""
+    """How to continue from a fixed number of seeds, as a further sentence; empty for a schedule."""
     wanted = [
         (_pairs(row), row.verdict.further_seeds)
         for row in rows

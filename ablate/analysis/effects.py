@@ -21,7 +21,7 @@ from ablate.stats import Direction, Effects, Observation, estimate_effects
 from ablate.store.records import StudyRecord
 
 MOST_TERMS = 1_500
-"""Beyond so many effects only main effects are estimated."""
+"""Above this number of effects only main effects are estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def counted_values(runs: VariantRuns, metric: str, worst: float) -> dict[int, fl
 
 
 def _estimate(observations: list[Observation], switches: Mapping[str, tuple[str, ...]]) -> tuple[Effects, bool]:
-    """Effects with interactions, if each that cannot be told apart is an alias of one other; else main effects alone.
+    """Effects with interactions, if each confounded effect is an alias of one other; else main effects alone.
 
     In a regular fraction an interaction is the alias of one other effect, and the table can say of which. Elsewhere it
     is a mixture of many, which would spoil the estimates that carry it.

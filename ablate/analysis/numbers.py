@@ -1,4 +1,4 @@
-"""Numbers as a person wants to read them: as many digits as mean something, and no more."""
+"""Formats numbers with as many digits as are significant."""
 
 from __future__ import annotations
 

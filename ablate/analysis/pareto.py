@@ -160,7 +160,7 @@ def _sure(
 
 
 def _family(rows: Sequence[Sequence[float]], asked: Mapping[str, Direction]) -> int:
-    """How many ordered pairs there are whose first costs no more than the second, in all that follows from the spec."""
+    """Number of ordered pairs whose first member costs at most as much as the second in every counted quantity."""
     counted = [place for place, quantity in enumerate(asked) if quantity in COUNTED]
     costs = np.asarray(rows, dtype=np.float64)[:, counted]
     return sum(int((cost <= costs).all(axis=1).sum()) - 1 for cost in costs)
@@ -169,7 +169,7 @@ def _family(rows: Sequence[Sequence[float]], asked: Mapping[str, Direction]) -> 
 def _p_as_good(
     left: Sequence[Seeds], right: Sequence[Seeds], asked: Mapping[str, Direction], schedule: SeedPlan | None
 ) -> float:
-    """P-value of the test whose rejection says that left, which costs no more, is as good in all that is measured."""
+    """P-value of a test of the hypothesis that left, which costs at most as much, is worse in a measured quantity."""
     largest = 0.0
     for ours, theirs, (quantity, direction) in zip(left, right, asked.items(), strict=True):
         if quantity not in COUNTED:

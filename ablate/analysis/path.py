@@ -219,7 +219,7 @@ def _key(point: Point) -> Corner:
 
 
 class _Replay:
-    """A design of a stored study, told what the study found. What the study has not trained counts as impossible."""
+    """The design of a stored study, replayed with its results. Points that were not trained count as invalid."""
 
     design: SimplifyDesign
 
@@ -230,7 +230,7 @@ class _Replay:
         self.names = {corner: variant.name for corner, variant in self._variants.items()}
 
     def context(self) -> DesignContext:
-        """What the design is told of its space."""
+        """The context that the design gets."""
         return DesignContext(
             switches={switch: tuple(settings) for switch, settings in self._record.space["switches"].items()},
             variants={},

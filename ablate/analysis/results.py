@@ -56,7 +56,7 @@ class Results:
         return values_of(metric, self.variants[name], self.runs[name]) if name in self.variants else {}
 
     def count(self, name: str, quantity: str) -> float | None:
-        """A quantity that is counted; None if no trial has told it yet."""
+        """A counted quantity; None if no trial has reported it yet."""
         variant = self.variants.get(name)
         if variant is not None and quantity in ("parameters", "activation_bytes"):
             return variant.parameters if quantity == "parameters" else variant.activation_bytes
@@ -70,7 +70,7 @@ class Results:
         return f"an older version of ablate stored {listed}, without {quantity}"
 
     def too_short(self, metric: str, names: Iterable[str]) -> str | None:
-        """Why something timed cannot be told of these variants, as a clause; None if it can, or is not timed."""
+        """Why a timed quantity is unknown for these variants, as a clause; None if it is known or not timed."""
         if metric not in TIMED:
             return None
         finished = {name: self.runs[name].finished.values() for name in names if name in self.runs}

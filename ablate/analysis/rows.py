@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ablate.analysis.changes import Change
 from ablate.analysis.failures import Failure
+from ablate.analysis.numbers import MISSING
 from ablate.analysis.reaching import StepsToBaseline
 from ablate.stats import Interval, PairedDifference, Verdict, Word
 from ablate.stats.course import CourseWord
@@ -137,6 +138,32 @@ class VariantRow:
         Its other seeds survived because they did better, so that their mean would flatter it.
         """
         return TrialState.PRUNED in self.states.values()
+
+    @property
+    def lost(self) -> str:
+        """Why the table has no mean of it: `diverged`, `pruned`, or empty if it has one.
+
+        The seeds that survived would flatter the variant.
+        """
+        return "diverged" if self.diverged else "pruned" if self.pruned else ""
+
+    def mean(self, metric: str) -> Interval | None:
+        """The mean of a final metric that the table shows; None if there is none, or if seeds were lost."""
+        return None if self.lost else self.metrics.get(metric)
+
+    @property
+    def shown_difference(self) -> PairedDifference | None:
+        """The difference that the table shows; None if there is none, or if seeds were lost."""
+        return None if self.lost else self.difference
+
+    @property
+    def verdict_cell(self) -> str:
+        """The verdict as the table says it: its sentence, or what stands in its place."""
+        if self.verdict_sentence is not None:
+            return self.verdict_sentence
+        if self.pruned:
+            return MISSING
+        return f"{len(self.diverged)} diverged" if self.diverged else "baseline"
 
     @property
     def verdict_sentence(self) -> str | None:

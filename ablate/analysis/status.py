@@ -14,7 +14,7 @@ class StatusReader(Protocol):
     """What a status asks of a store."""
 
     def activity(self) -> Activity:
-        """What goes on now."""
+        """What is running now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class StudyStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What goes on in a store.
+    """The activity in a store.
 
     Attributes:
         at: When it was read, by the store's clock.
@@ -55,7 +55,7 @@ class Status:
 
 
 def read_status(store: StatusReader) -> Status:
-    """Read what goes on in a store."""
+    """Read the activity in a store."""
     found = store.activity()
     return Status(found.at, tuple(_study(driver, found) for driver in found.drivers), found.running)
 

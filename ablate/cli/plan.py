@@ -71,11 +71,13 @@ def plan(
     from ablate.planning.plan import Planner, make_plan
     from ablate.render.terminal.plan import plan_json, print_plan
     from ablate.tasks.cache import default_cache
+    from ablate.trained.weights import weights_folder
 
     machine = _machine(on, flops, efficiency, workers)
     space = load_space(file, plugin, data)
     progress = make_console(stderr=True)
-    made = make_plan(Planner(space, cache or default_cache(), lambda line: say(progress, line, style="dim")))
+    told = lambda line: say(progress, line, style="dim")  # noqa: E731
+    made = make_plan(Planner(space, cache or default_cache(), told, weights=weights_folder(store)))
     estimate = forecast(made, store, workers)
     elsewhere = None if machine is None else MachineForecast(estimate, machine)
     if json_:

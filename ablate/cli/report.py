@@ -35,7 +35,7 @@ def report(
     from ablate.store import open_store
 
     load_plugins(plugin)
-    find_format(format_)  # a mistake in the command line is told before the store is read
+    find_format(format_)  # report a mistake in the command line before the store is read
     with open_store(store, create=False) as opened:
         findings = read_findings(opened, study)
     if out is None:

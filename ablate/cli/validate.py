@@ -18,7 +18,7 @@ def validate(
 
     space = load_space(file, plugin, data)
     planner = Planner(space, Path(), lambda line: None)
-    seen = look_at(space, planner.design(), planner.resolver)
+    seen = look_at(space, planner.design(), planner.resolver, planner.starting)
     if json_:
         print_json(validate_json(space, seen), indent=None)
     for line in lines(file, space, seen) if not json_ else ():

@@ -30,7 +30,7 @@ def begins_with_the_first_step(spec: AverageSpec, context: ScheduleContext) -> I
 
 
 def is_a_function_of_the_step(spec: AverageSpec, context: ScheduleContext) -> Iterator[str]:
-    """Asked again, in another order, it says the same: a training goes on from any step."""
+    """The weight depends on the step alone, so that training can resume at any step."""
     backwards = [spec.weight(step, context.steps) for step in range(context.steps, 0, -1)]
     if backwards[::-1] != _weights(spec, context):
         yield "the weights depend on the order in which they are asked for"

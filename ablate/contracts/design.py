@@ -12,7 +12,7 @@ from ablate.errors import AblateError
 from ablate.spec.design import BASELINE, DESIGNS, Design, DesignContext, DesignSpec, Point, PointCost, Proposal
 
 _MOST = 2000
-"""Proposals of a design over spaces as small as these; one that goes on does not end."""
+"""Largest number of proposals of a design over these small spaces; a design that makes more does not terminate."""
 _TWO = ("on", "off")
 _MIXED = {"a": _TWO, "b": _TWO, "c": ("on", "half", "off"), "d": _TWO}
 
@@ -37,7 +37,7 @@ class SpaceContext:
         return "b needs d" if self.refuses and missing else None
 
     def context(self) -> DesignContext:
-        """What a design is told."""
+        """The context that a design gets."""
         variants = {"bare": {"a": "off", "b": "off"}}
         return DesignContext(self.switches, variants, "minimize", 0.1, self.refusal, _cost)
 
@@ -122,7 +122,7 @@ def says_the_same_again(spec: DesignSpec, context: SpaceContext) -> Iterator[str
 
 
 def waits_for_results(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
-    """Asked again before it is told a result, it proposes nothing."""
+    """A second call before any result proposes nothing."""
     design = spec.build(context.context())
     design.ask()
     if again := design.ask():

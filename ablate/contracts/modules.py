@@ -94,7 +94,7 @@ def shared_noise(spec: PartSpec, context: LayerContext, like: Tensor, first: int
 
 
 class GivenShared(nn.Module):
-    """A part that is given noise for the tensors that it reads; what it publishes is looked at, and left."""
+    """A part that gets noise for the shared tensors that it reads; the shapes of those it publishes are checked."""
 
     def __init__(self, part: nn.Module, spec: PartSpec, context: LayerContext) -> None:
         super().__init__()

@@ -83,7 +83,7 @@ def _alone(spec: OptimizerSpec, seed: int, width: int, steps: Sequence[int]) -> 
 
 
 def keeps_members_apart(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
-    """A pack of three, one with a rate of its own, gives, member by member, what three packs of one give."""
+    """A pack of three members, one with another rate, equals three packs of one member each."""
     model, specs, steps = _Model(context.width, _SEEDS), _members(spec), range(1, _STEPS + 1)
     _move(model, _optimizer(specs, model), _SEEDS, steps)
     for member, (one, seed) in enumerate(zip(specs, _SEEDS, strict=True)):
@@ -93,7 +93,7 @@ def keeps_members_apart(spec: OptimizerSpec, context: OptimizerContext) -> Itera
 
 
 def goes_on_in_a_smaller_pack(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
-    """What it keeps can be cut to some members, saved and restored: they go on as if nothing had happened."""
+    """Its state can be cut to some members, saved and restored without changing their updates."""
     before, specs, half = _Model(context.width, _SEEDS), _members(spec), _STEPS // 2
     optimizer = _optimizer(specs, before)
     _move(before, optimizer, _SEEDS, range(1, half + 1))

@@ -40,7 +40,7 @@ def lets_something_move(spec: ScheduleSpec, context: ScheduleContext) -> Iterato
 
 
 def is_a_function_of_the_step(spec: ScheduleSpec, context: ScheduleContext) -> Iterator[str]:
-    """Asked again, in another order, it says the same: a training goes on from any step."""
+    """The factor depends on the step alone, so that training can resume at any step."""
     backwards = [spec.factor(step, context.steps) for step in range(context.steps, 0, -1)]
     if backwards[::-1] != _factors(spec, context):
         yield "the factors depend on the order in which they are asked for"

@@ -1,4 +1,4 @@
-"""Wraps a design: each point is trained again at other lengths, each with a whole schedule of its own.
+"""Wraps a design: each point is trained again at other lengths, each with its own full schedule.
 
 An early point of a long training is no short training: its learning rate had not decayed yet. So every length is a
 training of its own, with the same seeds, and the baseline of that length to compare with.

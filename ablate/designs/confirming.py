@@ -71,7 +71,7 @@ class ConfirmingDesign(Design):
         return [Proposal(point, seed) for seed in self._seeds for point in points]
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:
-        """What confirms changes nothing any more."""
+        """Confirming trials do not change the design."""
         if point.role is not TrialRole.CONFIRMATION:
             self._open.discard((point.name, seed))
             self._inner.tell(point, seed, value)
@@ -81,7 +81,7 @@ class ConfirmingDesign(Design):
         return self._inner.prunes
 
     def watch(self, point: Point, seed: int, reached: float, loss: float) -> bool:
-        """What confirms is trained to its end."""
+        """Confirming trials are never pruned."""
         return point.role is not TrialRole.CONFIRMATION and self._inner.watch(point, seed, reached, loss)
 
     def timed(self, point: Point, seed: int, tokens_per_second: float) -> None:

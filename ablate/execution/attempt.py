@@ -9,8 +9,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ablate.planning.plan import Trial
-from ablate.store.records import CurvePoint, Recording, TrialOutcome, TrialState, WorkerRecord
-from ablate.training.events import Diverged, Point
+from ablate.store.records import (
+    TRANSFER,
+    WINDOWS,
+    CurvePoint,
+    Recording,
+    TrialOutcome,
+    TrialState,
+    WorkerRecord,
+)
+from ablate.training.events import Diverged, Point, Started
 
 
 @dataclass(slots=True)
@@ -71,8 +79,10 @@ class Attempt:
         self.curve.append(taken)
         self.metrics = {name: values[self.member] for name, values in point.metrics.items()}
         own: dict[str, dict[str, Any]] = {}
+        if point.windows:
+            own[WINDOWS] = {name: values[self.member] for name, values in point.windows.items()}
         if self.trial.variant.spec.training.record_blocks:
-            own = {
+            own |= {
                 quantity: {part: values[self.member] for part, values in parts.items()}
                 for quantity, parts in point.inside.items()
             }
@@ -80,8 +90,18 @@ class Attempt:
             before = [values for step, values in self.values if step < point.step or step == 0]
             own["values"] = dict(before[-1])
         if own:
-            self.recordings.append(Recording(point.step, own))
+            self._record(point.step, own)
         return taken
+
+    def start(self, started: Started) -> None:
+        """Record what the trial has taken from trained weights."""
+        told = {"source": started.source, "copied": started.copied, "new": started.new, "unused": started.unused}
+        self._record(0, {TRANSFER: told})
+
+    def _record(self, step: int, values: Mapping[str, Any]) -> None:
+        """Add to what was recorded at a step."""
+        before = self.recordings.pop().values if self.recordings and self.recordings[-1].step == step else {}
+        self.recordings.append(Recording(step, {**before, **values}))
 
     def outcome(self, failure: str = "") -> TrialOutcome:
         """The outcome of the trial: failed if a failure is given, else diverged, pruned or finished.

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from ablate.errors import DataError
 from ablate.execution.protocol import Broken, Done, Happened, Job, Message
 from ablate.spec.resources import CheckpointInterval
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
+from ablate.trained.source import SourceWeights, read_source
+from ablate.trained.transfer import Transfer, transfer
 from ablate.trained.weights import save_weights
-from ablate.training.events import State
+from ablate.training.events import Started, State
 from ablate.training.loop import train
 from ablate.training.members import Member
 
@@ -53,6 +57,10 @@ class Carrier:
         try:
             members = [Member(VariantSpec.model_validate_json(member.variant), member.seed) for member in job.members]
             task = self._task(members[0].variant, job.fingerprint)
+            for number, taken in self._starts(job, members, task):
+                members[number] = replace(members[number], start=taken.tensors)
+                told = Started(number, taken.where, taken.copied, taken.new, taken.unused)
+                yield Happened(job.number, told)
             keep = _keeper(job, members)
             for event in train(members, task, self._device, keep, stopped, start=start, save=save):
                 yield Happened(job.number, event)
@@ -65,6 +73,19 @@ class Carrier:
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # it may have run out of memory; free all of it for the next job
         yield broken
+
+    def _starts(self, job: Job, members: Sequence[Member], task: Task) -> Iterator[tuple[int, Transfer]]:
+        """What members that start from trained weights take from them, with their numbers."""
+        sources: dict[str, SourceWeights] = {}
+        for number, (told, member) in enumerate(zip(job.members, members, strict=True)):
+            begin = member.variant.training.init_from
+            if begin is None:
+                continue
+            if told.start not in sources:
+                sources[told.start] = read_source(told.start, Path())
+            if begin.stage is None and sources[told.start].identity() != begin.identity:
+                raise DataError("the weights have changed since the study was planned", where=told.start)
+            yield number, transfer(member.variant.model, task.shape, sources[told.start], begin)
 
     def _task(self, variant: VariantSpec, fingerprint: str) -> Task:
         key = (variant.task.canonical_json(), fingerprint)

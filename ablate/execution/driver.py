@@ -10,8 +10,9 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.execution.attempt import Attempt
@@ -33,18 +34,19 @@ from ablate.execution.protocol import (
 )
 from ablate.planning.memory import largest_blocks
 from ablate.planning.packing import NextPack, Packing, Queue, WaitingTrial
-from ablate.planning.plan import Plan, Planner, Trial, make_plan
+from ablate.planning.plan import Plan, Planner, Trial, make_plan, stages_of
 from ablate.roles import TrialRole
 from ablate.store import Store
 from ablate.store.leases import Lease
 from ablate.store.records import Environment, TrialOutcome, TrialRecord, TrialState
 from ablate.trained.weights import weights_file
-from ablate.training.events import Diverged, Event, Point, Remark, Tick
+from ablate.training.events import Diverged, Event, Point, Remark, Started, Tick
 
 _POLL_SECONDS = 0.1
 _RENEW_SECONDS = 10.0
 _LOOK_SECONDS = 2.0
 """The seconds between two looks at trials that the driver of another study runs."""
+_ENDED = {TrialState.DIVERGED: "diverged", TrialState.PRUNED: "was ended early", TrialState.FAILED: "failed"}
 _ATTEMPTS = 2
 """How often a trial is started whose worker dies."""
 
@@ -151,6 +153,9 @@ class _Driver:
         self.attempts: dict[int, list[Attempt]] = {}
         self.members: dict[int, tuple[Trial, ...]] = {}  # of each job, those that left it included
         self.diverged: set[str] = set()
+        self.held: dict[str, list[Trial]] = {}  # by the key of the trial whose weights they start from
+        self.sources: set[str] = set()
+        self.queued: set[str] = set()
         self.saved: dict[str, int] = {}  # by key of a trial that lost its worker: the step of its checkpoint
         self.elsewhere: list[WaitingTrial] = []
         self.counts: Counter[str] = Counter()
@@ -161,7 +166,7 @@ class _Driver:
     @property
     def busy(self) -> bool:
         """Whether there are trials left to train."""
-        return bool(self.waiting or self.attempts or self.elsewhere)
+        return bool(self.waiting or self.attempts or self.elsewhere or self.held)
 
     def begin(self, plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> None:
         """Write the study and its plan, and reuse the trials that the store already holds."""
@@ -172,6 +177,7 @@ class _Driver:
                 " replaces it. They stay in the store: with another `name` here both studies could be shown"
             )
         self.trials = {trial.key: trial for trial in plan.trials}
+        self.sources = {before.key for trial in plan.trials for before in stages_of(trial)}
         self.renew()
         settled = self.ledger.settled(plan.trials, pruned=self.design.prunes)
         self.renew()
@@ -203,12 +209,52 @@ class _Driver:
         """Queue the trials that the design proposes; tell it at once the results that are known."""
         while proposals := self.design.ask():
             wanted = [(proposal, self.planner.trial(proposal)) for proposal in proposals]
-            self.extend(trial for _, trial in wanted if trial is not None and trial.key not in self.trials)
+            asked = [trial for _, trial in wanted if trial is not None]
+            before = [stage for trial in asked for stage in stages_of(trial)]
+            self.sources |= {stage.key for stage in before}
+            new = {trial.key: trial for trial in (*asked, *before) if trial.key not in self.trials}
+            self.extend(new.values())
             for proposal, trial in wanted:
                 if trial is None:
                     self.design.tell(proposal.point, proposal.seed, None)
                 elif self.dialogue.ask(proposal, trial.key):
-                    self.waiting.add(trial)
+                    self.queue(self.trials[trial.key])
+
+    def queue(self, trial: Trial) -> None:
+        """Queue a trial once; one that starts from the weights of another is held back until that one has ended."""
+        if trial.key in self.queued:
+            return
+        self.queued.add(trial.key)
+        stage = trial.stage
+        if stage is None or Path(weights_file(stage.key, self.ledger.where)).exists():
+            self.waiting.add(trial)
+            return
+        self.held.setdefault(stage.key, []).append(trial)
+        ended = self.ledger.settled([stage]).get(stage.key)
+        if ended is None:
+            self.queue(self.trials[stage.key])
+        elif ended.state is not TrialState.FINISHED:
+            self.release(stage.key, ended.state)
+        else:
+            raise StoreError(
+                "a trial that others start from has ended, and its weights were not kept",
+                where=f"trial {stage.key[:12]}",
+                expected=weights_file(stage.key, self.ledger.where),
+                remedy="Bring the file back, or run the study into a new store in another folder.",
+            )
+
+    def release(self, key: str, state: TrialState) -> None:
+        """Queue the trials that start from the weights of one that has ended; without weights they fail."""
+        for trial in self.held.pop(key, ()):
+            if state is TrialState.FINISHED:
+                self.waiting.add(trial)
+                continue
+            failed = Attempt(trial, 1, 0, 1, datetime.now(UTC))
+            failure = f"it starts from the weights of trial {key[:12]}, which {_ENDED[state]}"
+            if self.ledger.start(trial, 1):
+                outcome = failed.outcome(failure=failure)
+                self.ledger.end(outcome, None)
+                self.notify(failed, outcome)
 
     def extend(self, trials: Iterable[Trial]) -> None:
         """Add trials to the plan that were unknown when the study began."""
@@ -236,15 +282,24 @@ class _Driver:
             if trial.key in begun:
                 waiting = begun[trial.key]
                 attempts.append(Attempt(trial, waiting.attempt, i, len(trials), now, parted=waiting.parted))
-                weights = weights_file(spec, self.ledger.where, trial.key)
+                keeps = spec.training.save_weights or trial.key in self.sources
+                weights = weights_file(trial.key, self.ledger.where) if keeps else ""
                 self.observer.started(trial)
-            elif trial.key not in self.diverged:  # who diverged leaves where it did before
+            elif trial.key not in self.diverged:  # a diverged member leaves at the same step again
                 unwanted.append(i)
-            members.append(JobMember(spec.model_dump_json(), trial.seed, weights, trial.key, spec.training.population))
+            member = JobMember(spec.model_dump_json(), trial.seed, weights, trial.key, spec.training.population)
+            members.append(replace(member, start=self.start_of(trial)))
         self.attempts[self.jobs], self.members[self.jobs] = attempts, tuple(trials)
         self.engine.submit(Job(self.jobs, tuple(members), trials[0].variant.fingerprint))
         for i in unwanted:
             self.engine.stop(self.jobs, i)
+
+    def start_of(self, trial: Trial) -> str:
+        """The file or folder of the weights that a trial starts from; empty if it starts from random ones."""
+        begin = trial.variant.spec.training.init_from
+        if begin is None:
+            return ""
+        return begin.source if trial.stage is None else weights_file(trial.stage.key, self.ledger.where)
 
     def begin_trial(self, waiting: WaitingTrial) -> bool:
         """Mark a trial as running, unless another study has settled it or is running it."""
@@ -293,15 +348,12 @@ class _Driver:
             case Tick(step, train_loss):
                 for attempt in attempts:
                     self.observer.moved(attempt.trial, step, train_loss[attempt.member])
-            case Point():
-                self.check_metric(event)
+            case Started(member):
                 for attempt in attempts:
-                    self.ledger.add_point(attempt.trial, attempt.add(event))
-                    self.observer.measured(attempt.trial, event, attempt.member)
-                    if self.dialogue.unwanted(attempt):
-                        attempt.pruned_at = event.step
-                        self.engine.stop(number, attempt.member)
-                        self.end(number, attempt, attempt.outcome())
+                    if attempt.member == member:
+                        attempt.start(event)
+            case Point():
+                self.measure(number, attempts, event)
             case Diverged(member):
                 for attempt in attempts:
                     if attempt.member == member:
@@ -309,6 +361,18 @@ class _Driver:
                         self.end(number, attempt, attempt.outcome())
             case Remark(text):
                 self.observer.say(text)
+
+    def measure(self, number: int, attempts: list[Attempt], point: Point) -> None:
+        """Handle a point of the curves of a job."""
+        if any(attempt.trial.role is not TrialRole.STAGE for attempt in attempts):
+            self.check_metric(point)
+        for attempt in attempts:
+            self.ledger.add_point(attempt.trial, attempt.add(point))
+            self.observer.measured(attempt.trial, point, attempt.member)
+            if self.dialogue.unwanted(attempt):
+                attempt.pruned_at = point.step
+                self.engine.stop(number, attempt.member)
+                self.end(number, attempt, attempt.outcome())
 
     def place(self, attempt: Attempt, message: Began | JobRestarted) -> None:
         """Record that a trial has started on a worker, or has lost it and is restarted by the engine."""
@@ -368,12 +432,17 @@ class _Driver:
         """Store the outcome of a trial, notify observer and design, and queue the next proposals."""
         self.ledger.end(outcome, attempt.worker)
         self.leave(number, attempt)
+        self.notify(attempt, outcome)
+
+    def notify(self, attempt: Attempt, outcome: TrialOutcome) -> None:
+        """Notify observer and design of the outcome of a trial, and queue the next proposals."""
         if outcome.state is TrialState.DIVERGED:
             self.diverged.add(outcome.key)
         self.counts["trained" if outcome.state is TrialState.FINISHED else outcome.state.value] += 1
         self.observer.ended(attempt.trial, outcome)
         self.time(attempt.trial)
         self.dialogue.end(outcome, attempt.trial.variant.spec.training.steps, watched=True)
+        self.release(outcome.key, outcome.state)
         self.propose()
 
     def reuse(self, record: TrialRecord) -> None:
@@ -382,6 +451,7 @@ class _Driver:
         trial = self.trials[record.key]
         self.time(trial)
         self.dialogue.end(record, trial.variant.spec.training.steps, watched=False)
+        self.release(record.key, record.state)
 
     def time(self, trial: Trial) -> None:
         """Pass the measured time of a step of a timing trial to the planner."""

@@ -67,6 +67,6 @@ def leave_terminal() -> None:
     """Send to nowhere what is still to be printed on a terminal, because it has closed."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for output in (1, 2):
-        if stat.S_ISCHR(os.fstat(output).st_mode):  # a terminal that has closed says no more that it is one
+        if stat.S_ISCHR(os.fstat(output).st_mode):  # a closed terminal no longer reports that it is one
             os.dup2(nowhere, output)
     os.close(nowhere)

@@ -12,6 +12,7 @@ from ablate.execution.attempt import curve_point
 from ablate.execution.base import Engine
 from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember
 from ablate.spec.task import TaskSpec
+from ablate.spec.variant import VariantSpec
 from ablate.store import Store
 from ablate.store.records import SETTLED, CurvePoint, Environment, TrialRecord
 from ablate.trained.stored import stored_variant
@@ -118,9 +119,24 @@ def reproduce(
         )
     _find_data(variant.task, cache, trial.data_fingerprint, name, say)
     stored = store.curves([trial.key])[trial.key]
-    job = Job(1, (JobMember(variant.model_dump_json(), trial.seed),), trial.data_fingerprint)
+    start = _start(variant, name)
+    job = Job(1, (JobMember(variant.model_dump_json(), trial.seed, start=start),), trial.data_fingerprint)
     again, diverged = _train(job, engine, name, lambda step: moved(step, variant.training.steps))
     return Reproduction(trial, record.name, stored, again, diverged, environment)
+
+
+def _start(variant: VariantSpec, name: str) -> str:
+    """The file or folder of the weights that a trial started from; empty if it started from random ones."""
+    start = variant.training.init_from
+    if start is None:
+        return ""
+    if start.stage is None:
+        return start.source
+    raise SpaceError(
+        "it started from the weights of another trial, which its record does not name",
+        where=name,
+        remedy="Run its study again in another store; it trains that stage again too.",
+    )
 
 
 def _find_data(task: TaskSpec, cache: Path, fingerprint: str, name: str, say: Callable[[str], None]) -> None:

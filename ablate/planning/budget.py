@@ -12,8 +12,7 @@ from ablate.designs.base import BASELINE, Point
 from ablate.designs.timed import keeps_step_time, timing_point
 from ablate.planning.match import Step, equal_parameters, equal_steps
 from ablate.spec.cost import Cost
-from ablate.spec.fairness import full_path
-from ablate.spec.paths import value_at
+from ablate.spec.paths import full_path, value_at
 from ablate.spec.resolver import Resolver
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
@@ -83,7 +82,7 @@ class Budget:
             UnmatchedError: It cannot have that budget.
         """
         path = self._match.path
-        if path is None or path in point.tuned:  # a trial that times has steps of its own
+        if path is None or path in point.tuned:  # timing trials set their own steps
             return spec
         digest = self._resolver.content_hash(spec)
         if digest in self._solved:

@@ -12,6 +12,9 @@ from ablate.spec.variant import VariantSpec
 
 _USUAL_RATIO = 4
 """Hidden width of an MLP over the width of its model, where the search for one begins."""
+_NEAR = 0.005
+"""A size that is further off than this share of the target is compared with all sizes up to a quarter away: some kinds,
+such as Mamba-2 with its own head width, do not grow steadily."""
 _MOST_TIMES = 8
 """How much larger than it was written a size may become."""
 
@@ -72,7 +75,7 @@ class Size:
 
 
 def nearest_size(parameters: Callable[[int], int | None], target: int, start: int) -> Size | None:
-    """The size whose parameters come nearest to a target; the parameters grow with the size.
+    """The size whose parameters come nearest to a target; the parameters grow with the size, almost steadily.
 
     Args:
         parameters: Of a size; None where it makes no model, as when heads do not divide a width.
@@ -107,7 +110,12 @@ def nearest_size(parameters: Callable[[int], int | None], target: int, start: in
             break
         low, high = (found.number, high) if found.parameters < target else (low, found.number)
     ends = [Size(number, count) for number in (low, high) if 0 < number <= most and (count := at(number)) is not None]
-    return min(ends, key=lambda size: abs(size.parameters - target), default=None)
+    nearest = min(ends, key=lambda size: abs(size.parameters - target), default=None)
+    if nearest is None or nearest.off(target) <= _NEAR:
+        return nearest
+    around = range(max(1, nearest.number * 3 // 4), min(most, nearest.number * 5 // 4) + 1)
+    sizes = [Size(number, count) for number in around if (count := at(number)) is not None]
+    return min(sizes, key=lambda size: abs(size.parameters - target))
 
 
 def equal_parameters(

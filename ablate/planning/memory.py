@@ -1,4 +1,4 @@
-"""Whether the trials of a plan fit into memory, told before anything is trained."""
+"""Checks before training whether the trials of a plan fit into memory."""
 
 from __future__ import annotations
 

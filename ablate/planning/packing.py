@@ -62,7 +62,7 @@ class Packing:
     def size(self, variant: Variant, place: JobPlace) -> int:
         """The number of trials of this variant that make a pack at a place."""
         size = self.most or MOST[place.device]
-        if self.most is None and place.device == "cpu":
+        if self.most is None and place.device == "cpu" and variant.flops:
             size = min(size, int(_CPU_FLOPS * variant.spec.training.steps / variant.flops))
         return max(1, min(size, int(place.memory * _MEMORY_SHARE / trial_bytes(variant))))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,12 +18,16 @@ from ablate.errors import PluginError, SpaceError
 from ablate.nn.model.build import model_cost
 from ablate.planning.budget import Budget
 from ablate.planning.match import UnmatchedError
+from ablate.planning.starting import Starting
 from ablate.roles import TrialRole
 from ablate.spec.cost import Cost
 from ablate.spec.resolver import Resolver
+from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec, trial_key
 from ablate.tasks.base import Task
+from ablate.trained.transfer import Transfer
+from ablate.trained.weights import DEFAULT_STORE, weights_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +39,12 @@ class Variant:
         settings: The settings of that point.
         spec: The full spec.
         hash: Its content hash.
-        cost: Forward pass over one sequence of the longest.
+        cost: Forward pass over one sequence of the longest, and the trainable parameters.
         flops: Arithmetic of one whole trial.
         fingerprint: Content hash of its prepared data.
+        frozen: Parameters that are not trained.
+        start: What it takes from its source; None if it starts from random weights.
+        stage: The variant that is trained before it and whose weights it starts from; None if there is none.
         vocabulary: Number of token ids of its data.
         context: Number of tokens in one input.
     """
@@ -49,6 +56,9 @@ class Variant:
     cost: Cost
     flops: float
     fingerprint: str
+    frozen: int = 0
+    start: Transfer | None = None
+    stage: Variant | None = None
     vocabulary: int = 0
     context: int = 0
 
@@ -69,6 +79,15 @@ class Trial:
     variant: Variant
     seed: int
     role: TrialRole = TrialRole.COMPARISON
+
+    @property
+    def stage(self) -> Trial | None:
+        """The trial of the same seed whose weights it starts from; None if there is none."""
+        before = self.variant.stage
+        if before is None:
+            return None
+        key = trial_key(before.hash, before.fingerprint, self.seed)
+        return Trial(key, before, self.seed, TrialRole.STAGE)
 
 
 @dataclass(slots=True)
@@ -91,9 +110,15 @@ class Planner:
     tasks: dict[str, Task] = field(default_factory=dict)
     """By canonical JSON of the task."""
     specs: dict[tuple[str, str], VariantSpec | InvalidPoint] = field(default_factory=dict)
-    """By name of the point (and what was tuned): every point that was looked at, whether it is asked for or not."""
+    """By name of the point (and its tuned values): every resolved point, planned or not."""
+    stages: dict[str, Variant] = field(default_factory=dict)
+    """By content hash of the spec as the space writes it: the variant that is trained before it."""
     costs: dict[tuple[str, str], tuple[Cost, float]] = field(default_factory=dict)
     """By canonical JSON of the model and of the task: of the longest input, and the arithmetic of a usual one."""
+    starting: Starting = field(init=False)
+    """Where variants start from trained weights."""
+    weights: Path | None = None
+    """Folder of the weights of the store's trials; unless set, that of the default store."""
     seeds_before: Sequence[int | Mapping[str, int]] = ()
     """The seeds that the study declared before, until results had been seen."""
     resolver: Resolver = field(init=False)
@@ -102,6 +127,7 @@ class Planner:
 
     def __post_init__(self) -> None:
         self.resolver = Resolver(self.space)
+        self.starting = Starting(self.weights or weights_folder(DEFAULT_STORE))
         self.budget = Budget(self.space, self.resolver, self._spec_of, self._measured)
 
     def design(self) -> Design:
@@ -137,13 +163,35 @@ class Planner:
         if isinstance(spec, InvalidPoint):
             self.invalid[point.name] = spec
             return None
+        stage = self._stage(point, spec)
+        spec = self.starting.identified(spec, _identity(stage))
         digest = self.resolver.content_hash(spec)
         if not point.role.scouts:
             self.names[point.name] = digest
         known = self.scouts if point.role.scouts else self.variants
         if digest not in known:
-            known[digest] = self._variant(point, spec, digest)
+            known[digest] = self._variant(point, spec, digest, stage)
         return known[digest]
+
+    def _stage(self, point: Point, spec: VariantSpec) -> Variant | None:
+        """The variant that is trained before this one; None if there is none."""
+        if spec.training.init_from is None:
+            return None
+        key = spec.content_hash()
+        if key not in self.stages:
+            try:
+                before = spec.stage()
+            except ValidationError as error:
+                (path, told), *_ = describe(error)
+                raise SpaceError(f"`{'.'.join(map(str, path))}`: {told}", where=f"variant {point.name}") from None
+            if before is None:
+                return None
+            named = replace(point, name=f"stage of {point.name}")
+            earlier = self._stage(named, before)
+            before = self.starting.identified(before, _identity(earlier))
+            digest = before.content_hash()
+            self.stages[key] = self.variants.get(digest) or self._variant(named, before, digest, earlier)
+        return self.stages[key]
 
     def specs_before_data(self) -> Iterator[tuple[str, VariantSpec]]:
         """Name and spec of each point that its design begins with, as far as the data and `match` cannot change it."""
@@ -173,17 +221,23 @@ class Planner:
             self.costs[read] = _cost(spec, task, point)
         return *self.costs[read], task.tokens_per_batch(spec.training.batch_size)
 
-    def _variant(self, point: Point, spec: VariantSpec, digest: str) -> Variant:
+    def _variant(self, point: Point, spec: VariantSpec, digest: str, stage: Variant | None = None) -> Variant:
         cost, forward, _ = self._measured(spec, point)
         task = self.prepare(spec)
+        frozen, undone = self.starting.frozen(spec, task)
+        cost = replace(cost, parameters=cost.parameters - frozen)
+        step = spec.training.step_flops(forward, cost.parameters, spec.model.width, undone)
         return Variant(
             name=point.name,
             settings={**point.settings, **{path: str(value) for path, value in point.values.items()}},
             spec=spec,
             hash=digest,
             cost=cost,
-            flops=spec.training.step_flops(forward, cost.parameters, spec.model.width) * spec.training.steps,
+            flops=step * spec.training.steps,
             fingerprint=task.fingerprint,
+            frozen=frozen,
+            start=self.starting.transfer(spec, task, None if stage is None else (stage.spec, self.prepare(stage.spec))),
+            stage=stage,
             vocabulary=task.shape.vocabulary,
             context=task.shape.context,
         )
@@ -199,7 +253,10 @@ class Planner:
             spec = self.budget.matched(point, spec)
         digest = self.names.get(point.name, self.resolver.content_hash(spec))  # as it was tuned, once it was
         # Not kept among `variants`: a design may ask what a point costs and never ask for it to be trained.
-        variant = self.variants.get(digest) or self._variant(point, spec, digest)
+        variant = self.variants.get(digest)
+        if variant is None:
+            stage = self._stage(point, spec)
+            variant = self._variant(point, self.starting.identified(spec, _identity(stage)), digest, stage)
         return PointCost(variant.cost.parameters, variant.flops)
 
     def trial(self, proposal: Proposal) -> Trial | None:
@@ -313,6 +370,9 @@ def make_plan(planner: Planner) -> Plan:
         trial = planner.trial(proposal)
         if trial is not None:
             trials.setdefault(trial.key, trial)
+    for trial in [*trials.values()]:
+        for before in stages_of(trial):
+            trials.setdefault(before.key, before)
     trained = {trial.variant.hash for trial in trials.values()}
     later = [planner.trial(proposal) for proposal in design.waiting()]
     aliases = {
@@ -327,9 +387,28 @@ def make_plan(planner: Planner) -> Plan:
         invalid=tuple(planner.invalid.values()),
         aliases=aliases,
         remarks=(*design.remarks(), *planner.budget.remarks()),
-        scouts=tuple(variant for digest, variant in planner.scouts.items() if digest in trained),
+        scouts=(
+            *(variant for digest, variant in planner.scouts.items() if digest in trained),
+            *_variants_of(trial for trial in trials.values() if trial.role is TrialRole.STAGE),
+        ),
         later=tuple({trial.key: trial for trial in later if trial is not None}.values()),
     )
+
+
+def stages_of(trial: Trial) -> Iterator[Trial]:
+    """The trials that come before one, the last of them first."""
+    before = trial.stage
+    while before is not None:
+        yield before
+        before = before.stage
+
+
+def _identity(stage: Variant | None) -> tuple[str, str] | None:
+    return None if stage is None else (stage.hash, stage.fingerprint)
+
+
+def _variants_of(trials: Iterable[Trial]) -> list[Variant]:
+    return list({trial.variant.hash: trial.variant for trial in trials}.values())
 
 
 def _refuse_unmatched(planner: Planner) -> None:

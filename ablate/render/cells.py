@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 NARROW = 90
-"""Columns of a terminal below which tables are set close, and intervals go on a line of their own."""
+"""Columns of a terminal below which tables are compact and intervals get a line of their own."""
 
 
 def plain(value: str, style: str = "") -> Text:

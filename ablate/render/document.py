@@ -59,7 +59,7 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
 
 
 def _answer(report: StudyReport) -> Iterator[Block]:
-    """What makes the comparison worth little in a paragraph of its own, before all else."""
+    """Caveats in their own paragraph, before everything else."""
     if report.caveats:
         yield Paragraph(f"{CAUTION} {' '.join(report.caveats)}")
     yield Paragraph(" ".join(report.answer[len(report.caveats) :]))
@@ -90,17 +90,12 @@ def ablation_table(report: StudyReport) -> Grid:
     return Grid(titles, rows, frozenset({0, titles.index("verdict")}))
 
 
-def _no_mean(row: VariantRow) -> str:
-    return "diverged" if row.diverged else "pruned" if row.pruned else MISSING
-
-
 def _cells(row: VariantRow, report: StudyReport, metrics: Sequence[str], decimals: int) -> tuple[str, ...]:
-    means, difference, write = [_no_mean(row)] * len(metrics), MISSING, partial(fixed, decimals=decimals)
-    # As in the table of a terminal, the seeds that survived stand for no mean when others diverged.
+    means, difference, write = [row.lost or MISSING] * len(metrics), MISSING, partial(fixed, decimals=decimals)
     for place, metric in enumerate(metrics):
-        if not row.diverged and (found := row.metrics.get(metric)):
-            means[place] = " ".join(with_interval(found.mean, found.low, found.high, write))
-    if not row.diverged and (paired := row.difference):
+        if mean := row.mean(metric):
+            means[place] = " ".join(with_interval(mean.mean, mean.low, mean.high, write))
+    if paired := row.shown_difference:
         signed = partial(fixed, decimals=decimals, sign=True)
         difference = " ".join(with_interval(paired.difference, paired.low, paired.high, signed))
     return (
@@ -111,7 +106,7 @@ def _cells(row: VariantRow, report: StudyReport, metrics: Sequence[str], decimal
         f"{len(row.finished)}/{len(row.planned)}",
         *means,
         difference,
-        row.verdict_sentence or (MISSING if row.pruned else "baseline"),
+        row.verdict_cell,
         steps_to_baseline(row),
         course_cell(row.course),
         times_within(row.relative_speed),

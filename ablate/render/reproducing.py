@@ -1,4 +1,4 @@
-"""How a study is run again: the space that it resolved to, the command, and what of that nobody wrote down."""
+"""How to reproduce a study: the resolved space, the command, and what was not recorded."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from ablate.analysis.course import course_cell
 from ablate.analysis.failures import MOST_SHOWN, Failure
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, times_within, with_interval
-from ablate.analysis.rows import SELECTED, VariantRow
+from ablate.analysis.rows import VariantRow
 from ablate.analysis.speed import LEAST_SECONDS
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import counted, plural
@@ -206,16 +206,12 @@ class _Layout:
 
     def _verdict(self, row: VariantRow) -> Text:
         """The verdict as a sentence, or in two short lines."""
-        if row.pruned:
-            return plain(MISSING)
-        if row.chosen:
-            return plain(SELECTED, "dim")
         if row.verdict is None:
-            return plain("baseline" if not row.diverged else f"{len(row.diverged)} diverged", "dim")
+            return plain(row.verdict_cell, "dim")
         colour = COLOURS[row.verdict.word]
         if not self.wide:
             return joined([plain(row.verdict_word, colour), plain(self._reason(row))])
-        sentence = plain(row.verdict_sentence or "")
+        sentence = plain(row.verdict_cell)
         sentence.stylize(colour, 0, len(row.verdict_word))
         return sentence
 
@@ -244,19 +240,18 @@ class _Layout:
         return Text(" ").join([parameters, changed]) if self.wide else joined([parameters, changed])
 
     def _mean(self, row: VariantRow, metric: str) -> Text:
-        if row.diverged:  # the mean of the seeds that survived would flatter the variant
-            return plain("diverged", COLOURS["diverged"])
-        if row.pruned:
-            return plain("pruned", "dim")
-        interval = row.metrics.get(metric)
+        if row.lost:
+            return plain(row.lost, COLOURS["diverged"] if row.diverged else "dim")
+        interval = row.mean(metric)
         if interval is None:
             return plain(MISSING)
         return self._with_interval(interval.mean, interval.low, interval.high)
 
     def _difference(self, row: VariantRow) -> Text:
-        if row.difference is None or row.diverged:
+        paired = row.shown_difference
+        if paired is None:
             return plain(MISSING)
-        return self._with_interval(row.difference.difference, row.difference.low, row.difference.high, sign=True)
+        return self._with_interval(paired.difference, paired.low, paired.high, sign=True)
 
     def _speed(self, row: VariantRow) -> Text:
         shown, _, interval = times_within(row.relative_speed).partition(" ")

@@ -25,7 +25,7 @@ class BigramSpec(Spec):
     """Width of the table, where it is another than the model's; a map takes it to that width."""
 
     def rows(self, vocabulary: int) -> int:
-        """R, for a vocabulary of so many ids; two at least."""
+        """R, for a vocabulary of this many ids; at least two."""
         return max(2, round(self.factor * vocabulary))
 
 
@@ -62,6 +62,6 @@ class MultiTokenSpec(Spec):
     """
 
     form: Literal["modules", "same_logits"] = "modules"
-    """Whether each token has a module of its own, or the logits of the next token serve."""
+    """Whether each further token has its own module, instead of the logits of the next token."""
     weights: tuple[float, ...] = Field(default=(0.3,), min_length=1, max_length=16)
     """Weight of the mean loss of each token after the next one."""

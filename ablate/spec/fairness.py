@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema
 
 from ablate.spec.base import Spec, below, refusal
 from ablate.spec.design import Point
-from ablate.spec.paths import overlaps
+from ablate.spec.paths import full_path, overlaps
 from ablate.spec.sentences import describe
 
 Quantity = Literal["steps", "tokens", "seconds", "flops", "parameters"]
@@ -223,11 +223,6 @@ def _check_free(path: str, taken: Mapping[str, str], what: str) -> None:
         if f"{other}.".startswith(f"{full_path(path)}."):
             rule = f"`{path}` is {what}, but {who} also sets it"
             raise refusal((path,), {}, rule, "Leave it out of one of the two.")
-
-
-def full_path(path: str) -> str:
-    """The full form of a spec path: `block` is short for `model.block`."""
-    return f"model.{path}" if path == "block" or path.startswith("block.") else path
 
 
 def check_fairness(

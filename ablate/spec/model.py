@@ -463,7 +463,7 @@ class ModelSpec(Spec):
     def layer_context(
         self, context: int, pack: int = 1, *, layer: int = 0, causal: bool | None = None, cross: bool = False
     ) -> LayerContext:
-        """What the parts of a layer are told.
+        """The context that the parts of a layer get.
 
         Args:
             context: The longest input in tokens.

@@ -109,4 +109,4 @@ class OptimizerSpec(Kinded):
 
     @abstractmethod
     def step_flops(self, parameters: int, width: int) -> float:
-        """Arithmetic of one step over so many parameters, in a model of this width."""
+        """Arithmetic of one step over this many parameters, in a model of this width."""

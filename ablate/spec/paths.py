@@ -18,6 +18,11 @@ class PathError(ValueError):
         self.remedy = remedy
 
 
+def full_path(path: str) -> str:
+    """The full form of a spec path: `block` is short for `model.block`."""
+    return f"model.{path}" if path == "block" or path.startswith("block.") else path
+
+
 def assign(plain: dict[str, Any], path: str, value: Any) -> None:
     """Set `path` in nested mappings to `value`, in place. Missing mappings are created; nothing is merged.
 

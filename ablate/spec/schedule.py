@@ -29,7 +29,7 @@ class ScheduleSpec(Kinded):
         return {"source": cls.source}
 
     def check_steps(self, steps: int) -> None:
-        """Refuse a training of so many steps.
+        """Refuse a training of this many steps.
 
         Raises:
             ValidationError: From `refusal`, with the path inside this spec.
@@ -70,7 +70,7 @@ class RisingSpec(ScheduleSpec):
             )
 
     def risen(self, steps: int) -> int:
-        """Steps of the warm-up in a training of so many steps."""
+        """Steps of the warm-up in a training of this many steps."""
         return round(self.warmup * steps) if self.warmup_steps is None else self.warmup_steps
 
 

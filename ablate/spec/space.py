@@ -34,12 +34,11 @@ from ablate.spec.fairness import (
     TuneSpec,
     check_fairness,
     check_tuned,
-    full_path,
     tuned_by_variant,
 )
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import expand_setting
-from ablate.spec.paths import PathError, assign, overlaps
+from ablate.spec.paths import PathError, assign, full_path, overlaps
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.sentences import Loc, describe, sentence, where
 from ablate.spec.task import TaskField

@@ -6,12 +6,13 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from ablate.spec.annotations import OneOf, default_kind
+from ablate.spec.annotations import OneOf, ShortFor, default_kind
 from ablate.spec.average import Average
 from ablate.spec.base import Spec, below, largest_divisor, refusal
 from ablate.spec.optimizer import OptimizerSpec
 from ablate.spec.population import PopulationSpec
 from ablate.spec.schedule import ScheduleSpec
+from ablate.spec.start import InitFromSpec
 
 _ASIDE = ("save_weights", "record_blocks")
 _BACKWARD = 2.0
@@ -21,10 +22,10 @@ _BACKWARD = 2.0
 class TrainingSpec(Spec):
     """Steps, batches, optimizer, schedule, precision and how often the validation loss is measured."""
 
-    value_fields: ClassVar[frozenset[str]] = frozenset({"schedule", "save_weights", "record_blocks"})
+    value_fields: ClassVar[frozenset[str]] = frozenset({"schedule", "save_weights", "record_blocks", "init_from"})
 
-    steps: int = Field(ge=1)
-    """Optimizer steps."""
+    steps: int = Field(ge=0)
+    """Optimizer steps. With 0 a model that `init_from` names is evaluated as it is."""
     batch_size: int = Field(ge=1)
     """Sequences in a batch."""
     optimizer: Annotated[OptimizerSpec, OneOf]
@@ -50,6 +51,13 @@ class TrainingSpec(Spec):
     """Points of the validation curve, evenly spread over the steps; the last one is at the end."""
     population: PopulationSpec | None = Field(default=None, exclude_if=lambda population: population is None)
     """The population that the trial belongs to; the design `population` sets it."""
+    init_from: Annotated[InitFromSpec, ShortFor("source")] | None = Field(
+        default=None, exclude_if=lambda init_from: init_from is None
+    )
+    """The weights from which every trial starts; random ones unless set."""
+    freeze: tuple[str, ...] = Field(default=(), exclude_if=lambda freeze: not freeze)
+    """Parts of the model that keep their weights: `mixer.query`, `mlp`, `embedding`, `blocks.0` ... A part is the
+    beginning of the name of a parameter, with or without its layer. It has no gradient and no optimizer state."""
     save_weights: bool = False
     """Whether the final weights of every trial are kept, for `ablate generate` and `ablate translate`. It changes no
     result, so it is no part of what a trial is known by: one that was trained without is not trained again."""
@@ -76,7 +84,25 @@ class TrainingSpec(Spec):
         return self
 
     @model_validator(mode="after")
+    def _evaluates_what_was_trained(self) -> Self:
+        if self.steps == 0 and self.init_from is None:
+            raise refusal(
+                ("steps",),
+                0,
+                "without a step a model is evaluated as it starts, and this one starts from random weights",
+                "Set `init_from`, or 1 step or more.",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _exchanges_what_was_measured(self) -> Self:
+        if self.population is not None and self.init_from is not None:
+            raise refusal(
+                ("init_from",),
+                self.init_from.source,
+                "members of a population copy weights of one another, and start from random ones",
+                "Leave `init_from` out, or choose another design.",
+            )
         if self.population is not None and self.population.every * min(self.evaluations, self.steps) < self.steps:
             raise refusal(
                 ("population", "every"),
@@ -89,6 +115,8 @@ class TrainingSpec(Spec):
 
     @model_validator(mode="after")
     def _has_time_for_its_schedule(self) -> Self:
+        if self.steps == 0:
+            return self
         try:
             self.schedule.check_steps(self.steps)
         except ValidationError as error:
@@ -99,15 +127,17 @@ class TrainingSpec(Spec):
         """As any spec, without what changes no result."""
         return {name: value for name, value in super().canonical().items() if name not in _ASIDE}
 
-    def step_flops(self, forward: float, parameters: int, width: int) -> float:
+    def step_flops(self, forward: float, parameters: int, width: int, frozen: float = 0.0) -> float:
         """Arithmetic of one step: forward and backward pass over a batch, and the optimizer.
 
         Args:
             forward: Arithmetic of the forward pass over one example.
             parameters: Trainable parameters of the model.
             width: Of the model.
+            frozen: Part of `forward` that frozen maps do, whose own gradients are not computed.
         """
-        return (1 + _BACKWARD) * forward * self.batch_size + self.optimizer.step_flops(parameters, width)
+        backward = _BACKWARD * forward - frozen
+        return (forward + backward) * self.batch_size + self.optimizer.step_flops(parameters, width)
 
     def evaluation_steps(self) -> tuple[int, ...]:
         """The steps after which the validation loss is measured, ascending, the last step among them."""

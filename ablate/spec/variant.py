@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from pydantic import ValidationError, model_validator
 
 from ablate.spec.base import Spec, below, content_hash, refusal
 from ablate.spec.model import ModelSpec
+from ablate.spec.paths import PathError, assign, full_path
 from ablate.spec.task import TaskField
 from ablate.spec.training import TrainingSpec
 
@@ -70,6 +71,29 @@ class VariantSpec(Spec):
         except ValidationError as error:
             raise below(("training", "optimizer"), error) from None
         return self
+
+    def stage(self) -> VariantSpec | None:
+        """The variant that is trained before this one; None if it starts from no stage of its study.
+
+        Raises:
+            ValidationError: The values of the stage make no model.
+        """
+        start = self.training.init_from
+        if start is None or start.stage is None:
+            return None
+        left_out = ("init_from", "freeze")
+        training = {name: value for name, value in self.training.editable().items() if name not in left_out}
+        plain: dict[str, Any] = {"model": self.model, "task": self.task, "training": training}
+        for path, value in start.stage.items():
+            try:
+                assign(plain, full_path(path), value)
+            except PathError as error:
+                loc = ("training", "init_from", "stage", path)
+                raise refusal(loc, value, str(error), error.remedy, kind="no_path") from None
+        try:
+            return VariantSpec.model_validate(plain)
+        except ValidationError as error:
+            raise below(("training", "init_from", "stage"), error) from None
 
     def trial_key(self, data_fingerprint: str, seed: int) -> str:
         """The key of a trial: trials with equal keys are the same training run, in any study."""

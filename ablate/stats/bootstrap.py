@@ -1,4 +1,4 @@
-"""The BCa bootstrap interval of a mean (Efron 1987), for seeds so many that a resample says something.
+"""The BCa bootstrap interval of a mean (Efron 1987), for numbers of seeds at which resampling is informative.
 
 Below `MANY` values the t interval covers better, also when the values are skewed; `tests/stats/test_bootstrap.py`
 simulates both. scipy has this interval too, but importing `scipy.stats` takes longer than reading a study.

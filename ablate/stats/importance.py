@@ -22,7 +22,7 @@ TREES = 64
 RESAMPLES = 40
 _RESAMPLED_TREES = 10
 MOST_TRIALS = 2_000
-"""Beyond so many the forest sees the mean of each variant."""
+"""Above this number of trials the forest is fitted to the mean of each variant."""
 _LEVEL = 0.975
 _SEED = 0
 _ZERO = 1e-9

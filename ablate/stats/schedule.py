@@ -56,7 +56,7 @@ class SeedSchedule:
         return max(known, default=0.0) * math.sqrt(n)
 
     def looks(self, pairs: int) -> Iterator[int]:
-        """The numbers of paired seeds at which it looks, when there are so many."""
+        """The numbers of paired seeds, up to `pairs`, at which it looks."""
         yield from range(self.start, min(pairs, self.max) + 1)
 
     def overall(self, p_at: Mapping[int, float]) -> float:
@@ -109,7 +109,7 @@ class ExtendedSeeds:
                 yield n
 
     def _place(self, n: int) -> int | None:
-        """Number of the first declaration that looks at so many seeds."""
+        """Index of the first declaration that looks at this many seeds."""
         for number, one in enumerate(self.declared):
             if one == n if isinstance(one, int) else one.start <= n <= one.max:
                 return number

@@ -38,7 +38,7 @@ def need_more_seeds(
     """
     sign, lost = 1.0 if direction == "minimize" else -1.0, diverged or {}
     differences = {name: paired_difference(values, baseline).values for name, values in variants.items()}
-    # A comparison that was decided gets no seeds any more, and another's tail does not take it up again.
+    # A decided comparison gets no further seeds, and a tail in another comparison does not reopen it.
     most = max(map(len, differences.values()), default=0)
     active = {name for name, found in differences.items() if len(found) == most and name not in lost}
     tails = tails_of([sign * one for one in found] for name, found in differences.items() if name in active)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 LEAST_VALUES = 5
 """Differences of a comparison that show skew at all."""
 LEAST_COMPARISONS = 4
-"""From so many comparisons on the pooled standard deviation stands for the tail."""
+"""From this many comparisons on the pooled standard deviation describes the tail."""
 SHARE = 0.2
 """Of the error rate, for a bound on the side of the tail."""
 ALPHA, ALPHA_OF_FEW = 0.1, 0.05

@@ -227,7 +227,7 @@ def further_seeds(distance: float, sd: float, n: int, schedule: SeedPlan | None 
 
 
 def advised_schedule(n: int, further: int) -> SeedSchedule | None:
-    """The schedule that goes on from `n` seeds, where about so many more would decide; None if none goes that far.
+    """The schedule to continue with after `n` seeds if `further` would decide; None if no schedule is that long.
 
     It may use more seeds than one look at the end would, and uses fewer on average.
     """

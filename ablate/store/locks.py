@@ -17,7 +17,7 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
 def check_locks(folder: Path, where: str) -> None:
-    """Refuse a folder whose file system refuses locks, where SQLite would wait for a lock that nobody holds.
+    """Refuse a folder whose file system refuses locks, where SQLite would wait forever for a lock.
 
     Args:
         folder: Where the store is or will be. One that cannot be written is passed over.

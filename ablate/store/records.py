@@ -181,6 +181,10 @@ class CurvePoint:
     val_loss: float | None
 
 
+TRANSFER, WINDOWS = "transfer", "windows"
+"""Names of recordings of a trial that starts from trained weights."""
+
+
 @dataclass(frozen=True, slots=True)
 class Recording:
     """Quantities recorded inside the model of a trial at a step; see `ablate.training.inside`.
@@ -189,7 +193,9 @@ class Recording:
         step: Number of optimizer steps done.
         values: By quantity (`weights`, `gradients`, `spread`, `map`) and part of the model (`block 1 mixer`), a number
             or the rows of a map; None if not finite. For a member of a population also `values`: the values of spec
-            paths with which it was trained up to this step.
+            paths with which it was trained up to this step. For a trial that starts from trained weights also
+            `transfer`: `source` and the names of tensors that are `copied`, `new` and `unused`; and, at its end,
+            `windows`: each validation metric of each window by itself.
     """
 
     step: int

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from ablate.store.records import (
+    WINDOWS,
     CurvePoint,
     Declaration,
     Environment,
@@ -102,8 +103,15 @@ def point_rows(key: str, points: Iterable[CurvePoint]) -> list[dict[str, Any]]:
 
 
 def recording_rows(key: str, recordings: Iterable[Recording]) -> list[dict[str, Any]]:
-    """The rows in `recordings`, rounded to four significant digits."""
-    return [{"trial_key": key, "step": each.step, "content": _rounded(each.values)} for each in recordings]
+    """The rows in `recordings`, rounded to four significant digits, those of windows to twelve: they are compared."""
+    return [
+        {
+            "trial_key": key,
+            "step": each.step,
+            "content": {name: _rounded(item, 12 if name == WINDOWS else 4) for name, item in each.values.items()},
+        }
+        for each in recordings
+    ]
 
 
 def environment_row(environment: Environment) -> dict[str, Any]:
@@ -122,13 +130,15 @@ def trial_record(row: Row[Any], environments: Mapping[int | None, Environment | 
     return TrialRecord(*values)
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: Any, digits: int) -> Any:
     """JSON data with rounded numbers; numbers that are not finite become None, as JSON has none."""
     if isinstance(value, Mapping):
-        return {name: _rounded(item) for name, item in value.items()}
+        return {name: _rounded(item, digits) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.4g}") if value is not None and math.isfinite(value) else None
+        return [_rounded(item, digits) for item in value]
+    if isinstance(value, str):
+        return value
+    return float(f"{value:.{digits}g}") if value is not None and math.isfinite(value) else None
 
 
 def _number(loss: float | None) -> float | None:

@@ -84,7 +84,7 @@ def load_trained(folder: Path, trial: str, cache: Path, say: Callable[[str], Non
 
 
 def generate(trained: Trained, prompt: str, tokens: int, sampling: Sampling, seed: int) -> Iterator[str]:
-    """Text that goes on from a prompt, in pieces as they come; the prompt is none of them.
+    """The continuation of a prompt, in pieces as they are generated, without the prompt.
 
     The model sees as much of the end of the text as its context holds; until it is full, each token is read once (see
     `Reading`). Writing ends with the document, or after `tokens` tokens.
@@ -105,7 +105,7 @@ def generate(trained: Trained, prompt: str, tokens: int, sampling: Sampling, see
         ids.append(token)
         known.append(token)
         text = codec.decode(known)
-        # A character of several tokens is told when it is whole.
+        # A character of several tokens is yielded once it is complete.
         if not text.endswith(_UNFINISHED):
             yield text[len(told) :]
             told = text

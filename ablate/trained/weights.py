@@ -24,6 +24,8 @@ from ablate.plugins import plugin_kinds
 from ablate.spec.variant import VariantSpec
 from ablate.trained.stored import stored_variant
 
+DEFAULT_STORE = "studies/ablate.db"
+"""The store unless another is named."""
 SUFFIX = ".safetensors"
 _SHORTEST = 4
 _CHECKSUM = "sha256"
@@ -54,9 +56,9 @@ def weights_folder(store: str) -> Path:
     return Path("studies/weights").absolute() if "://" in store else Path(store).absolute().parent / "weights"
 
 
-def weights_file(variant: VariantSpec, store: str, key: str) -> str:
-    """Where the weights of a trial are to be written; empty unless its variant asks for it."""
-    return str(weights_folder(store) / f"{key}{SUFFIX}") if variant.training.save_weights else ""
+def weights_file(key: str, store: str) -> str:
+    """Where the weights of a trial of a store are kept."""
+    return str(weights_folder(store) / f"{key}{SUFFIX}")
 
 
 def save_weights(path: Path, model: nn.Module, member: int, variant: VariantSpec, seed: int, fingerprint: str) -> None:
@@ -67,7 +69,7 @@ def save_weights(path: Path, model: nn.Module, member: int, variant: VariantSpec
         for name, value in model.state_dict().items()
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Two studies may train the same trial at once, each into a file of its own.
+    # Two studies may train the same trial at once, each into its own file.
     writing = path.with_name(f".{path.name}.{os.getpid()}")
     metadata = {
         "variant": variant.model_dump_json(),
@@ -113,7 +115,17 @@ def load_weights(folder: Path, trial: str) -> Weights:
             if found
             else "Set `save_weights: true` under `training` in the space, and run it into a new store.",
         )
-    (path,) = found
+    return read_weights(found[0])
+
+
+def read_weights(path: Path) -> Weights:
+    """The weights in a file that `save_weights` wrote.
+
+    Raises:
+        DataError: The file is damaged or cannot be read.
+        PluginError: The trial uses a kind of a plugin that is not loaded.
+        SpaceError: This version of ablate cannot read its spec.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

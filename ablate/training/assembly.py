@@ -5,7 +5,7 @@ Shapes: K pack.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
@@ -13,12 +13,13 @@ from torch import nn
 from ablate.nn.model.build import build_model
 from ablate.nn.pack import Packed
 from ablate.spec.task import DataShape
+from ablate.training.freezing import freeze
 from ablate.training.members import Member
 
 
 @torch.no_grad()
 def assemble(members: Sequence[Member], shape: DataShape) -> nn.Module:
-    """Build the model of a pack. Each member has the same initial values as when trained alone.
+    """Build the model of a pack. Each member has the same values at the start as when trained alone.
 
     Raises:
         ValueError: The members do not have the same structure.
@@ -28,6 +29,8 @@ def assemble(members: Sequence[Member], shape: DataShape) -> nn.Module:
     for position, member in enumerate(members):
         if member.variant.model != first:
             _put(model, [position], _build([member], shape), [0])
+        if member.start is not None:
+            _start(model, position, member.start)
     return model
 
 
@@ -47,14 +50,26 @@ def compact(model: nn.Module, members: Sequence[Member], positions: Sequence[int
     return smaller
 
 
+def _start(model: nn.Module, position: int, start: Mapping[str, torch.Tensor]) -> None:
+    """Give a member the weights that it starts from."""
+    packed, tensors = _packed_tensors(model), model.state_dict(keep_vars=True)
+    for name, values in start.items():
+        if name in packed:
+            packed[name][position] = values[0]
+        else:
+            tensors[name].copy_(values)  # a part without pack axis is in a pack of one
+
+
 def _build(members: Sequence[Member], shape: DataShape) -> nn.Module:
-    return build_model(
+    model = build_model(
         members[0].variant.model,
         vocabulary=shape.vocabulary,
         context=shape.context,
         classes=shape.classes,
         seeds=[member.seed for member in members],
     )
+    freeze(model, members[0].variant.training.freeze)
+    return model
 
 
 def _put(target: nn.Module, to: Sequence[int], source: nn.Module, positions: Sequence[int]) -> None:

@@ -30,6 +30,8 @@ class Point:
         metrics: Validation metrics by name.
         inside: Recordings of `training.record_blocks`, by quantity and part of the model, with one value for each
             member (`ablate.training.inside`).
+        windows: Validation metrics of each window (example) by itself, for each member: at the last step of trials that
+            start from trained weights.
     """
 
     step: int
@@ -39,6 +41,7 @@ class Point:
     train_loss: list[float]
     metrics: dict[str, list[float]]
     inside: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
+    windows: dict[str, list[list[float]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,25 @@ class Diverged:
     member: int
     step: int
     loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A member starts from trained weights.
+
+    Attributes:
+        member: Its number.
+        source: What they were read from.
+        copied: Names of tensors that have weights of the source.
+        new: Names of those that the source says nothing of.
+        unused: Names in the source that have no place in the model.
+    """
+
+    member: int
+    source: str
+    copied: tuple[str, ...]
+    new: tuple[str, ...]
+    unused: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,4 +91,4 @@ class Checkpoint:
     state: State
 
 
-Event = Tick | Point | Diverged | Remark | Checkpoint
+Event = Tick | Point | Diverged | Started | Remark | Checkpoint

@@ -10,7 +10,7 @@ Shapes: K pack, B batch, T tokens, D width, P parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,7 +38,7 @@ def look_inside(model: nn.Module, norms: Tensor | None, run: Callable[[], object
 
     Args:
         model: Model of K members. The model and torch's random state are not changed.
-        norms: 2-norms of the gradients, [P, K], in the order of the model's parameters; None before the first step.
+        norms: 2-norms of the gradients, [P, K], in the order of the trainable parameters; None before the first step.
         run: Runs the model on one sequence, [K, 1, T].
         maps: Whether to return the maps in addition to their standard deviation.
 
@@ -48,7 +48,8 @@ def look_inside(model: nn.Module, norms: Tensor | None, run: Callable[[], object
     """
     recorded: Inside = {"weights": weight_norms(model)}
     if norms is not None:
-        recorded["gradients"] = _joined(model, norms.square().tolist())
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        recorded["gradients"] = _joined(model, trained, norms.square().tolist())
     mixing = mixing_maps(model, run)
     recorded["spread"] = {part: rows.std((1, 2), correction=0).tolist() for part, rows in mixing.items()}
     if maps:
@@ -60,8 +61,9 @@ def look_inside(model: nn.Module, norms: Tensor | None, run: Callable[[], object
 def weight_norms(model: nn.Module) -> dict[str, list[float]]:
     """2-norms of the trainable parameters of each part of each block, for each member."""
     pack = _pack(model)
-    squares = [parameter.reshape(pack, -1).square().sum(1).tolist() for parameter in model.parameters()]
-    return _joined(model, squares)
+    parameters = list(model.parameters())
+    squares = [parameter.reshape(pack, -1).square().sum(1).tolist() for parameter in parameters]
+    return _joined(model, parameters, squares)
 
 
 def mixing_maps(model: nn.Module, run: Callable[[], object], tokens: int = SAMPLE_TOKENS) -> dict[str, Tensor]:
@@ -135,7 +137,7 @@ def _directions(rows: int, width: int) -> Tensor:
     return directions.permute(2, 0, 1)
 
 
-def _joined(model: nn.Module, squares: list[list[float]]) -> dict[str, list[float]]:
+def _joined(model: nn.Module, parameters: Sequence[nn.Parameter], squares: list[list[float]]) -> dict[str, list[float]]:
     """Sum squared norms of the parameters of each part of each block and take the square roots."""
     part_of = {
         id(parameter): f"{layer} {head if (head := name.partition('.')[0]) in _PARTS else 'rest'}"
@@ -143,7 +145,7 @@ def _joined(model: nn.Module, squares: list[list[float]]) -> dict[str, list[floa
         for name, parameter in block.named_parameters()
     }
     sums: dict[str, list[float]] = {}
-    for parameter, values in zip(model.parameters(), squares, strict=True):
+    for parameter, values in zip(parameters, squares, strict=True):
         if id(parameter) in part_of:
             into = sums.setdefault(part_of[id(parameter)], [0.0] * len(values))
             into[:] = [before + value for before, value in zip(into, values, strict=True)]

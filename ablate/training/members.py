@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from ablate.spec.base import content_hash
 from ablate.spec.variant import VariantSpec
@@ -10,10 +13,17 @@ from ablate.spec.variant import VariantSpec
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A variant and a seed. The members of a pack have equal structure and the same data."""
+    """A trial. The members of a pack have equal structure and the same data.
+
+    Attributes:
+        variant: What is trained.
+        seed: Of its initial values and batches.
+        start: Weights from which it starts, by name, with K = 1; all other tensors have initial values.
+    """
 
     variant: VariantSpec
     seed: int
+    start: Mapping[str, Tensor] | None = None
 
 
 def pack_key(variant: VariantSpec, fingerprint: str) -> str | None:

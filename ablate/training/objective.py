@@ -139,7 +139,7 @@ class Objective:
             """The share of a chunk in the loss of the task and in that of the logits' size, [2, K]."""
             weight = x.shape[1] / count
             piece = dict(zip(names, tensors, strict=True))
-            if self._task.tokenwise:  # one row of so many tokens
+            if self._task.tokenwise:  # one row with all tokens
                 x, piece = x.unsqueeze(1), {name: values.unsqueeze(1) for name, values in piece.items()}
             with auxiliary_losses() as others, self._contexts():
                 logits = head.logits_of_features(x)
@@ -177,11 +177,11 @@ class Objective:
 
 
 def _rows(chunk: int, features: Tensor) -> int:
-    """The rows of features [K, B, T, D] that have about so many tokens."""
+    """Chunks of the rows of features [K, B, T, D] with about this many tokens each."""
     return max(1, chunk // features.shape[2])
 
 
 def cut(batch: Batch, rows: int) -> Iterator[Batch]:
-    """Parts of a batch [K, B, ...] of at most so many rows, in order."""
+    """Parts of a batch [K, B, ...] of at most this many rows, in order."""
     for first in range(0, batch["inputs"].shape[1], rows):
         yield {name: values[:, first : first + rows] for name, values in batch.items()}

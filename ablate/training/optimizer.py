@@ -34,7 +34,8 @@ class PackOptimizer:
 
     Attributes:
         rule: The torch optimizer, on views of the parameters.
-        norms: 2-norms of the gradients at the last step before clipping, [parameters, K], in the order of the model.
+        norms: 2-norms of the gradients at the last step before clipping, [trainable parameters, K], in the order of the
+            model.
     """
 
     def __init__(
@@ -45,15 +46,16 @@ class PackOptimizer:
         capturable: bool = False,
         scaling: Callable[[ParameterInfo], RateScaling] = lambda parameter: RateScaling(),
     ) -> None:
-        self._parameters = list(model.parameters())
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._steps = settings[0].steps
         self._pack = len(settings)
-        device = self._parameters[0].device
+        device = next(model.parameters()).device
         clips = [spec.optimizer.clip for spec in settings]
         self._clip: Tensor | float = clips[0] if len(set(clips)) == 1 else torch.tensor(clips, device=device)
         self.norms = torch.zeros((len(self._parameters), self._pack), device=device)
-        infos = parameter_infos(model)
-        depth = 1 + max((info.layer for info in infos if info.layer is not None), default=-1)
+        trainable = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        infos = [info for info in parameter_infos(model) if info.name in trainable]
+        depth = 1 + max((info.layer for info in parameter_infos(model) if info.layer is not None), default=-1)
         whole = [settings[0].optimizer.state(p, info) for p, info in zip(self._parameters, infos, strict=True)]
         self._state = [{name: tensor for name, tensor in state.items() if tensor.dim()} for state in whole]
         self._parts: list[_Part] = []

@@ -25,6 +25,7 @@ from ablate.training.assembly import assemble, compact
 from ablate.training.average import WeightAverage
 from ablate.training.batches import Batches
 from ablate.training.events import Diverged, Point, State
+from ablate.training.freezing import frozen_counts
 from ablate.training.inside import look_inside
 from ablate.training.members import Member
 from ablate.training.objective import Objective
@@ -78,8 +79,11 @@ class Pack:
             context=shape.context,
             classes=shape.classes,
         )
-        trainable = sum(parameter.numel() for parameter in self.model.parameters()) // count
-        self.step_flops = self.training.step_flops(forward, trainable, members[0].variant.model.width)
+        whole = sum(parameter.numel() for parameter in self.model.parameters()) // count
+        frozen, frozen_maps = frozen_counts(self.model, self.training.freeze)
+        lengths = task.input_lengths()
+        undone = 2.0 * frozen_maps * sum(lengths) / len(lengths)
+        self.step_flops = self.training.step_flops(forward, whole - frozen, members[0].variant.model.width, undone)
         self.step_tokens = task.tokens_per_batch(self.training.batch_size)
         self.batches = Batches(task, self.training.batch_size, self.training.steps, device)
         self.steps = 0
@@ -124,9 +128,12 @@ class Pack:
             begin = time.perf_counter()
             torch.cuda.synchronize(self.device)
             self._add_seconds(begin)
+        windows: dict[str, list[list[float]]] = {}
+        at_end = self.steps == self.training.steps
         with self.evaluated_weights():
-            metrics = self._evaluate(self.task.validation_batches(self.training.batch_size))
-            if self.steps == self.training.steps:
+            apart = windows if at_end and self.training.init_from is not None else None
+            metrics = self._evaluate(self.task.validation_batches(self.training.batch_size), apart)
+            if at_end:
                 tested = self._evaluate(self.task.test_batches(self.training.batch_size))
                 metrics |= {str(Metric.of(name).on("test")): values for name, values in tested.items()}
                 metrics |= self.task.final_metrics(self.model, self.device)
@@ -143,6 +150,7 @@ class Pack:
             train_loss=self._by_member(mean),
             metrics={name: self._by_member(values) for name, values in metrics.items()},
             inside=self._inside(),
+            windows={name: self._by_member(values) for name, values in windows.items()},
         )
         self.events.append(point)
         return point
@@ -306,8 +314,15 @@ class Pack:
         self._stopped_loss = torch.where(bad, loss, self._stopped_loss)
 
     @torch.no_grad()
-    def _evaluate(self, batches: Iterator[Batch]) -> dict[str, list[float]]:
-        """The metrics over batches, with validation names; empty if there are no batches."""
+    def _evaluate(
+        self, batches: Iterator[Batch], windows: dict[str, list[list[float]]] | None = None
+    ) -> dict[str, list[float]]:
+        """The metrics over batches, with validation names; empty if there are no batches.
+
+        Args:
+            batches: What is evaluated.
+            windows: Receives the metrics of each example by itself, for each position, where that is asked for.
+        """
         self.model.eval()
         sums: dict[str, Tensor] = {}
         count = len(self.positions)
@@ -315,8 +330,27 @@ class Pack:
             packed = {name: values.to(self.device).expand(count, *values.shape) for name, values in batch.items()}
             for name, total in self._objective.measure(self.model, packed).items():
                 sums[name] = sums[name] + total.double() if name in sums else total.double()
+            if windows is not None:
+                self._measure_apart(packed, windows)
         self.model.train()
         return self.task.metrics({name: total.tolist() for name, total in sums.items()}) if sums else {}
+
+    def _measure_apart(self, packed: Batch, windows: dict[str, list[list[float]]]) -> None:
+        """Add the metrics of each example of a batch, [K, B, ...], to those of the windows before.
+
+        An example of which nothing is scored has none.
+        """
+        for index in range(len(packed["inputs"][0])):
+            alone = {name: values[:, index : index + 1] for name, values in packed.items()}
+            totals = self._objective.measure(self.model, alone)
+            try:
+                measured = self.task.metrics({name: total.tolist() for name, total in totals.items()})
+            except ZeroDivisionError:
+                continue
+            for name, values in measured.items():
+                kept = windows.setdefault(name, [[] for _ in self.positions])
+                for position, value in enumerate(values):
+                    kept[position].append(value)
 
     @contextmanager
     def _forward_context(self) -> Iterator[None]:

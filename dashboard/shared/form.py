@@ -141,7 +141,7 @@ class Form:
         return None if nullable and not typed else typed
 
     def _yaml(self, name: str, node: Node, value: Any, path: str, told: str) -> Any:
-        """Whatever has no control of its own is typed as YAML."""
+        """Fields without a control are edited as YAML."""
         key, title = self._begin(path, as_typed(node, value)), f"{_title(name)} (YAML)"
         box = st.text_area if takes_lines(node) else st.text_input
         typed = box(title, key=key, help=told) or ""
@@ -179,7 +179,7 @@ class Form:
         return found
 
     def tell(self, problems: list[tuple[str, str]]) -> None:
-        """Say each problem beside the innermost of what is told of that it is about; the others are told elsewhere."""
+        """Show each problem beside the closest control that it refers to."""
         told: dict[str, list[str]] = {}
         for path, said in problems:
             within = [own for own in self.beside if f"{path}.".startswith(f"{own}.")]

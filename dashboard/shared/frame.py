@@ -69,7 +69,7 @@ def choose_study() -> None:
 
 
 def chosen_study() -> str:
-    """The study that is looked at; where there is none, the page ends by saying how to make one."""
+    """The chosen study; without one, the page shows how to create one and stops."""
     name = st.session_state.get(STUDY)
     if name is None:
         no_study_yet()

@@ -1,4 +1,4 @@
-"""What goes on inside a trial's model, drawn: norms of its blocks over training, and maps of what its mixers mix."""
+"""Figures of a trial's model: norms of its blocks over training, and mixing maps."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Painter:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a process that nobody will ask again."""
+    """End a process that no session uses."""
     process.kill()
     with suppress(BrokenPipeError), process:
         pass

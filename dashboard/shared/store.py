@@ -67,7 +67,7 @@ def complete(found: StudySummary) -> bool:
 
 
 def every(study: str) -> float | None:
-    """How often the parts of a page that live look again, in seconds; None if nothing of the study moves any more."""
+    """Refresh interval of the live parts of a page, in seconds; None once the study has ended."""
     found = summary(study)
     return None if found is None or complete(found) else LIVE
 

@@ -101,12 +101,10 @@ def ablation(found: StudyReport) -> pd.DataFrame:
 
 
 def _row(found: StudyReport, row: VariantRow) -> dict[str, object]:
-    # The seeds that survived stand for no mean when others diverged.
-    value = None if row.diverged else row.metrics.get(found.metric)
-    paired = None if row.diverged else row.difference
+    value, paired = row.mean(found.metric), row.shown_difference
     return {
         "variant": row.name,
-        "verdict": row.verdict_sentence or "baseline",
+        "verdict": row.verdict_cell,
         found.metric: value.mean if value else None,
         f"{found.metric} ±": _half(value.low, value.high) if value else None,
         "difference": paired.difference if paired else None,

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import ast
+import io
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from cli_runs import Workplace
+from fake_store import fake_store
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from rich.console import Console
 
+from ablate.analysis import read_study
+from ablate.render.document import ablation_table
+from ablate.render.table import print_study
 from ablate.spec.document import read_document
+from ablate.store import TrialState
 from shared.marks import split_tags
 from shared.numbers import arithmetic, duration
 from shared.text import escape, for_plotly, one_line
 from shared.yaml import to_yaml
 from views import PAGES
+from views.answer import ablation
 
 FOLDER = Path(__file__).parent.parent.parent / "dashboard"
 FILES = sorted(FOLDER.rglob("*.py"))
@@ -120,3 +129,26 @@ def test_without_the_extra_it_is_told_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "streamlit" else object())
     with pytest.raises(AblateError, match=r"needs streamlit.*ablate-blocks\[dashboard\]"):
         serving.serve("x.db", None, "127.0.0.1", ())
+
+
+def test_no_table_gives_a_lost_variant_a_mean_or_takes_it_for_the_baseline() -> None:
+    """The same of the terminal, of documents (Markdown, HTML, LaTeX) and of the dashboard."""
+    store = fake_store({"baseline": ({}, 9), "a": ({"s": "a"}, 9), "b": ({"s": "b"}, 9)}, seeds=2)
+    for seed in range(2):
+        store.add("baseline", seed, {"val_loss": 3.0 + seed / 100})
+    for name, state in (("a", TrialState.PRUNED), ("b", TrialState.DIVERGED)):
+        store.add(name, 0, {"val_loss": 2.0})
+        store.add(name, 1, state=state, stopped_at=4)
+    report = read_study(store, "a_study")
+    table = {row["variant"]: row for row in ablation(report).to_dict("records")}
+    written = {row[0]: row for group in ablation_table(report).groups for row in group}
+    console = Console(width=140, file=io.StringIO())
+    print_study(report, console)
+    for name, lost in (("a", "pruned"), ("b", "diverged")):
+        assert pd.isna(table[name]["val_loss"])
+        assert pd.isna(table[name]["difference"])
+        assert table[name]["verdict"] == written[name][ablation_table(report).titles.index("verdict")] != "baseline"
+        assert lost in written[name]
+        line = next(line for line in console.file.getvalue().splitlines() if line.startswith(f"{name} "))
+        assert lost in line
+        assert "baseline" not in line

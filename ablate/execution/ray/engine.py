@@ -118,7 +118,7 @@ class RayEngine(Engine):
         self._check_seats()
 
     def _check_seats(self) -> None:
-        """Refuse to go on if no machine has what each job is to get."""
+        """Refuse to continue if no node has the resources of a job."""
         there = nodes()
         found = self._find_seats(there)
         if not any(found.values()):

@@ -224,7 +224,7 @@ class TuneRun:
         self._jobs.put(job, seat, left)
 
     def stop(self, number: int, member: int) -> bool:
-        """Ask a member to leave its job, and end the job if none remains; whether the actor must be told to drop it."""
+        """Remove a member from its job, and end the job if none remains; returns whether the actor must drop it."""
         return self._scheduler.stop(number, member)
 
     def forget(self, number: int) -> None:

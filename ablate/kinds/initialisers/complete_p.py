@@ -1,4 +1,4 @@
-"""CompleteP: what is tuned at a small width and depth holds at a large one, and every layer goes on learning features.
+"""CompleteP: rates tuned at a small width and depth hold at a large one, and every layer keeps learning features.
 
 With m = D/D_base and l = L/L_base: as `mup`, and what each sub-layer gives is multiplied by l^(-α), the rates of all
 that is inside the blocks by l^(α - 1), the ε of Adam by l^(-α)/m, and the decoupled decay of hidden matrices by m;

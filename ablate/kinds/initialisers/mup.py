@@ -1,4 +1,4 @@
-"""The maximal update parametrisation (μP) for Adam: what is tuned at a small width holds at a large one.
+"""The maximal update parametrisation (μP) for Adam: rates tuned at a small width hold at a large one.
 
 With m = D/D_base: W ~ N(0, σ²/m) and rate η/m for hidden matrices, N(0, σ²) and rate η for embeddings and heads, logits
 divided by m; gains and biases keep η. Heads of attention must keep their width (`head_width`), or their scores be

@@ -84,6 +84,9 @@ class AttentionSpec(MixerSpec):
     for them. In that layer itself: it gives them to later ones."""
     query_init: Literal["normal", "zero"] | None = None
     """How W_Q starts; unless set, `zero` for shaping `shaped` (eq. 5) and `normal` elsewhere."""
+    without_heads: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Heads that are left out, counted from 0, with their columns of W_Q, W_K and W_V and their rows of W_P. The others
+    keep their width, and start from their own weights where `training.init_from` gives some."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on the attention matrix, after shaping; with `kv_first` on Kᵀ·V (SimpleTRON)."""
 
@@ -100,6 +103,11 @@ class AttentionSpec(MixerSpec):
                 f"Write {', '.join(names)}, or a number such as 0.1.",
             )
         return scale
+
+    @field_validator("without_heads")
+    @classmethod
+    def _in_order(cls, heads: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(set(heads)))
 
     @field_validator("query_init")
     @classmethod
@@ -178,6 +186,8 @@ class AttentionSpec(MixerSpec):
         return ()
 
     def check(self, context: LayerContext) -> None:
+        self._check_left_out(context)
+        context = self.remaining(context)
         self._check_paths(context)
         groups = self.kv_heads or context.heads
         if context.heads % groups:
@@ -240,6 +250,33 @@ class AttentionSpec(MixerSpec):
                 "Choose another `shaping`, or leave `window` out.",
             )
 
+    def remaining(self, context: LayerContext) -> LayerContext:
+        """The context with the heads that are not left out."""
+        if not self.without_heads:
+            return context
+        return replace(context, heads=context.heads - len(self.without_heads), head_width=context.head_width)
+
+    def _check_left_out(self, context: LayerContext) -> None:
+        """Refuse to leave out heads that are not there, or that are not apart from the others."""
+        if not self.without_heads:
+            return
+        heads = list(self.without_heads)
+        if heads[-1] >= context.heads or len(heads) == context.heads:
+            raise refusal(
+                ("without_heads",),
+                heads,
+                f"the layer has {context.heads} heads, numbered from 0, and one of them has to stay",
+                "Name others; `gains.mixer_branch: 0` takes away the whole mixer.",
+            )
+        by_logits = context.positions is not None and context.positions.applied == "logits"
+        if self.kv_heads is not None or self.shares or by_logits:
+            raise refusal(
+                ("without_heads",),
+                heads,
+                "heads that share keys, values or tensors, or have positions by their number, belong together",
+                "Leave `without_heads` out.",
+            )
+
     def _check_paths(self, context: LayerContext) -> None:
         """Refuse what other layers, a memory or the width leave no place for."""
         try:
@@ -292,7 +329,7 @@ class AttentionSpec(MixerSpec):
                 )
 
     def build(self, context: LayerContext) -> Attention:
-        return Attention(self, context)
+        return Attention(self, self.remaining(context))
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
         bias = " + b" if self.query_key_bias else ""
@@ -318,12 +355,14 @@ class AttentionSpec(MixerSpec):
             (("shaping", shaping),) if shaping else (),
             (("exclusive", "without own value"),) if self.exclusive else (),
             (("gate", gate),) if gate else (),
+            (("heads", f"without heads {', '.join(map(str, self.without_heads))}"),) if self.without_heads else (),
             (("output", output),) if output else (),
         ]
         return tuple(row for row in rows if row)
 
     def cache(self, context: LayerContext, length: int) -> int:
         """Keys and values, or the state Σ kᵀ·v of each head; and the sum of values for C."""
+        context = self.remaining(context)
         d_h = context.head_width
         if self.matmul_order == "kv_first":
             return context.heads * d_h * d_h
@@ -332,6 +371,7 @@ class AttentionSpec(MixerSpec):
 
     def cost(self, context: LayerContext, length: int) -> Cost:
         """With softmax and dense maps this is Table 3 of arXiv:2308.07661."""
+        context = self.remaining(context)
         reads_kv = self.reads_kv(context)
         wide, d, h, d_h = context.width, context.inner_width, context.heads, context.head_width
         kv_heads = self.kv_heads or h

@@ -136,7 +136,7 @@ class Lots(Packed):
         self.declare("lots", (heads, count, count), normal(1.0), trainable=False)
 
     def forward(self, count: int, take: int) -> tuple[Tensor, Tensor]:
-        """For the first `count` blocks the blocks drawn, and whether there were so many: both [K, H, n, take]."""
+        """The random blocks of the first `count` blocks, and which of them exist: both [K, H, n, take]."""
         i = torch.arange(count, device=self.lots.device)
         free = ((i[:, None] - i).abs() > 1) & (i > 0) & (i < count - 1)
         lots = self.lots[..., :count, :count].masked_fill(~free, -torch.inf)

@@ -133,7 +133,7 @@ class DifferentialAttentionSpec(MixerSpec):
 
 
 def _halved(context: LayerContext) -> LayerContext:
-    """What positions are told: two queries in each head, of half its width."""
+    """The context for positions: each head has two queries of half its width."""
     return replace(context, head_width=context.head_width // 2)
 
 

@@ -110,7 +110,7 @@ class LatentAttentionSpec(MixerSpec):
             ) from None
 
     def _of_turned(self, context: LayerContext) -> LayerContext:
-        """What positions are told: their heads are the channels that turn."""
+        """The context for positions: their head width is that of the rotated channels."""
         return replace(context, head_width=self.widths(context).turned)
 
     def build(self, context: LayerContext) -> LatentAttention:

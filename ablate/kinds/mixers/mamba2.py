@@ -184,7 +184,7 @@ class Mamba2(nn.Module):
 
 
 class StateSpace(Packed):
-    """What each head has of its own: a, b and D."""
+    """The parameters of each head: a, b and D."""
 
     rate: Tensor
     bias: Tensor

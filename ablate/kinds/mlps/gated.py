@@ -73,5 +73,5 @@ def gated_product(gate: Tensor, up: Tensor, activation: Activation, limit: float
 
 
 def product_cost(elements: int, limit: float | None, shift: float) -> Cost:
-    """What limit and shift add to the cost of so many elements; a cut keeps what it cuts."""
+    """What limit and shift add to the cost of this many elements; a limit keeps its input for the backward pass."""
     return Cost(additions=elements * (shift != 0), activations=2 * elements * (limit is not None))

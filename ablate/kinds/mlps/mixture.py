@@ -71,7 +71,7 @@ class MixtureSpec(MLPSpec):
     shift: float = 0.0
     """As in the gated MLP."""
     shared: int = Field(default=0, ge=0)
-    """Experts that every token has beside its own; they are one MLP of so many times the width."""
+    """Shared experts, used by every token; together they are one MLP of this many times the width."""
     shared_gate: bool = False
     """Whether the shared experts are multiplied by σ(w·x) (Qwen3-Next)."""
     scores: Literal["softmax", "sigmoid"] = "softmax"

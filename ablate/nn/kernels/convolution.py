@@ -25,7 +25,7 @@ from ablate.nn.kernels.product import product
 _FEW_LAGS = 8  # depthwise: each lag is a pass over x
 _FEW_TOKENS = 8  # full: the direct form copies x once for each token
 _FEW_SHARED = 256  # shared: one T x T product for all channels
-_MOST_DIRECT = 512  # lags beyond which nobody would choose the direct forms, whose time or memory grows with T²
+_MOST_DIRECT = 512  # lags beyond which the direct forms are never faster: their time or memory grows with T²
 _GROUP = 1 << 17  # numbers in the spectra that are worked on at a time
 
 

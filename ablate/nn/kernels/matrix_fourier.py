@@ -36,7 +36,7 @@ class Points:
 
     @classmethod
     def of(cls, least: int) -> Points:
-        """At least so many, divided as was measured to be the fastest."""
+        """A length at least this large whose factors were measured to be the fastest."""
         second = 1 if least <= _WHOLE else _SECOND[least > _FEW]
         return cls(2 * math.ceil(least / (2 * second)), second)
 

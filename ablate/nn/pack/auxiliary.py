@@ -31,7 +31,7 @@ def collects_losses() -> bool:
 
 
 def add_loss(loss: Tensor) -> None:
-    """Add a weighted loss [K] to that of the task; nothing happens where nobody collects losses."""
+    """Add a weighted loss [K] to that of the task; ignored outside a context that collects losses."""
     losses = _collected.get()
     if losses is not None:
         losses.append(loss)

@@ -1,4 +1,4 @@
-"""Dropout over a pack: each member draws from a random stream of its own, so its neighbours change nothing for it.
+"""Dropout over a pack: each member draws from its own random stream, independent of the other members.
 
 A pack of one draws from torch's default generator, as does any pack on a GPU: there a member's noise has the same
 distribution as that of a single run, but other numbers.

@@ -17,7 +17,7 @@ _DASHES = ("-", "--", ":", "-.")
 def draw_bands(
     bands: Mapping[str, Band], colours: Mapping[str, str], against: str, loss: str, *, whole: bool = False
 ) -> Figure:
-    """Draw bands, told apart by colour and dash.
+    """Draw bands, distinguished by colour and dash.
 
     Args:
         bands: By name.

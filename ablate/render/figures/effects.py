@@ -108,7 +108,7 @@ def interactions(findings: Findings) -> Figure:
     size = min(WIDTH, 2.6 + 0.55 * len(names))
     figure = Figure(figsize=(size, 0.62 * size), layout="constrained")
     axes = figure.add_subplot()
-    # Purple to orange: told apart by the colour-blind, and dark to dark in grey, where the printed numbers have signs.
+    # Purple to orange: distinguishable with colour blindness; grey is symmetric, and printed numbers have signs.
     image = axes.imshow(values, cmap="PuOr_r", vmin=-most, vmax=most, aspect="auto")
     labels = [verbatim(f"{switch}={setting}") for switch, setting in names]
     axes.set_xticks(range(len(names)), labels, rotation=35, ha="right")

@@ -16,7 +16,7 @@ COLUMNS = 4
 
 
 def draw_maps(maps: Sequence[MixingMap]) -> Figure:
-    """Draw maps, each on a logarithmic scale of its own: three powers of ten up to the number in its title."""
+    """Draw maps, each on its own logarithmic scale: three powers of ten up to the number in its title."""
     import matplotlib as mpl
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure

@@ -25,7 +25,7 @@ WORDS = {"not needed": "could go too"}
 
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:
-    """The figure of a study that simplified, once a round is over."""
+    """The figure of a `simplify` study, once a round is complete."""
     path = findings.path
     if path is None or not path.rounds:
         return ()

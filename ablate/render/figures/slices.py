@@ -89,7 +89,7 @@ def _line(
 
 
 def _aside(found: Slice, places: float) -> Callable[[float], float]:
-    """Moves a place so many steps aside, so that intervals of one line do not hide those of another."""
+    """Shifts a position by this many steps, so that intervals of several lines do not overlap."""
     at = [point.at for line in found.lines for point in line.points]
     if found.logarithmic:
         return lambda value: value * (max(at) / min(at)) ** (ASIDE * places)

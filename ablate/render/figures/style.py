@@ -44,7 +44,7 @@ def verbatim(text: str) -> str:
 
 
 def wrapped(text: str, width: int) -> str:
-    """The same in lines of at most so many characters, where it can be broken: after a comma, a colon or `@`.
+    """The text in lines of at most this many characters, broken after a comma, a colon or `@`.
 
     A part that is longer than a line is broken after its equals signs too.
     """

@@ -1,4 +1,4 @@
-"""`ablate check`: the contract of a family, run for the person who wrote a kind of it."""
+"""`ablate check`: run the contract of a family on a kind."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def print_json(plain: Any, *, indent: int | None = 2) -> None:
 
 
 def discard_output() -> None:
-    """Send to nowhere what is still to be printed, because whoever read standard output has gone."""
+    """Discard further output, because the reader of standard output has closed it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, _json_output):
         if stream is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -17,14 +17,15 @@ from ablate.planning.memory import trial_bytes
 from ablate.planning.plan import Plan, Trial
 from ablate.render.names import in_lines
 from ablate.render.terminal.units import duration, scaled
-from ablate.render.terminal.validate import left_out, without_effect
+from ablate.render.terminal.validate import left_out, start_json, starts, without_effect
+from ablate.roles import TrialRole
 from ablate.spec.doubts import doubts
 from ablate.spec.paths import value_at
 
 _GIB = 2**30
 _MOST_UNFIT = 10
 _MOST_ROWS = 200
-"""Variants that are listed one by one: nobody reads ten thousand rows."""
+"""Largest number of variants that are listed one by one."""
 
 
 def plan_json(plan: Plan, forecast: Estimate, elsewhere: MachineForecast | None = None) -> dict[str, Any]:
@@ -40,6 +41,8 @@ def plan_json(plan: Plan, forecast: Estimate, elsewhere: MachineForecast | None 
                 "flops": variant.flops,
                 "steps": variant.spec.training.steps,
                 "width": variant.spec.model.width,
+                "frozen": variant.frozen,
+                "start": None if variant.start is None else start_json(variant.start),
             }
             for variant in plan.variants
         ],
@@ -149,6 +152,7 @@ def print_plan(plan: Plan, forecast: Estimate, console: Console, elsewhere: Mach
         *without_effect(plan.aliases, len(plan.variants)),
         *plan.remarks,
         *left_out(invalid.reason for invalid in plan.invalid),
+        *starts({variant.name: variant.start for variant in plan.variants if variant.start is not None}),
         *doubts(plan.space),
     )
     for line in found:
@@ -158,7 +162,7 @@ def print_plan(plan: Plan, forecast: Estimate, console: Console, elsewhere: Mach
         before = [trial for trial in (*plan.trials, *plan.later) if trial.role.scouts]
         _print(
             console,
-            f"{plural(len(before), 'trial')} of {plural(len(plan.scouts), 'variant')} tune or time these first "
+            f"{plural(len(before), 'trial')} of {plural(len(plan.scouts), 'variant')} {_purposes(before)} these first "
             f"({scaled(sum(trial.variant.flops for trial in before))}FLOP); what follows is an estimate.",
         )
     _print(
@@ -198,6 +202,12 @@ def _on_machine(plan: Plan, forecast: MachineForecast) -> Iterator[str]:
         yield f"and {len(unfit) - _MOST_UNFIT} variants more do not fit; --json lists them."
     if not unfit and math.isfinite(device.memory):
         yield f"Every trial fits into its {device.memory / _GIB:g} GiB."
+
+
+def _purposes(trials: Sequence[Trial]) -> str:
+    roles = {trial.role for trial in trials}
+    ends = {TrialRole.TUNING: "tune", TrialRole.TIMING: "time", TrialRole.STAGE: "give weights to"}
+    return " or ".join(word for role, word in ends.items() if role in roles)
 
 
 def _about(seconds: float) -> str:

@@ -9,12 +9,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ablate.analysis.text import plural
+from ablate.analysis.text import listed, plural
 from ablate.designs.base import Design, Point
+from ablate.planning.starting import Starting
 from ablate.spec.design import SeedsSpec
 from ablate.spec.doubts import doubts
 from ablate.spec.resolver import Resolver
 from ablate.spec.space import SpaceSpec
+from ablate.spec.variant import VariantSpec
+from ablate.trained.transfer import Transfer
 
 MOST_LOOKED_AT = 2_000
 """Points that are made into variants; to look at all of a large grid takes as long as its plan."""
@@ -32,6 +35,7 @@ class Seen:
         variants: How many different variants the points that were looked at make.
         missing: What its data lacks; None if nothing is known to be missing.
         doubts: What the space may not mean.
+        starts: Name of a point that starts from a source of weights to what it takes from it.
     """
 
     points: int
@@ -41,29 +45,60 @@ class Seen:
     reasons: Mapping[str, str] = field(default_factory=dict)
     same_as: Mapping[str, str] = field(default_factory=dict)
     variants: int = 0
+    starts: Mapping[str, Transfer] = field(default_factory=dict)
 
     @property
     def without_effect(self) -> tuple[str, ...]:
-        """What `without_effect` says of these points; of more than were looked at it is not known for all."""
+        """The sentences of `without_effect` about these points; only a limited number of points is checked."""
         return tuple(without_effect(self.same_as, self.variants if self.points <= MOST_LOOKED_AT else None))
 
 
-def look_at(space: SpaceSpec, design: Design, resolver: Resolver) -> Seen:
-    """Look at the points of a space's design, at the first `MOST_LOOKED_AT` of them one by one."""
+def look_at(space: SpaceSpec, design: Design, resolver: Resolver, starting: Starting | None = None) -> Seen:
+    """Look at the points of a space's design, at the first `MOST_LOOKED_AT` of them one by one.
+
+    Args:
+        space: The space.
+        design: Its design.
+        resolver: Of the space.
+        starting: Reads the weights that variants start from; None: they are not looked at.
+
+    Raises:
+        AblateError: Weights from which a variant starts are missing or cannot be read.
+    """
     points = design.points()
     reasons, names, same_as = dict[str, str](), dict[str, str](), dict[str, str]()
+    begun: dict[str, Transfer] = {}
     for point in points[:MOST_LOOKED_AT]:
-        found = _hash_or_reason(point, resolver, reasons)
-        if found is not None and names.setdefault(found, point.name) != point.name:
+        spec = _spec_or_reason(point, resolver, reasons)
+        if spec is None:
+            continue
+        if starting is not None and (made := starting.foreseen(spec)) is not None:
+            begun[point.name] = made
+        found = resolver.content_hash(spec)
+        if names.setdefault(found, point.name) != point.name:
             same_as[point.name] = names[found]
     missing, doubted = space.task.missing(), tuple(doubts(space))
-    return Seen(len(points), design.further(), missing, doubted, reasons, same_as, len(names))
+    return Seen(len(points), design.further(), missing, doubted, reasons, same_as, len(names), begun)
 
 
-def _hash_or_reason(point: Point, resolver: Resolver, reasons: dict[str, str]) -> str | None:
-    """The content hash of a point's variant; None, and a line in `reasons`, if it makes no model."""
+def starts(made: Mapping[str, Transfer]) -> Iterable[str]:
+    """What variants take from trained weights, a line for all that take the same."""
+    names: dict[str, list[str]] = {}
+    for name, one in made.items():
+        names.setdefault(one.sentence(), []).append(name)
+    for sentence, alike in names.items():
+        yield f"{listed(alike)}: {sentence}."
+
+
+def start_json(made: Transfer) -> dict[str, Any]:
+    """What a variant takes from trained weights as plain data."""
+    return {"source": made.where, "copied": made.copied, "new": made.new, "unused": made.unused}
+
+
+def _spec_or_reason(point: Point, resolver: Resolver, reasons: dict[str, str]) -> VariantSpec | None:
+    """The spec of a point's variant; None, and a line in `reasons`, if it makes no model."""
     try:
-        return resolver.content_hash(resolver.resolve(point.settings, {**point.values, **point.tuned}))
+        return resolver.resolve(point.settings, {**point.values, **point.tuned})
     except ValidationError as error:
         reasons[point.name] = resolver.reason(point.settings, error)
         return None
@@ -80,6 +115,7 @@ def validate_json(space: SpaceSpec, seen: Seen) -> dict[str, Any]:
         "same_as": dict(seen.same_as),
         "without_effect": list(seen.without_effect),
         "doubts": list(seen.doubts),
+        "starts": {name: start_json(made) for name, made in seen.starts.items()},
         "missing": seen.missing,
     }
 
@@ -90,6 +126,7 @@ def lines(file: str, space: SpaceSpec, seen: Seen) -> Iterable[str]:
     yield f"{file} is a valid space: {points}, each with {_seeds(space.design.seeds)}{_fair(space)}."
     yield from left_out(seen.reasons.values())
     yield from seen.without_effect
+    yield from starts(seen.starts)
     yield from seen.doubts
     if seen.missing:
         yield f"Its data is missing: {seen.missing}"

@@ -1,0 +1,159 @@
+"""Where the variants of a study start from trained weights: which weights these are, and what is taken from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ablate.errors import DataError, SpaceError
+from ablate.spec.base import content_hash
+from ablate.spec.task import DataShape
+from ablate.spec.variant import VariantSpec
+from ablate.tasks.base import Task
+from ablate.trained.source import SourceWeights, read_source
+from ablate.trained.transfer import Transfer, outline, transfer
+from ablate.training.freezing import frozen_counts, part_names, unknown_parts
+
+
+class Starting:
+    """Reads each source once.
+
+    Args:
+        weights: Folder of the weights of the store's trials.
+    """
+
+    def __init__(self, weights: Path) -> None:
+        self._weights = weights
+        self._sources: dict[str, tuple[SourceWeights, str]] = {}
+        self._known: dict[str, VariantSpec] = {}
+
+    def identified(self, spec: VariantSpec, stage: tuple[str, str] | None) -> VariantSpec:
+        """The spec with the identity of its source, and with the file or folder that was found.
+
+        Args:
+            spec: As the space writes it.
+            stage: Content hash and data fingerprint of the variant that is trained before it; None if there is none.
+
+        Raises:
+            NotFoundError: There is no such source.
+            DataError: It cannot be read, or is another than the spec says.
+        """
+        start = spec.training.init_from
+        if start is None:
+            return spec
+        key = spec.content_hash()
+        if key not in self._known:
+            where, identity = start.source, start.identity
+            if stage is not None:
+                found = content_hash({"variant": stage[0], "data": stage[1]})
+            else:
+                source, found = self._source(start.source)
+                where = source.where
+            if identity and identity != found:
+                raise DataError(
+                    "the weights are not those that the space was written for",
+                    where=f"training.init_from, {start.source or 'stage'}",
+                    expected=f"the identity {identity[:12]}",
+                    got=found[:12],
+                    remedy="Bring back the weights, or leave `identity` out.",
+                )
+            known = start.model_copy(update={"source": where, "identity": found})
+            training = spec.training.model_copy(update={"init_from": known})
+            self._known[key] = VariantSpec.model_validate(
+                {"model": spec.model, "task": spec.task, "training": training}
+            )
+        return self._known[key]
+
+    def transfer(self, spec: VariantSpec, task: Task, stage: tuple[VariantSpec, Task] | None) -> Transfer | None:
+        """What a variant takes from its source; None if it starts from random weights.
+
+        Args:
+            spec: The variant.
+            task: Its task.
+            stage: The variant that is trained before it, and its task; None if there is none.
+
+        Raises:
+            SpaceError: Without a step of training, some of its weights would be random.
+        """
+        start = spec.training.init_from
+        if start is None:
+            return None
+        source = self._source(start.source)[0] if stage is None else self._of_stage(*stage)
+        made = transfer(spec.model, task.shape, source, start)
+        refuse_untrained(spec, made)
+        return made
+
+    def foreseen(self, spec: VariantSpec) -> Transfer | None:
+        """What a variant takes from its source, as far as that can be said without the data; None if it has no source.
+
+        The vocabulary is taken to be that of the source. Of a stage nothing can be said.
+
+        Raises:
+            AblateError: The source is missing or cannot be read, or what it lacks would stay random.
+        """
+        start = spec.training.init_from
+        if start is None or start.stage is not None:
+            return None
+        source = self._source(start.source)[0]
+        table = source.tensors.get("embedding.weight")
+        vocabulary = 256 if table is None else table.shape[-2]
+        made = transfer(spec.model, DataShape(vocabulary, spec.task.length, 2), source, start)
+        refuse_untrained(spec, made)
+        return made
+
+    def frozen(self, spec: VariantSpec, task: Task) -> tuple[int, float]:
+        """How many parameters are frozen, and the arithmetic of their gradients for a usual example.
+
+        Raises:
+            SpaceError: A part to freeze is none of the model, or nothing is left to train.
+        """
+        parts = spec.training.freeze
+        if not parts:
+            return 0, 0.0
+        model = outline(spec.model, task.shape)
+        if unknown := unknown_parts(model, parts):
+            raise SpaceError(
+                "the model has no such part to freeze",
+                where="training.freeze",
+                expected=f"some of {', '.join(part_names(model))}",
+                got=", ".join(unknown),
+                remedy="A part is the beginning of the name of a parameter, with or without `blocks.N.`.",
+            )
+        whole, maps = frozen_counts(model, parts)
+        if spec.training.steps and whole == sum(parameter.numel() for parameter in model.parameters()):
+            raise SpaceError(
+                "all parts are frozen, so that nothing would be trained",
+                where="training.freeze",
+                got=", ".join(parts),
+                remedy="Leave a part out, or set `training.steps: 0`.",
+            )
+        lengths = task.input_lengths()
+        return whole, 2.0 * maps * sum(lengths) / len(lengths)
+
+    def _source(self, name: str) -> tuple[SourceWeights, str]:
+        if name not in self._sources:
+            source = read_source(name, self._weights)
+            self._sources[name] = source, source.identity()
+            self._sources[source.where] = self._sources[name]
+        return self._sources[name]
+
+    @staticmethod
+    def _of_stage(stage: VariantSpec, task: Task) -> SourceWeights:
+        """Names and shapes of the weights that a stage will leave."""
+        tensors = dict(outline(stage.model, task.shape).state_dict())
+        return SourceWeights("the stage before", tensors, stage.model)
+
+
+def refuse_untrained(spec: VariantSpec, made: Transfer) -> None:
+    """Refuse a model of which some weights would stay random, as it is never trained.
+
+    Raises:
+        SpaceError: There are such weights.
+    """
+    if spec.training.steps == 0 and made.new:
+        raise SpaceError(
+            "without training, what the source does not have would stay random",
+            where="training.steps",
+            expected="a source with weights for the whole model",
+            got=made.sentence(),
+            remedy="Change the model to one that the source has the weights of, or set `training.steps`.",
+        )

@@ -1,0 +1,161 @@
+"""Weights from which a trial starts: of a trial of the store, of a file, of a Hugging Face folder, or of the hub."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ablate.errors import DataError, MissingPackageError, NotFoundError
+from ablate.locations import typed_path
+from ablate.spec.model import ModelSpec
+from ablate.trained.hugging_face.checkpoint import read_config, read_tensors
+from ablate.trained.weights import SUFFIX, load_weights, read_weights
+
+HUB = "hub:"
+_PICKLED = (".pt", ".pth", ".bin")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceWeights:
+    """The weights of a model, under our names.
+
+    Attributes:
+        where: The file or folder that they were read from.
+        tensors: Name to value; those of packed modules have K = 1.
+        model: The spec of the model; None if the source does not say it.
+    """
+
+    where: str
+    tensors: dict[str, Tensor]
+    model: ModelSpec | None
+
+    def identity(self) -> str:
+        """Checksum of names and values."""
+        return checksum(self.tensors)
+
+
+def checksum(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of tensors with their names, types and shapes, whatever file they stand in."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def read_source(source: str, weights: Path) -> SourceWeights:
+    """Read the weights that `init_from` names.
+
+    Args:
+        source: A file, a folder, `hub:NAME`, or the key of a trial, or its first characters.
+        weights: Where the weights of the store's trials are kept.
+
+    Raises:
+        NotFoundError: There is no such file, folder or trial.
+        DataError: The weights cannot be read.
+        MissingPackageError: The hub is named and its package is not installed.
+    """
+    if source.startswith(HUB):
+        return _of_folder(_from_hub(source.removeprefix(HUB)))
+    path = typed_path(source, DataError)
+    if path.is_dir():
+        return _of_folder(path)
+    if path.is_file():
+        return _of_file(path)
+    if "/" in source or path.suffix:
+        raise NotFoundError(
+            "there is no such file or folder",
+            where="training.init_from",
+            expected="a file of weights, the folder of a Hugging Face model, `hub:OWNER/NAME`, or the key of a trial",
+            got=repr(source),
+            remedy="Paths are relative to the folder in which the command runs.",
+        )
+    found = load_weights(weights, source)
+    return SourceWeights(str(weights / f"{found.key}{SUFFIX}"), found.tensors, found.variant.model)
+
+
+def _of_folder(folder: Path) -> SourceWeights:
+    imported = read_config(folder)
+    return SourceWeights(str(folder), read_tensors(folder, imported), _model(imported.model, folder))
+
+
+def _model(plain: object, where: Path) -> ModelSpec:
+    try:
+        return ModelSpec.model_validate(plain)
+    except ValidationError as error:
+        raise DataError(f"its model cannot be built here ({error.errors()[0]['msg']})", where=str(where)) from None
+
+
+def _of_file(path: Path) -> SourceWeights:
+    if path.suffix == SUFFIX:
+        return _of_safetensors(path)
+    if path.suffix not in _PICKLED:
+        raise DataError(
+            "this is no file of weights",
+            where=str(path),
+            expected=f"a name that ends in {', '.join((SUFFIX, *_PICKLED))}",
+            remedy="Save the `state_dict` with safetensors.",
+        )
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise _unreadable(path, error) from None
+    if not isinstance(found, Mapping) or not all(isinstance(one, Tensor) for one in found.values()):
+        raise DataError(
+            "it holds other things than tensors by name",
+            where=str(path),
+            expected="a `state_dict`",
+            remedy="Save the `state_dict` alone, with safetensors.",
+        )
+    return SourceWeights(str(path), {str(name): one for name, one in found.items()}, None)
+
+
+def _of_safetensors(path: Path) -> SourceWeights:
+    try:
+        with safe_open(path, framework="pt") as file:
+            written_by_us = "variant" in (file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except (OSError, SafetensorError) as error:
+        raise _unreadable(path, error) from None
+    if written_by_us:
+        found = read_weights(path)
+        return SourceWeights(str(path), found.tensors, found.variant.model)
+    return SourceWeights(str(path), tensors, None)
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"these are no weights that can be read ({str(error).partition(chr(10))[0]})",
+        where=str(path),
+        expected="tensors alone, in safetensors or as `torch.load` reads them with `weights_only=True`",
+        remedy="Save the `state_dict` with safetensors.",
+    )
+
+
+def _from_hub(name: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise MissingPackageError(
+            "weights of the hub need the package `huggingface_hub`",
+            where=f"{HUB}{name}",
+            remedy="Install it with `pip install huggingface_hub`, or name a folder.",
+        ) from None
+    repository, _, revision = name.partition("@")
+    try:
+        folder = snapshot_download(repository, revision=revision or None, allow_patterns=["*.json", "*.safetensors"])
+    except Exception as error:  # the library raises many types of exceptions
+        raise DataError(
+            f"the model cannot be read from the hub ({str(error).strip().partition(chr(10))[0]})",
+            where=f"{HUB}{name}",
+            remedy="Check its name and the connection, or name the folder of a local copy.",
+        ) from None
+    return Path(folder)

@@ -1,0 +1,242 @@
+"""Give the weights of one model to another: what agrees by meaning is copied, the rest is listed.
+
+A tensor has the meaning that its name says: `blocks.3.mixer.query.weight` makes queries in any mixer that has some, so
+that attention without softmax gives its weights to attention with softmax and back. Layers of other depths are matched
+in proportion. Where the same map is written otherwise it is converted: rows of a longer table of positions, heads that
+are left out, W = α·W_init + β·ΔW, values without a map as the identity, a head of its own from a tied one.
+
+Fixed gains are settings of the target, and are never copied.
+
+Shapes: K = 1, D width, H heads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ablate.errors import SpaceError
+from ablate.kinds.mixers.attention import AttentionSpec
+from ablate.nn.model.build import FAMILIES
+from ablate.nn.pack import Gain, HeadGain, IdentitySpec
+from ablate.spec.block import BlockSpec
+from ablate.spec.model import ModelSpec
+from ablate.spec.start import InitFromSpec
+from ablate.spec.task import DataShape
+from ablate.trained.source import SourceWeights
+
+_LAYER = re.compile(r"(?P<stack>(?:decoder_)?blocks)\.(?P<index>\d+)\.(?P<part>.+)")
+_OF_EVERY_MIXER = ("query.", "key.", "value.", "output.")
+"""Maps that mean the same in all mixers that have them."""
+_POSITIONS = "positions.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """The weights of a source for a model.
+
+    Attributes:
+        where: The source.
+        tensors: Name in the model to value.
+        copied: Names in the model that have weights of the source.
+        new: Names in the model that the source says nothing of.
+        unused: Names in the source that have no place in the model.
+    """
+
+    where: str
+    tensors: Mapping[str, Tensor]
+    copied: tuple[str, ...]
+    new: tuple[str, ...]
+    unused: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """What was copied, is new, and has no place, names with their layers joined."""
+        parts = [f"{len(self.copied)} tensors are copied from {self.where}"]
+        if self.new:
+            parts.append(f"{len(self.new)} are new ({listed_parts(self.new)})")
+        if self.unused:
+            parts.append(f"{len(self.unused)} of the source have no place ({listed_parts(self.unused)})")
+        return "; ".join(parts)
+
+
+def listed_parts(names: Iterable[str]) -> str:
+    """Names of tensors, those of several layers as one with the number of layers."""
+    counts: dict[str, int] = {}
+    for name in names:
+        found = _LAYER.fullmatch(name)
+        shown = name if found is None else f"{found['stack']}.*.{found['part']}"
+        counts[shown] = counts.get(shown, 0) + 1
+    return ", ".join(f"{name} ({count})" if count > 1 else name for name, count in counts.items())
+
+
+def outline(model: ModelSpec, shape: DataShape) -> nn.Module:
+    """The model on the device `meta`: names and shapes without memory."""
+    with torch.device("meta"):
+        return FAMILIES[model.family][0](model, shape.vocabulary, shape.context, shape.classes, 1)
+
+
+def transfer(model: ModelSpec, shape: DataShape, source: SourceWeights, start: InitFromSpec) -> Transfer:
+    """The weights that a model takes from a source.
+
+    Args:
+        model: The model.
+        shape: Of its data.
+        source: The weights.
+        start: How they are mapped.
+
+    Raises:
+        SpaceError: `map: exact` was asked for and the source is another model, or `layers` do not fit.
+    """
+    whole = outline(model, shape)
+    own = {
+        f"{path}.{name}"
+        for path, module in whole.named_modules()
+        if isinstance(module, Gain | HeadGain)
+        for name, _ in module.named_buffers(recurse=False)
+    }
+    wanted = {name: tensor for name, tensor in whole.state_dict().items() if name not in own}
+    matching = _Matching(model, source, start)
+    tensors: dict[str, Tensor] = {}
+    used: set[str] = set()
+    for name, tensor in wanted.items():
+        found, read = matching.find(name, tensor.shape)
+        if found is not None:
+            tensors[name] = found
+            used |= read
+    fixed = {name for name in own if name in source.tensors}
+    made = Transfer(
+        source.where,
+        tensors,
+        tuple(tensors),
+        tuple(name for name in wanted if name not in tensors),
+        tuple(sorted(source.tensors.keys() - used - fixed)),
+    )
+    if start.map == "exact" and (made.new or made.unused):
+        raise SpaceError(
+            "the source is another model",
+            where="training.init_from.map",
+            expected="tensors of the same names and shapes, as `exact` says",
+            got=made.sentence(),
+            remedy="Set `map: auto` to copy what agrees.",
+        )
+    return made
+
+
+class _Matching:
+    """Finds the weights of a source for the tensors of a model."""
+
+    def __init__(self, model: ModelSpec, source: SourceWeights, start: InitFromSpec) -> None:
+        self.model = model
+        self.source = source
+        self.exact = start.map == "exact"
+        depths = [int(found["index"]) for found in map(_LAYER.fullmatch, source.tensors) if found is not None]
+        self.depth = 1 + max(depths, default=-1)
+        layers = start.layers
+        if layers is not None and (len(layers) != model.depth or max(layers, default=0) >= max(1, self.depth)):
+            raise SpaceError(
+                "`layers` says for each layer of the model which one of the source it starts from",
+                where="training.init_from.layers",
+                expected=f"{model.depth} numbers below {self.depth}",
+                got=str(list(layers)),
+                remedy="Name as many layers as the model has, counted from 0.",
+            )
+        self.layers = layers or tuple(layer * self.depth // model.depth for layer in range(model.depth))
+
+    def find(self, name: str, shape: torch.Size) -> tuple[Tensor | None, set[str]]:
+        """The value of a tensor, and the names in the source that it was made of; None if there is none."""
+        tensors = self.source.tensors
+        layer = _LAYER.fullmatch(name)
+        if layer is None:
+            return self._outside(name, shape)
+        index = int(layer["index"])
+        if layer["stack"] == "blocks":
+            before = self.layers[index]
+            block, theirs = self.model.blocks[index], self._block(before)
+        else:
+            before, block, theirs = index, self.model.block, None
+        twin = f"{layer['stack']}.{before}.{layer['part']}"
+        if theirs is not None and not _same_meaning(layer["part"], block, theirs):
+            return None, set()
+        found = tensors.get(twin)
+        made = (found, {twin}) if found is not None else self._written_otherwise(layer["part"], twin, theirs, shape)
+        value, read = made
+        if value is not None and not self.exact and isinstance(block.mixer, AttentionSpec):
+            kept = set(theirs.mixer.without_heads) if theirs and isinstance(theirs.mixer, AttentionSpec) else set()
+            value = _without_heads(layer["part"], value, block.mixer, self.model.heads, kept)
+        return (value, read) if value is not None and value.shape == shape else (None, set())
+
+    def _outside(self, name: str, shape: torch.Size) -> tuple[Tensor | None, set[str]]:
+        tensors = self.source.tensors
+        found = tensors.get(name)
+        if found is not None and found.shape == shape:
+            return found, {name}
+        if self.exact:
+            return None, set()
+        if name == _POSITIONS and found is not None and found.shape[1] > shape[1] and found.shape[2] == shape[2]:
+            return found[:, : shape[1]], {name}
+        tied = tensors.get("embedding.weight") if "head.weight" not in tensors else None
+        if name == "head.weight" and tied is not None and tied.mT.shape == shape:
+            return tied.mT.contiguous(), {"embedding.weight"}
+        return None, set()
+
+    def _block(self, layer: int) -> BlockSpec | None:
+        return None if self.source.model is None else self.source.model.blocks[layer]
+
+    def _written_otherwise(
+        self, part: str, twin: str, theirs: BlockSpec | None, shape: torch.Size
+    ) -> tuple[Tensor | None, set[str]]:
+        """A dense map from a reparametrised one, or from none."""
+        home, _, last = twin.rpartition(".")
+        if self.exact or last != "weight" or part not in ("mixer.value.weight", "mixer.output.weight"):
+            return None, set()
+        names = [f"{home}.{name}" for name in ("fixed", "delta", "alpha.value", "beta.value")]
+        if all(name in self.source.tensors for name in names):
+            fixed, delta, alpha, beta = (self.source.tensors[name] for name in names)
+            return alpha.view(-1, 1, 1) * fixed + beta.view(-1, 1, 1) * delta, set(names)
+        mixer = None if theirs is None else theirs.mixer
+        no_map = isinstance(mixer, AttentionSpec) and isinstance(getattr(mixer, part.split(".")[1]), IdentitySpec)
+        if no_map and shape[-1] == shape[-2]:
+            return torch.eye(shape[-1]).unsqueeze(0), set()
+        return None, set()
+
+
+def _same_meaning(part: str, block: BlockSpec, theirs: BlockSpec) -> bool:
+    """Whether a part of two blocks does the same, going by its name and by their kinds."""
+    head, _, rest = part.partition(".")
+    if head == "mixer":
+        return block.mixer.kind_name() == theirs.mixer.kind_name() or rest.startswith(_OF_EVERY_MIXER)
+    if head == "mlp":
+        return block.mlp.kind_name() == theirs.mlp.kind_name()
+    if head == "residual":
+        return block.residual.kind_name() == theirs.residual.kind_name()
+    return True
+
+
+def _without_heads(part: str, value: Tensor, mixer: AttentionSpec, heads: int, gone: set[int]) -> Tensor:
+    """The rows, columns or gains of the heads that stay.
+
+    Args:
+        part: `mixer.query.weight` and so on.
+        value: Of the source.
+        mixer: Of the model.
+        heads: H, before any are left out.
+        gone: Heads that the source has left out too.
+    """
+    there = [head for head in range(heads) if head not in gone]
+    kept = [place for place, head in enumerate(there) if head not in mixer.without_heads]
+    if len(kept) == len(there):
+        return value
+    _, name, *rest = part.split(".")
+    if name in ("query", "key", "value") and rest[-1] in ("weight", "bias"):
+        apart = value.view(*value.shape[:-1], len(there), -1)
+        return apart[..., kept, :].flatten(-2)
+    if name == "output" and rest[-1] == "weight":
+        apart = value.view(*value.shape[:-2], len(there), -1, value.shape[-1])
+        return apart[..., kept, :, :].flatten(-3, -2)
+    if name in ("gains", "temperature", "sinks") and value.shape[-1] == len(there):
+        return value[..., kept]
+    return value

@@ -1,0 +1,137 @@
+"""Studies whose trials start from the weights of others, trained for real in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from engine_samples import ENVIRONMENT, SPACE, Log, ScriptedEngine, diverge, planner
+
+from ablate.errors import SpaceError, StoreError
+from ablate.execution.carry import Carrier
+from ablate.execution.driver import StudyResult, run_study
+from ablate.execution.protocol import Job, Message
+from ablate.planning.plan import make_plan
+from ablate.roles import TrialRole
+from ablate.store import Store, open_store
+from ablate.store.records import TRANSFER, TrialState
+from ablate.trained.weights import load_weights, weights_folder
+
+STAGE: dict[str, Any] = {"training.steps": 3, "block.mixer.softmax": False}
+
+
+def switches(**starts: dict[str, Any]) -> dict[str, Any]:
+    return {"switches": {"start": {"scratch": {}, **starts}}, "design": {"kind": "leave_one_out", "seeds": 2}}
+
+
+def study(store: Store, folder: Path, engine: ScriptedEngine | None = None, **changes: Any) -> StudyResult:
+    engine = engine or ScriptedEngine(lambda job, attempt: carried_out(job, folder), size=1)
+    made = planner(folder, **changes)
+    made.starting._weights = weights_folder(store.where)
+    return run_study(made, store, engine, ENVIRONMENT, Log())
+
+
+def carried_out(job: Job, folder: Path) -> Sequence[Message]:
+    return list(Carrier(folder / "cache", torch.device("cpu")).carry_out(job, list))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_stage_is_trained_first_once_and_reused(here: Path) -> None:
+    frozen = {"training.init_from": {"stage": STAGE}, "training.freeze": ["mixer.query", "mixer.key", "mixer.value"]}
+    changes = switches(transferred={"training.init_from": {"stage": STAGE}}, frozen=frozen)
+    with open_store(here / "a.db") as store:
+        first = study(store, here, **changes)
+        again = study(store, here, **changes)
+        record = store.study(SPACE["name"])
+        stages = [planned for planned in record.scout_trials if planned.role is TrialRole.STAGE]
+        trials = store.trials([planned.key for planned in (*record.planned, *stages)])
+        assert {trial.state for trial in trials.values()} == {TrialState.FINISHED}
+        assert sorted(planned.seed for planned in stages) == [0, 1]  # one for both variants
+        assert first.trained == 8
+        assert (again.trained, again.reused) == (0, 8)
+        names = {planned.key: (planned.variant, planned.seed) for planned in record.planned}
+        told = {name: store.recordings(key)[0].values[TRANSFER] for key, name in names.items() if name[0] != "baseline"}
+        for (_, seed), recording in told.items():
+            (stage,) = (planned.key for planned in stages if planned.seed == seed)
+            assert stage in recording["source"]
+            assert "blocks.0.mixer.query.weight" in recording["copied"]
+            assert recording["new"] == recording["unused"] == []
+        sizes = {variant.name: variant.parameters for variant in record.variants}
+        assert sizes["start=transferred"] - sizes["start=frozen"] == 3 * 8 * 8
+
+
+def test_a_trial_goes_on_where_its_stage_ended(here: Path) -> None:
+    """The same model, evaluated without a step, has the loss with which its stage ended."""
+    whole = {"training.steps": 0, "training.init_from": {"stage": {"training.steps": 3}, "map": "exact"}}
+    with open_store(here / "a.db") as store:
+        study(store, here, **switches(as_it_is=whole))
+        record = store.study(SPACE["name"])
+        trials = store.trials([planned.key for planned in (*record.planned, *record.scout_trials)])
+        for seed in (0, 1):
+            ended = {
+                planned.variant: trials[planned.key].metrics["val_loss"]
+                for planned in (*record.planned, *record.scout_trials)
+                if planned.seed == seed
+            }
+            assert ended["start=as_it_is"] == pytest.approx(ended["stage of start=as_it_is"], rel=1e-6)
+            assert ended["start=as_it_is"] != ended["baseline"]
+
+
+def test_frozen_weights_are_those_of_the_stage_at_the_end(here: Path) -> None:
+    frozen = {
+        "training.init_from": {"stage": STAGE},
+        "training.freeze": ["mixer.query"],
+        "training.save_weights": True,
+    }
+    with open_store(here / "a.db") as store:
+        study(store, here, **switches(frozen=frozen))
+        record = store.study(SPACE["name"])
+        keys = {p.variant: p.key for p in (*record.planned, *record.scout_trials) if p.seed == 0}
+        ours, theirs = (
+            load_weights(weights_folder(store.where), keys[name]).tensors
+            for name in ("start=frozen", "stage of start=frozen")
+        )
+        name = "blocks.0.mixer.query.weight"
+        torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=0)
+        assert not torch.equal(ours["blocks.0.mlp.up.weight"], theirs["blocks.0.mlp.up.weight"])
+
+
+def test_a_trial_whose_stage_diverges_fails_with_the_reason(here: Path) -> None:
+    with open_store(here / "a.db") as store:
+        changes = switches(transferred={"training.init_from": {"stage": STAGE}})
+        result = study(store, here, ScriptedEngine(diverge), **changes)
+        assert not result.interrupted
+        record = store.study(SPACE["name"])
+        failed = [planned.key for planned in record.planned if planned.variant == "start=transferred"]
+        for trial in store.trials(failed).values():
+            assert trial.state is TrialState.FAILED
+            assert "which diverged" in trial.reason
+
+
+def test_a_stage_that_is_stored_without_its_weights_is_refused(here: Path) -> None:
+    with open_store(here / "a.db") as store:
+        start = {"training.init_from": {"stage": STAGE}}
+        study(store, here, **switches(transferred=start))
+        for file in weights_folder(store.where).iterdir():
+            file.unlink()
+        with pytest.raises(StoreError, match="weights were not kept"):
+            study(store, here, **switches(transferred=start, frozen={**start, "training.freeze": ["mixer.query"]}))
+
+
+def test_an_evaluation_needs_all_weights(here: Path) -> None:
+    without = {"training.steps": 0, "training.init_from": {"stage": {"training.steps": 2, "block.norm": "none"}}}
+    with pytest.raises(SpaceError, match="would stay random"):
+        make_plan(planner(here, **switches(without=without)))
+
+
+def test_unknown_parts_to_freeze_are_refused(here: Path) -> None:
+    with pytest.raises(SpaceError, match="no such part"):
+        make_plan(planner(here, **switches(frozen={"training.freeze": ["mixer.querry"]})))

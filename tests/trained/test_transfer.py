@@ -1,0 +1,276 @@
+"""Weights given to other models: identities between models that compute the same, sources of all sorts, refusals."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ablate.errors import DataError, NotFoundError, SpaceError
+from ablate.nn.model.build import build_model
+from ablate.nn.pack.initial import stream
+from ablate.spec.model import ModelSpec
+from ablate.spec.start import InitFromSpec
+from ablate.spec.task import DataShape
+from ablate.spec.training import TrainingSpec
+from ablate.spec.variant import VariantSpec
+from ablate.trained.source import SourceWeights, read_source
+from ablate.trained.transfer import Transfer, transfer
+from ablate.training.assembly import assemble
+from ablate.training.members import Member
+from ablate.training.optimizer import PackOptimizer
+
+V, D, H, T = 19, 12, 3, 7
+SHAPE = DataShape(V, T, 0)
+SIMPLE = {"kind": "attention", "softmax": False, "matmul_order": "kv_first", "scale": "length"}
+
+
+def spec_of(block: Any = "pre_ln", **fields: Any) -> ModelSpec:
+    plain = {"family": "decoder", "depth": 3, "width": D, "heads": H, "positions": "learned", "block": block}
+    return ModelSpec.model_validate({**plain, **fields})
+
+
+def built(spec: ModelSpec, seed: int, context: int = T) -> nn.Module:
+    """A model whose every parameter is random."""
+    model = build_model(spec, vocabulary=V, context=context, seeds=[seed]).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=stream(seed, name))
+    return model
+
+
+def source_of(spec: ModelSpec, model: nn.Module) -> SourceWeights:
+    return SourceWeights("test", model.state_dict(), spec)
+
+
+def given(spec: ModelSpec, made: Transfer, seed: int = 9) -> nn.Module:
+    """A model of another seed with the weights that were transferred."""
+    model = built(spec, seed)
+    model.load_state_dict(dict(made.tensors), strict=False)
+    return model
+
+
+def taken(spec: ModelSpec, source: SourceWeights, **start: Any) -> Transfer:
+    return transfer(spec, SHAPE, source, InitFromSpec.model_validate({"source": "test", **start}))
+
+
+def logits(model: nn.Module) -> Tensor:
+    tokens = torch.randint(V, (1, 2, T), generator=stream(0, "tokens"))
+    found: Tensor = model(tokens)
+    return found
+
+
+def assert_same(spec: ModelSpec, model: nn.Module, target: ModelSpec, **start: Any) -> Transfer:
+    """A target that was given all of the source computes what the source does."""
+    made = taken(target, source_of(spec, model), **start)
+    torch.testing.assert_close(logits(given(target, made)), logits(model), rtol=1e-4, atol=1e-5)
+    return made
+
+
+def test_the_same_model_is_copied_whole() -> None:
+    made = assert_same(spec_of("sas"), built(spec_of("sas"), 1), spec_of("sas"), map="exact")
+    assert made.new == made.unused == ()
+
+
+def test_simple_attention_gives_its_maps_to_softmax_attention_and_back() -> None:
+    """Fig. 2c of arXiv:2111.15588: the shapes of Q, K and V agree."""
+    simple, softmax = spec_of({"mixer": SIMPLE}), spec_of({"mixer": "attention"})
+    for source, target in ((simple, softmax), (softmax, simple)):
+        model = built(source, 1)
+        made = taken(target, source_of(source, model))
+        assert made.new == made.unused == ()
+        ours = given(target, made)
+        for name, value in model.state_dict().items():
+            torch.testing.assert_close(ours.state_dict()[name], value, rtol=0, atol=0)
+        assert not torch.allclose(logits(ours), logits(model))  # the operator is another
+
+
+def test_maps_left_out_are_given_as_the_identity() -> None:
+    """SAS has W_V = α·I + β·ΔW in the first layer, else none, and no W_P; dense maps can hold them all."""
+    sas = spec_of("sas")
+    plain = sas.model_dump(mode="json")
+    for block in (plain["block"], plain["exceptions"]["first"]):
+        block.setdefault("mixer", {})["value"] = {"kind": "dense"}
+    plain["block"]["mixer"]["output"] = {"kind": "dense"}
+    made = assert_same(sas, built(sas, 1), ModelSpec.model_validate(plain))
+    assert made.new == ()
+
+
+def test_a_head_of_its_own_starts_from_a_tied_one() -> None:
+    made = assert_same(spec_of(), built(spec_of(), 1), spec_of(tied_head=False))
+    assert "head.weight" in made.copied
+
+
+def test_a_longer_table_of_positions_gives_its_first_rows() -> None:
+    model = built(spec_of(), 1, context=T + 5)
+    made = taken(spec_of(), source_of(spec_of(), model))
+    torch.testing.assert_close(logits(given(spec_of(), made)), logits(model))
+
+
+def test_a_deeper_model_repeats_the_layers_of_a_shallower_one() -> None:
+    model = built(spec_of(depth=2), 1)
+    made = taken(spec_of(depth=5), source_of(spec_of(depth=2), model))
+    weights = [made.tensors[f"blocks.{layer}.mlp.up.weight"] for layer in range(5)]
+    for layer, before in enumerate([0, 0, 0, 1, 1]):
+        torch.testing.assert_close(weights[layer], model.blocks[before].mlp.up.weight.detach())
+    assert made.new == made.unused == ()
+
+
+@pytest.mark.parametrize("arrangement", ["sequential", "parallel"])
+def test_removing_a_layer_and_silencing_it_are_the_same(arrangement: str) -> None:
+    """Two ways to take out layer 1: leave it out with `layers`, or fix the gains of its branches at 0."""
+    skips = {"arrangement": "parallel", "skips": {"mixer": 1, "mlp": 0}} if arrangement == "parallel" else {}
+    spec = spec_of({"mixer": "attention", **skips})
+    model = built(spec, 1)
+    silent = spec_of({"mixer": "attention", **skips}, exceptions={"1": {"gains": {"mixer_branch": 0, "mlp_branch": 0}}})
+    shorter = spec_of({"mixer": "attention", **skips}, depth=2)
+    by_gains = given(silent, taken(silent, source_of(spec, model)))
+    by_layers = given(shorter, taken(shorter, source_of(spec, model), layers=[0, 2]))
+    torch.testing.assert_close(logits(by_layers), logits(by_gains))
+    assert not torch.allclose(logits(by_layers), logits(model))
+
+
+@pytest.mark.parametrize("mixer", [{"query_key_bias": True, "value": {"kind": "dense", "bias": True}}, SIMPLE])
+def test_removing_heads_and_zeroing_their_rows_of_the_output_map_are_the_same(mixer: dict[str, Any]) -> None:
+    spec = spec_of({"mixer": {"kind": "attention", **mixer}})
+    model = built(spec, 1)
+    fewer = spec_of({"mixer": {"kind": "attention", **mixer}}, exceptions={"1": {"mixer": {"without_heads": [0, 2]}}})
+    made = taken(fewer, source_of(spec, model))
+    ours = logits(given(fewer, made))
+    with torch.no_grad():
+        rows = model.blocks[1].mixer.output.weight.view(1, H, D // H, D)
+        rows[:, [0, 2]] = 0
+    torch.testing.assert_close(ours, logits(model))
+    assert made.new == ()
+
+
+def test_shaped_heads_keep_their_own_gains() -> None:
+    dense = {"kind": "attention", "shaping": "shaped", "query_init": "normal"}
+    spec = spec_of({"mixer": dense})
+    model = built(spec, 1)
+    fewer = spec_of({"mixer": {**dense, "without_heads": [1]}})
+    made = taken(fewer, source_of(spec, model))
+    torch.testing.assert_close(
+        made.tensors["blocks.0.mixer.gains.alpha.value"], model.blocks[0].mixer.gains["alpha"].value[:, [0, 2]].detach()
+    )
+
+
+def test_other_kinds_are_not_copied_by_chance() -> None:
+    """A gated MLP and a plain one, both with `up` of one shape, and mixers whose further tensors mean other things."""
+    gated = spec_of({"mixer": "attention", "mlp": {"kind": "gated", "ratio": 2}})
+    plain = spec_of({"mixer": "linear", "mlp": {"kind": "plain", "ratio": 2}})
+    made = taken(plain, source_of(gated, built(gated, 1)))
+    assert {name.split(".", 2)[2] for name in made.new} == {"mlp.up.weight", "mlp.down.weight"}
+    assert {name.split(".", 2)[2] for name in made.unused} == {f"mlp.{part}.weight" for part in ("up", "gate", "down")}
+
+
+def test_fixed_gains_are_settings_of_the_target() -> None:
+    trained = spec_of({"mixer": "attention", "gains": {"mlp_branch": {"init": 0.3, "trainable": True}}})
+    fixed = spec_of({"mixer": "attention", "gains": {"mlp_branch": 0.5}})
+    made = taken(fixed, source_of(trained, built(trained, 1)))
+    assert not any("mlp_branch" in name for name in made.tensors)
+
+
+def test_exact_refuses_another_model() -> None:
+    with pytest.raises(SpaceError, match="another model"):
+        taken(spec_of(depth=2), source_of(spec_of(), built(spec_of(), 1)), map="exact")
+    with pytest.raises(SpaceError, match="`layers`"):
+        taken(spec_of(depth=2), source_of(spec_of(), built(spec_of(), 1)), layers=[0, 3])
+
+
+def test_files_are_tensors_alone(tmp_path: Path) -> None:
+    model = built(spec_of(), 1)
+    save_file({name: one.contiguous() for name, one in model.state_dict().items()}, tmp_path / "a.safetensors")
+    torch.save(model.state_dict(), tmp_path / "b.pt")
+    one, other = (read_source(str(tmp_path / name), tmp_path) for name in ("a.safetensors", "b.pt"))
+    assert one.identity() == other.identity()  # the content counts, not the file
+    torch.testing.assert_close(logits(given(spec_of(), taken(spec_of(), other))), logits(model))
+    (tmp_path / "c.pt").write_bytes(pickle.dumps(print, protocol=2))
+    with pytest.raises(DataError, match="no weights that can be read"):
+        read_source(str(tmp_path / "c.pt"), tmp_path)
+    with pytest.raises(NotFoundError, match="no such file or folder"):
+        read_source("./missing.safetensors", tmp_path)
+
+
+def test_a_folder_of_transformers_starts_a_model(tmp_path: Path) -> None:
+    """GPT-2 as it is, and BERT into a SimpleTRON of its shape: every tensor has a place."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": V, "num_hidden_layers": 2, "num_attention_heads": H}
+    torch.manual_seed(0)
+    gpt = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            vocab_size=V, n_positions=T, n_embd=D, n_layer=2, n_head=H, bos_token_id=0, eos_token_id=0
+        )
+    ).eval()
+    gpt.save_pretrained(tmp_path / "gpt")
+    source = read_source(str(tmp_path / "gpt"), tmp_path)
+    assert source.model is not None
+    tokens = torch.randint(V, (1, 2, T), generator=stream(0, "tokens"))
+    with torch.no_grad():
+        theirs = gpt(tokens[0]).logits
+    torch.testing.assert_close(
+        logits(given(source.model, taken(source.model, source)))[0], theirs, rtol=1e-4, atol=1e-4
+    )
+
+    config = transformers.BertConfig(
+        **sizes, hidden_size=D, intermediate_size=2 * D, max_position_embeddings=T, pad_token_id=0
+    )
+    transformers.BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
+    source = read_source(str(tmp_path / "bert"), tmp_path)
+    assert source.model is not None
+    plain = source.model.model_dump(mode="json")
+    plain["block"]["mixer"] |= {"softmax": False, "matmul_order": "kv_first", "scale": "length"}
+    made = taken(ModelSpec.model_validate(plain), source)
+    assert made.new == made.unused == ()
+
+
+def variant(**training: Any) -> VariantSpec:
+    plain = {"steps": 3, "batch_size": 2, "optimizer": {"lr": 0.1}, **training}
+    task = {"kind": "language_model", "data": "builtin:python_stdlib", "tokenizer": "bytes", "context": T}
+    return VariantSpec.model_validate({"model": spec_of(), "task": task, "training": plain})
+
+
+def test_frozen_parts_keep_their_weights_and_have_no_state() -> None:
+    frozen = variant(freeze=["mixer.query", "embedding", "blocks.2.mlp"])
+    model = assemble([Member(frozen, 0), Member(frozen, 1)], SHAPE)
+    optimizer = PackOptimizer(model, [frozen.training] * 2)
+    before = {name: one.detach().clone() for name, one in model.named_parameters()}
+    optimizer.set_rates(2)
+    model(torch.randint(V, (2, 2, T), generator=stream(0, "t"))).square().mean().backward()
+    optimizer.step()
+    kept = {name for name, one in model.named_parameters() if torch.equal(one, before[name])}
+    expected = {f"blocks.{layer}.mixer.query.weight" for layer in range(3)} | {"embedding.weight"}
+    assert kept == expected | {"blocks.2.mlp.up.weight", "blocks.2.mlp.down.weight"}
+    assert all(parameter.grad is None for name, parameter in model.named_parameters() if name in kept)
+    states = sum(one["exp_avg"].numel() for one in optimizer.rule.state.values())
+    assert states == sum(one.numel() for name, one in before.items() if name not in kept)
+
+
+def test_members_of_a_pack_start_from_their_own_sources() -> None:
+    sources = [built(spec_of(), seed) for seed in (3, 4)]
+    starts = [taken(spec_of(), source_of(spec_of(), one)).tensors for one in sources]
+    plain = variant()
+    members = [Member(plain, 0, starts[0]), Member(plain, 1), Member(plain, 2, starts[1])]
+    pack = assemble(members, SHAPE).eval()
+    tokens = torch.randint(V, (1, 2, T), generator=stream(0, "tokens"))
+    theirs = [sources[0], build_model(spec_of(), vocabulary=V, context=T, seeds=[1]), sources[1]]
+    for ours, model in zip(pack(tokens.expand(3, -1, -1)), theirs, strict=True):
+        torch.testing.assert_close(ours, model.eval()(tokens)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_the_hash_knows_the_content_and_not_the_path() -> None:
+    known = {"source": "/a/b.safetensors", "identity": "0123"}
+    one, moved, other, random = (
+        variant(**({} if start is None else {"init_from": start})).content_hash()
+        for start in (known, {**known, "source": "/c"}, {**known, "identity": "4567"}, None)
+    )
+    assert one == moved
+    assert len({one, other, random}) == 3
+    assert TrainingSpec.model_validate(variant().training.model_dump()).canonical_json() == (
+        '{"batch_size":2,"optimizer":{"kind":"adamw","lr":0.1},"steps":3}'
+    )
