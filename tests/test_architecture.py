@@ -50,7 +50,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "roles",
         "errors",
         "cores",
-        "devices",
         "spec",
         "nn.model",
         "tasks",
@@ -58,6 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "training",
         "store",
         "trained",
+        "devices",
     },
     "trained": {
         "errors",
