@@ -39,11 +39,13 @@ class Small:
         kind: `model_type`.
         settings: Of its configuration class.
         tolerance: Relative and absolute, in double precision.
+        padded_gradients: Whether their gradients are numbers where padding sees nothing real.
     """
 
     kind: str
     settings: dict[str, Any]
     tolerance: float = 1e-8
+    padded_gradients: bool = True
 
 
 CASES = {
@@ -71,6 +73,23 @@ CASES = {
     ),
     "qwen3": Small("qwen3", LLAMA),
     "bert": Small("bert", BERT),
+    "big_bird": Small(
+        "big_bird",
+        BERT | {"attention_type": "original_full", "rescale_embeddings": True, "bos_token_id": 1, "eos_token_id": 0},
+    ),
+    "longformer": Small(
+        "longformer",
+        BERT
+        | {
+            "attention_window": [4, 8], "pad_token_id": 1, "max_position_embeddings": T + 2, "bos_token_id": 0,
+            "eos_token_id": 0, "type_vocab_size": 1,
+        },
+        padded_gradients=False,
+    ),
+    "fnet": Small(
+        "fnet",
+        {name: one for name, one in BERT.items() if "attention" not in name} | {"bos_token_id": 0, "eos_token_id": 0},
+    ),
     "olmo2": Small("olmo2", {**{name: one for name, one in LLAMA.items() if name != "head_dim"}, "hidden_size": 24}),
     "smollm3": Small("smollm3", LLAMA | {"num_hidden_layers": 5}),
     "gemma3": Small(

@@ -119,6 +119,8 @@ class ModelSpec(Spec):
     segments: int = Field(default=0, ge=0, le=1000)
     """Rows of a table by segment (BERT has two, for pairs of texts). A text by itself is segment 0: that row is added
     to all its embeddings. 0: there is no table."""
+    embedding_map: bool = False
+    """Whether a dense map with a bias follows positions and `embedding_norm` (FNet)."""
     embedding_norm: Norm | None = None
     """Norm of the sum of token embedding and positions, before the first block (BERT, ModernBERT, RWKV-7)."""
     tied_head: bool = True

@@ -61,6 +61,7 @@ class Stack(nn.Module):
         self.smear = None if spec.smear is None else Smear(spec.smear, surroundings)
         self.segments = Segments(spec.segments, surroundings) if spec.segments else None
         self.embedding_norm = None if spec.embedding_norm is None else spec.embedding_norm.build(pack, spec.width)
+        self.embedding_map = linear(surroundings, spec.width, spec.width, bias=True) if spec.embedding_map else None
         added = spec.positions.applied == "embedding"
         self.positions = spec.positions.build(replace(surroundings, context=context)) if added else None
         self.blocks = nn.ModuleList(
@@ -102,7 +103,9 @@ class Stack(nn.Module):
             x = self.segments(x)
         if self.positions is not None:
             x = self.positions(x, first)
-        return x if self.embedding_norm is None else self.embedding_norm(x)
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
+        return x if self.embedding_map is None else self.embedding_map(x)
 
     def look_back(self, token: Tensor, before: State) -> State:
         """What the embedding of the next token asks of a token [K, B, 1], given what this one was given."""
@@ -257,6 +260,8 @@ def embedding_cost(spec: ModelSpec, context: int, length: int) -> Cost:
     )
     if spec.embedding_norm is not None:
         scaled += spec.embedding_norm.cost(spec.width, length)
+    if spec.embedding_map:
+        scaled += linear_cost(length, spec.width, spec.width, bias=True)
     if spec.positions.applied != "embedding":
         return scaled
     return scaled + spec.positions.cost(replace(spec.layer_context(context), context=context), length)

@@ -193,6 +193,8 @@ class Architecture(ABC):
     """Other names that `config.json` may have for settings, to those used here."""
     unused: ClassVar[tuple[str, ...]] = ()
     """Patterns (as in `fnmatch`) of tensors that do nothing to the logits and are left out."""
+    sees_padding: ClassVar[bool] = False
+    """Whether padding is to the model a token like others, so that it takes no mask."""
     prefix: ClassVar[str] = "model."
     """What the names of tensors of the body begin with; files of the body alone leave it out."""
 

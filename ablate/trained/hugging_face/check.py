@@ -44,6 +44,8 @@ def largest_difference(folder: Path, imported: Imported, tensors: dict[str, Tens
         tokens[~real] = pad
     texts: dict[str, Tensor] = {"input_ids": tokens, "attention_mask": real.long()}
     arguments: tuple[Tensor, ...] = (tokens[None], real[None])
+    if imported.architecture.sees_padding:
+        texts, arguments, real = {"input_ids": tokens}, (tokens[None],), torch.ones_like(real)
     if imported.spec.family == "encoder_decoder":  # which reads the texts and writes them
         texts |= {"decoder_input_ids": tokens, "decoder_attention_mask": real.long()}
         arguments = (tokens[None], tokens[None], real[None], real[None])
