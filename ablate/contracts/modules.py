@@ -85,7 +85,7 @@ def wrong_in_bfloat16(module: nn.Module, x: Tensor) -> Iterator[str]:
     x = x.detach().requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = module(x)
-    (y.float() * noise("direction", *y.shape)).sum().backward()  # type: ignore[no-untyped-call]
+    (y.float() * noise("direction", *y.shape)).sum().backward()
     if not y.isfinite().all() or x.grad is None or not x.grad.isfinite().all():
         yield "under bfloat16 products an output or the gradient of the input is not finite"
         return
