@@ -36,6 +36,8 @@ from ablate.training.ranks import Ranks
 if TYPE_CHECKING:
     from ablate.tasks.base import Batch
 
+PARTS = 8
+"""Parts of the validation data that are measured apart at the end, to tell how much another draw of it would change."""
 _COUNTERS = ("steps", "seconds", "_losses")
 _BY_POSITION = ("_loss", "_loss_sum", "_stopped", "_stopped_loss")
 
@@ -138,10 +140,12 @@ class Pack:
             torch.cuda.synchronize(self.device)
             self._add_seconds(begin)
         windows: dict[str, list[list[float]]] = {}
+        parts: dict[str, list[list[float]]] = {}
         at_end = self.steps == self.training.steps
         with self.evaluated_weights():
             apart = windows if at_end and self.training.init_from is not None else None
-            metrics = self._evaluate(self.task.validation_batches(self.training.batch_size), apart)
+            validation = self.task.validation_batches(self.training.batch_size)
+            metrics = self._evaluate(validation, apart, parts if at_end else None)
             if at_end:
                 tested = self._evaluate(self.task.test_batches(self.training.batch_size))
                 metrics |= {str(Metric.of(name).on("test")): values for name, values in tested.items()}
@@ -159,6 +163,7 @@ class Pack:
             train_loss=self._by_member(mean),
             metrics={name: self._by_member(values) for name, values in metrics.items()},
             inside=self._inside(),
+            parts={name: [self._by_member(values) for values in found] for name, found in parts.items()},
             windows={name: self._by_member(values) for name, values in windows.items()},
         )
         self.events.append(point)
@@ -336,24 +341,40 @@ class Pack:
 
     @torch.no_grad()
     def _evaluate(
-        self, batches: Iterator[Batch], windows: dict[str, list[list[float]]] | None = None
+        self,
+        batches: Iterator[Batch],
+        windows: dict[str, list[list[float]]] | None = None,
+        parts: dict[str, list[list[float]]] | None = None,
     ) -> dict[str, list[float]]:
         """The metrics over batches, with validation names; empty if there are no batches.
 
         Args:
             batches: What is evaluated.
             windows: Receives the metrics of each example by itself, for each position, where that is asked for.
+            parts: Receives the metrics over every `PARTS`-th batch, from each of the first ones on, where that is asked
+                for; nothing where there are fewer batches.
         """
         self.model.eval()
         sums: dict[str, Tensor] = {}
+        of_parts: list[dict[str, Tensor]] = []
         count = len(self.positions)
-        for batch in batches:
+        for number, batch in enumerate(batches):
+            if number < PARTS:
+                of_parts.append({})
+            part = of_parts[number % PARTS]
             packed = {name: values.to(self.device).expand(count, *values.shape) for name, values in batch.items()}
             for name, total in self._objective.measure(self.model, packed).items():
                 sums[name] = sums[name] + total.double() if name in sums else total.double()
+                if parts is not None:
+                    part[name] = part[name] + total.double() if name in part else total.double()
             if windows is not None:
                 self._measure_apart(packed, windows)
         self.model.train()
+        if parts is not None and len(of_parts) == PARTS:
+            for of_part in of_parts:
+                found = self.task.metrics({name: total.tolist() for name, total in of_part.items()})
+                for name, values in found.items():
+                    parts.setdefault(name, []).append(values)
         return self.task.metrics({name: total.tolist() for name, total in sums.items()}) if sums else {}
 
     def _measure_apart(self, packed: Batch, windows: dict[str, list[list[float]]]) -> None:
