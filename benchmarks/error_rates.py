@@ -50,7 +50,15 @@ from ablate.stats.course import course_word, movements
 from ablate.stats.schedule import ERROR
 from ablate.stats.simulate import Rate, decide, rate
 from ablate.stats.verdict import advised_schedule
-from ablate.store.records import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
+from ablate.store.records import (
+    CurvePoint,
+    PlannedTrial,
+    Recording,
+    StudyRecord,
+    TrialRecord,
+    TrialState,
+    VariantRecord,
+)
 
 MARGIN, SD = 0.05, 0.02
 """Of the simulated comparisons: nats, as a small language model shows them."""
@@ -310,6 +318,10 @@ class MemoryStore:
     def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """None."""
         return {}
+
+    def recordings(self, key: str) -> tuple[Recording, ...]:
+        """None."""
+        return ()
 
 
 def simplifying(rng: np.random.Generator, times: int) -> Iterator[Case]:

@@ -30,7 +30,8 @@ from ablate.training.inside import look_inside
 from ablate.training.members import Member
 from ablate.training.objective import Objective
 from ablate.training.optimizer import PackOptimizer, optimizer_order
-from ablate.training.program import BuildProgram, build_program
+from ablate.training.program import BuildProgram, EagerProgram, build_program
+from ablate.training.ranks import Ranks
 
 if TYPE_CHECKING:
     from ablate.tasks.base import Batch
@@ -49,6 +50,7 @@ class Pack:
         task: The opened task.
         device: Device to train on.
         program: Builds the program that runs steps.
+        ranks: The processes that train the pack together.
 
     Attributes:
         model: The model of the members.
@@ -59,8 +61,14 @@ class Pack:
     """
 
     def __init__(
-        self, members: Sequence[Member], task: Task, device: torch.device, program: BuildProgram = build_program
+        self,
+        members: Sequence[Member],
+        task: Task,
+        device: torch.device,
+        program: BuildProgram = build_program,
+        ranks: Ranks = Ranks(),  # noqa: B008 - frozen
     ) -> None:
+        self.ranks = ranks
         self.members = list(members)
         self.task = task
         self.device = device
@@ -70,8 +78,9 @@ class Pack:
         self.alive = set(range(count))
         self.model = assemble(self._placed(), task.shape).to(device)
         self._streams = self._dropout_streams()
-        self._build_program = program
-        self._objective = Objective(task, self.training, self._forward_context)
+        # Messages between ranks are not captured in a CUDA graph.
+        self._build_program = program if ranks.count == 1 else lambda compute, device: EagerProgram(compute)
+        self._objective = Objective(task, self.training, self._forward_context, ranks)
         self._prepare()
         shape = task.shape
         forward = mean_flops(
@@ -244,7 +253,7 @@ class Pack:
             "by_position": {name: getattr(self, name) for name in _BY_POSITION},
             "average": [] if self._average is None else self._average.state(),
             "random": [drawn.get_state() for drawn in self._random()],
-        }
+        } | self._random_of_ranks()
 
     def restore(self, state: State) -> None:
         """Load the state of another pack of the same members."""
@@ -260,9 +269,20 @@ class Pack:
             setattr(self, name, state["counters"][name])
         for name in _BY_POSITION:
             getattr(self, name).copy_(state["by_position"][name])
-        for drawn, saved in zip(self._random(), state["random"], strict=False):
+        of_ranks = state.get("random_of_ranks", [])
+        # Saved by another number of ranks, each but the first goes on with noise that it draws anew.
+        own = state["random"] if self.ranks.index == 0 else []
+        if len(of_ranks) == self.ranks.count:
+            own = of_ranks[self.ranks.index]
+        for drawn, saved in zip(self._random(), own, strict=False):
             if saved.shape == drawn.get_state().shape:  # another shape: it was saved on another type of device
                 drawn.set_state(saved.cpu())
+
+    def _random_of_ranks(self) -> State:
+        """The random states of all ranks, if there are several."""
+        if self.ranks.count == 1:
+            return {}
+        return {"random_of_ranks": list(self.ranks.of_each([drawn.get_state() for drawn in self._random()]))}
 
     def _random(self) -> list[torch.Generator]:
         """The random generators that dropout uses."""
@@ -291,7 +311,8 @@ class Pack:
 
     def _dropout_streams(self) -> list[torch.Generator] | None:
         """Seed dropout, the only randomness during training. None: dropout uses torch's default generator."""
-        seeds = [stream(member.seed, "dropout").initial_seed() for member in self._placed()]
+        name = f"dropout/{self.ranks.index}" if self.ranks.index else "dropout"
+        seeds = [stream(member.seed, name).initial_seed() for member in self._placed()]
         torch.manual_seed(seeds[0])
         separate = len(seeds) > 1 and self.device.type == "cpu"
         return [torch.Generator().manual_seed(seed) for seed in seeds] if separate else None

@@ -31,18 +31,18 @@ def studied(of_part: float) -> FakeStore:
 
 def test_a_draw_that_matters_is_said_with_a_remedy() -> None:
     report = read_study(studied(0.02), "a_study")
-    assert report.windows == pytest.approx(0.02 / np.sqrt(8), rel=0.35)
+    assert report.draw_sd == pytest.approx(0.02 / np.sqrt(8), rel=0.35)
     (said,) = [one for one in report.answer if "one draw of validation data" in one]
     assert "task.validation_windows: " in said
     windows = int(said.partition("windows: ")[2].partition("`")[0])
-    assert windows == pytest.approx(128 * (report.windows / 0.002) ** 2, rel=0.1)
-    assert study_json(report)["validation_draw"] == report.windows
+    assert windows == pytest.approx(128 * (report.draw_sd / 0.002) ** 2, rel=0.1)
+    assert study_json(report)["validation_draw"] == report.draw_sd
     assert "another draw of which" in legend(report)[0]
 
 
 def test_a_draw_that_hardly_matters_is_in_the_legend_alone() -> None:
     report = read_study(studied(0.0005), "a_study")
-    assert report.windows is not None
+    assert report.draw_sd is not None
     assert not [one for one in report.answer if "one draw of validation data" in one]
     assert "another draw of which" in legend(report)[0]
 
@@ -51,5 +51,5 @@ def test_nothing_is_said_of_trials_that_were_not_measured_in_parts() -> None:
     made = studied(0.02)
     made.trial_records = {key: replace(trial, parts={}) for key, trial in made.trial_records.items()}
     report = read_study(made, "a_study")
-    assert report.windows is None
+    assert report.draw_sd is None
     assert "another draw" not in legend(report)[0]
