@@ -444,7 +444,7 @@ CASES: Mapping[str, Measure] = {
     "calibrated": calibrated,
     "moving": moving,
 }
-FULL, QUICK, SMOKE = 8_000, 1_200, 150
+FULL, QUICK, SMOKE = 8_000, 2_000, 150
 """Simulated comparisons of a case, about."""
 
 

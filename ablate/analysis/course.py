@@ -25,7 +25,6 @@ METRIC = "val_loss"
 NEAR = 0.1
 """How far, as a share, a learning rate may be off that at the end of a shorter training of the same schedule."""
 _LONGER = " `budgets: [1, 2, 4]` in the space trains longer, and tells."
-_AXES = ("steps", "tokens", "flops")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ def course_of(
     gaps = {seed: gap for seed, gap in gaps.items() if gap.steps}
     shared = sorted(set.intersection(*(set(gap.steps) for gap in gaps.values()))) if gaps else []
     at = {seed: _kept(gap, shared) for seed, gap in gaps.items()}
-    places = {axis: _means([_kept(line(pairs[seed][0], axis), shared, x=True) for seed in at]) for axis in _AXES}  # type: ignore[arg-type]
+    spent = [{point.step: point for point in pairs[seed][0]} for seed in at]
     movement = movements([float(step) for step in shared], at)
     if movement is None or movement.n < 2:
         return None
@@ -92,8 +91,8 @@ def course_of(
         points.append(
             CoursePoint(
                 step=step,
-                tokens=places["tokens"][number],
-                flops=places["flops"][number],
+                tokens=math.fsum(point[step].tokens for point in spent) / len(spent),
+                flops=math.fsum(point[step].flops for point in spent) / len(spent),
                 difference=math.fsum(values) / len(values),
                 low=found.low,
                 high=found.high,
@@ -113,13 +112,9 @@ def _word(differences: Sequence[float], rule: CourseRule, allowance: Allowance) 
     return next((word for word in words if word != "undecided"), "undecided")
 
 
-def _kept(one: Line, steps: Sequence[int], *, x: bool = False) -> list[float]:
-    found = dict(zip(one.steps, one.x if x else one.y, strict=True))
-    return [found.get(step, math.nan) for step in steps]
-
-
-def _means(rows: Sequence[Sequence[float]]) -> list[float]:
-    return [math.fsum(column) / len(column) for column in zip(*rows, strict=True)]
+def _kept(gap: Line, steps: Sequence[int]) -> list[float]:
+    found = dict(zip(gap.steps, gap.y, strict=True))
+    return [found[step] for step in steps]
 
 
 def comparable_before_end(*variants: VariantRecord) -> bool | None:
@@ -145,13 +140,13 @@ def _rate_agrees(training: Mapping[str, Any] | None) -> bool | None:
     return abs(within - shorter) <= NEAR * max(within, shorter)
 
 
-def course_sentences(rows: Sequence[VariantRow], rule: CourseRule, *, budgets: bool) -> Iterator[str]:
+def course_sentences(rows: Sequence[VariantRow], rule: CourseRule, *, advise: bool) -> Iterator[str]:
     """Whose differences still move, in words, and which verdicts are provisional for longer training.
 
     Args:
         rows: The variants.
         rule: By what they are judged.
-        budgets: Whether the study trains longer already.
+        advise: Whether to advise `budgets`, which the design must allow and the study not have.
     """
     sign = 1.0 if rule.direction == "minimize" else -1.0
     moving = [(row, row.course) for row in rows if row.course and row.course.word in ("growing", "shrinking")]
@@ -177,7 +172,7 @@ def course_sentences(rows: Sequence[VariantRow], rule: CourseRule, *, budgets: b
         yield (
             f"Provisional for longer training: {'the verdict' if one else 'the verdicts'} on "
             f"{listed(row.name for row in provisional)}, whose difference{'' if one else 's'} still moved by more than "
-            f"the margin {rule.margin:g} over the last third.{'' if budgets else _LONGER}"
+            f"the margin {rule.margin:g} over the last third.{_LONGER if advise else ''}"
         )
     if moving and any(course.comparable is False for _, course in moving):
         yield (

@@ -11,7 +11,7 @@ from ablate.analysis.allowances import Allowances, read_allowances, worst_result
 from ablate.analysis.answer import Judged, answer_sentences, best_sentence, chosen_sentences, window_sentences
 from ablate.analysis.changes import Change, changes_of
 from ablate.analysis.claims import ClaimVerdict, judge_claims
-from ablate.analysis.confirming import confirming, read_confirming, was_chosen
+from ablate.analysis.confirming import CHOOSING, confirming, read_confirming, was_chosen
 from ablate.analysis.course import CourseRule, comparable_before_end, course_of, course_sentences
 from ablate.analysis.declared import declared_otherwise, seeds_added
 from ablate.analysis.failures import Failure, failures_of
@@ -211,7 +211,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
             *caveats,
             *window_sentences(windows, healed),
             *answer_sentences(rows, first, together, judged),
-            *course_sentences(rows, question.course, budgets=bool(record.space.get("budgets"))),
+            *course_sentences(rows, question.course, advise=_may_have_budgets(record)),
             *scaling_sentences(scaling, metric),
             *(trivial_sentences(standings, trivial) if trivial else ()),
             *chosen_sentences(rows),
@@ -251,6 +251,13 @@ def _standings(
         if not row.diverged and not row.pruned
     ]
     return [standing for standing in found if standing is not None]
+
+
+def _may_have_budgets(record: StudyRecord) -> bool:
+    """Whether the space has no budgets and could have some, as far as its record tells (`check_budgets`)."""
+    design, match = record.space.get("design", {}), record.space.get("match", {})
+    names_points = design.get("kind") not in {*CHOOSING, "population"} and "path" not in design
+    return names_points and not record.space.get("budgets") and match.get("equal", "steps") in ("steps", "parameters")
 
 
 def _searches(record: StudyRecord) -> bool:

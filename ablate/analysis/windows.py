@@ -8,6 +8,7 @@ by from seed to seed, is the noise of the draw.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from ablate.analysis.runs import VariantRuns
@@ -23,7 +24,8 @@ WINDOWS = "task.validation_windows"
 def window_noise(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> float | None:
     """Standard deviation of a variant's mean difference over draws of validation data as large as this one.
 
-    It is pooled over the variants; None without a variant of two seeds that were measured in parts.
+    The median over the variants, as those that differ much differ on each part by another amount, and are decided
+    anyway; None without a variant of two seeds that were measured in parts.
 
     Args:
         record: The study.
@@ -36,7 +38,7 @@ def window_noise(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> float 
         if name != record.baseline and not run.diverged and not run.pruned
         if (variance := draw_variance(list(_gaps(run.finished, baseline, metric)))) is not None
     ]
-    return math.sqrt(max(0.0, math.fsum(found) / len(found))) if found else None
+    return math.sqrt(max(0.0, statistics.median(found))) if found else None
 
 
 def _gaps(
@@ -62,8 +64,9 @@ def window_sentence(noise: float | None, margin: float, record: StudyRecord) -> 
     else:
         remedy = f"`{WINDOWS}: {_round(windows * (noise / (SHARE * margin)) ** 2)}` would lessen it to a tenth"
     yield (
-        f"All differences rest on one draw of validation data: another would move them by about {noise:.1g} (standard "
-        f"deviation), {100 * noise / margin:.0f} % of the margin {margin:g}, which no interval here holds; {remedy}."
+        f"All differences rest on one draw of validation data: another would move one by about {noise:.1g} (standard "
+        f"deviation, in the median), {100 * noise / margin:.0f} % of the margin {margin:g}, which no interval here "
+        f"holds; {remedy}."
     )
 
 

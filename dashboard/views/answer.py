@@ -13,6 +13,7 @@ from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.render.document import evidence_lines
 from ablate.render.formats import find_format, format_names
+from ablate.render.sections.scaling import scaling_table, scaling_title
 from ablate.render.table import groups, legend, shared_decimals, steps_to_baseline
 from ablate.render.writing import render_report
 from ablate.store import TrialState
@@ -63,6 +64,7 @@ def _live(study: str) -> None:
         if len(rows) > MOST:
             st.caption(f"The first {MOST} of {len(rows)} variants; the table has all.")
     _course(found)
+    _scaling(found)
     _claims(found)
     export(_files(study, found, table), "answer")
 
@@ -158,6 +160,17 @@ def _course(found: StudyReport) -> None:
         bind="query-params", required=True,
     )  # fmt: skip
     chart(course_figure(found, axis), "course", course_alt(found))
+
+
+def _scaling(found: StudyReport) -> None:
+    """Whether verdicts hold at other budgets, or along the path of a sweep."""
+    if found.scaling is None:
+        return
+    table = scaling_table(found.scaling, found.margin)
+    st.subheader(escape(scaling_title(found.scaling)), anchor=False)
+    rows = pd.DataFrame([row for group in table.groups for row in group], columns=list(table.titles))
+    alt = f"Differences from the baseline along {found.scaling.axis}, {len(rows)} variants"
+    st.dataframe(rows, key="scaling", hide_index=True, alt=alt)
 
 
 def _claims(found: StudyReport) -> None:

@@ -119,9 +119,10 @@ def test_a_way_from_studies_to_a_trial_to_a_comparison(page: Page, place: Workpl
     page.settle()
     differing = {row.pop("path"): row for row in page.table("Differing fields of the spec")}
     assert differing.pop("model.block.norm.kind") == {"baseline": "rms", "norm=none": "none"}
-    assert differing == {  # the kind `none` has neither
+    assert differing == {  # the kind `none` has none of these
         "model.block.norm.gain": {"baseline": "true", "norm=none": ""},
         "model.block.norm.eps": {"baseline": "1e-08", "norm=none": ""},
+        "model.block.norm.eps_outside": {"baseline": "false", "norm=none": ""},
     }
     results = {row["side"]: row for row in page.table("Metrics of each side")}
     versus = next(row for row in shown["variants"] if row["name"] == "norm=none")["versus_baseline"]

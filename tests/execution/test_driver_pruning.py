@@ -24,6 +24,7 @@ SEARCH = {
     "seeds": 1,
     "points": 17,
     "batch": 8,
+    "confirm": 0,
     "ranges": {"training.optimizer.lr": {"low": 1e-4, "high": 1e-2}},
 }
 PRUNING = {"kind": "median", "finished": 3}

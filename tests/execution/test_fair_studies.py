@@ -289,7 +289,7 @@ def test_the_plan_counts_tuning_and_what_follows(store: Store, folder: Path) -> 
     assert (len(told["trials"]), len(told["later"]), len(told["scouts"])) == (18, 6, 9)
     print_plan(made, forecast(made, str(folder / "none.db")), console := Console(file=StringIO(), width=200))
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "18 trials of 9 variants tune or time these first" in text
+    assert "18 trials of 9 variants tune these first" in text
     assert "24 trials, 24 of them to train" in text
     assert "0-1" in text
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, decimals_for, fixed, with_interval
-from ablate.analysis.scaling import ScalePoint, Scaling, slope_words
+from ablate.analysis.scaling import ScalePoint, Scaling, Scalings, slope_words
 from ablate.render.blocks import Grid, Paragraph, Picture, Section
 from ablate.spec.budgets import BUDGET
 
@@ -21,28 +21,41 @@ OUTCOMES = {
 
 def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | None:
     """A row for each variant: its difference and verdict at each place, what a doubling changes, what became of it."""
-    report = findings.report
-    found = report.scaling
+    report, found = findings.report, findings.report.scaling
     if found is None:
         return None
-    halves = [
-        (point.difference.high - point.difference.low) / 2
-        for one in found.of
-        for point in one.points
-        if point.difference.low is not None and point.difference.high is not None
-    ]
-    decimals = decimals_for(report.margin, halves)
-    titles = ("variant", *(_title(found.axis, at) for at in found.places), "each doubling", "verdict")
-    rows = tuple(_cells(one, found.places, decimals) for one in found.of)
     each = "length has a whole schedule of its own" if found.axis == BUDGET else "value has a baseline of its own"
     text = (
         f"Difference of {report.metric} from the baseline of the same {found.axis}, paired by seed, with its 95 % "
         f"interval and its verdict; each {each}. Each doubling: least-squares slope of the difference along the "
         "logarithm, one for each seed, with the 95 % interval of their mean. No verdict is adjusted for the others."
     )
-    table = Grid(titles, (rows,), frozenset({0, len(titles) - 1}))
-    title = "Along training budgets" if found.axis == BUDGET else f"Along {found.axis}"
-    return Section(title, (Paragraph(text), table, *([pictures["scaling"]] if "scaling" in pictures else [])))
+    picture = [pictures["scaling"]] if "scaling" in pictures else []
+    return Section(scaling_title(found), (Paragraph(text), scaling_table(found, report.margin), *picture))
+
+
+def scaling_title(found: Scalings) -> str:
+    """The heading of the table."""
+    return "Along training budgets" if found.axis == BUDGET else f"Along {found.axis}"
+
+
+def scaling_table(found: Scalings, margin: float) -> Grid:
+    """The rows.
+
+    Args:
+        found: The variants along their axis.
+        margin: Of the study, which says how many decimals matter.
+    """
+    halves = [
+        (point.difference.high - point.difference.low) / 2
+        for one in found.of
+        for point in one.points
+        if point.difference.low is not None and point.difference.high is not None
+    ]
+    decimals = decimals_for(margin, halves)
+    titles = ("variant", *(_title(found.axis, at) for at in found.places), "each doubling", "verdict")
+    rows = tuple(_cells(one, found.places, decimals) for one in found.of)
+    return Grid(titles, (rows,), frozenset({0, len(titles) - 1}))
 
 
 def _title(axis: str, at: float) -> str:
