@@ -105,13 +105,19 @@ def known_device(description: str) -> Device | None:
     return next((device for device in DEVICES.values() if re.search(device.title, description)), None)
 
 
+def devices_of_a_trial(description: str) -> int:
+    """The number of devices that a worker described as sharing each trial, as in `..., 4 for each trial`; else 1."""
+    found = re.search(r", (\d+) for each trial$", description)
+    return int(found[1]) if found else 1
+
+
 def utilisation(flops: float, seconds: float, description: str, precision: str) -> float | None:
     """Model FLOP utilisation: the arithmetic of a model a second, over the peak of its device.
 
     Source: PaLM (arXiv:2204.02311), Appendix B. Activations that are computed again do not count.
 
     Args:
-        flops: Arithmetic of training on one device.
+        flops: Arithmetic of training.
         seconds: The time it took.
         description: The device as its worker described it.
         precision: As `training.precision`.
@@ -120,4 +126,6 @@ def utilisation(flops: float, seconds: float, description: str, precision: str) 
         A share from 0 to 1; None if the device is not known or nothing was trained.
     """
     device = known_device(description)
-    return None if device is None or seconds <= 0 else flops / seconds / device.peak(precision)
+    if device is None or seconds <= 0:
+        return None
+    return flops / seconds / (device.peak(precision) * devices_of_a_trial(description))

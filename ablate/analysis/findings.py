@@ -18,7 +18,7 @@ from ablate.analysis.runs import Curve, StudyReader, VariantRuns, read_runs
 from ablate.analysis.slices import Slice, slices_of
 from ablate.analysis.study import StudyReport, read_study
 from ablate.analysis.workers import place_of
-from ablate.devices import known_device
+from ablate.devices import devices_of_a_trial, known_device
 from ablate.errors import MissingPackageError, NotFoundError
 from ablate.store.records import Environment, TrialRecord
 
@@ -142,10 +142,12 @@ class Findings:
         }
         flops = possible = 0.0
         for trial in _ended(self.runs):
-            device = known_device(place_of(trial)[1])
+            description = place_of(trial)[1]
+            device = known_device(description)
             if device is not None:
                 flops += trial.flops
-                possible += trial.seconds * device.peak(precision.get(trial.variant_hash, "fp32"))
+                peak = device.peak(precision.get(trial.variant_hash, "fp32")) * devices_of_a_trial(description)
+                possible += trial.seconds * peak
         return flops / possible if possible else None
 
     @property

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -59,6 +60,8 @@ def work(
     carrier = Carrier(Path(cache), torch.device(devices[0]))
     saved = Checkpoints(Path(checkpoints[0]), checkpoints[1])
     here = this_worker(devices[0])
+    if len(devices) > 1:
+        here = replace(here, device=f"{here.device}, {len(devices)} for each trial")
     pipe.send(Ready())
     try:
         while True:

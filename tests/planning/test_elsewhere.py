@@ -116,5 +116,7 @@ def test_devices_as_their_drivers_name_them(description: str, name: str | None) 
 def test_utilisation_is_the_share_of_the_peak() -> None:
     assert utilisation(989e12, 2.0, "cuda: 1 x NVIDIA H100 80GB HBM3", "bf16") == 0.5
     assert utilisation(67e12, 2.0, "cuda: 1 x NVIDIA H100 80GB HBM3", "fp32") == 0.5
+    shared = "cuda: 8 x NVIDIA H100 80GB HBM3, 4 for each trial"
+    assert utilisation(4 * 67e12, 2.0, shared, "fp32") == 0.5
     assert utilisation(1e12, 2.0, "cpu: x", "fp32") is None
     assert utilisation(0.0, 0.0, "cuda: 1 x NVIDIA H100 80GB HBM3", "fp32") is None
