@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ablate.errors import NotFoundError
-from ablate.store.records import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
+from ablate.store.records import (
+    CurvePoint,
+    PlannedTrial,
+    Recording,
+    StudyRecord,
+    TrialRecord,
+    TrialState,
+    VariantRecord,
+)
 
 NOON = datetime(2024, 5, 17, 12, 0, tzinfo=UTC)
 
@@ -20,6 +28,7 @@ class FakeStore:
     record: StudyRecord
     trial_records: dict[str, TrialRecord] = field(default_factory=dict)
     curve_points: dict[str, tuple[CurvePoint, ...]] = field(default_factory=dict)
+    recorded: dict[str, tuple[Recording, ...]] = field(default_factory=dict)
 
     def study(self, name: str) -> StudyRecord:
         if name != self.record.name:
@@ -39,6 +48,9 @@ class FakeStore:
             for key, curve in self.curves(keys).items()
         }
         return {key: curve for key, curve in found.items() if curve}
+
+    def recordings(self, key: str) -> tuple[Recording, ...]:
+        return self.recorded.get(key, ())
 
     def add(
         self,

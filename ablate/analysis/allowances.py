@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ablate.analysis.fairness import Tuned, Tuning
-from ablate.analysis.runs import VariantRuns
+from ablate.analysis.runs import VariantRuns, pairs_windows
 from ablate.analysis.text import plural
 from ablate.stats import Allowance, Tails, tails_of
 from ablate.stats.choice import regret_bound, tuning_noise
@@ -75,7 +75,7 @@ def read_allowances(record: StudyRecord, runs: Mapping[str, VariantRuns], tuning
         baseline=record.baseline,
         failed={name: len(run.failed) for name, run in runs.items() if run.failed},
         regret=_regrets(tuning, sign) if tuning is not None else {},
-        tails=tails_of(_worse(record, runs, metric, sign)),
+        tails=None if pairs_windows(record) else tails_of(_worse(record, runs, metric, sign)),
     )
 
 

@@ -28,12 +28,14 @@ class Judged:
         direction: Whether a smaller or a larger one is better.
         margin: How much worse matters, in the unit of the metric.
         schedule: How the study adds seeds, which then limits their number; None if it is fixed.
+        unit: What is paired: `seed`, or `window` where nothing was trained.
     """
 
     metric: str
     direction: Direction
     margin: float
     schedule: SeedPlan | None = None
+    unit: str = "seed"
 
     def worse(self, row: VariantRow) -> tuple[float, float] | None:
         """The bounds of how much worse a variant is, as its verdict takes them; None if there are none."""
@@ -77,8 +79,26 @@ def answer_sentences(
     if len(decided) > 1:
         sentences.append(_jointly(decided, together, both=bool(fine and worse)))
     undecided = [row for row in compared if words[row.name] == "undecided"]
-    sentences += _undecided(undecided, baseline, naming, judged.schedule)
+    sentences += _undecided(undecided, baseline, naming, judged)
     return tuple(sentences) or ("No variant can be compared with the baseline.",)
+
+
+def window_sentences(windows: int, healed: Sequence[str]) -> Iterator[str]:
+    """What a comparison without training rests on.
+
+    Args:
+        windows: Validation windows that are paired; 0 if seeds are.
+        healed: Variants that were trained further all the same.
+    """
+    if not windows:
+        return
+    yield (
+        f"Nothing was trained: each comparison pairs {plural(windows, 'validation window')} of one trained model and "
+        "resamples them. It says how sure a difference is for this model on such text, and nothing of another training."
+    )
+    if healed:
+        was = "was" if len(healed) == 1 else "were"
+        yield f"{listed(healed)} {was} trained further, by one seed whose noise no bound knows."
 
 
 def best_sentence(rows: Sequence[VariantRow], metric: str, direction: Direction, margin: float) -> tuple[str, ...]:
@@ -222,23 +242,25 @@ def _jointly(decided: list[str], together: Set[str], *, both: bool) -> str:
 
 
 def _undecided(
-    undecided: Sequence[VariantRow], baseline: VariantRow, naming: _Naming, schedule: SeedPlan | None
+    undecided: Sequence[VariantRow], baseline: VariantRow, naming: _Naming, judged_by: Judged
 ) -> Iterator[str]:
+    schedule, unit = judged_by.schedule, judged_by.unit
     least = schedule.start if schedule else LEAST_PAIRS
     judged = [row for row in undecided if _pairs(row) >= least]
     held = {row.name: row.verdict.withheld for row in judged if row.verdict is not None and row.verdict.withheld}
     if rows := [row for row in judged if not _is_flat(row) and row.name not in held]:
         further = [row.verdict.further_seeds for row in rows if row.verdict is not None]
-        yield f"Undecided: {_named(rows, naming)}. {_settle(further, schedule is not None)}.{_advice(rows, schedule)}"
+        advice = _advice(rows, schedule) if unit == "seed" else ""
+        yield f"Undecided: {_named(rows, naming)}. {_settle(further, schedule is not None, unit)}.{advice}"
     for why in dict.fromkeys(held.values()):
         rows = [row for row in judged if held.get(row.name) == why]
-        yield f"Undecided: {_named(rows, naming)}. The spread between seeds would decide, but {why}."
+        yield f"Undecided: {_named(rows, naming)}. The spread between {unit}s would decide, but {why}."
     if rows := [row for row in judged if _is_flat(row)]:
-        yield f"Undecided: {_named(rows, naming)}. Without any spread between seeds nothing can be tested."
+        yield f"Undecided: {_named(rows, naming)}. Without any spread between {unit}s nothing can be tested."
     few: dict[str, list[str]] = {}
     for row in undecided:
         if _pairs(row) < least:
-            few.setdefault(_why_few(row, baseline, least), []).append(row.name)
+            few.setdefault(_why_few(row, baseline, least, unit), []).append(row.name)
     for why, names in few.items():
         yield f"Too few results to judge {listed(names)}: {why}."
 
@@ -258,10 +280,10 @@ def _is_flat(row: VariantRow) -> bool:
     return row.difference is not None and row.difference.is_flat
 
 
-def _why_few(row: VariantRow, baseline: VariantRow, least: int) -> str:
+def _why_few(row: VariantRow, baseline: VariantRow, least: int, unit: str) -> str:
     """Why a variant has too few pairs: what was lost, or else that they are not there yet."""
     lost = [*_lost("the baseline", baseline), *_lost("its trials", row)]
-    return "; ".join(lost) or f"at least {least} paired seeds are required"
+    return "; ".join(lost) or f"at least {least} paired {unit}s are required"
 
 
 def _lost(whose: str, row: VariantRow) -> Iterator[str]:
@@ -288,13 +310,13 @@ def _advice(rows: Sequence[VariantRow], schedule: SeedPlan | None) -> str:
     )
 
 
-def _settle(further: list[int | None], scheduled: bool) -> str:
+def _settle(further: list[int | None], scheduled: bool, unit: str) -> str:
     within = [seeds for seeds in further if seeds is not None]
     most = "the schedule has" if scheduled else str(MOST_FURTHER_SEEDS)
     if not within:
-        required = f"More seeds than {most}" if scheduled else f"More than {most} more seeds"
+        required = f"More seeds than {most}" if scheduled else f"More than {most} more {unit}s"
         return f"{required} would be required"
-    seeds = f"About {max(within)} more {'seed' if max(within) == 1 else 'seeds'} would settle"
+    seeds = f"About {max(within)} more {unit if max(within) == 1 else f'{unit}s'} would settle"
     if len(within) == len(further):
         return f"{seeds} {'it' if len(further) == 1 else 'them'}"
     return f"{seeds} {len(within)} of them, the others would require more than {most}"

@@ -242,7 +242,7 @@ def _compare(
         limit = _lower(bound.low) if lower else _upper(bound.high)
         if len(expectation.edges) == 2 and expectation.supported(bound, margin):
             limit = f"at most {at_most(max(-bound.low, bound.high, 0.0))} better or worse"
-        rests_on = f"{_one_sided(error)}, {plural(bound.n, 'paired seed')}, margin {margin:g}"
+        rests_on = f"{_one_sided(error)}, {plural(bound.n, f'paired {results.unit}')}, margin {margin:g}"
         return f"{left} is {limit} than {right} in {metric} ({rests_on})"
 
     advantage = results.advantage(left, right, metric, direction)
@@ -315,7 +315,7 @@ def _found(
     if allowance != NO_ALLOWANCE and _looks(values, margin, expectation, schedule):
         return _Finding("undecided", "; ".join((*allowance.why_low, *allowance.why_high)), evidence)
     edge = min((edge * margin for edge in expectation.edges), key=lambda at: abs((summary.difference or 0.0) - at))
-    further, reason = further_pairs(summary, edge, schedule)
+    further, reason = further_pairs(summary, edge, schedule, results.unit)
     return _Finding("undecided", reason, evidence | {"further_seeds": further})
 
 

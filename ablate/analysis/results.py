@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ablate.analysis.allowances import Allowances
 from ablate.analysis.quantities import values_of
-from ablate.analysis.runs import VariantRuns
+from ablate.analysis.runs import VariantRuns, pairs_windows
 from ablate.analysis.speed import LEAST_SECONDS, long_enough
 from ablate.spec.quantities import COSTS, TIMED
 from ablate.stats import Allowance, Direction, SeedPlan
@@ -31,6 +31,11 @@ class Results:
     runs: Mapping[str, VariantRuns]
     schedule: SeedPlan | None
     allowances: Allowances
+
+    @property
+    def unit(self) -> str:
+        """What is paired: `seed`, or `window` where nothing was trained."""
+        return "window" if pairs_windows(self.record) else "seed"
 
     @property
     def variants(self) -> dict[str, VariantRecord]:

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ablate.stats import SeedPlan, seeds_declared
-from ablate.store.records import CurvePoint, StudyRecord, TrialRecord, TrialState
+from ablate.store.records import (
+    WINDOWS,
+    CurvePoint,
+    Recording,
+    StudyRecord,
+    TrialRecord,
+    TrialState,
+    VariantRecord,
+)
 
 Curve = Sequence[CurvePoint]
 
@@ -32,6 +40,9 @@ class StudyReader(Protocol):
     def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """The points with a finite validation loss of the trials that have some, by key, by step."""
 
+    def recordings(self, key: str) -> tuple[Recording, ...]:
+        """What was recorded of a trial, by step."""
+
 
 @dataclass(frozen=True, slots=True)
 class VariantRuns:
@@ -43,6 +54,8 @@ class VariantRuns:
         diverged: Trials that diverged, or finished with an objective that is no number.
         pruned: Trials that their design ended early: no results.
         failed: Trials that ended in an error: no results either.
+        windows: Where nothing was trained, so that windows are paired in place of seeds: metric to
+            window to value. Empty elsewhere.
     """
 
     states: dict[int, TrialState]
@@ -50,6 +63,7 @@ class VariantRuns:
     diverged: dict[int, TrialRecord]
     pruned: dict[int, TrialRecord]
     failed: dict[int, TrialRecord] = field(default_factory=dict)
+    windows: dict[str, dict[int, float]] = field(default_factory=dict)
 
     @property
     def has_ended(self) -> bool:
@@ -57,7 +71,9 @@ class VariantRuns:
         return not {TrialState.WAITING, TrialState.RUNNING} & set(self.states.values())
 
     def values(self, metric: str) -> dict[int, float]:
-        """Seed to final metric of the finished trials that have it."""
+        """Seed to final metric of the finished trials that have it; window to metric where windows are paired."""
+        if metric in self.windows:
+            return self.windows[metric]
         return {seed: trial.metrics[metric] for seed, trial in self.finished.items() if metric in trial.metrics}
 
 
@@ -81,7 +97,32 @@ def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str,
             run.pruned[planned.seed] = trial
         if trial is not None and state is TrialState.FAILED:
             run.failed[planned.seed] = trial
+    if pairs_windows(record):
+        for run in runs.values():
+            for trial in run.finished.values():
+                run.windows.update(_windows(store, trial.key))
     return runs
+
+
+def pairs_windows(record: StudyRecord) -> bool:
+    """Whether a study pairs validation windows: its baseline is evaluated as it is, once."""
+    baseline = next((variant for variant in record.variants if variant.name == record.baseline), None)
+    seeds = {planned.seed for planned in record.planned}
+    return baseline is not None and not is_trained(baseline) and len(seeds) == 1
+
+
+def is_trained(variant: VariantRecord) -> bool:
+    """Whether the trials of a variant take a step, rather than evaluate a model as it is."""
+    return bool(variant.spec.get("training", {}).get("steps", 1))
+
+
+def _windows(store: StudyReader, key: str) -> dict[str, dict[int, float]]:
+    """Metric to window to value, of the last time that they were measured; windows without a finite value left out."""
+    recorded = [one.values[WINDOWS] for one in store.recordings(key) if WINDOWS in one.values]
+    return {
+        metric: {place: value for place, value in enumerate(values) if value is not None}
+        for metric, values in (recorded[-1] if recorded else {}).items()
+    }
 
 
 def seed_schedule(record: StudyRecord) -> SeedPlan | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ablate.analysis import caveats as doubts
 from ablate.analysis.allowances import Allowances, read_allowances, worst_results
-from ablate.analysis.answer import Judged, answer_sentences, best_sentence, chosen_sentences
+from ablate.analysis.answer import Judged, answer_sentences, best_sentence, chosen_sentences, window_sentences
 from ablate.analysis.changes import Change, changes_of
 from ablate.analysis.claims import ClaimVerdict, judge_claims
 from ablate.analysis.confirming import confirming, read_confirming, was_chosen
@@ -18,7 +18,7 @@ from ablate.analysis.failures import Failure, failures_of
 from ablate.analysis.fairness import Matching, Tuning, read_matching, read_tuning, scouts_of
 from ablate.analysis.reaching import read_goals, to_baseline
 from ablate.analysis.rows import Divergence, VariantRow
-from ablate.analysis.runs import Curve, StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.analysis.runs import Curve, StudyReader, VariantRuns, is_trained, pairs_windows, read_runs, seed_schedule
 from ablate.analysis.scaling import Scalings, at_own_length, read_scalings, scaling_sentences
 from ablate.analysis.speed import relative_speed
 from ablate.analysis.trivial import (
@@ -29,6 +29,7 @@ from ablate.analysis.trivial import (
     trivial_caveats,
     trivial_sentences,
 )
+from ablate.analysis.windows import window_noise, window_sentence
 from ablate.metrics import Metric
 from ablate.stats import (
     Direction,
@@ -65,7 +66,10 @@ class StudyReport:
         tuning: What was tuned for each variant; None if nothing was.
         trivial: The best trivial baseline of its task; None if there is none.
         failures: All trials that failed, those among them that only tune or time others.
+        windows: Validation windows that are paired where nothing was trained; 0 if seeds are.
         scaling: The variants at other budgets, or along the path of a sweep; None if the study has neither.
+        draw_sd: Standard deviation of a difference over other draws of the validation data; None if it was not measured
+            in parts (`ablate.analysis.windows`).
     """
 
     record: StudyRecord
@@ -83,7 +87,9 @@ class StudyReport:
     tuning: Tuning | None
     trivial: TrivialBaseline | None
     failures: tuple[Failure, ...] = ()
+    windows: int = 0
     scaling: Scalings | None = None
+    draw_sd: float | None = None
 
     @property
     def test_metric(self) -> str | None:
@@ -96,6 +102,11 @@ class StudyReport:
     def baseline(self) -> VariantRow:
         """The row that all others are compared with."""
         return next(row for row in self.variants if row.name == self.record.baseline)
+
+    @property
+    def unit(self) -> str:
+        """What is paired: `seed`, or `window` where nothing was trained."""
+        return "window" if self.windows else "seed"
 
     @property
     def planned(self) -> int:
@@ -117,6 +128,11 @@ class _Question:
     allowances: Allowances
     trivial: float | None
     record: StudyRecord
+
+    @property
+    def unit(self) -> str:
+        """What is paired."""
+        return "window" if pairs_windows(self.record) else "seed"
 
     @property
     def sign(self) -> float:
@@ -180,7 +196,10 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         *declared_otherwise(record),
         *seeds_added(question.schedule),
     )
-    judged = Judged(metric, direction, margin, question.schedule)
+    windows = len(runs[baseline.name].windows.get(metric, ()))
+    healed = [variant.name for variant in record.variants if is_trained(variant)] if windows else []
+    judged = Judged(metric, direction, margin, question.schedule, question.unit)
+    draw_sd = window_noise(record, runs)
     return StudyReport(
         record=record,
         metric=metric,
@@ -190,11 +209,13 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         progress=progress,
         answer=(
             *caveats,
+            *window_sentences(windows, healed),
             *answer_sentences(rows, first, together, judged),
             *course_sentences(rows, question.course, budgets=bool(record.space.get("budgets"))),
             *scaling_sentences(scaling, metric),
             *(trivial_sentences(standings, trivial) if trivial else ()),
             *chosen_sentences(rows),
+            *window_sentence(draw_sd, margin, record),
             *(best_sentence(rows, metric, direction, margin) if _searches(record) else ()),
         ),
         caveats=caveats,
@@ -202,10 +223,12 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         together=together,
         claims=_claims(whole, all_runs, question.allowances),
         scaling=scaling,
+        windows=windows,
         matching=matching,
         tuning=tuning,
         trivial=trivial[0] if trivial else None,
         failures=failures,
+        draw_sd=draw_sd,
     )
 
 
@@ -312,6 +335,7 @@ def _judged(
         baseline_diverged={seed: trial.stopped_at for seed, trial in baseline.diverged.items()},
         allowance=question.allowances.versus(name, question.record.baseline, failed=not worst),
         worst=worst,
+        unit=question.unit,
     )
     return over_looks(paired_difference(values, baseline_values), question.schedule), verdict
 
@@ -323,7 +347,17 @@ def _claims(record: StudyRecord, runs: Mapping[str, VariantRuns], allowances: Al
 
 def _metrics(runs: VariantRuns) -> dict[str, Interval]:
     names = sorted({name for trial in runs.finished.values() for name in trial.metrics})
+    if runs.windows:
+        return {name: _of_windows(runs, name) for name in names}
     return {name: _interval(list(runs.values(name).values())) for name in names}
+
+
+def _of_windows(runs: VariantRuns, name: str) -> Interval:
+    """A metric of one trial with its interval over windows, as far as it is a mean over them."""
+    (trial,) = runs.finished.values()
+    mean, found = trial.metrics[name], mean_interval(runs.windows.get(name, {}).values())
+    alike = found.mean is not None and math.isclose(found.mean, mean, rel_tol=1e-3)
+    return found if alike else Interval(mean if math.isfinite(mean) else None, None, None, 1)
 
 
 def _interval(values: list[float]) -> Interval:

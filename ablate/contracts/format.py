@@ -10,7 +10,15 @@ from ablate.analysis.findings import Findings, read_findings
 from ablate.contracts.contract import Contract, by_name, comes_back_from_json
 from ablate.errors import NotFoundError
 from ablate.render.formats import FORMATS, Format, Place
-from ablate.store.records import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
+from ablate.store.records import (
+    CurvePoint,
+    PlannedTrial,
+    Recording,
+    StudyRecord,
+    TrialRecord,
+    TrialState,
+    VariantRecord,
+)
 
 _PICTURES = {"svg", "png", "pdf"}
 _NOON = datetime(2024, 5, 17, 12, 0, tzinfo=UTC)
@@ -97,6 +105,10 @@ class _Sample:
     def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """Whole curves: every point has a validation loss."""
         return self.curves(keys)
+
+    def recordings(self, key: str) -> tuple[Recording, ...]:
+        """None."""
+        return ()
 
 
 def _findings(context: FormatContext) -> Findings:

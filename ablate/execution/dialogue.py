@@ -62,7 +62,7 @@ class Dialogue:
     def unwanted(self, attempt: Attempt) -> bool:
         """Report the last point of a trial; whether every proposal that asked for the trial prunes it."""
         last, steps = attempt.curve[-1], attempt.trial.variant.spec.training.steps
-        if not self.design.prunes or last.val_loss is None:
+        if not self.design.prunes or last.val_loss is None or not steps:
             return False
         askers = self._askers.get(attempt.trial.key, ())
         opinions = [self.design.watch(asker.point, asker.seed, last.step / steps, last.val_loss) for asker in askers]
@@ -89,7 +89,7 @@ class Dialogue:
         if self.design.prunes:
             for point in self._curves([key])[key]:
                 if point.val_loss is not None:
-                    reached = point.step / self._ends[key].steps
+                    reached = point.step / max(1, self._ends[key].steps)
                     self.design.watch(proposal.point, proposal.seed, reached, point.val_loss)
 
     def _tell(self, proposal: Proposal, end: _End) -> None:

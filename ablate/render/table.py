@@ -182,7 +182,7 @@ class _Layout:
     def of(cls, report: StudyReport, console: Console) -> Self:
         wide, stacked = console.width >= WIDE, console.width < NARROW
         metrics, decimals = (report.metric, report.test_metric), shared_decimals(report)
-        judged = Judged(report.metric, report.direction, report.margin, report.schedule)
+        judged = Judged(report.metric, report.direction, report.margin, report.schedule, report.unit)
         return cls(*metrics, decimals, _plus_minus(console), wide, stacked, judged)
 
     def columns(self, report: StudyReport, rows: Sequence[VariantRow]) -> list[_Column]:
@@ -223,8 +223,12 @@ class _Layout:
         if row.verdict.word == "undecided":
             further = row.verdict.further_seeds
             if further is not None:
-                return f"~{plural(further, 'more seed')}"
-            return "no spread" if row.difference is not None and row.difference.is_flat else "many more seeds"
+                return f"~{plural(further, f'more {self.judged.unit}')}"
+            return (
+                "no spread"
+                if row.difference is not None and row.difference.is_flat
+                else f"many more {self.judged.unit}s"
+            )
         least, most = ("≥", "≤") if self.plus_minus == "±" else (">=", "<=")
         low, high = self.judged.worse(row) or (0.0, 0.0)
         if row.verdict.word == "needed":
@@ -278,16 +282,22 @@ def _progress(report: StudyReport) -> str:
 def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
     """How to read the table: a line for each of its columns that needs one."""
     better, schedule, rows = "lower" if report.direction == "minimize" else "higher", report.schedule, report.variants
-    lopsided = "; [low, high] where it is not symmetric" if any(len(row.finished) >= MANY for row in rows) else ""
+    lopsided = (
+        "; [low, high] where it is not symmetric"
+        if any(row.difference is not None and row.difference.n >= MANY for row in rows)
+        else ""
+    )
     over_looks = f", over all looks from {schedule.start} to {schedule.max} seeds" if schedule else ""
     looks = f" at every look from {schedule.start} to {schedule.max} seeds" if schedule else ""
     partly = any(0 < row.spent_to_baseline.reached < row.spent_to_baseline.of for row in rows)
     untimed = any(row.relative_speed is None for row in rows)
     margin, metric = f"{report.margin:g}", report.metric
+    over = "initial values and batches; same split and validation windows"
+    if report.windows:
+        over = f"{report.windows} validation windows of one model, resampled"
     return (
-        f"{plus_minus}: 95 % interval over initial values and batches; same split and validation windows"
-        f"{over_looks}{lopsided}.",
-        f"difference: variant minus baseline at the same seed; {better} {metric} is better.",
+        f"{plus_minus}: 95 % interval over {over}{_draw(report)}{over_looks}{lopsided}.",
+        f"difference: variant minus baseline at the same {report.unit}; {better} {metric} is better.",
         *([f"{report.test_metric}: measured once, at the end; no verdict reads it."] if report.test_metric else []),
         f"verdict, by one-sided 95 % bounds{looks}: needed or worse, surely more than {margin} worse than the "
         f"baseline; not needed or not worse, surely less than {margin} worse; undecided, neither.",
@@ -308,6 +318,13 @@ def _selected(report: StudyReport) -> Iterator[str]:
             "selected: chosen by results, so that these seeds flatter it. What was confirmed has its difference and "
             "its verdict from fresh seeds, the same for the baseline."
         )
+
+
+def _draw(report: StudyReport) -> str:
+    """How much the fixed draw of validation data would matter, where that is known."""
+    if report.draw_sd is None:
+        return ""
+    return f", another draw of which would move a difference by about {report.draw_sd:.1g} (standard deviation)"
 
 
 def _course(report: StudyReport) -> Iterator[str]:

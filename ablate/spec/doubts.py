@@ -11,7 +11,7 @@ _SMALLER_IS_BETTER = ("loss", "perplexity")
 
 def doubts(space: SpaceSpec) -> Iterator[str]:
     """Warnings in one or two sentences, with the key and a remedy."""
-    if space.design.seeds == 1:
+    if space.design.seeds == 1 and space.training.steps:
         yield (
             "`design.seeds`: with one seed the noise is unknown, so every verdict will be `undecided`. "
             "Set `seeds: 3` or more."

@@ -200,6 +200,7 @@ class SpaceSpec(Spec):
             raise _unknown(("objective", "metric"), rule, self.objective.metric, known)
         for switch, setting in self.single_settings():
             self._check_setting(switch, setting)
+        self._check_seeds()
         check_fairness(self.tune, self.match, self._taken(), self._error_with)
         self._check_budgets()
         if self.tuned or self.claims:
@@ -315,6 +316,17 @@ class SpaceSpec(Spec):
         except ValidationError:
             return True
         return False
+
+    def _check_seeds(self) -> None:
+        """Refuse several seeds where they would give the same number."""
+        start = self.training.init_from
+        if self.training.steps == 0 and start is not None and start.stage is None and self.design.seeds != 1:
+            raise refusal(
+                ("design", "seeds"),
+                self.design.model_dump(mode="json")["seeds"],
+                "without training, one model gives the same number at every seed; verdicts pair its validation windows",
+                "Set `seeds: 1`, or `training.steps`.",
+            )
 
     def _check_baseline(self) -> None:
         """Refuse a baseline that makes no model, with the first switch that causes it."""

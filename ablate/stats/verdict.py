@@ -73,6 +73,7 @@ def judge(
     schedule: SeedPlan | None = None,
     allowance: Allowance = NO_ALLOWANCE,
     worst: Sequence[float] = (),
+    unit: str = "seed",
 ) -> Verdict:
     """Judge a variant against the baseline.
 
@@ -87,6 +88,7 @@ def judge(
         allowance: By how much the bounds are widened, of differences oriented so that positive is worse.
         worst: How much worse, at the worst, each trial of the variant would have been that failed, where that is
             known; then the allowance on their account need not be infinite, and they count with these.
+        unit: What is paired, as a word: validation windows where nothing was trained.
 
     Raises:
         ValueError: The margin is not above 0, or a metric is not finite.
@@ -101,7 +103,7 @@ def judge(
     worse = paired if direction == "minimize" else summarise([-value for value in paired.values])
     if worst:
         allowance += _of_worst(worse, worst, schedule)
-    word, reason, further, bound, withheld = _compare(worse, margin, schedule, allowance)
+    word, reason, further, bound, withheld = _compare(worse, margin, schedule, allowance, unit)
     sentence = f"{word}: {reason}{aside}"
     if worse.is_flat:
         return Verdict(word, sentence, further)
@@ -147,7 +149,9 @@ class _Compared(NamedTuple):
     withheld: str = ""
 
 
-def _compare(worse: PairedDifference, margin: float, schedule: SeedPlan | None, allowance: Allowance) -> _Compared:
+def _compare(
+    worse: PairedDifference, margin: float, schedule: SeedPlan | None, allowance: Allowance, unit: str
+) -> _Compared:
     bound = None
     for bound in bounds(worse.values, schedule, allowance=allowance):
         word = word_of(bound, margin)
@@ -158,7 +162,7 @@ def _compare(worse: PairedDifference, margin: float, schedule: SeedPlan | None, 
             if (without := word_of(plain, margin)) != "undecided":
                 why = "; ".join(allowance.why_low if without == "needed" else allowance.why_high)
                 return _Compared("undecided", why, None, bound, why)
-    further, reason = further_pairs(worse, margin, schedule)
+    further, reason = further_pairs(worse, margin, schedule, unit)
     return _Compared("undecided", reason, further, bound)
 
 
@@ -170,14 +174,16 @@ def _reason(bound: Bounds, margin: float) -> str:
     return f"at most {at_most(bound.high)} worse, margin {margin:g}"
 
 
-def further_pairs(paired: PairedDifference, tested: float, schedule: SeedPlan | None = None) -> tuple[int | None, str]:
+def further_pairs(
+    paired: PairedDifference, tested: float, schedule: SeedPlan | None = None, unit: str = "seed"
+) -> tuple[int | None, str]:
     """About how many more paired seeds would tell on which side of `tested` the difference lies, and that in words.
 
     None if it is more than 100, or than the schedule has left.
     """
     least = schedule.start if schedule else LEAST_PAIRS
     if paired.n < least or paired.difference is None or paired.sd is None:
-        return least - paired.n, f"at least {least} paired seeds are required, {paired.n} finished"
+        return least - paired.n, f"at least {least} paired {unit}s are required, {paired.n} finished"
     if paired.is_flat:
         same = f"all {paired.n} differences are {paired.difference + 0.0:g}"  # no -0
         return None, f"{same}, and without any spread nothing can be tested: {_WHY_FLAT}"
@@ -186,8 +192,8 @@ def further_pairs(paired: PairedDifference, tested: float, schedule: SeedPlan | 
     most = schedule.max - paired.n if schedule else MOST_FURTHER_SEEDS
     further = further_seeds(paired.difference - tested, paired.sd, paired.n, schedule)
     if further is None:
-        return None, f"more than {most} more seeds would be required"
-    return further, f"about {further} more {_plural(further, 'seed')} would decide"
+        return None, f"more than {most} more {unit}s would be required"
+    return further, f"about {further} more {_plural(further, unit)} would decide"
 
 
 def _p_over_looks(

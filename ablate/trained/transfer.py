@@ -57,9 +57,10 @@ class Transfer:
         """What was copied, is new, and has no place, names with their layers joined."""
         parts = [f"{len(self.copied)} tensors are copied from {self.where}"]
         if self.new:
-            parts.append(f"{len(self.new)} are new ({listed_parts(self.new)})")
+            parts.append(f"{len(self.new)} {'is' if len(self.new) == 1 else 'are'} new ({listed_parts(self.new)})")
         if self.unused:
-            parts.append(f"{len(self.unused)} of the source have no place ({listed_parts(self.unused)})")
+            have = "has" if len(self.unused) == 1 else "have"
+            parts.append(f"{len(self.unused)} of the source {have} no place ({listed_parts(self.unused)})")
         return "; ".join(parts)
 
 
@@ -107,7 +108,8 @@ def transfer(model: ModelSpec, shape: DataShape, source: SourceWeights, start: I
         if found is not None:
             tensors[name] = found
             used |= read
-    fixed = {name for name in own if name in source.tensors}
+    settings = {_LAYER.sub(r"\g<part>", name) for name in own}
+    fixed = {name for name in source.tensors if _LAYER.sub(r"\g<part>", name) in settings}
     made = Transfer(
         source.where,
         tensors,

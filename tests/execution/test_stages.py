@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import scipy.stats
 import torch
-from engine_samples import ENVIRONMENT, SPACE, Log, ScriptedEngine, diverge, planner
+from engine_samples import ENVIRONMENT, SPACE, Log, ScriptedEngine, diverge, planner, space
+from pydantic import ValidationError
 
+from ablate.analysis import read_study
 from ablate.errors import SpaceError, StoreError
 from ablate.execution.carry import Carrier
 from ablate.execution.driver import StudyResult, run_study
@@ -17,7 +21,7 @@ from ablate.execution.protocol import Job, Message
 from ablate.planning.plan import make_plan
 from ablate.roles import TrialRole
 from ablate.store import Store, open_store
-from ablate.store.records import TRANSFER, TrialState
+from ablate.store.records import TRANSFER, WINDOWS, TrialState
 from ablate.trained.weights import load_weights, weights_folder
 
 STAGE: dict[str, Any] = {"training.steps": 3, "block.mixer.softmax": False}
@@ -135,3 +139,46 @@ def test_an_evaluation_needs_all_weights(here: Path) -> None:
 def test_unknown_parts_to_freeze_are_refused(here: Path) -> None:
     with pytest.raises(SpaceError, match="no such part"):
         make_plan(planner(here, **switches(frozen={"training.freeze": ["mixer.querry"]})))
+
+
+def test_a_knock_out_pairs_the_validation_windows(here: Path) -> None:
+    """One model without parts: each window's loss is recorded, their mean is the loss, and they are resampled."""
+    parts = {
+        "mlp": {"training.steps": 0, "model.exceptions.first": {"gains": {"mlp_branch": 0}}},
+        "mixer": {"training.steps": 0, "model.exceptions.first": {"gains": {"mixer_branch": 0}}},
+    }
+    start = {"stage": {"training.steps": 30, "training.optimizer.lr": 0.02, "model.exceptions": {}}}
+    training = {**SPACE["training"], "steps": 0, "init_from": start}
+    task = {**SPACE["task"], "validation_windows": 60}
+    changes = {**switches(**parts), "training": training, "task": task}
+    with open_store(here / "a.db") as store:
+        study(store, here, **{**changes, "design": {"kind": "leave_one_out", "seeds": 1}})
+        record = store.study(SPACE["name"])
+        losses = {}
+        for planned in record.planned:
+            (last,) = (one.values[WINDOWS] for one in store.recordings(planned.key) if WINDOWS in one.values)
+            losses[planned.variant] = np.array(last["val_loss"])
+            trial = store.trials([planned.key])[planned.key]
+            assert losses[planned.variant].mean() == pytest.approx(trial.metrics["val_loss"], rel=1e-5)
+        report = read_study(store, SPACE["name"])
+        assert report.windows == len(losses["baseline"]) > 30
+        for row in report.variants[1:]:
+            gaps = losses[row.name] - losses["baseline"]
+            theirs = scipy.stats.bootstrap((gaps,), np.mean, n_resamples=9999, rng=np.random.default_rng(0))
+            assert row.difference is not None
+            low, high = theirs.confidence_interval
+            assert row.difference.difference == pytest.approx(gaps.mean())
+            spread = 0.05 * (high - low)  # two samples of resamples
+            assert row.difference.low == pytest.approx(low, abs=spread)
+            assert row.difference.high == pytest.approx(high, abs=spread)
+            assert "seed" not in row.verdict_sentence
+        assert any(sentence.startswith("Nothing was trained: each comparison pairs") for sentence in report.answer)
+
+
+def test_seeds_that_would_all_be_the_same_are_refused() -> None:
+    training = {**SPACE["training"], "steps": 0, "init_from": "abcd1234"}
+    with pytest.raises(ValidationError, match="the same number at every seed"):
+        space(training=training)
+    assert space(training=training, design={"kind": "leave_one_out", "seeds": 1}).design.seeds == 1
+    with pytest.raises(ValidationError, match="starts from random weights"):
+        space(training={**SPACE["training"], "steps": 0})

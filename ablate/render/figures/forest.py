@@ -31,9 +31,9 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
 def _forest_caption(report: StudyReport) -> str:
     worse = "right" if report.direction == "minimize" else "left"
     return (
-        f"Difference of {report.metric} from the baseline, paired by seed; further {worse} is worse, and shaded is "
-        f"worse by more than the margin {report.margin:g}. Thin: 95 % interval; thick: the one-sided 95 % bounds that "
-        "the verdict rests on; small dots: single seeds. What diverged stands at the worse edge."
+        f"Difference of {report.metric} from the baseline, paired by {report.unit}; further {worse} is worse, and "
+        f"shaded is worse by more than the margin {report.margin:g}. Thin: 95 % interval; thick: the one-sided 95 % "
+        f"bounds that the verdict rests on; small dots: single {report.unit}s. What diverged stands at the worse edge."
     )
 
 

@@ -54,7 +54,7 @@ class _Row:
 
     @property
     def done_flops(self) -> float:
-        return self.trial.variant.flops * self.step / self.trial.variant.spec.training.steps
+        return self.trial.variant.flops * self.step / max(1, self.trial.variant.spec.training.steps)
 
 
 class Display(Observer):
