@@ -160,12 +160,18 @@ def _passed(run: Callable[[Block, Tensor, Shared], Tensor], block: Block, stream
 
 
 def share_modules(blocks: Iterable[nn.Module]) -> None:
-    """Let later layers use the modules of earlier ones, as far as these say so (`Packed.share_key`)."""
-    kept: dict[object, nn.Module] = {}
+    """Let later layers use the modules of earlier ones, as far as these say so (`Packed.share_key`).
+
+    The first layer owns such a module: its tensors have one name in the `state_dict`.
+    """
+    owned: dict[object, nn.Module] = {}
     for parent in [module for block in blocks for module in block.modules()]:
         for name, child in list(parent.named_children()):
             if isinstance(child, Packed) and child.share_key is not None:
-                setattr(parent, name, kept.setdefault(child.share_key, child))
+                first = owned.setdefault(child.share_key, child)
+                if first is not child:
+                    delattr(parent, name)
+                    parent.__dict__[name] = first  # used, and no module of this layer
 
 
 def shared_parameters(layers: Iterable[LayerContext]) -> int:
