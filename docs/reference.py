@@ -16,7 +16,7 @@ import typer
 from ablate.cli.app import PANELS, app
 from ablate.plugins import FAMILIES
 from ablate.spec.base import Kinded, Spec
-from ablate.spec.named import block_names, named_block
+from ablate.spec.named import block_names, model_names, named_block, named_model
 from ablate.spec.space import SpaceSpec
 
 _EXIT_CODES = """
@@ -102,7 +102,7 @@ def space_page() -> str:
 
 
 def kinds_page() -> str:
-    """Every family with its kinds and their keys, and the named blocks."""
+    """Every family with its kinds and their keys, the named blocks and the named models."""
     schemas = _schemas()
     nested = {spec.family.noun: spec.family for spec in schemas if issubclass(spec, Kinded)}
     families = {family.noun: family for family in FAMILIES.values()} | nested
@@ -119,6 +119,16 @@ def kinds_page() -> str:
     blocks = ((name, named_block(name)) for name in block_names())
     rows = ((f"`{name}`", _prose(block.description), _prose(block.source)) for name, block in blocks)
     lines.extend(_table(("block", "what it is", "source"), rows))
+    lines.append(
+        "## Named models\n\n`model` takes one of these names in place of a model spec, or a mapping with `name` and "
+        "what is laid over that model. On the command line `models/NAME` names a model that has the name of a block.\n"
+    )
+    models = {name: named_model(name) for name in model_names()}
+    counts = {name: f"{model.parameters:,}" if model.parameters else "" for name, model in models.items()}
+    model_rows = (
+        (f"`{name}`", _prose(model.description), counts[name], _prose(model.source)) for name, model in models.items()
+    )
+    lines.extend(_table(("model", "what it is", "published parameters", "source"), model_rows))
     return "\n".join(lines)
 
 

@@ -39,11 +39,13 @@ class Small:
         kind: `model_type`.
         settings: Of its configuration class.
         tolerance: Relative and absolute, in double precision.
+        padded_gradients: Whether their gradients are numbers where padding sees nothing real.
     """
 
     kind: str
     settings: dict[str, Any]
     tolerance: float = 1e-8
+    padded_gradients: bool = True
 
 
 CASES = {
@@ -71,6 +73,23 @@ CASES = {
     ),
     "qwen3": Small("qwen3", LLAMA),
     "bert": Small("bert", BERT),
+    "big_bird": Small(
+        "big_bird",
+        BERT | {"attention_type": "original_full", "rescale_embeddings": True, "bos_token_id": 1, "eos_token_id": 0},
+    ),
+    "longformer": Small(
+        "longformer",
+        BERT
+        | {
+            "attention_window": [4, 8], "pad_token_id": 1, "max_position_embeddings": T + 2, "bos_token_id": 0,
+            "eos_token_id": 0, "type_vocab_size": 1,
+        },
+        padded_gradients=False,
+    ),
+    "fnet": Small(
+        "fnet",
+        {name: one for name, one in BERT.items() if "attention" not in name} | {"bos_token_id": 0, "eos_token_id": 0},
+    ),
     "olmo2": Small("olmo2", {**{name: one for name, one in LLAMA.items() if name != "head_dim"}, "hidden_size": 24}),
     "smollm3": Small("smollm3", LLAMA | {"num_hidden_layers": 5}),
     "gemma3": Small(
@@ -113,6 +132,31 @@ CASES = {
             },
         },
     ),
+    "t5": Small(
+        "t5",
+        {
+            "vocab_size": V, "d_model": 20, "d_kv": 6, "num_heads": 4, "d_ff": 28, "num_layers": 3,
+            "num_decoder_layers": 2, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 9,
+            "dropout_rate": 0.0, "pad_token_id": None, "eos_token_id": None,
+        },
+    ),
+    "t5_gated": Small(
+        "t5",
+        {
+            "vocab_size": V, "d_model": 20, "d_kv": 5, "num_heads": 4, "d_ff": 28, "num_layers": 2,
+            "dropout_rate": 0.0, "feed_forward_proj": "gated-gelu", "pad_token_id": None, "eos_token_id": None,
+        },
+    ),
+    "kimi_linear": Small(
+        "kimi_linear",
+        {
+            "vocab_size": V, "hidden_size": 24, "intermediate_size": 28, "moe_intermediate_size": 12,
+            "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 4, "num_local_experts": 8,
+            "kv_lora_rank": 10, "qk_rope_head_dim": 3, "v_head_dim": 5, "qk_nope_head_dim": 7,
+            "num_experts_per_tok": 3, "linear_head_dim": 5, "linear_num_heads": 3, "max_position_embeddings": T,
+            **NO_TOKENS,
+        },
+    ),
     "qwen3_next": Small(
         "qwen3_next",
         LLAMA
@@ -123,3 +167,87 @@ CASES = {
         },
     ),
 }  # fmt: skip
+
+YARN = {"rope_type": "yarn", "beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings": 4096}
+PUBLISHED = {
+    "gpt2": ("gpt2", {}),
+    "bert": ("bert", {}),
+    "modernbert": ("modernbert", {}),
+    "llama3": (
+        "llama",
+        {
+            "vocab_size": 128256, "num_key_value_heads": 8, "intermediate_size": 14336, "rms_norm_eps": 1e-5,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}, "max_position_embeddings": 8192,
+        },
+    ),
+    "qwen3": (
+        "qwen3",
+        {
+            "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
+            "intermediate_size": 3072, "tie_word_embeddings": True, "max_position_embeddings": 40960,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+        },
+    ),
+    "qwen3_next": (
+        "qwen3_next",
+        {
+            "max_position_embeddings": 262144,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+        },
+    ),
+    "gemma3": (
+        "gemma3_text",
+        {
+            "vocab_size": 262144, "hidden_size": 1152, "num_attention_heads": 4, "num_key_value_heads": 1,
+            "intermediate_size": 6912, "sliding_window": 512, "max_position_embeddings": 32768,
+        },
+    ),
+    "olmo2": (
+        "olmo2",
+        {
+            "vocab_size": 100352, "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 16,
+            "intermediate_size": 8192, "rms_norm_eps": 1e-6, "max_position_embeddings": 4096,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
+        },
+    ),
+    "smollm3": (
+        "smollm3",
+        {
+            "max_position_embeddings": 65536, "rope_parameters": {"rope_type": "default", "rope_theta": 5000000.0},
+        },
+    ),
+    "gpt_oss": (
+        "gpt_oss",
+        {
+            "num_hidden_layers": 24, "num_local_experts": 32,
+            "rope_parameters": {**YARN, "rope_theta": 150000.0, "factor": 32.0, "truncate": False},
+        },
+    ),
+    "deepseek_v3": (
+        "deepseek_v3",
+        {
+            "max_position_embeddings": 163840,
+            "rope_parameters": {**YARN, "rope_theta": 10000.0, "factor": 40.0, "mscale": 1.0, "mscale_all_dim": 1.0},
+        },
+    ),
+    "kimi_linear": (
+        "kimi_linear",
+        {
+            "linear_attn_config": {
+                "full_attn_layers": [4, 8, 12, 16, 20, 24, 27],
+                "kda_layers": [layer for layer in range(1, 27) if layer % 4],
+            }
+        },
+    ),
+    "t5": (
+        "t5", {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12, "tie_word_embeddings": True},
+    ),
+    "mamba2": (
+        "mamba2",
+        {
+            "vocab_size": 50288, "hidden_size": 768, "num_hidden_layers": 24, "num_heads": 24, "n_groups": 1,
+            "tie_word_embeddings": True,
+        },
+    ),
+}  # fmt: skip
+"""Of the named models: `model_type`, and what the published configuration sets beside the defaults of its class."""

@@ -29,6 +29,7 @@ from ablate.analysis.trivial import (
     trivial_caveats,
     trivial_sentences,
 )
+from ablate.analysis.windows import window_noise, window_sentence
 from ablate.metrics import Metric
 from ablate.stats import (
     Direction,
@@ -67,6 +68,8 @@ class StudyReport:
         failures: All trials that failed, those among them that only tune or time others.
         windows: Validation windows that are paired where nothing was trained; 0 if seeds are.
         scaling: The variants at other budgets, or along the path of a sweep; None if the study has neither.
+        draw_sd: Standard deviation of a difference over other draws of the validation data; None if it was not measured
+            in parts (`ablate.analysis.windows`).
     """
 
     record: StudyRecord
@@ -86,6 +89,7 @@ class StudyReport:
     failures: tuple[Failure, ...] = ()
     windows: int = 0
     scaling: Scalings | None = None
+    draw_sd: float | None = None
 
     @property
     def test_metric(self) -> str | None:
@@ -195,6 +199,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     windows = len(runs[baseline.name].windows.get(metric, ()))
     healed = [variant.name for variant in record.variants if is_trained(variant)] if windows else []
     judged = Judged(metric, direction, margin, question.schedule, question.unit)
+    draw_sd = window_noise(record, runs)
     return StudyReport(
         record=record,
         metric=metric,
@@ -210,6 +215,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
             *scaling_sentences(scaling, metric),
             *(trivial_sentences(standings, trivial) if trivial else ()),
             *chosen_sentences(rows),
+            *window_sentence(draw_sd, margin, record),
             *(best_sentence(rows, metric, direction, margin) if _searches(record) else ()),
         ),
         caveats=caveats,
@@ -217,11 +223,12 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         together=together,
         claims=_claims(whole, all_runs, question.allowances),
         scaling=scaling,
+        windows=windows,
         matching=matching,
         tuning=tuning,
         trivial=trivial[0] if trivial else None,
         failures=failures,
-        windows=windows,
+        draw_sd=draw_sd,
     )
 
 

@@ -1,4 +1,4 @@
-"""`ablate check`: the contract of a family, run on one kind."""
+"""`ablate check`: the contract of a family, run on a kind or on all kinds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ import typer
 
 from ablate.cli.loading import load_plugins
 from ablate.cli.options import JsonOption, PluginOption
+from ablate.errors import AblateError
 from ablate.render.terminal.console import make_console, print_json
 
 
 def check(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="A kind of any family; `ablate kinds` lists them.")],
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="[KIND]", help="A kind of any family; `ablate kinds` lists them.", show_default=False),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every kind of every family, or of --family.")] = False,
     plugin: PluginOption = None,
     family: Annotated[
         str | None,
@@ -29,13 +34,26 @@ def check(
     ] = None,
     json_: JsonOption = False,
 ) -> int:
-    """Try a kind by every rule that its family keeps; exits with 1 if it breaks one."""
+    """Try a kind, or all, by every rule that its family keeps; exits with 1 if one is broken."""
+    if (kind is None) != all_:
+        raise AblateError(
+            "one kind is checked, or all of them",
+            where="ablate check",
+            expected="KIND or --all",
+            got="neither" if kind is None else "both",
+            remedy="Write `ablate check KIND` or `ablate check --all`.",
+        )
     load_plugins(plugin)
-    from ablate.render.terminal.check import check_json, check_kind, parsed_values, print_check
+    from ablate.render.terminal.check import check_all, check_json, check_kind, parsed_values, print_check
 
-    checked = check_kind(kind, family, parsed_values(set_ or ()))
+    values = parsed_values(set_ or ())
+    console, kept, reports = make_console(), True, []
+    for checked in check_all(family, values) if kind is None else [check_kind(kind, family, values)]:
+        kept = kept and checked.keeps_the_contract
+        if json_:
+            reports.append(check_json(checked))
+        else:
+            print_check(checked, console)
     if json_:
-        print_json(check_json(checked))
-    else:
-        print_check(checked, make_console())
-    return 0 if checked.keeps_the_contract else 1
+        print_json(reports if kind is None else reports[0])
+    return 0 if kept else 1

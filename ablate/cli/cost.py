@@ -21,10 +21,14 @@ class Mode(StrEnum):
 
 
 def cost(
-    block: Annotated[str, typer.Argument(metavar="BLOCK|FILE", help="A named block, a mixer kind, or a space file.")],
+    block: Annotated[
+        str, typer.Argument(metavar="BLOCK|MODEL|FILE", help="A named block or model, a mixer kind, or a space file.")
+    ],
     width: Annotated[int | None, typer.Option(min=1, help="Width d [default: 128].")] = None,
     heads: Annotated[int | None, typer.Option(min=1, help="Heads H [default: 4].")] = None,
-    context: Annotated[int | None, typer.Option(min=1, help="Tokens L [default: 128].")] = None,
+    context: Annotated[
+        int | None, typer.Option(min=1, help="Tokens L [default: 128; of a model, its longest input].")
+    ] = None,
     depth: Annotated[int | None, typer.Option(min=1, help="Blocks, exceptions of layers included.")] = None,
     vocabulary: Annotated[int | None, typer.Option(min=1, help="Token ids; adds embedding and head.")] = None,
     mode: Annotated[Mode, typer.Option(help="A pass over a sequence, or one more token.")] = Mode.training,
@@ -33,13 +37,20 @@ def cost(
     plugin: PluginOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Count what a block needs, or every variant of a space: parameters, arithmetic, memory; trains nothing."""
+    """Count what a block, a model or every variant of a space needs: parameters, arithmetic, memory; trains nothing."""
     load_plugins(plugin)
-    from ablate.render.terminal.cost import cost_json, price_block, price_space, print_cost
-    from ablate.spec.lookup import find_block, is_block
+    from ablate.render.terminal.cost import cost_json, price_block, price_model, price_space, print_cost
+    from ablate.spec.lookup import find_block, is_block, is_model
 
     inference = mode is Mode.inference
     sizes = {"width": width, "heads": heads, "context": context, "depth": depth, "vocabulary": vocabulary}
+    given = [name for name, value in sizes.items() if value is not None]
+    if is_model(block):
+        if others := [name for name in given if name != "context"] or (["data"] if data is not None else []):
+            raise SpaceError(f"a model has its own `{others[0]}`", where=block, remedy=f"Leave `--{others[0]}` out.")
+        of_model = price_model(block, context=context, inference=inference)
+        print_json(cost_json(of_model)) if json_ else print_cost(of_model, make_console())
+        return
     if is_block(block):
         if data is not None:
             raise SpaceError(
@@ -61,7 +72,6 @@ def cost(
         return
     if not block.endswith((".yaml", ".yml")) and not is_space(block):
         find_block(block)  # says which blocks there are
-    given = [name for name, value in sizes.items() if value is not None]
     if given:
         raise SpaceError(
             f"a space has its own `{given[0]}`", where=block, remedy=f"Leave `--{given[0]}` out, or name a block."

@@ -13,13 +13,13 @@ from ablate.render.terminal.console import make_console, print_json, say
 
 
 def draw(
-    block: Annotated[str, typer.Argument(metavar="BLOCK", help="A named block, or a mixer kind.")],
+    block: Annotated[str, typer.Argument(metavar="BLOCK", help="A named block or model, or a mixer kind.")],
     versus: Annotated[str | None, typer.Option(metavar="OTHER", help="The block to compare it with.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write a picture instead.")] = None,
     plugin: PluginOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Draw a block: its sub-layers, norms, skips and gains; with --versus, what was removed and what was added."""
+    """Draw a block, or the usual one of a model: sub-layers, norms, skips, gains; with --versus, what was changed."""
     picture = None if out is None else picture_file("--out", out)
     load_plugins(plugin)
     from ablate.render.drawing import compare, layout, to_svg, to_text

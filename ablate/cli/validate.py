@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ablate.cli.loading import load_space
+from ablate.cli.loading import is_space, load_plugins, load_space
 from ablate.cli.options import DataOption, JsonOption, PluginOption, SpaceArgument
 from ablate.render.terminal.console import make_console, print_json, say
 
@@ -12,11 +12,23 @@ from ablate.render.terminal.console import make_console, print_json, say
 def validate(
     file: SpaceArgument, data: DataOption = None, plugin: PluginOption = None, json_: JsonOption = False
 ) -> None:
-    """Check a space file without touching its data; says what is wrong with file, line and column."""
+    """Check a space file, or a named model, without touching data; says what is wrong with file, line and column."""
+    load_plugins(plugin)
+    from ablate.spec.lookup import find_model, is_model
+
+    if is_model(file) and not is_space(file):
+        from ablate.render.terminal.validate import model_json, model_line
+
+        found = find_model(file)
+        if json_:
+            print_json(model_json(found), indent=None)
+        else:
+            say(make_console(), model_line(found))
+        return
     from ablate.planning.plan import Planner
     from ablate.render.terminal.validate import lines, look_at, validate_json
 
-    space = load_space(file, plugin, data)
+    space = load_space(file, None, data)
     planner = Planner(space, Path(), lambda line: None)
     seen = look_at(space, planner.design(), planner.resolver, planner.starting)
     if json_:

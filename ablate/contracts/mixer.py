@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ablate.analysis.text import plural
 from ablate.contracts.contract import Contract, Finding, by_name, comes_back_from_json
-from ablate.contracts.modules import VOCABULARY, given_shared
+from ablate.contracts.modules import VOCABULARY, given_shared, wrong_in_bfloat16
 from ablate.nn.model.block import build_mixer
 from ablate.nn.pack import State, initialise, step
 from ablate.nn.pack.initial import stream
@@ -213,6 +213,18 @@ def has_gradients(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
             yield f"the gradient of {name} is not finite"
 
 
+def works_in_bfloat16(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
+    """Under bfloat16 products it gives what single precision gives, within rounding, with finite gradients."""
+    # Once for each setting: rounding depends neither on the size nor on positions.
+    if (
+        context.context == 13
+        and context.causal == spec.causal_form
+        and context.positions is None
+        and context.layer == 0
+    ):
+        yield from wrong_in_bfloat16(_mixer(spec, context, [0]), _noise("input", 1, 2, context.context, context.width))
+
+
 def counts_parameters(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """`cost` counts the trainable parameters that the module has."""
     real = sum(parameter.numel() for parameter in _mixer(spec, context, [0]).parameters() if parameter.requires_grad)
@@ -318,6 +330,7 @@ CONTRACT: Contract[MixerSpec, LayerContext] = Contract(
         applies_its_positions,
         goes_on_token_by_token,
         has_gradients,
+        works_in_bfloat16,
         counts_parameters,
         comes_back_from_json,
         keeps_members_apart,

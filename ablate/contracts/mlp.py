@@ -15,6 +15,7 @@ from torch import nn
 from ablate.contracts.contract import Contract, by_name, comes_back_from_json
 from ablate.contracts.modules import (
     SEEDS,
+    SIZES,
     TOLERANCE,
     describe,
     gap,
@@ -24,6 +25,7 @@ from ablate.contracts.modules import (
     noise,
     shaken,
     without_gradient,
+    wrong_in_bfloat16,
 )
 from ablate.nn.model.block import build_mlp
 from ablate.spec.layer import LayerContext
@@ -62,6 +64,12 @@ def has_gradients(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
     yield from without_gradient(mlp, x, mlp(x))
 
 
+def works_in_bfloat16(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
+    """Under bfloat16 products it gives what single precision gives, within rounding, with finite gradients."""
+    if context.context == SIZES[0][2]:  # rounding does not depend on the size
+        yield from wrong_in_bfloat16(_mlp(spec, context, [0]), noise("input", 1, 2, context.context, context.width))
+
+
 def counts_parameters(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
     """`cost` counts the trainable parameters that the module has."""
     yield from miscounted(_mlp(spec, context, [0]), spec.cost(context, context.context).parameters)
@@ -97,6 +105,7 @@ CONTRACT: Contract[MLPSpec, LayerContext] = Contract(
         keeps_shape,
         maps_each_token_alone,
         has_gradients,
+        works_in_bfloat16,
         counts_parameters,
         comes_back_from_json,
         keeps_members_apart,

@@ -19,6 +19,8 @@ from ablate.spec.part import PartSpec
 
 TOLERANCE = 1e-4
 """Largest difference between two numbers that are equal but for rounding."""
+_BFLOAT16_TOLERANCE = 0.1
+"""Of outputs, over their root mean square; a number of bfloat16 is off by at most 2⁻⁸ of itself."""
 SEEDS = (5, 2, 11)
 """Of a pack of three."""
 
@@ -71,6 +73,25 @@ def without_gradient(module: nn.Module, x: Tensor, y: Tensor) -> Iterator[str]:
             yield f"{name} gets no gradient"
         elif not tensor.grad.isfinite().all():
             yield f"the gradient of {name} is not finite"
+
+
+def wrong_in_bfloat16(module: nn.Module, x: Tensor) -> Iterator[str]:
+    """Yields a sentence if the module cannot train under bfloat16 products, or gives something else there.
+
+    Half of the outputs must be near: rounding may change a choice, such as a bucket or an expert, but a wrong form
+    moves nearly all.
+    """
+    exact = module(x).detach()
+    x = x.detach().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = module(x)
+    (y.float() * noise("direction", *y.shape)).sum().backward()
+    if not y.isfinite().all() or x.grad is None or not x.grad.isfinite().all():
+        yield "under bfloat16 products an output or the gradient of the input is not finite"
+        return
+    off = (y.float() - exact).abs().median().item()
+    if off > _BFLOAT16_TOLERANCE * exact.square().mean().sqrt().item():
+        yield f"under bfloat16 products half of the outputs are more than {off:.2g} off those of single precision"
 
 
 def miscounted(module: nn.Module, counted: int) -> Iterator[str]:

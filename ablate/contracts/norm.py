@@ -13,6 +13,7 @@ from torch import nn
 from ablate.contracts.contract import Contract, by_name, comes_back_from_json
 from ablate.contracts.modules import (
     SEEDS,
+    SIZES,
     TOLERANCE,
     describe,
     gap,
@@ -21,6 +22,7 @@ from ablate.contracts.modules import (
     noise,
     shaken,
     without_gradient,
+    wrong_in_bfloat16,
 )
 from ablate.spec.layer import LayerContext
 from ablate.spec.norm import NORMS, NormSpec
@@ -72,6 +74,12 @@ def has_gradients(spec: NormSpec, context: LayerContext) -> Iterator[str]:
     yield from without_gradient(norm, x, norm(x))
 
 
+def works_in_bfloat16(spec: NormSpec, context: LayerContext) -> Iterator[str]:
+    """Under bfloat16 products it gives what single precision gives, within rounding, with finite gradients."""
+    if context.context == SIZES[0][2]:  # rounding does not depend on the size
+        yield from wrong_in_bfloat16(_norm(spec, context, [0]), noise("input", 1, 2, context.context, context.width))
+
+
 def counts_parameters(spec: NormSpec, context: LayerContext) -> Iterator[str]:
     """`cost` counts the trainable parameters that the module has."""
     yield from miscounted(_norm(spec, context, [0]), spec.cost(context.width, context.context).parameters)
@@ -98,6 +106,7 @@ CONTRACT: Contract[NormSpec, LayerContext] = Contract(
         stays_finite,
         norms_each_vector_alone,
         has_gradients,
+        works_in_bfloat16,
         counts_parameters,
         comes_back_from_json,
         keeps_members_apart,

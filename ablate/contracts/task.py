@@ -151,11 +151,12 @@ def weighs_the_losses_of_parts(spec: TaskSpec, context: TaskContext) -> Iterator
         return
     if not torch.equal(torch.stack(parts).sum(0), whole):
         yield f"`loss_terms` is {whole.tolist()} for a batch, and {[part.tolist() for part in parts]} for its halves"
-        if task.tokenwise:
+    if task.tokenwise:
+        with torch.no_grad():
             outputs, targets = task.outputs(model, batch).float().flatten(1, 2), batch["targets"].flatten(1)
             apart = task.loss(outputs.unsqueeze(1), {"targets": targets.unsqueeze(1)})
-            if not (apart - losses[0]).abs().max() <= _TOLERANCE:
-                yield f"it is `tokenwise`, and the loss of all tokens in one row is {apart.tolist()}"
+        if not (apart - losses[0]).abs().max() <= _TOLERANCE:
+            yield f"it is `tokenwise`, and the loss of all tokens in one row is {apart.tolist()}"
     joined = (losses[1] * parts[0] + losses[2] * parts[1]) / whole
     if not (joined - losses[0]).abs().max() <= _TOLERANCE:
         yield f"the loss is {losses[0].tolist()}, and {joined.tolist()} by its halves and `loss_terms`"

@@ -50,6 +50,7 @@ class Attempt:
     recordings: list[Recording] = field(default_factory=list)
     values: Sequence[tuple[int, Mapping[str, float]]] = ()
     metrics: dict[str, float] = field(default_factory=dict)
+    parts: dict[str, tuple[float, ...]] = field(default_factory=dict)
     diverged: Diverged | None = None
     pruned_at: int | None = None
     worker: WorkerRecord | None = None
@@ -78,6 +79,7 @@ class Attempt:
         taken = curve_point(point, self.member)
         self.curve.append(taken)
         self.metrics = {name: values[self.member] for name, values in point.metrics.items()}
+        self.parts = {name: tuple(part[self.member] for part in found) for name, found in point.parts.items()}
         own: dict[str, dict[str, Any]] = {}
         if point.windows:
             own[WINDOWS] = {name: values[self.member] for name, values in point.windows.items()}
@@ -131,6 +133,7 @@ class Attempt:
             finished_at=datetime.now(UTC),
             curve=tuple(self.curve),
             recordings=tuple(self.recordings),
+            parts=self.parts if state is TrialState.FINISHED else {},
         )
 
 

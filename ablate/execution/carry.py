@@ -21,6 +21,7 @@ from ablate.trained.weights import save_weights
 from ablate.training.events import Started, State
 from ablate.training.loop import train
 from ablate.training.members import Member
+from ablate.training.ranks import RankLostError, Ranks
 
 
 class Carrier:
@@ -42,6 +43,7 @@ class Carrier:
         stopped: Callable[[], Sequence[int]],
         start: State | None = None,
         save: CheckpointInterval = CheckpointInterval(),  # noqa: B008 - frozen
+        ranks: Ranks = Ranks(),  # noqa: B008 - frozen
     ) -> Iterator[Message]:
         """Train a job. An exception becomes a `Broken` message.
 
@@ -50,9 +52,13 @@ class Carrier:
             stopped: Called after every step; returns the members (from 0) that must leave, each once.
             start: The state of a `Checkpoint` of this job to resume from.
             save: When to yield a checkpoint.
+            ranks: The processes that train it together; the first one keeps weights.
 
         Yields:
             `Happened` for each training event, then `Done` or `Broken`.
+
+        Raises:
+            RankLostError: Another rank has died or does not answer.
         """
         try:
             members = [Member(VariantSpec.model_validate_json(member.variant), member.seed) for member in job.members]
@@ -61,9 +67,11 @@ class Carrier:
                 members[number] = replace(members[number], start=taken.tensors)
                 told = Started(number, taken.where, taken.copied, taken.new, taken.unused)
                 yield Happened(job.number, told)
-            keep = _keeper(job, members)
-            for event in train(members, task, self._device, keep, stopped, start=start, save=save):
+            keep = _keeper(job, members) if ranks.index == 0 else None
+            for event in train(members, task, self._device, keep, stopped, start=start, save=save, ranks=ranks):
                 yield Happened(job.number, event)
+        except RankLostError:
+            raise
         except Exception as error:  # an exception of a trial must not end the worker
             sentence = str(error).strip().splitlines() or [""]
             broken = Broken(job.number, f"{type(error).__name__}: {sentence[0]}", traceback.format_exc())

@@ -133,11 +133,13 @@ class JobCheckpoints:
         folder: The folder of the job; it need not exist.
         keys: The keys of the trials of the job.
         remarks: What went wrong since the last look, for the user.
+        found: The checkpoint that `newest` has read; empty before, or if there is none.
     """
 
     folder: Path
     keys: tuple[str, ...]
     remarks: list[str] = field(default_factory=list)
+    found: str = ""
 
     def newest_step(self) -> int:
         """The step of the newest checkpoint, readable or not; 0 if there is none."""
@@ -147,7 +149,9 @@ class JobCheckpoints:
         """The newest checkpoint that can be read; None if there is none."""
         for checkpoint in _newest_first(self.folder):
             try:
-                return read_checkpoint(checkpoint)
+                state = read_checkpoint(checkpoint)
+                self.found = str(checkpoint)
+                return state
             except UnreadableCheckpointError as error:
                 self.remarks.append(
                     f"the checkpoint {checkpoint} cannot be read ({error}); an older one is used, or training restarts"

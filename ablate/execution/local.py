@@ -23,7 +23,7 @@ from ablate.execution.protocol import Broken, Done, Job, Message, Ready, Stop
 from ablate.execution.worker import worker_environment
 from ablate.planning.memory import check_fits, check_memory, free_bytes
 from ablate.planning.packing import ResumablePack
-from ablate.planning.plan import Plan
+from ablate.planning.plan import Plan, Trial
 from ablate.spec.resources import ResourcesSpec
 
 _CLOSE_SECONDS = 2.0
@@ -54,7 +54,8 @@ class LocalEngine(Engine):
         threads: The threads of each worker.
         plugins: The files that every worker imports.
         resources: What each job gets.
-        checkpoints: The folder of the checkpoints of the study; None: no checkpoints.
+        checkpoints: The folder of the checkpoints of the study; None: in the cache.
+        ranks: The processes that train each job together, on a device each; more than `resources.gpus` on a CPU only.
         pinned: Whether workers are pinned to cores when together they use all cores of the CPU.
     """
 
@@ -67,6 +68,7 @@ class LocalEngine(Engine):
         plugins: tuple[str, ...] = (),
         resources: ResourcesSpec = ResourcesSpec(),  # noqa: B008 - frozen
         checkpoints: Path | None = None,
+        ranks: int = 1,
         pinned: bool = True,
     ) -> None:
         _check_resources(resources, device)
@@ -83,9 +85,11 @@ class LocalEngine(Engine):
         devices = [device]
         if device == "cuda":
             devices = [f"cuda:{i}" for i in range(_gpus())]
-        there = len(devices) / (resources.gpus or 1) if device == "cuda" else available_cores() / threads
+        self._ranks = max(ranks, int(resources.gpus or 1))
+        there = len(devices) / (resources.gpus or 1) if device == "cuda" else available_cores() / threads / self._ranks
         count = workers or max(1, min(int(there), self._fit() if self._memory else sys.maxsize))
-        self._devices = [devices[i % len(devices)] for i in range(count)]
+        first = [i * self._ranks for i in range(count)]
+        self._devices = [",".join(devices[(i + j) % len(devices)] for j in range(self._ranks)) for i in first]
         self._workers: list[_Worker] = []
         self._killed_for_memory = _killed_for_memory()
 
@@ -108,6 +112,8 @@ class LocalEngine(Engine):
                 remedy="Ask for less memory, or use fewer --workers.",
             )
         check_memory(plan, self.size, self.device)
+        for trial in plan.trials:
+            _check_shares(trial, self._ranks)
         if any(trial.variant.spec.training.population for trial in plan.trials):
             raise EngineError(
                 "population based training needs Ray Tune, which exchanges the members' checkpoints",
@@ -272,13 +278,23 @@ def _check_resources(resources: ResourcesSpec, device: str) -> None:
             got=f"{asked:g}",
             remedy="Ask for fewer, or run it on another machine.",
         )
-    if asked > 1:
+
+
+def _check_shares(trial: Trial, ranks: int) -> None:
+    """Refuse a batch that cannot be divided among the processes of a trial.
+
+    Raises:
+        EngineError: It cannot.
+    """
+    training = trial.variant.spec.training
+    share, rest = divmod(training.batch_size, ranks)
+    if rest or (training.micro_batch is not None and share % min(share, training.micro_batch)):
         raise EngineError(
-            "one trial cannot use several GPUs yet",
-            where="resources.gpus or --gpus",
-            expected="at most 1",
-            got=f"{asked:g}",
-            remedy="Ask for 1: several trials run at once, each on its own GPU.",
+            "the batch cannot be divided among the GPUs of a trial",
+            where=f"variant {trial.variant.name}",
+            expected=f"a `training.batch_size` that is a multiple of {ranks} times `training.micro_batch`",
+            got=f"batch_size {training.batch_size}, micro_batch {training.micro_batch or 'not set'}",
+            remedy="Change one of them, or `resources.gpus`.",
         )
 
 

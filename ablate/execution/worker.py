@@ -47,15 +47,18 @@ def work(
     from ablate.execution.carry import Carrier
     from ablate.execution.checkpoint import Checkpoints
     from ablate.execution.environment import this_worker
+    from ablate.execution.ranks import rank_group
     from ablate.plugins import load_plugin
     from ablate.training.events import Checkpoint, Remark
+    from ablate.training.ranks import RankLostError
 
     torch.set_num_threads(threads)
     for plugin in plugins:
         load_plugin(plugin)
-    carrier = Carrier(Path(cache), torch.device(device))
+    devices = device.split(",")  # the first is its own; the others are of further ranks
+    carrier = Carrier(Path(cache), torch.device(devices[0]))
     saved = Checkpoints(Path(checkpoints[0]), checkpoints[1])
-    here = this_worker(device)
+    here = this_worker(devices[0])
     pipe.send(Ready())
     try:
         while True:
@@ -65,14 +68,19 @@ def work(
             pipe.send(Began(job.number, here))
             kept = saved.of(job)
             start = kept.newest()
-            for message in carrier.carry_out(job, partial(_stopped, pipe, job.number), start, saved.interval):
-                match message:
-                    case Happened(event=Checkpoint(step, state)):
-                        kept.write(step, state)
-                    case _:
-                        pipe.send(message)
-                for remark in kept.take_remarks():
-                    pipe.send(Happened(job.number, Remark(remark)))
+            stopped = partial(_stopped, pipe, job.number)
+            group = rank_group(job, Path(cache), devices, threads, plugins, kept.found, saved.interval)
+            with group as ranks:
+                for message in carrier.carry_out(job, stopped, start, saved.interval, ranks):
+                    match message:
+                        case Happened(event=Checkpoint(step, state)):
+                            kept.write(step, state)
+                        case _:
+                            pipe.send(message)
+                    for remark in kept.take_remarks():
+                        pipe.send(Happened(job.number, Remark(remark)))
+    except RankLostError as lost:
+        sys.exit(f"another process of a trial on several devices was lost: {lost}")  # the job resumes in another worker
     except (EOFError, BrokenPipeError, ConnectionResetError):
         os._exit(0)
 

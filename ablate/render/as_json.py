@@ -33,6 +33,7 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         "failures": [asdict(failure) for failure in report.failures],
         "claims": claims_json(report.claims),
         "scaling": _scaling(report),
+        "validation_draw": report.draw_sd,
         "answer": list(report.answer),
         "caveats": list(report.caveats),
         "match": {"equal": report.matching.equal, "path": report.matching.path, "axis": report.matching.axis},

@@ -296,7 +296,7 @@ def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
     if report.windows:
         over = f"{report.windows} validation windows of one model, resampled"
     return (
-        f"{plus_minus}: 95 % interval over {over}{over_looks}{lopsided}.",
+        f"{plus_minus}: 95 % interval over {over}{_draw(report)}{over_looks}{lopsided}.",
         f"difference: variant minus baseline at the same {report.unit}; {better} {metric} is better.",
         *([f"{report.test_metric}: measured once, at the end; no verdict reads it."] if report.test_metric else []),
         f"verdict, by one-sided 95 % bounds{looks}: needed or worse, surely more than {margin} worse than the "
@@ -318,6 +318,13 @@ def _selected(report: StudyReport) -> Iterator[str]:
             "selected: chosen by results, so that these seeds flatter it. What was confirmed has its difference and "
             "its verdict from fresh seeds, the same for the baseline."
         )
+
+
+def _draw(report: StudyReport) -> str:
+    """How much the fixed draw of validation data would matter, where that is known."""
+    if report.draw_sd is None:
+        return ""
+    return f", another draw of which would move a difference by about {report.draw_sd:.1g} (standard deviation)"
 
 
 def _course(report: StudyReport) -> Iterator[str]:

@@ -1,8 +1,9 @@
-"""Looks up a block that is named on the command line: a named block, or a mixer kind in a plain pre-norm block."""
+"""Looks up what is named on the command line: a block, a mixer kind in a plain pre-norm block, or a model."""
 
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from ablate.errors import SpaceError
 from ablate.spec.block import BlockSpec
 from ablate.spec.mixer import MIXERS
 from ablate.spec.model import ModelSpec
-from ablate.spec.named import block_names, named_block
+from ablate.spec.named import NamedModel, block_names, model_names, named_block, named_model
 from ablate.spec.sentences import describe
 
 
@@ -54,17 +55,67 @@ class FoundBlock:
             raise refused(self.name, error) from None
 
 
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """A model by its name.
+
+    Attributes:
+        name: Its name, without `models/`.
+        named: The content of its file.
+        spec: The model.
+    """
+
+    name: str
+    named: NamedModel
+    spec: ModelSpec
+
+    def as_block(self) -> FoundBlock:
+        """The block that most of its layers have; `exceptions` tells whether others differ."""
+        runs = Counter(block.canonical_json() for block in self.spec.blocks)
+        usual = runs.most_common(1)[0][0]
+        block = next(block for block in self.spec.blocks if block.canonical_json() == usual)
+        others = {"others": {"layers": len(self.spec.blocks) - runs[usual]}} if len(runs) > 1 else {}
+        return FoundBlock(self.name, self.named.description, block, others)
+
+
+MODELS = "models/"
+"""What may stand before the name of a model, and must where a block has the same name."""
+
+
+def is_model(name: str) -> bool:
+    """Whether a name is that of a model: of one that no block shares, or with `models/` before it."""
+    return name.removeprefix(MODELS) in model_names([Path()]) and (name.startswith(MODELS) or not is_block(name))
+
+
+def find_model(name: str) -> FoundModel:
+    """Look a model up by its name.
+
+    Raises:
+        SpaceError: There is no such model, or its file is invalid.
+    """
+    bare = name.removeprefix(MODELS)
+    try:
+        named = named_model(bare, [Path()])
+        spec = ModelSpec.model_validate(named.model, context={"folders": [Path()]})
+        spec.check_context(named.context)
+    except ValidationError as error:
+        raise refused(name, error) from None
+    return FoundModel(bare, named, spec)
+
+
 def is_block(name: str) -> bool:
     """Whether there is a named block or a mixer kind of this name."""
     return name in block_names([Path()]) or name in MIXERS.members()
 
 
 def find_block(name: str) -> FoundBlock:
-    """Look a block up by its name, or by the kind of its mixer.
+    """Look a block up by its name, by the kind of its mixer, or by the name of a model, most of whose layers have it.
 
     Raises:
         SpaceError: There is no such block or kind, or the file of the block is invalid.
     """
+    if is_model(name):
+        return find_model(name).as_block()
     blocks, kinds = block_names([Path()]), MIXERS.members()
     try:
         if name in blocks:
@@ -74,9 +125,9 @@ def find_block(name: str) -> FoundBlock:
             return FoundBlock(name, "", BlockSpec.model_validate({"mixer": {"kind": name}}), {})
     except ValidationError as error:
         raise refused(name, error) from None
-    near = difflib.get_close_matches(name, [*blocks, *kinds], n=1)
+    near = difflib.get_close_matches(name, [*blocks, *kinds, *model_names([Path()])], n=1)
     raise SpaceError(
-        "there is no block or mixer kind of this name",
+        "there is no block, model or mixer kind of this name",
         where=name,
         remedy=f"Did you mean `{near[0]}`?" if near else "`ablate kinds` lists them.",
     )

@@ -20,7 +20,7 @@ from ablate.spec.initialiser import Initialiser, InitialiserSpec, RateScaling
 from ablate.spec.layer import LayerContext
 from ablate.spec.loop import LoopSpec
 from ablate.spec.mixer import Mixer, MixerSpec
-from ablate.spec.named import expand_block
+from ablate.spec.named import expand_block, expand_model
 from ablate.spec.norm import Norm, NormSpec
 from ablate.spec.parameter import ParameterInfo
 from ablate.spec.part import EMBEDDING, PartSpec, SharedTensor
@@ -119,12 +119,16 @@ class ModelSpec(Spec):
     segments: int = Field(default=0, ge=0, le=1000)
     """Rows of a table by segment (BERT has two, for pairs of texts). A text by itself is segment 0: that row is added
     to all its embeddings. 0: there is no table."""
+    embedding_map: bool = False
+    """Whether a dense map with a bias follows positions and `embedding_norm` (FNet)."""
     embedding_norm: Norm | None = None
     """Norm of the sum of token embedding and positions, before the first block (BERT, ModernBERT, RWKV-7)."""
     tied_head: bool = True
     """Whether the output matrix is the token embedding."""
     head_transform: HeadTransformSpec | None = None
     """A dense layer, activation and norm before the output matrix (BERT's head of masked tokens)."""
+    logit_scale: Literal["none", "inverse_sqrt_width"] = "none"
+    """`inverse_sqrt_width`: what the output matrix multiplies is divided by √d (T5, whose embeddings are not small)."""
     head_bias: bool = False
     """Whether the logits of tokens have a bias, one for each token."""
     logit_cap: float | None = Field(default=None, gt=0)
@@ -144,7 +148,9 @@ class ModelSpec(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _name_a_block(cls, value: Any, info: ValidationInfo) -> Any:
+    def _name_a_model_or_block(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, str) or (isinstance(value, dict) and isinstance(value.get("name"), str)):
+            value = expand_model(value, (info.context or {}).get("folders", ()))
         if isinstance(value, dict) and isinstance(value.get("block"), str):
             return expand_block(value, (info.context or {}).get("folders", ()))
         return value
@@ -185,8 +191,8 @@ class ModelSpec(Spec):
         if self.smear is not None and self.smear.inputs > self.width:
             rule = f"an embedding has {self.width} entries"
             raise refusal(("smear", "inputs"), self.smear.inputs, rule, f"Set it to at most {self.width}.")
-        for name in ("logit_cap", "z_loss", "head_transform", "head_bias"):
-            if getattr(self, name) and self.head is not None:
+        for name in ("logit_cap", "z_loss", "head_transform", "head_bias", "logit_scale"):
+            if getattr(self, name) not in (None, 0, False, "none") and self.head is not None:
                 rule = f"it belongs to the logits of tokens, and {self._a_family} with `head` has none"
                 raise refusal((name,), getattr(self, name), rule, f"Leave `{name}` out.")
         if self.initialiser.scales_rates and (self.head is not None or self.decoder is not None):

@@ -1,19 +1,23 @@
-"""Named blocks: `spaces/blocks/NAME.yaml`, looked up next to the space file first, then among the shipped ones.
+"""Named blocks and models: `spaces/blocks/NAME.yaml`, `spaces/models/NAME.yaml`.
 
-A block file has `description`, `source`, `block`, and `exceptions` if some layers of the paper's model differ.
+They are looked up next to the space file first, then among the shipped ones. A block file has `description`, `source`,
+`block`, and `exceptions` if some layers of the paper's model differ. A model file has `description`, `source`,
+`vocabulary`, `context`, `model`, and `parameters` where their number is published.
 """
 
 from __future__ import annotations
 
+import copy
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, JsonValue, ValidationError
 
-from ablate.spec.base import Spec, below, refusal
+from ablate.spec.base import EXACT, Spec, below, refusal
 from ablate.spec.document import Document, read_document
+from ablate.spec.paths import lay_over
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -37,11 +41,37 @@ class NamedBlock(Spec):
     """Layers that differ, as in a model spec."""
 
 
+class NamedModel(Spec):
+    """The content of a model file."""
+
+    description: str
+    """Description of the model in one sentence."""
+    source: str
+    """Paper, and where its sizes are from."""
+    vocabulary: int = Field(ge=1)
+    """Number of its token ids; in a space the task decides it."""
+    context: int = Field(ge=1)
+    """Its longest input in tokens; in a space the task decides it."""
+    parameters: int | None = Field(default=None, ge=1, le=EXACT)
+    """The published number of its parameters."""
+    model: dict[str, JsonValue]
+    """A model spec."""
+
+
 def block_names(folders: Iterable[Path] = ()) -> dict[str, Path]:
     """Files of all named blocks by name; earlier folders take precedence over later ones and over shipped blocks."""
+    return _files("blocks", folders)
+
+
+def model_names(folders: Iterable[Path] = ()) -> dict[str, Path]:
+    """Files of all named models by name, with the precedence of `block_names`."""
+    return _files("models", folders)
+
+
+def _files(part: str, folders: Iterable[Path]) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for folder in (*folders, shipped_spaces()):
-        for file in sorted((folder / "blocks").glob("*.yaml")):
+        for file in sorted((folder / part).glob("*.yaml")):
             files.setdefault(file.stem, file)
     return files
 
@@ -53,12 +83,15 @@ def block_document(name: str, folders: Iterable[Path] = ()) -> Document:
         ValidationError: There is no such block.
         SpaceError: Its file is invalid.
     """
-    known = block_names(folders)
+    return _document("block", name, block_names(folders))
+
+
+def _document(noun: str, name: str, known: Mapping[str, Path]) -> Document:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
-        hint = f"Did you mean `{near[0]}`?" if near else f"Known blocks: {', '.join(known)}."
-        raise refusal((), name, "there is no block of this name", hint, kind="unknown_block")
-    return read_document(known[name], "a block file")
+        hint = f"Did you mean `{near[0]}`?" if near else f"Known {noun}s: {', '.join(known)}."
+        raise refusal((), name, f"there is no {noun} of this name", hint, kind=f"unknown_{noun}")
+    return read_document(known[name], f"a {noun} file")
 
 
 def named_block(name: str, folders: Iterable[Path] = ()) -> NamedBlock:
@@ -73,6 +106,41 @@ def named_block(name: str, folders: Iterable[Path] = ()) -> NamedBlock:
         return NamedBlock.model_validate(document.plain)
     except ValidationError as error:
         raise document.refused(error) from None
+
+
+def named_model(name: str, folders: Iterable[Path] = ()) -> NamedModel:
+    """Read a named model.
+
+    Raises:
+        ValidationError: There is no such model.
+        SpaceError: Its file is invalid or not a model file.
+    """
+    document = _document("model", name, model_names(folders))
+    try:
+        return NamedModel.model_validate(document.plain)
+    except ValidationError as error:
+        raise document.refused(error) from None
+
+
+def expand_model(model: str | Mapping[str, Any], folders: Iterable[Path] = ()) -> dict[str, Any]:
+    """The model spec of a name, or of a mapping with `name`, whose other keys are laid over that model.
+
+    Raises:
+        ValidationError: There is no such model.
+        SpaceError: As `named_model`.
+    """
+    if isinstance(model, str):
+        return copy.deepcopy(named_model(model, folders).model)
+    name, others = model["name"], {key: value for key, value in model.items() if key != "name"}
+    try:
+        expanded: dict[str, Any] = copy.deepcopy(named_model(name, folders).model)
+    except ValidationError as error:
+        raise below(("name",), error) from None
+    if isinstance(others.get("block"), str):  # a block that is named replaces this one, and its exceptions these
+        for key in ("block", "exceptions", "pattern"):
+            expanded.pop(key, None)
+    lay_over(expanded, others)
+    return expanded
 
 
 def expand_block(model: dict[str, Any], folders: Iterable[Path] = ()) -> dict[str, Any]:

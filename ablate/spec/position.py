@@ -42,6 +42,11 @@ class PositionSpec(Kinded):
         return self.applied in ("query_key", "logits")
 
     @property
+    def one_for_all_layers(self) -> bool:
+        """Whether all layers of a stack apply them by one module; its parameters count once."""
+        return False
+
+    @property
     def factor_of_logits(self) -> float:
         """The factor by which these positions multiply all logits of softmax attention."""
         return 1.0

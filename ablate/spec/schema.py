@@ -16,7 +16,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from ablate.spec.named import block_names
+from ablate.spec.named import block_names, model_names
 from ablate.spec.space import ROOTS, SpaceSpec
 from ablate.spec.texts import WORDS
 
@@ -38,7 +38,7 @@ def space_schema(folders: Iterable[Path] = ()) -> dict[str, Any]:
     """The JSON Schema of a space file.
 
     Args:
-        folders: Folders with further named blocks in `blocks/`.
+        folders: Folders with further named blocks in `blocks/` and models in `models/`.
     """
     schema = SpaceSpec.model_json_schema(schema_generator=_Generator)
     definitions: dict[str, Any] = {**schema.pop("$defs"), "SpaceSpec": schema}
@@ -52,8 +52,15 @@ def space_schema(folders: Iterable[Path] = ()) -> dict[str, Any]:
     for suffix in ("", _PART):
         model = definitions[f"ModelSpec{suffix}"]["properties"]
         model["block"] = {"description": model["block"]["description"], "anyOf": [names, _ref(f"BlockSpec{suffix}")]}
+        if suffix:
+            model["name"] = {"type": "string", "description": "The model over which the other keys are laid."}
         model["exceptions"] = {**_described(model["exceptions"]), "type": "object", **exceptions}
         space = definitions[f"SpaceSpec{suffix}"]["properties"]
+        # The name of a model, or with `name` what is laid over it.
+        named = {"enum": list(model_names(folders)), "description": "The name of a model."}
+        changed = {"allOf": [_ref(f"ModelSpec{_PART}")], "required": ["name"]}
+        options = [named, *_alternatives(space["model"]), *([] if suffix else [changed])]
+        space["model"] = {"description": "The baseline model.", "anyOf": options}
         space["switches"] = {**_described(space["switches"]), **_switches(whole=not suffix)}
         space["extends"] = {"type": "string", "description": _EXTENDS}
     definitions["Setting"] = _setting(definitions)

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import nctdtr, stdtrit
+from scipy.special import gammaincinv, nctdtr, stdtrit
 
 from ablate.stats.paired import PairedDifference
 from ablate.stats.schedule import ERROR, SeedPlan
 from ablate.stats.simulate import Rate, decide, rate
 from ablate.stats.verdict import POWER
 
+_QUANTILES = 50
+"""Of the distribution of an estimated standard deviation, over which a power is averaged."""
 SIMULATED = 2_000
 """Comparisons simulated for each rate."""
 ENOUGH_RESIDUALS = 100
@@ -32,6 +34,8 @@ class Noise:
         least: The smallest of one comparison.
         most: The largest of one comparison.
         comparisons: How many there are with at least two paired seeds.
+        freedom: Degrees of freedom of `sd`.
+        most_freedom: Of `most`.
         residuals: Differences less their comparison's mean, scaled so that their variance is unbiased.
     """
 
@@ -39,6 +43,8 @@ class Noise:
     least: float
     most: float
     comparisons: int
+    freedom: int
+    most_freedom: int
     residuals: tuple[float, ...]
 
 
@@ -80,11 +86,27 @@ def pooled_noise(differences: Iterable[PairedDifference]) -> Noise | None:
         for value in paired.values
         if paired.difference is not None
     ]
-    return Noise(math.sqrt(squares / freedom), min(spreads), max(spreads), len(usable), tuple(residuals))
+    noisiest = max(usable, key=lambda paired: paired.sd or 0.0)
+    return Noise(
+        sd=math.sqrt(squares / freedom),
+        least=min(spreads),
+        most=max(spreads),
+        comparisons=len(usable),
+        freedom=freedom,
+        most_freedom=noisiest.n - 1,
+        residuals=tuple(residuals),
+    )
 
 
-def detectable(sd: float, seeds: int, power: float = POWER) -> float:
+def detectable(sd: float, seeds: int, power: float = POWER, freedom: int | None = None) -> float:
     """The distance from the margin that a one-sided t-test on this many seeds decides with this probability.
+
+    Args:
+        sd: Of the paired differences.
+        seeds: Paired seeds of the test.
+        power: The probability. With an estimated `sd` it is the mean over studies, each with its own estimate: one that
+            came out too small promises too small a distance.
+        freedom: Degrees of freedom of an estimated `sd`; None if it is known.
 
     Raises:
         ValueError: There are fewer than two seeds.
@@ -92,12 +114,20 @@ def detectable(sd: float, seeds: int, power: float = POWER) -> float:
     if seeds < 2:
         raise ValueError(f"a difference shows no spread below 2 seeds, got {seeds}")
     critical = -float(stdtrit(seeds - 1, ERROR))
+    estimated = np.ones(1)  # over the truth
+    if freedom is not None:
+        shares = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+        estimated = np.sqrt(2 * gammaincinv(freedom / 2, shares) / freedom)
+
+    def found(noncentrality: float) -> float:
+        return float(np.mean(1 - nctdtr(seeds - 1, noncentrality * estimated, critical)))
+
     low, high = 0.0, 1.0
-    while 1 - nctdtr(seeds - 1, high, critical) < power:
+    while found(high) < power:
         low, high = high, 2 * high
     for _ in range(60):  # the noncentrality, by bisection
         middle = (low + high) / 2
-        low, high = (middle, high) if 1 - nctdtr(seeds - 1, middle, critical) < power else (low, middle)
+        low, high = (middle, high) if found(middle) < power else (low, middle)
     return high * sd / math.sqrt(seeds)
 
 
@@ -112,11 +142,17 @@ def calibrate(noise: Noise, margin: float, seeds: Sequence[int], schedule: SeedP
 def _power(noise: Noise, margin: float, seeds: int, schedule: SeedPlan | None) -> Power:
     drawn = _draw(noise, seeds)
     at_margin, at_none = decide(drawn + margin, margin, schedule), decide(drawn, margin, schedule)
-    tells = detectable(noise.sd, seeds) if schedule is None else _detectable_by_simulation(drawn, schedule)
+    tells, noisiest = (
+        detectable(sd, seeds, freedom=freedom)
+        for sd, freedom in ((noise.sd, noise.freedom), (noise.most, noise.most_freedom))
+    )
+    if schedule is not None:  # a test of fixed seeds, by how much more a schedule takes at the same noise
+        more = _detectable_by_simulation(drawn, schedule) / detectable(noise.sd, seeds)
+        tells, noisiest = more * tells, more * noisiest
     return Power(
         seeds=seeds,
         tells=tells,
-        tells_noisiest=tells * noise.most / noise.sd,  # a t-test knows no unit
+        tells_noisiest=noisiest,
         decides_none=rate(at_none.not_needed),
         false_needed=rate(at_margin.needed),
         false_not_needed=rate(at_margin.not_needed),

@@ -252,6 +252,7 @@ class TrialOutcome:
         data_fingerprint: Fingerprint of the prepared data.
         curve: Its learning curve.
         recordings: Its recordings, if its variant asks for them.
+        parts: Final validation metrics over parts of the validation data, by name; empty if it was not split.
     """
 
     key: str
@@ -270,6 +271,7 @@ class TrialOutcome:
     finished_at: datetime
     curve: tuple[CurvePoint, ...] = field(default=())
     recordings: tuple[Recording, ...] = ()
+    parts: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +281,7 @@ class TrialRecord:
     Attributes:
         attempts: How often the driver that wrote it has started it.
         worker: Where it is or was trained; None before it has a worker, or if that was not recorded.
+        parts: As in `TrialOutcome`.
     """
 
     key: str
@@ -298,6 +301,7 @@ class TrialRecord:
     environment: Environment | None
     attempts: int = 1
     worker: WorkerRecord | None = None
+    parts: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -29,13 +29,14 @@ from ablate.store.tables import curves, trials
 # Columns of a curve in the order of the fields of `CurvePoint`.
 POINT_COLUMNS = tuple(curves.c[field.name] for field in fields(CurvePoint))
 # Fields of an outcome that are columns of its row; curve and recordings are in other tables.
-_OUTCOME = tuple(field.name for field in fields(TrialOutcome) if field.name not in ("curve", "recordings"))
+_OUTCOME = tuple(field.name for field in fields(TrialOutcome) if field.name not in ("curve", "recordings", "parts"))
 _REFERENCES = {"environment": "environment_id"}
 # Columns of a trial in the order of the fields of `TrialRecord`; the environment is in another table.
-TRIAL_COLUMNS = tuple(trials.c[_REFERENCES.get(field.name, field.name)] for field in fields(TrialRecord))
-_ENVIRONMENT, _WORKER = (
-    [field.name for field in fields(TrialRecord)].index(name) for name in ("environment", "worker")
-)
+# Metrics over parts of the validation data are in the column of the metrics, under this key.
+_PARTS = "@parts"
+_STORED = tuple(field.name for field in fields(TrialRecord) if field.name != "parts")
+TRIAL_COLUMNS = tuple(trials.c[_REFERENCES.get(name, name)] for name in _STORED)
+_METRICS, _ENVIRONMENT, _WORKER = (_STORED.index(name) for name in ("metrics", "environment", "worker"))
 
 
 def variant_row(variant: VariantRecord) -> dict[str, Any]:
@@ -83,7 +84,9 @@ def declaration(row: Mapping[str, Any]) -> Declaration:
 
 def outcome_row(outcome: TrialOutcome) -> dict[str, Any]:
     """The row in `trials`, without its environment."""
-    return {name: getattr(outcome, name) for name in _OUTCOME}
+    row = {name: getattr(outcome, name) for name in _OUTCOME}
+    parts = {name: list(values) for name, values in outcome.parts.items()}
+    return {**row, "metrics": {**outcome.metrics, _PARTS: parts}} if parts else row
 
 
 def point_rows(key: str, points: Iterable[CurvePoint]) -> list[dict[str, Any]]:
@@ -127,7 +130,11 @@ def trial_record(row: Row[Any], environments: Mapping[int | None, Environment | 
     values[_ENVIRONMENT] = environments[values[_ENVIRONMENT]]
     if values[_WORKER] is not None:
         values[_WORKER] = WorkerRecord(**values[_WORKER])
-    return TrialRecord(*values)
+    parts = values[_METRICS].get(_PARTS)
+    if not isinstance(parts, dict):  # a metric may have that name
+        return TrialRecord(*values)
+    values[_METRICS] = {name: value for name, value in values[_METRICS].items() if name != _PARTS}
+    return replace(TrialRecord(*values), parts={name: tuple(of_parts) for name, of_parts in parts.items()})
 
 
 def _rounded(value: Any, digits: int) -> Any:

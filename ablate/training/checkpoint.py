@@ -32,7 +32,7 @@ def misfit(pack: Pack, state: State) -> str:
     that had left.
     """
     here = pack.state()
-    if missing := sorted(here.keys() - state.keys()):
+    if missing := sorted(here.keys() - state.keys() - {"random_of_ranks"}):
         return f"it has no {', '.join(missing)}"
     if len(state["positions"]) > len(pack.positions):
         return f"it is of {len(state['positions'])} trials instead of {len(pack.positions)}"

@@ -30,6 +30,8 @@ class Point:
         metrics: Validation metrics by name.
         inside: Recordings of `training.record_blocks`, by quantity and part of the model, with one value for each
             member (`ablate.training.inside`).
+        parts: At the last point, validation metrics by name over each of `ablate.training.pack.PARTS` parts of the
+            validation data, members within; empty where it has fewer batches.
         windows: Validation metrics of each window (example) by itself, for each member: at the last step of trials that
             start from trained weights.
     """
@@ -41,6 +43,7 @@ class Point:
     train_loss: list[float]
     metrics: dict[str, list[float]]
     inside: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
+    parts: dict[str, list[list[float]]] = field(default_factory=dict)
     windows: dict[str, list[list[float]]] = field(default_factory=dict)
 
 

@@ -14,6 +14,7 @@ from ablate.training.checkpoint import misfit, restore, state_of
 from ablate.training.events import Checkpoint, Event, Remark, State, Tick
 from ablate.training.members import Member
 from ablate.training.pack import Pack
+from ablate.training.ranks import Ranks
 
 _TICK_SECONDS = 0.25
 _CUDA_CHECK_STEPS = 16
@@ -31,6 +32,7 @@ def train(
     *,
     start: State | None = None,
     save: CheckpointInterval = CheckpointInterval(),  # noqa: B008 - frozen
+    ranks: Ranks = Ranks(),  # noqa: B008 - frozen
 ) -> Iterator[Event]:
     """Train the members of a pack together.
 
@@ -47,13 +49,15 @@ def train(
         start: State of a `Checkpoint` to resume from. Its events are yielded first. A state of another structure, which
             an older version wrote, is not used.
         save: When to yield a checkpoint.
+        ranks: The processes that train the pack together: each calls this with equal arguments, and what the first one
+            is told by `stopped` and by its clock holds for all.
 
     Yields:
         `Tick` several times a second, `Diverged` once for each member whose loss is not finite, `Point` at every
         evaluation, and `Checkpoint` as `save` says, except after the last step. The last `Point` has the final metrics.
         Training ends early if all members have left.
     """
-    with Pack(members, task, device) as pack:
+    with Pack(members, task, device, ranks=ranks) as pack:
         yield from [pack.point()] if start is None else _resume(pack, start)
         steps = members[0].variant.training.steps
         due = set(members[0].variant.training.evaluation_steps())
@@ -63,7 +67,9 @@ def train(
             pack.step(step)
             if device.type == "cpu" or step in due or step % _CUDA_CHECK_STEPS == 0:
                 yield from pack.diverged()
-            for member in stopped() if stopped is not None else ():
+            leaving = list(stopped()) if stopped is not None else []
+            leaving, is_due = ranks.of_first((leaving, save.is_due(step, time.monotonic() - saved)))
+            for member in leaving:
                 pack.leave(member)
             if not pack.alive:
                 return
@@ -80,7 +86,7 @@ def train(
                 yield Tick(step, pack.last_loss())
             if step < steps:
                 pack.compact()
-                if save.is_due(step, time.monotonic() - saved):
+                if is_due:
                     yield Checkpoint(step, state_of(pack))
                     saved = time.monotonic()
         if keep is not None:

@@ -18,6 +18,7 @@ from ablate.nn.pack import Batchwise, add_loss, auxiliary_losses, recomputing
 from ablate.nn.pack.parts import Parts, in_parts
 from ablate.spec.training import TrainingSpec
 from ablate.tasks.base import Task
+from ablate.training.ranks import Ranks
 
 if TYPE_CHECKING:
     from ablate.tasks.base import Batch
@@ -33,9 +34,17 @@ class Objective:
         task: The opened task.
         training: The training of the members.
         contexts: The context of a forward pass.
+        ranks: The processes that share a batch.
     """
 
-    def __init__(self, task: Task, training: TrainingSpec, contexts: Contexts) -> None:
+    def __init__(
+        self,
+        task: Task,
+        training: TrainingSpec,
+        contexts: Contexts,
+        ranks: Ranks = Ranks(),  # noqa: B008 - frozen
+    ) -> None:
+        self._ranks = ranks
         self._task = task
         self._training = training
         self._contexts = contexts
@@ -53,12 +62,14 @@ class Objective:
         """
         rows = self._training.rows_at_once
         batchwise = [module for module in model.modules() if isinstance(module, Batchwise)]
-        if rows == batch["inputs"].shape[1]:
+        if self._ranks.count == 1 and rows == batch["inputs"].shape[1]:
             loss = self._backward_of_part(model, batch)
         else:
-            loss = self._backward_of_parts(model, list(cut(batch, rows)), batch, batchwise, random)
+            pieces = list(cut(self._ranks.rows(batch), rows))
+            loss = self._ranks.total(self._backward_of_parts(model, pieces, batch, batchwise, random))
+            self._ranks.sum_gradients(model.parameters())
         for module in batchwise:
-            module.end_step()
+            module.end_step(self._ranks.total)
         return loss
 
     def _backward_of_parts(
@@ -69,7 +80,7 @@ class Objective:
         batchwise: list[Batchwise],
         random: list[torch.Generator],
     ) -> Tensor:
-        parts = Parts(len(pieces))
+        parts = Parts(len(pieces) * self._ranks.count)
         if any(module.needs_first_pass() for module in batchwise):
             before = [generator.get_state() for generator in random]
             for piece in pieces:
@@ -77,13 +88,15 @@ class Objective:
                     self._outputs(model, piece)
             for generator, state in zip(random, before, strict=True):
                 generator.set_state(state)
+            for statistic in parts.sums.values():
+                self._ranks.total(statistic)
         parts.gathers = False
         terms = self._task.loss_terms(batch)
         losses = []
         for piece in pieces:
             with in_parts(parts):
                 losses.append(
-                    self._backward_of_part(model, piece, self._task.loss_terms(piece) / terms, 1 / len(pieces))
+                    self._backward_of_part(model, piece, self._task.loss_terms(piece) / terms, 1 / parts.count)
                 )
         return torch.stack(losses).sum(0)
 

@@ -30,11 +30,14 @@ from ablate.training.inside import look_inside
 from ablate.training.members import Member
 from ablate.training.objective import Objective
 from ablate.training.optimizer import PackOptimizer, optimizer_order
-from ablate.training.program import BuildProgram, build_program
+from ablate.training.program import BuildProgram, EagerProgram, build_program
+from ablate.training.ranks import Ranks
 
 if TYPE_CHECKING:
     from ablate.tasks.base import Batch
 
+PARTS = 8
+"""Parts of the validation data that are measured apart at the end, to tell how much another draw of it would change."""
 _COUNTERS = ("steps", "seconds", "_losses")
 _BY_POSITION = ("_loss", "_loss_sum", "_stopped", "_stopped_loss")
 
@@ -47,6 +50,7 @@ class Pack:
         task: The opened task.
         device: Device to train on.
         program: Builds the program that runs steps.
+        ranks: The processes that train the pack together.
 
     Attributes:
         model: The model of the members.
@@ -57,8 +61,14 @@ class Pack:
     """
 
     def __init__(
-        self, members: Sequence[Member], task: Task, device: torch.device, program: BuildProgram = build_program
+        self,
+        members: Sequence[Member],
+        task: Task,
+        device: torch.device,
+        program: BuildProgram = build_program,
+        ranks: Ranks = Ranks(),  # noqa: B008 - frozen
     ) -> None:
+        self.ranks = ranks
         self.members = list(members)
         self.task = task
         self.device = device
@@ -68,8 +78,9 @@ class Pack:
         self.alive = set(range(count))
         self.model = assemble(self._placed(), task.shape).to(device)
         self._streams = self._dropout_streams()
-        self._build_program = program
-        self._objective = Objective(task, self.training, self._forward_context)
+        # Messages between ranks are not captured in a CUDA graph.
+        self._build_program = program if ranks.count == 1 else lambda compute, device: EagerProgram(compute)
+        self._objective = Objective(task, self.training, self._forward_context, ranks)
         self._prepare()
         shape = task.shape
         forward = mean_flops(
@@ -129,10 +140,12 @@ class Pack:
             torch.cuda.synchronize(self.device)
             self._add_seconds(begin)
         windows: dict[str, list[list[float]]] = {}
+        parts: dict[str, list[list[float]]] = {}
         at_end = self.steps == self.training.steps
         with self.evaluated_weights():
             apart = windows if at_end and self.training.init_from is not None else None
-            metrics = self._evaluate(self.task.validation_batches(self.training.batch_size), apart)
+            validation = self.task.validation_batches(self.training.batch_size)
+            metrics = self._evaluate(validation, apart, parts if at_end else None)
             if at_end:
                 tested = self._evaluate(self.task.test_batches(self.training.batch_size))
                 metrics |= {str(Metric.of(name).on("test")): values for name, values in tested.items()}
@@ -150,6 +163,7 @@ class Pack:
             train_loss=self._by_member(mean),
             metrics={name: self._by_member(values) for name, values in metrics.items()},
             inside=self._inside(),
+            parts={name: [self._by_member(values) for values in found] for name, found in parts.items()},
             windows={name: self._by_member(values) for name, values in windows.items()},
         )
         self.events.append(point)
@@ -239,7 +253,7 @@ class Pack:
             "by_position": {name: getattr(self, name) for name in _BY_POSITION},
             "average": [] if self._average is None else self._average.state(),
             "random": [drawn.get_state() for drawn in self._random()],
-        }
+        } | self._random_of_ranks()
 
     def restore(self, state: State) -> None:
         """Load the state of another pack of the same members."""
@@ -255,9 +269,20 @@ class Pack:
             setattr(self, name, state["counters"][name])
         for name in _BY_POSITION:
             getattr(self, name).copy_(state["by_position"][name])
-        for drawn, saved in zip(self._random(), state["random"], strict=False):
+        of_ranks = state.get("random_of_ranks", [])
+        # Saved by another number of ranks, each but the first goes on with noise that it draws anew.
+        own = state["random"] if self.ranks.index == 0 else []
+        if len(of_ranks) == self.ranks.count:
+            own = of_ranks[self.ranks.index]
+        for drawn, saved in zip(self._random(), own, strict=False):
             if saved.shape == drawn.get_state().shape:  # another shape: it was saved on another type of device
                 drawn.set_state(saved.cpu())
+
+    def _random_of_ranks(self) -> State:
+        """The random states of all ranks, if there are several."""
+        if self.ranks.count == 1:
+            return {}
+        return {"random_of_ranks": list(self.ranks.of_each([drawn.get_state() for drawn in self._random()]))}
 
     def _random(self) -> list[torch.Generator]:
         """The random generators that dropout uses."""
@@ -286,7 +311,8 @@ class Pack:
 
     def _dropout_streams(self) -> list[torch.Generator] | None:
         """Seed dropout, the only randomness during training. None: dropout uses torch's default generator."""
-        seeds = [stream(member.seed, "dropout").initial_seed() for member in self._placed()]
+        name = f"dropout/{self.ranks.index}" if self.ranks.index else "dropout"
+        seeds = [stream(member.seed, name).initial_seed() for member in self._placed()]
         torch.manual_seed(seeds[0])
         separate = len(seeds) > 1 and self.device.type == "cpu"
         return [torch.Generator().manual_seed(seed) for seed in seeds] if separate else None
@@ -315,24 +341,40 @@ class Pack:
 
     @torch.no_grad()
     def _evaluate(
-        self, batches: Iterator[Batch], windows: dict[str, list[list[float]]] | None = None
+        self,
+        batches: Iterator[Batch],
+        windows: dict[str, list[list[float]]] | None = None,
+        parts: dict[str, list[list[float]]] | None = None,
     ) -> dict[str, list[float]]:
         """The metrics over batches, with validation names; empty if there are no batches.
 
         Args:
             batches: What is evaluated.
             windows: Receives the metrics of each example by itself, for each position, where that is asked for.
+            parts: Receives the metrics over every `PARTS`-th batch, from each of the first ones on, where that is asked
+                for; nothing where there are fewer batches.
         """
         self.model.eval()
         sums: dict[str, Tensor] = {}
+        of_parts: list[dict[str, Tensor]] = []
         count = len(self.positions)
-        for batch in batches:
+        for number, batch in enumerate(batches):
+            if number < PARTS:
+                of_parts.append({})
+            part = of_parts[number % PARTS]
             packed = {name: values.to(self.device).expand(count, *values.shape) for name, values in batch.items()}
             for name, total in self._objective.measure(self.model, packed).items():
                 sums[name] = sums[name] + total.double() if name in sums else total.double()
+                if parts is not None:
+                    part[name] = part[name] + total.double() if name in part else total.double()
             if windows is not None:
                 self._measure_apart(packed, windows)
         self.model.train()
+        if parts is not None and len(of_parts) == PARTS:
+            for of_part in of_parts:
+                found = self.task.metrics({name: total.tolist() for name, total in of_part.items()})
+                for name, values in found.items():
+                    parts.setdefault(name, []).append(values)
         return self.task.metrics({name: total.tolist() for name, total in sums.items()}) if sums else {}
 
     def _measure_apart(self, packed: Batch, windows: dict[str, list[list[float]]]) -> None:

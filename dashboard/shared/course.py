@@ -36,7 +36,8 @@ def course_figure(report: StudyReport, axis: CourseAxis) -> go.Figure:
     made.add_hline(
         margin,
         line={"color": ink(), "width": 1, "dash": "dash"},
-        annotation={"text": f"margin {report.margin:g}", "xref": "paper", "x": 1.0, "xanchor": "right"},
+        annotation_text=f"margin {report.margin:g}",
+        annotation_position="top right",
     )
     rows = coursed(report)
     for number, row in enumerate(rows):

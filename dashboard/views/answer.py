@@ -154,7 +154,7 @@ def _course(found: StudyReport) -> None:
         return
     st.subheader("Course of the differences", anchor=False)
     axis = st.segmented_control(
-        "Against", list(COURSE_AXES), default="step", format_func=COURSE_AXES.__getitem__, key="course",
+        "Against", list(COURSE_AXES), default="step", format_func=COURSE_AXES.__getitem__, key="along",
         bind="query-params", required=True,
     )  # fmt: skip
     chart(course_figure(found, axis), "course", course_alt(found))

@@ -111,3 +111,17 @@ def test_kinds_fit_the_terminal(width: int, place: Workplace) -> None:
     assert max(map(len, shown.splitlines())) <= width
     assert "gated_linear_attention" in shown
     assert "causal or bidirectional" in shown
+
+
+def test_all_kinds_of_a_family(place: Workplace) -> None:
+    done = place.call("check", "--all", "--family", "norms")
+    assert (done.code, done.err) == (0, "")
+    assert [line.split()[0] for line in done.out.splitlines()] == ["dynamic_tanh", "layer", "none", "rms"]
+    assert len(json.loads(place.call("check", "--all", "--family", "norms", "--json").out)) == 4
+
+
+@pytest.mark.parametrize("arguments", [["check"], ["check", "rms", "--all"]])
+def test_one_kind_or_all(place: Workplace, arguments: list[str]) -> None:
+    done = place.call(*arguments)
+    assert done.code == 2
+    assert "Write `ablate check KIND` or `ablate check --all`." in done.err

@@ -65,7 +65,10 @@ def test_a_space_extends_the_section(gpt2: Path, tmp_path: Path, capsys: pytest.
         "switches: {norm: {with: {}, without: {block.norm: none}}}\ndesign: {kind: leave_one_out, seeds: 2}\n",
         encoding="utf-8",
     )
-    model = load_space(tmp_path / "space.yaml").model
+    space = load_space(tmp_path / "space.yaml")
+    model = space.model
+    assert space.training.init_from is not None
+    assert space.training.init_from.source == str(gpt2)
     code, out = run(capsys, str(gpt2), "--json")
     assert (code, model.depth, model.width) == (0, json.loads(out)["depth"], json.loads(out)["width"])
     assert isinstance(model, ModelSpec)

@@ -12,10 +12,20 @@ import postgres
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
-from written_stores import simple_store
+from written_stores import NOW, simple_store
 
 from ablate.serving import OPTIONS, serve
-from ablate.store import Mark, open_store
+from ablate.store import (
+    CurvePoint,
+    Environment,
+    Mark,
+    PlannedTrial,
+    StudyDraft,
+    TrialOutcome,
+    TrialState,
+    VariantRecord,
+    open_store,
+)
 from shared.samples import _write
 from shared.store import store as opened_store
 
@@ -146,3 +156,45 @@ def test_a_dashboard_for_other_machines_has_a_token_and_only_reads(
     assert token is None or chosen["token"] == token
     assert str(chosen["token"]) in capsys.readouterr().out
     assert not read_only or len(str(chosen["token"])) > 20
+
+
+ANSWER = """
+import streamlit as st
+from shared.frame import choose_study
+with st.sidebar:
+    choose_study()
+from views.answer import show
+show()
+"""
+
+
+def test_the_page_of_an_answer_draws_the_course_of_each_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, objective = {"baseline": 10, "small": 5}, {"metric": "val_loss", "direction": "minimize", "margin": 0.05}
+    with open_store(tmp_path / "s.db") as known:
+        variants = [
+            VariantRecord(name, f"{n:064x}", {}, {"model": {}}, size) for n, (name, size) in enumerate(sizes.items())
+        ]
+        planned = [PlannedTrial(f"{seed}{name}", name, seed) for seed in range(3) for name in sizes]
+        known.begin_study(StudyDraft("s", "Why?", "", {}, "", objective, "baseline"), variants, planned)
+        for trial in planned:
+            loss = 2.0 + (trial.variant == "small") * (0.1 + trial.seed / 100)
+            curve = tuple(CurvePoint(step, step, step, step, None, loss * 100 / step) for step in (25, 50, 75, 100))
+            known.record_outcome(
+                TrialOutcome(
+                    trial.key, f"{list(sizes).index(trial.variant):064x}", trial.seed, TrialState.FINISHED,
+                    {"val_loss": loss}, 100, 10.0, 100, 1.0, None, "", "d", NOW, NOW, curve,
+                ),
+                Environment({"python": "3"}, "cpu", "here", None, None, "ablate study"),
+            )  # fmt: skip
+    monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps({"store": str(tmp_path / "s.db")}))
+    st.cache_resource.clear()
+    app = AppTest.from_string(ANSWER, default_timeout=90)
+    app.query_params["study"] = "s"
+    app.run()
+    assert not app.exception
+    assert "Course of the differences" in [found.value for found in app.subheader]
+    assert app.dataframe[0].value["course"].iloc[0] == "-"
+    opened_store().close()
+    st.cache_resource.clear()

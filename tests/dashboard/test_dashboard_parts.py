@@ -22,7 +22,8 @@ from ablate.analysis import read_study
 from ablate.render.document import ablation_table
 from ablate.render.table import print_study
 from ablate.spec.document import read_document
-from ablate.store import TrialState
+from ablate.store import CurvePoint, TrialState
+from shared.course import course_alt, course_figure, coursed
 from shared.marks import split_tags
 from shared.numbers import arithmetic, duration
 from shared.text import escape, for_plotly, one_line
@@ -152,3 +153,24 @@ def test_no_table_gives_a_lost_variant_a_mean_or_takes_it_for_the_baseline() -> 
         line = next(line for line in console.file.getvalue().splitlines() if line.startswith(f"{name} "))
         assert lost in line
         assert "baseline" not in line
+
+
+def test_the_course_is_drawn_against_what_is_asked_for_with_the_margin() -> None:
+    made = fake_store({"baseline": ({"a": "on"}, 100), "a=off": ({"a": "off"}, 90)}, seeds=3, margin=0.05)
+    for seed in range(3):
+        for name, gap in (("baseline", 0.0), ("a=off", 0.1 + seed / 1000)):
+            made.add(name, seed, {"val_loss": 2.0 + gap})
+            made.curve_points[f"{name}/{seed}"] = tuple(
+                CurvePoint(step, 0.0, 7 * step, 1e6 * step, None, 2.0 + gap * step / 100) for step in (25, 50, 75, 100)
+            )
+    report = read_study(made, "a_study")
+    (row,) = coursed(report)
+    assert row.course is not None
+    for axis, unit in (("step", 1), ("tokens", 7), ("flops", 1e6)):
+        drawn = course_figure(report, axis)  # type: ignore[arg-type]
+        (line,) = [trace for trace in drawn.data if trace.name == "a=off"]
+        assert list(line.x) == [unit * step for step in (25, 50, 75, 100)]
+        assert list(line.y) == pytest.approx([0.101 * share for share in (0.25, 0.5, 0.75, 1.0)])
+        heights = [shape.y0 for shape in drawn.layout.shapes]
+        assert heights == [0, 0.05], "zero and the margin"
+    assert "a=off growing" in course_alt(report)

@@ -250,6 +250,12 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
         "is_prepared_once",
         (CopySpec, "prepare", lambda self, cache, say: f"{next(COUNT)}"),
     ),
+    "equal halves": (
+        task.CONTRACT,
+        CopySpec(),
+        "weighs_the_losses_of_parts",
+        (Probe, "loss_terms", lambda self, batch: torch.ones(batch["targets"].shape[0])),
+    ),
     "one batch for all": (
         task.CONTRACT,
         CopySpec(),

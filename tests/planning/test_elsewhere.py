@@ -27,7 +27,7 @@ def simplify(**training: Any) -> Variant:
     spec = load_space(SPACES / "papers" / "simplify.yaml").resolve({}, values)
     cost = model_cost(spec.model, vocabulary=50_000, context=128)
     flops = spec.training.step_flops(cost.flops, cost.parameters, spec.model.width) * spec.training.steps
-    return Variant("baseline", {}, spec, "", cost, flops, "", 50_000, 128)
+    return Variant("baseline", {}, spec, "", cost, flops, "", vocabulary=50_000, context=128)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

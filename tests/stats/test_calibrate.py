@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from statsmodels.stats.power import TTestPower
@@ -37,15 +39,15 @@ def test_noise_of_a_hand_made_study() -> None:
 
 
 def test_rates_at_a_known_noise() -> None:
-    normal = Noise(0.02, 0.01, 0.03, 1, ())
-    drawn = Noise(0.02, 0.01, 0.03, 9, tuple(np.random.default_rng(1).normal(0, 0.02, 200).tolist()))
+    normal = Noise(0.02, 0.01, 0.03, 1, 100_000, 100_000, ())
+    drawn = Noise(0.02, 0.01, 0.03, 9, 100_000, 100_000, tuple(np.random.default_rng(1).normal(0, 0.02, 200).tolist()))
     for noise in (normal, drawn):
         three, ten, adaptive = calibrate(noise, 0.05, (3, 10), SeedSchedule(3, 20))
         for power in (three, ten, adaptive):
             assert power.false_needed.low <= 0.06
             assert power.false_not_needed.low <= 0.06
         assert three.tells > adaptive.tells > detectable(0.02, 20)
-        assert three.tells_noisiest == pytest.approx(detectable(0.03, 3))
+        assert three.tells_noisiest == pytest.approx(detectable(0.03, 3), rel=1e-4)
         assert adaptive.tells_noisiest == pytest.approx(1.5 * adaptive.tells)
         assert three.decides_none.share == pytest.approx(
             TTestPower().power(2.5, 3, 0.05, alternative="larger"), abs=0.04
@@ -58,6 +60,18 @@ def test_rates_at_a_known_noise() -> None:
 def test_the_noise_of_a_study_is_drawn_with_its_skew() -> None:
     # The mean of few exponential values lies below the truth more often than above, so `not needed` is too easy.
     residuals = tuple((np.random.default_rng(2).exponential(0.02, 300) - 0.02).tolist())
-    (power,) = calibrate(Noise(0.02, 0.02, 0.02, 30, residuals), 0.05, (5,))
+    (power,) = calibrate(Noise(0.02, 0.02, 0.02, 30, 270, 9, residuals), 0.05, (5,))
     assert power.false_not_needed.low > 0.06
     assert power.false_needed.high < 0.05
+
+
+def test_an_estimated_noise_is_allowed_for() -> None:
+    """A distance that is worked out from each study's own estimate is told as often as it says, over studies."""
+    rng = np.random.default_rng(5)
+    seeds, studies = 6, 40_000
+    estimates = rng.standard_normal((studies, seeds)).std(axis=1, ddof=1)
+    rows = (detectable(1.0, seeds, freedom=seeds - 1) * estimates)[:, None] + rng.standard_normal((studies, seeds))
+    t = rows.mean(axis=1) / (rows.std(axis=1, ddof=1) / math.sqrt(seeds))
+    told = (t > 2.01505).mean()  # t at 95 % for 5 degrees of freedom, printed table
+    assert told == pytest.approx(0.8, abs=0.012)
+    assert detectable(1.0, seeds, freedom=100_000) == pytest.approx(detectable(1.0, seeds), rel=1e-3)

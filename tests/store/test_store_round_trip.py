@@ -150,7 +150,8 @@ def test_a_study(
     read = store.study(drafts.name)
     scouting = bool(roles) and all(role.scouts for role in roles.values())
     assert (read.variants, read.scout_variants) == (((), variants) if scouting else (variants, ()))
-    assert read.planned == tuple(trial for trial in planned if not trial.role.scouts)
+    assert read.planned == tuple(trial for trial in planned if trial.role is TrialRole.COMPARISON)
+    assert read.confirm_trials == tuple(trial for trial in planned if trial.role is TrialRole.CONFIRMATION)
     assert read.scout_trials == tuple(trial for trial in planned if trial.role.scouts)
     for name in ("question", "source", "space", "text", "objective", "baseline"):
         assert getattr(read, name) == getattr(drafts, name)

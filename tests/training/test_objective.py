@@ -169,7 +169,7 @@ def large(**training: Any) -> Variant:
         }
     )
     cost = model_cost(spec.model, vocabulary=V, context=T)
-    return Variant("v", {}, spec, "", cost, 0.0, "", V, T)
+    return Variant("v", {}, spec, "", cost, 0.0, "", vocabulary=V, context=T)
 
 
 def peak_bytes(made: Variant) -> int:

@@ -72,6 +72,14 @@ class RayEngine(Engine):
                 where="resources.storage or --storage",
                 remedy="Name a folder that all machines share, or a URL.",
             )
+        if resources.gpus is not None and resources.gpus > 1:
+            raise EngineError(
+                "one trial on a cluster uses one GPU, and the others would be idle",
+                where="resources.gpus or --gpus",
+                expected="at most 1",
+                got=f"{resources.gpus:g}",
+                remedy="Ask for 1, or run it with `--engine local` on the machine with the GPUs.",
+            )
         self._cache = cache
         self._device = device
         self._resources = resources

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ablate.nn.pack import normal, uniform
+from ablate.nn.pack import normal, uniform, zeros
 from ablate.spec.initialiser import Initial, InitialiserSpec, Role
 from ablate.spec.layer import LayerContext
 
@@ -29,7 +29,12 @@ class FanInSpec(InitialiserSpec):
     gain: float = Field(default=1 / math.sqrt(3), gt=0)
     """g: the standard deviation is g/√inputs. The default is torch's."""
 
+    zero: tuple[Literal["output", "head"], ...] = ()
+    """Maps that start at 0 instead: those that write to the residual stream, and that to the logits."""
+
     def initial(self, role: Role, inputs: int, outputs: int, context: LayerContext) -> Initial:
+        if role in self.zero:
+            return zeros
         if role == "embedding":
             return normal(context.init_std)
         std = self.gain / math.sqrt(inputs)

@@ -15,6 +15,7 @@ Shapes: K pack, B batch, T tokens, N = B·T, D width, E experts, k experts of a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, Self
 
 import torch
@@ -278,10 +279,11 @@ class ExpertMixture(Batchwise):
         return self.spec.balance_loss > 0
 
     @torch.no_grad()
-    def end_step(self) -> None:
+    def end_step(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> None:
         """Move b against the load of the step."""
         if self.choice is not None and self._load is not None:
-            self.choice.value += self.spec.balance_rate * (self._load.mean(-1, keepdim=True) - self._load).sign()
+            load = total(self._load)
+            self.choice.value += self.spec.balance_rate * (load.mean(-1, keepdim=True) - load).sign()
         self._load = None
 
 

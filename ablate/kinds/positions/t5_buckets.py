@@ -2,7 +2,7 @@
 
 Near distances have buckets of their own, farther ones share buckets that grow geometrically, and all from
 `longest_distance` on share the last. In bidirectional attention, the future has half of the buckets. Each layer has a
-table of its own, as in UMT5; T5 has one table for all layers.
+table of its own, as in UMT5, or all layers have one (`shared`), as in T5.
 
 - Exploring the Limits of Transfer Learning (arXiv:1910.10683), section 2.1; https://arxiv.org/abs/1910.10683
 - `transformers`, `models/t5`, `_relative_position_bucket`
@@ -36,6 +36,12 @@ class T5BucketsSpec(PositionSpec):
     """Buckets of distances, those of the future included."""
     longest_distance: int = Field(default=128, ge=2)
     """From this distance on all tokens share one bucket."""
+    shared: bool = False
+    """Whether all layers of a stack have one table (T5); otherwise each has its own (UMT5)."""
+
+    @property
+    def one_for_all_layers(self) -> bool:
+        return self.shared
 
     def check(self, context: LayerContext) -> None:
         single = self.buckets // (2 if context.causal else 4)
@@ -64,6 +70,7 @@ class T5Buckets(Packed):
     def __init__(self, spec: T5BucketsSpec, context: LayerContext) -> None:
         super().__init__(context.pack)
         self.spec = spec
+        self.share_key = (spec, context.heads) if spec.shared else None
         self.causal = context.causal
         shape = (spec.buckets, context.heads)
         self.declare("weight", shape, context.initial("embedding", *shape), decay=True)

@@ -17,7 +17,14 @@ from torch import Tensor, nn
 
 from ablate.nn.model.block import block_cost, build_mixer, build_mlp
 from ablate.nn.model.decoder import States
-from ablate.nn.model.stack import TokenHead, embedding_cost, stack_cost, token_head_cost
+from ablate.nn.model.stack import (
+    TokenHead,
+    embedding_cost,
+    share_modules,
+    shared_parameters,
+    stack_cost,
+    token_head_cost,
+)
 from ablate.nn.pack import State, dropout, recomputed, recomputes, step
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
@@ -41,6 +48,7 @@ class EncoderDecoder(TokenHead):
             )
             for layer in range(spec.decoder.depth)
         )
+        share_modules(self.decoder_blocks)
         self.decoder_norm = spec.final_norm.build(pack, spec.width)
 
     def forward(
@@ -133,4 +141,6 @@ def encoder_decoder_cost(spec: ModelSpec, vocabulary: int, context: int, classes
     total += replace(embedding_cost(spec, context, length), parameters=0)
     total += Cost(activations=elements * (spec.dropout > 0))
     total += decoder_block_cost(spec, context, length) * spec.decoder.depth
+    layers = range(spec.decoder.depth)
+    total += Cost(parameters=-shared_parameters(spec.layer_context(context, causal=True) for _ in layers))
     return total + spec.final_norm.cost(spec.width, length) + token_head_cost(spec, vocabulary, length)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import cast
 
@@ -20,6 +20,7 @@ from ablate.nn.model.embedding import Bigrams, Segments, Smear, bigram_cost, sme
 from ablate.nn.model.token_head import HeadBias, HeadTransform, head_bias_cost, head_transform_cost
 from ablate.nn.pack import (
     Embedding,
+    Packed,
     Shared,
     State,
     add_loss,
@@ -32,6 +33,7 @@ from ablate.nn.pack import (
     same_call,
 )
 from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
 from ablate.spec.part import EMBEDDING
 
@@ -59,6 +61,7 @@ class Stack(nn.Module):
         self.smear = None if spec.smear is None else Smear(spec.smear, surroundings)
         self.segments = Segments(spec.segments, surroundings) if spec.segments else None
         self.embedding_norm = None if spec.embedding_norm is None else spec.embedding_norm.build(pack, spec.width)
+        self.embedding_map = linear(surroundings, spec.width, spec.width, bias=True) if spec.embedding_map else None
         added = spec.positions.applied == "embedding"
         self.positions = spec.positions.build(replace(surroundings, context=context)) if added else None
         self.blocks = nn.ModuleList(
@@ -67,6 +70,7 @@ class Stack(nn.Module):
             )
             for layer, block in enumerate(spec.blocks)
         )
+        share_modules(self.blocks)
         self.stream, self.tokens = surroundings.stream(EMBEDDING), surroundings.tokens
         self.read = {
             tensor
@@ -99,7 +103,9 @@ class Stack(nn.Module):
             x = self.segments(x)
         if self.positions is not None:
             x = self.positions(x, first)
-        return x if self.embedding_norm is None else self.embedding_norm(x)
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
+        return x if self.embedding_map is None else self.embedding_map(x)
 
     def look_back(self, token: Tensor, before: State) -> State:
         """What the embedding of the next token asks of a token [K, B, 1], given what this one was given."""
@@ -153,6 +159,25 @@ def _passed(run: Callable[[Block, Tensor, Shared], Tensor], block: Block, stream
     return y
 
 
+def share_modules(blocks: Iterable[nn.Module]) -> None:
+    """Let later layers use the modules of earlier ones, as far as these say so (`Packed.share_key`)."""
+    kept: dict[object, nn.Module] = {}
+    for parent in [module for block in blocks for module in block.modules()]:
+        for name, child in list(parent.named_children()):
+            if isinstance(child, Packed) and child.share_key is not None:
+                setattr(parent, name, kept.setdefault(child.share_key, child))
+
+
+def shared_parameters(layers: Iterable[LayerContext]) -> int:
+    """What layers count too often, whose positions are one module for all."""
+    tables = Counter(
+        (told.positions, told.positions.cost(told, 1).parameters)
+        for told in layers
+        if told.positions is not None and told.positions.one_for_all_layers
+    )
+    return sum((times - 1) * parameters for (_, parameters), times in tables.items())
+
+
 class TokenHead(Stack):
     """A stack whose output is a distribution over tokens, by the embedding's own matrix or by one apart."""
 
@@ -186,6 +211,8 @@ class TokenHead(Stack):
         """[K, B, T, D] to [K, B, T, V]."""
         if self.head_transform is not None:
             x = self.head_transform(x)
+        if self.spec.logit_scale == "inverse_sqrt_width":
+            x = x / math.sqrt(self.spec.width)
         logits: Tensor = self.embedding.logits(x) if self.head is None else self.head(x)
         if self.logit_scale != 1.0:
             logits = logits * self.logit_scale
@@ -215,7 +242,8 @@ def stack_cost(spec: ModelSpec, vocabulary: int, context: int, length: int, *, c
             told = replace(spec.layer_context(context, layer=layer, causal=causal), vocabulary=vocabulary)
             total += repeated(sum(block_cost(block, told, length).values(), Cost()), passes[layer]) * times
         first += count
-    return total + spec.final_norm.cost(spec.width, length)
+    again = shared_parameters(spec.layer_context(context, layer=layer, causal=causal) for layer in range(spec.depth))
+    return total + spec.final_norm.cost(spec.width, length) + Cost(parameters=-again)
 
 
 def repeated(cost: Cost, times: int) -> Cost:
@@ -232,6 +260,8 @@ def embedding_cost(spec: ModelSpec, context: int, length: int) -> Cost:
     )
     if spec.embedding_norm is not None:
         scaled += spec.embedding_norm.cost(spec.width, length)
+    if spec.embedding_map:
+        scaled += linear_cost(length, spec.width, spec.width, bias=True)
     if spec.positions.applied != "embedding":
         return scaled
     return scaled + spec.positions.cost(replace(spec.layer_context(context), context=context), length)
@@ -243,6 +273,8 @@ def token_head_cost(spec: ModelSpec, vocabulary: int, length: int) -> Cost:
     head = linear_cost(length, spec.width, vocabulary) + Cost(activations=4 * logits)
     if spec.head_transform is not None:
         head += head_transform_cost(spec.head_transform, spec.width, length)
+    if spec.logit_scale != "none":
+        head += Cost(divisions=length * spec.width)
     if spec.head_bias:
         head += head_bias_cost(vocabulary, length)
     if spec.logit_cap is not None:

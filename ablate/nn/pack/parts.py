@@ -9,7 +9,7 @@ Shapes: K pack.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -104,5 +104,9 @@ class Batchwise(nn.Module):
         """Whether a batch that is processed in parts needs a pass that gathers `of_whole_batch` before."""
         return False
 
-    def end_step(self) -> None:
-        """The backward pass of a step has ended: change what is not trained by gradients."""
+    def end_step(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> None:
+        """The backward pass of a step has ended: change what is not trained by gradients.
+
+        Args:
+            total: Sums a tensor over the processes that train the same model.
+        """

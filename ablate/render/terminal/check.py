@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -78,6 +78,29 @@ def check_kind(kind: str, family: str | None = None, values: Mapping[str, Any] |
     return CheckedKind(kind, family, contract, [_checked(contract, spec) for spec in specs])
 
 
+def check_all(family: str | None = None, values: Mapping[str, Any] | None = None) -> Iterator[CheckedKind]:
+    """Check every kind of every family, or of one, as `check_kind` does, one after the other.
+
+    Args:
+        family: Name of a family; all unless given.
+        values: Fields that are to have these values, not their defaults.
+
+    Raises:
+        AblateError: There is no such family, or a kind cannot be checked.
+    """
+    for name in [_known(family)] if family is not None else CONTRACTS:
+        for kind in CONTRACTS[name].family.members():
+            yield check_kind(kind, name, values)
+
+
+def _known(family: str) -> str:
+    if family not in CONTRACTS:
+        raise AblateError(
+            "there is no such family", where="--family", expected=f"one of {', '.join(CONTRACTS)}", got=repr(family)
+        )
+    return family
+
+
 def _checked(contract: Contract[Any, Any], spec: Kinded) -> CheckedSpec:
     return CheckedSpec(spec, contract.check(spec), tuple(contract.warnings(spec)))
 
@@ -105,11 +128,7 @@ def _is_required(member: type[Kinded], name: str) -> bool:
 
 
 def _family_of(kind: str, family: str | None) -> str:
-    if family is not None and family not in CONTRACTS:
-        raise AblateError(
-            "there is no such family", where="--family", expected=f"one of {', '.join(CONTRACTS)}", got=repr(family)
-        )
-    searched = [family] if family else list(CONTRACTS)
+    searched = [_known(family)] if family is not None else list(CONTRACTS)
     having = [name for name in searched if kind in CONTRACTS[name].family.members()]
     if len(having) > 1:
         raise AblateError(

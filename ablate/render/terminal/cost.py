@@ -15,7 +15,7 @@ from ablate.analysis.text import plural
 from ablate.nn.model.pricing import PARTS, Layers, Price, price
 from ablate.planning.plan import Planner, make_plan
 from ablate.spec.cost import BYTES, Cost
-from ablate.spec.lookup import find_block, refused
+from ablate.spec.lookup import find_block, find_model, refused
 from ablate.spec.space import SpaceSpec
 from ablate.spec.task import Say
 
@@ -67,6 +67,22 @@ def price_block(
         raise refused(name, error) from None
     sizes = {"width": width, "heads": heads, "context": context, "depth": model.depth, "vocabulary": vocabulary}
     return Priced(name, sizes, found, inference)
+
+
+def price_model(name: str, *, context: int | None, inference: bool) -> Priced:
+    """Price a named model, over its longest input or another one.
+
+    Raises:
+        SpaceError: There is no such model, or its mixers refuse this context.
+    """
+    found = find_model(name)
+    spec, length = found.spec, context or found.named.context
+    try:
+        priced = price(spec, context=length, vocabulary=found.named.vocabulary, inference=inference)
+    except ValidationError as error:
+        raise refused(name, error) from None
+    sizes = {"width": spec.width, "heads": spec.heads, "context": length, "depth": spec.depth}
+    return Priced(found.name, {**sizes, "vocabulary": found.named.vocabulary}, priced, inference)
 
 
 def price_space(space: SpaceSpec, cache: Path, say: Say, *, inference: bool) -> list[Priced]:

@@ -38,13 +38,13 @@ def summary(imported: Imported) -> str:
 
 
 def section(imported: Imported, folder: Path) -> str:
-    """The model section of a space, as a file that a space can extend."""
+    """The model of a space and the weights that it starts from, as a file that a space can extend."""
     yaml = YAML()
     yaml.width = WIDTH
     yaml.default_flow_style = None  # innermost mappings on one line
     yaml.representer.ignore_aliases = lambda *values: True
     text = io.StringIO()
-    yaml.dump({"model": imported.model}, text)
+    yaml.dump({"model": imported.model, "training": {"init_from": str(folder)}}, text)
     return (
         f"# The model in {folder}, written by `ablate import`.\n# {summary(imported)}\n"
         f"# A space that starts from it names this file: `extends: FILE`.\n{text.getvalue()}"

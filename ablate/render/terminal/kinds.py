@@ -1,4 +1,4 @@
-"""`ablate kinds`: every kind of every family that a space or a command can name, and the named blocks."""
+"""`ablate kinds`: every kind of every family that a space or a command can name, and the named blocks and models."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.plugins import FAMILIES
-from ablate.spec.named import block_names, named_block
+from ablate.spec.named import block_names, model_names, named_block, named_model
 
 
 def kinds_json() -> dict[str, Any]:
-    """All kinds as plain data: a key for each family, and `blocks`."""
+    """All kinds as plain data: a key for each family, `blocks` and `models`."""
     families = {
         name: [
             {"kind": kind, **member.facts(), "description": _first_line(member)}
@@ -24,7 +24,11 @@ def kinds_json() -> dict[str, Any]:
     }
     blocks = [(name, named_block(name)) for name in block_names()]
     named = [{"name": name, "description": block.description, "source": block.source} for name, block in blocks]
-    return {**families, "blocks": named}
+    models = [
+        {"name": name, "description": model.description, "source": model.source}
+        for name, model in ((name, named_model(name)) for name in model_names())
+    ]
+    return {**families, "blocks": named, "models": models}
 
 
 def print_kinds(console: Console) -> None:

@@ -11,9 +11,11 @@ from pydantic import ValidationError
 
 from ablate.analysis.text import listed, plural
 from ablate.designs.base import Design, Point
+from ablate.nn.model.build import model_cost
 from ablate.planning.starting import Starting
 from ablate.spec.design import SeedsSpec
 from ablate.spec.doubts import doubts
+from ablate.spec.lookup import FoundModel
 from ablate.spec.resolver import Resolver
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
@@ -164,3 +166,38 @@ def _seeds(seeds: int | SeedsSpec) -> str:
 def _fair(space: SpaceSpec) -> str:
     tuned = "" if space.tune is None else f", tuned over {len(list(space.tune.combinations()))} values first"
     return f"{tuned}{'' if space.match.path is None else f', at equal {space.match.equal}'}"
+
+
+def model_json(found: FoundModel) -> dict[str, Any]:
+    """What is known of a named model, as plain data."""
+    spec, named = found.spec, found.named
+    cost = model_cost(spec, vocabulary=named.vocabulary, context=named.context, length=1)
+    return {
+        "model": found.name,
+        "description": named.description,
+        "source": named.source,
+        "family": spec.family,
+        "depth": spec.depth,
+        "width": spec.width,
+        "vocabulary": named.vocabulary,
+        "context": named.context,
+        "parameters": cost.parameters,
+        "published_parameters": named.parameters,
+    }
+
+
+def model_line(found: FoundModel) -> str:
+    """What is known of a named model, in one line."""
+    told = model_json(found)
+    published = told["published_parameters"]
+    also = (
+        ""
+        if published is None
+        else ", as published"
+        if published == told["parameters"]
+        else f", {published:,} published"
+    )
+    return (
+        f"{found.name} is a valid model: {told['family']}, {plural(told['depth'], 'layer')} of width {told['width']}, "
+        f"{told['parameters']:,} parameters{also}. {found.named.description}."
+    )

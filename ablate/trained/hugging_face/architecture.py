@@ -46,10 +46,17 @@ class Config:
         plain: The content of the file.
         defaults: Settings and their values where the file does not have them.
         where: Names the file in messages.
+        renamed: Other names of settings, to those used here.
     """
 
-    def __init__(self, plain: Mapping[str, Any], defaults: Mapping[str, Any], where: str) -> None:
-        self._values = {**defaults, **plain}
+    def __init__(
+        self,
+        plain: Mapping[str, Any],
+        defaults: Mapping[str, Any],
+        where: str,
+        renamed: Mapping[str, str] | None = None,
+    ) -> None:
+        self._values = {**defaults, **{(renamed or {}).get(name, name): value for name, value in plain.items()}}
         self.where = where
 
     def __getitem__(self, name: str) -> Any:
@@ -191,8 +198,12 @@ class Architecture(ABC):
     """The class of `transformers` whose logits are ours."""
     defaults: ClassVar[Mapping[str, Any]] = {}
     """What `transformers` takes where `config.json` does not have a setting."""
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Other names that `config.json` may have for settings, to those used here."""
     unused: ClassVar[tuple[str, ...]] = ()
     """Patterns (as in `fnmatch`) of tensors that do nothing to the logits and are left out."""
+    sees_padding: ClassVar[bool] = False
+    """Whether padding is to the model a token like others, so that it takes no mask."""
     prefix: ClassVar[str] = "model."
     """What the names of tensors of the body begin with; files of the body alone leave it out."""
 
@@ -203,6 +214,10 @@ class Architecture(ABC):
         Raises:
             DataError: A setting is none that our models have.
         """
+
+    def tensor_name(self, name: str) -> str:
+        """The name in `links` of a tensor that a file may have under another one."""
+        return name
 
     @abstractmethod
     def links(self, config: Config) -> Iterator[Link]:

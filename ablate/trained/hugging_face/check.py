@@ -42,9 +42,16 @@ def largest_difference(folder: Path, imported: Imported, tensors: dict[str, Tens
     if isinstance(pad, int) and 0 <= pad < imported.vocabulary:
         tokens[tokens == pad] = (pad + 1) % imported.vocabulary
         tokens[~real] = pad
+    texts: dict[str, Tensor] = {"input_ids": tokens, "attention_mask": real.long()}
+    arguments: tuple[Tensor, ...] = (tokens[None], real[None])
+    if imported.architecture.sees_padding:
+        texts, arguments, real = {"input_ids": tokens}, (tokens[None],), torch.ones_like(real)
+    if imported.spec.family == "encoder_decoder":  # which reads the texts and writes them
+        texts |= {"decoder_input_ids": tokens, "decoder_attention_mask": real.long()}
+        arguments = (tokens[None], tokens[None], real[None], real[None])
     with torch.no_grad():
-        expected = theirs(input_ids=tokens, attention_mask=real.long()).logits.float()
-        found = ours.eval()(tokens[None], real[None])[0]
+        expected = theirs(**texts).logits.float()
+        found = ours.eval()(*arguments)[0]
     return float((found - expected)[real].abs().max())
 
 

@@ -85,7 +85,7 @@ def understand(plain: Mapping[str, Any], where: str) -> Imported:
             remedy="Save the model with its weights dequantised (`transformers`, `from_pretrained`, `dequantize`).",
         )
     architecture = known[kind]
-    config = Config(plain, architecture.defaults, where)
+    config = Config(plain, architecture.defaults, where, architecture.renamed)
     try:
         model = architecture.model(config)
         spec = ModelSpec.model_validate(model)
@@ -129,7 +129,7 @@ def to_ours(theirs: Mapping[str, Tensor], imported: Imported, dtype: torch.dtype
         DataError: Some are missing, have another shape, or have no place in the model.
     """
     architecture, config = imported.architecture, imported.config
-    named = {_full_name(name, theirs, architecture): name for name in theirs}
+    named = {architecture.tensor_name(_full_name(name, theirs, architecture)): name for name in theirs}
     tied = architecture.tied(config)
     ours: dict[str, Tensor] = {}
     used: set[str] = set()

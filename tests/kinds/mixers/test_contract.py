@@ -120,6 +120,12 @@ class Mingled(Mean):
         return y + 0.1 * y.mean(0, keepdim=True)
 
 
+class Coarse(Mean):
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        y = super().forward(x, padding)
+        return 2 * y if torch.is_autocast_enabled("cpu") else y
+
+
 class Blind(Mean):
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         return super().forward(x, None)
@@ -147,7 +153,7 @@ class MeanSpec(MixerSpec):
         return linear_cost(length, context.width, context.width) + Cost(parameters=self.extra)
 
 
-MODULES = {module.__name__: module for module in (Mean, Wide, Leaky, Shut, Idle, Rooted, Mingled, Blind, Angry)}
+MODULES = {module.__name__: module for module in (Mean, Wide, Leaky, Shut, Idle, Rooted, Mingled, Coarse, Blind, Angry)}
 
 
 def broken_rules(spec: MeanSpec) -> set[str]:
@@ -164,6 +170,7 @@ def test_contract_passes_a_right_mixer() -> None:
         ("Wide", "keeps_shape"),
         ("Leaky", "hides_the_future"),
         ("Shut", "hides_the_future"),
+        ("Coarse", "works_in_bfloat16"),
         ("Idle", "has_gradients"),
         ("Idle", "counts_parameters"),
         ("Rooted", "has_gradients"),

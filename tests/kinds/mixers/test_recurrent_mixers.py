@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from ablate.contracts.mixer import check_mixer
+from ablate.kinds.mixers.channel_mixing import ChannelMixingSpec
 from ablate.kinds.mixers.gated_deltanet import GatedDeltaNetSpec
 from ablate.kinds.mixers.kimi_delta_attention import KimiDeltaAttentionSpec
 from ablate.kinds.mixers.mamba2 import Mamba2Spec
@@ -358,3 +359,24 @@ def test_impossible_settings_are_refused(parts: dict[str, Any], path: str, rule:
 def test_the_library_of_kernels_is_no_dependency() -> None:
     """What runs here is the form in torch."""
     assert not installed()
+
+
+def test_channel_mixing_is_its_equation() -> None:
+    """Equations 22 and 23 of arXiv:2503.14456, token by token, with padding; and step by step."""
+    mixer = trained(ChannelMixingSpec(ratio=1.5))
+    x, place = noise("x", K, B, 7, D), torch.arange(7)
+    padding = torch.stack([place < 5, place >= 2, place >= 0]).expand(K, B, 7)
+    y = mixer(x, padding)
+    for k in range(K):
+        for b in range(B):
+            before = torch.zeros(D, dtype=torch.float64)
+            for t in range(7):
+                now = x[k, b, t] * padding[k, b, t]
+                mixed = now + (before - now) * mixer.share[k]
+                expected = F.relu(mixed @ mixer.key.weight[k]) ** 2 @ mixer.value.weight[k]
+                torch.testing.assert_close(y[k, b, t], expected)
+                before = now
+    whole, state = mixer(x), ()
+    for t in range(7):
+        step, state = mixer.step(x[:, :, t : t + 1], t, state)
+        torch.testing.assert_close(step, whole[:, :, t : t + 1])

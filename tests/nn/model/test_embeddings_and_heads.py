@@ -57,6 +57,7 @@ EVERYTHING = {
     "loops": [{"first": 1, "last": 1, "times": 3}],
     "segments": 2,
     "embedding_norm": "layer",
+    "embedding_map": True,
     "head_transform": {"norm": "layer"},
     "head_bias": True,
 }

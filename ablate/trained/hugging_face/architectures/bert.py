@@ -1,4 +1,4 @@
-"""BERT (arXiv:1810.04805) with its head of masked tokens."""
+"""BERT (arXiv:1810.04805) with its head of masked tokens, and what the models that are written as it is share."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from ablate.trained.hugging_face.architecture import Architecture, Config
-from ablate.trained.hugging_face.links import TURNED, Link, linear, norm, same
+from ablate.trained.hugging_face.links import SAME, TURNED, Conversion, Link, linear, norm, same
 
 _BIASED = {"kind": "dense", "bias": True}
 
 
-class Bert(Architecture):
-    """`transformers`, `models/bert`: `BertForMaskedLM`. The heads of whole texts are left out."""
+class BertLike(Architecture):
+    """An encoder of post-norm blocks with learned positions, segments and normed embeddings.
 
-    model_type = "bert"
+    Subclasses change what differs. The heads of whole texts are left out.
+    """
+
     auto_class = "AutoModelForMaskedLM"
     prefix = "bert."
+    head: ClassVar[Mapping[str, str]] = {
+        "dense": "cls.predictions.transform.dense",
+        "norm": "cls.predictions.transform.LayerNorm",
+        "bias": "cls.predictions.bias",
+        "output": "cls.predictions.decoder",
+    }
+    """Their names of the parts of the head."""
     defaults: ClassVar[Mapping[str, Any]] = {
         "hidden_act": "gelu",
         "hidden_dropout_prob": 0.1,
@@ -28,7 +37,7 @@ class Bert(Architecture):
         "position_embedding_type": "absolute",
         "tie_word_embeddings": True,
     }
-    unused = ("bert.pooler.*", "cls.seq_relationship.*", "bert.embeddings.position_ids")
+    unused: ClassVar[tuple[str, ...]] = ("*.pooler.*", "cls.seq_relationship.*", "*.embeddings.position_ids")
 
     def model(self, config: Config) -> dict[str, Any]:
         for name in ("is_decoder", "add_cross_attention"):
@@ -41,13 +50,7 @@ class Bert(Architecture):
             "width": config["hidden_size"],
             "heads": config["num_attention_heads"],
             "block": {
-                "mixer": {
-                    "kind": "attention",
-                    "query_key_bias": True,
-                    "value": _BIASED,
-                    "output": _BIASED,
-                    "dropout": config["attention_probs_dropout_prob"],
-                },
+                "mixer": self.mixer(config),
                 "mlp": {
                     "kind": "plain",
                     "ratio": config["intermediate_size"] / config["hidden_size"],
@@ -67,29 +70,55 @@ class Bert(Architecture):
             "head_bias": True,
         }
 
+    def mixer(self, config: Config) -> dict[str, Any]:
+        """The mixer of a block."""
+        return {
+            "kind": "attention",
+            "query_key_bias": True,
+            "value": _BIASED,
+            "output": _BIASED,
+            "dropout": config["attention_probs_dropout_prob"],
+        }
+
     def tied(self, config: Config) -> dict[str, str]:
         """The bias of the logits has two names."""
-        tied = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
+        tied = {f"{self.head['output']}.bias": self.head["bias"]}
         if config["tie_word_embeddings"]:
-            tied["cls.predictions.decoder.weight"] = "bert.embeddings.word_embeddings.weight"
+            tied[f"{self.head['output']}.weight"] = f"{self.prefix}embeddings.word_embeddings.weight"
         return tied
 
     def links(self, config: Config) -> Iterator[Link]:
-        yield same("bert.embeddings.word_embeddings.weight", "embedding.weight")
-        yield same("bert.embeddings.position_embeddings.weight", "positions.weight")
-        yield same("bert.embeddings.token_type_embeddings.weight", "segments.table.weight")
-        yield from norm("bert.embeddings.LayerNorm", "embedding_norm", bias=True)
+        tables = f"{self.prefix}embeddings"
+        yield same(f"{tables}.word_embeddings.weight", "embedding.weight")
+        yield same(f"{tables}.position_embeddings.weight", "positions.weight", self.positions(config))
+        if config["type_vocab_size"]:
+            yield same(f"{tables}.token_type_embeddings.weight", "segments.table.weight")
+        yield from norm(f"{tables}.LayerNorm", "embedding_norm", bias=True)
         for layer in range(config["num_hidden_layers"]):
-            theirs, ours = f"bert.encoder.layer.{layer}", f"blocks.{layer}"
-            for name in ("query", "key", "value"):
-                yield from linear(f"{theirs}.attention.self.{name}", f"{ours}.mixer.{name}", bias=True)
-            yield from linear(f"{theirs}.attention.output.dense", f"{ours}.mixer.output", bias=True)
-            yield from norm(f"{theirs}.attention.output.LayerNorm", f"{ours}.norm_mixer", bias=True)
+            theirs, ours = f"{self.prefix}encoder.layer.{layer}", f"blocks.{layer}"
+            yield from self.mixer_links(theirs, ours)
             yield from linear(f"{theirs}.intermediate.dense", f"{ours}.mlp.up", bias=True)
             yield from linear(f"{theirs}.output.dense", f"{ours}.mlp.down", bias=True)
             yield from norm(f"{theirs}.output.LayerNorm", f"{ours}.norm_mlp", bias=True)
-        yield from linear("cls.predictions.transform.dense", "head_transform.dense", bias=True)
-        yield from norm("cls.predictions.transform.LayerNorm", "head_transform.norm", bias=True)
-        yield same("cls.predictions.bias", "head_bias.value")
+        yield from linear(self.head["dense"], "head_transform.dense", bias=True)
+        yield from norm(self.head["norm"], "head_transform.norm", bias=True)
+        yield same(self.head["bias"], "head_bias.value")
         if not config["tie_word_embeddings"]:
-            yield same("cls.predictions.decoder.weight", "head.weight", TURNED)
+            yield same(f"{self.head['output']}.weight", "head.weight", TURNED)
+
+    def positions(self, config: Config) -> Conversion:
+        """Which rows of their table of positions are those of ours."""
+        return SAME
+
+    def mixer_links(self, theirs: str, ours: str) -> Iterator[Link]:
+        """The mixer of a layer and its norm; the names are those of the layer."""
+        for name in ("query", "key", "value"):
+            yield from linear(f"{theirs}.attention.self.{name}", f"{ours}.mixer.{name}", bias=True)
+        yield from linear(f"{theirs}.attention.output.dense", f"{ours}.mixer.output", bias=True)
+        yield from norm(f"{theirs}.attention.output.LayerNorm", f"{ours}.norm_mixer", bias=True)
+
+
+class Bert(BertLike):
+    """`transformers`, `models/bert`: `BertForMaskedLM`."""
+
+    model_type = "bert"

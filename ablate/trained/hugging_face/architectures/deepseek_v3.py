@@ -47,9 +47,17 @@ class DeepseekV3(LlamaLike):
         return latent_mixer(config)
 
     def mlp(self, config: Config) -> dict[str, Any]:
+        return self.experts(config, config["n_routed_experts"])
+
+    def dense(self, config: Config) -> dict[str, Any]:
+        """The MLP of the layers without experts."""
+        return super().mlp(config)
+
+    def experts(self, config: Config, experts: int) -> dict[str, Any]:
+        """The MLP of the layers with so many experts."""
         return {
             "kind": "mixture",
-            "experts": config["n_routed_experts"],
+            "experts": experts,
             "active": config["num_experts_per_tok"],
             "ratio": config["moe_intermediate_size"] / config["hidden_size"],
             "activation": config.activation("hidden_act"),
@@ -68,7 +76,7 @@ class DeepseekV3(LlamaLike):
         if "scaling" in positions and rope.get("mscale_all_dim"):
             positions["scaling"]["all_channels"] = rope["mscale_all_dim"]
         dense, depth = config["first_k_dense_replace"], config["num_hidden_layers"]
-        here = {"mlp": super().mlp(config)}
+        here = {"mlp": self.dense(config)}
         return {"positions": positions, **by_layer([here if layer < dense else {} for layer in range(depth)])}
 
     def mixer_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:

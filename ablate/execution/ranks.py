@@ -1,0 +1,167 @@
+"""The processes of one trial on several devices of this machine: the worker is the first, and starts the others."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torch import distributed
+
+from ablate.execution.carry import Carrier
+from ablate.execution.checkpoint import read_checkpoint
+from ablate.execution.protocol import Broken, Job
+from ablate.plugins import load_plugin
+from ablate.spec.resources import CheckpointInterval
+from ablate.training.ranks import RankLostError, Ranks
+
+SILENT_SECONDS = 600.0
+"""How long the other ranks may be silent before the trial is started anew from its last checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Orders:
+    """What a further rank is told on its standard input.
+
+    Attributes:
+        job: The job.
+        cache: The folder of prepared data.
+        devices: The devices of the ranks.
+        index: Of the rank.
+        threads: Of each rank.
+        plugins: The files that it imports.
+        start: The folder of the checkpoint to resume from; empty for a beginning.
+        interval: When checkpoints are written.
+        meeting: The file by which the ranks find each other.
+        silent_seconds: See `SILENT_SECONDS`.
+    """
+
+    job: Job
+    cache: str
+    devices: tuple[str, ...]
+    index: int
+    threads: int
+    plugins: tuple[str, ...]
+    start: str
+    interval: CheckpointInterval
+    meeting: str
+    silent_seconds: float
+
+
+@contextmanager
+def rank_group(
+    job: Job,
+    cache: Path,
+    devices: Sequence[str],
+    threads: int,
+    plugins: tuple[str, ...],
+    start: str,
+    interval: CheckpointInterval,
+    silent_seconds: float = SILENT_SECONDS,
+) -> Iterator[Ranks]:
+    """Start the further ranks of a job while the context lasts; nothing is started for a single device.
+
+    Raises:
+        RankLostError: They could not be reached.
+    """
+    if len(devices) == 1:
+        yield Ranks()
+        return
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-ranks-"))
+        closing = threading.Event()
+        for index in range(1, len(devices)):
+            process = subprocess.Popen([sys.executable, "-m", "ablate.execution.ranks"], stdin=subprocess.PIPE)
+            stack.callback(_end, process)
+            orders = _Orders(
+                job,
+                str(cache),
+                tuple(devices),
+                index,
+                threads,
+                plugins,
+                start,
+                interval,
+                f"file://{folder}/meeting",
+                silent_seconds,
+            )
+            assert process.stdin is not None, "it has a pipe"
+            pickle.dump(orders, process.stdin)
+            process.stdin.flush()  # the pipe stays open: when it breaks, the rank ends
+            threading.Thread(target=_watch, args=(process, closing), daemon=True).start()
+        stack.callback(closing.set)
+        yield stack.enter_context(_joined(f"file://{folder}/meeting", devices, 0, silent_seconds))
+
+
+@contextmanager
+def _joined(meeting: str, devices: Sequence[str], index: int, silent_seconds: float) -> Iterator[Ranks]:
+    device = torch.device(devices[index])
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    try:
+        distributed.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            init_method=meeting,
+            rank=index,
+            world_size=len(devices),
+            timeout=timedelta(seconds=silent_seconds),
+        )
+    except (RuntimeError, ValueError) as error:
+        raise RankLostError(f"the processes of a trial did not meet: {error}") from error
+    try:
+        yield Ranks(index, len(devices))
+    finally:
+        distributed.destroy_process_group()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    if process.stdin is not None:
+        process.stdin.close()
+    process.wait()
+
+
+def _watch(process: subprocess.Popen[bytes], closing: threading.Event) -> None:
+    """End this process if another rank dies: NCCL would wait for it. The job resumes in another worker."""
+    if process.wait() and not closing.is_set():
+        sys.stderr.write(f"the process {process.pid} of a trial on several devices ended with {process.returncode}\n")
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+def _work(orders: _Orders) -> None:
+    """The main function of a further rank: train, and tell nobody."""
+    torch.set_num_threads(orders.threads)
+    for plugin in orders.plugins:
+        load_plugin(plugin)
+    carrier = Carrier(Path(orders.cache), torch.device(orders.devices[orders.index]))
+    start = read_checkpoint(Path(orders.start)) if orders.start else None
+    with _joined(orders.meeting, orders.devices, orders.index, orders.silent_seconds) as ranks:
+        for message in carrier.carry_out(orders.job, lambda: (), start, orders.interval, ranks):
+            if isinstance(message, Broken):
+                sys.stderr.write(message.trace)
+                sys.stderr.flush()
+                os._exit(1)
+
+
+if __name__ == "__main__":
+    given: _Orders = pickle.load(sys.stdin.buffer)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        _work(given)
+    except RankLostError as lost:
+        sys.exit(f"a rank was lost: {lost}")

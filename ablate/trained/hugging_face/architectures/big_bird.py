@@ -1,0 +1,31 @@
+"""BigBird (arXiv:2007.14062) with full attention, and its head of masked tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ablate.trained.hugging_face.architecture import Config
+from ablate.trained.hugging_face.architectures.bert import BertLike
+
+
+class BigBirdModel(BertLike):
+    """`transformers`, `models/big_bird`, with `attention_type: original_full`.
+
+    Its blocks are another matter: they have biases, and the first block in the place of random ones in evaluation.
+    """
+
+    model_type = "big_bird"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **BertLike.defaults,
+        "attention_type": "block_sparse",
+        "hidden_act": "gelu_new",
+        "rescale_embeddings": False,
+        "use_bias": True,
+    }
+
+    def model(self, config: Config) -> dict[str, Any]:
+        config.need("attention_type", "original_full")
+        config.need("use_bias", True)
+        scale = "sqrt_width" if config["rescale_embeddings"] else "none"
+        return {**super().model(config), "embedding_scale": scale}

@@ -1,0 +1,51 @@
+"""Longformer (arXiv:2004.05150) without global tokens, and its head of masked tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+
+from ablate.trained.hugging_face.architecture import Config, by_layer
+from ablate.trained.hugging_face.architectures.bert import BertLike
+from ablate.trained.hugging_face.links import Conversion, each
+
+
+class LongformerModel(BertLike):
+    """`transformers`, `models/longformer`: `LongformerForMaskedLM`, which has no global tokens unless it is given some.
+
+    The maps of global tokens are left out. Positions are counted from the one after the padding token's.
+    """
+
+    model_type = "longformer"
+    prefix = "longformer."
+    head: ClassVar[Mapping[str, str]] = {
+        "dense": "lm_head.dense",
+        "norm": "lm_head.layer_norm",
+        "bias": "lm_head.bias",
+        "output": "lm_head.decoder",
+    }
+    defaults: ClassVar[Mapping[str, Any]] = {**BertLike.defaults, "attention_window": 512, "pad_token_id": 1}
+    unused: ClassVar[tuple[str, ...]] = (*BertLike.unused, "*.attention.self.*_global.*")
+
+    def model(self, config: Config) -> dict[str, Any]:
+        depth, windows = config["num_hidden_layers"], config["attention_window"]
+        sizes = [windows] * depth if isinstance(windows, int) else windows
+        return {**super().model(config), **by_layer([{"window": size // 2 + 1} for size in sizes])}
+
+    def context(self, config: Config) -> int:
+        return super().context(config) - self._before(config)
+
+    def positions(self, config: Config) -> Conversion:
+        before = self._before(config)
+        return each(
+            lambda theirs: theirs[before:],
+            lambda ours: torch.cat([ours.new_zeros(before, ours.shape[1]), ours]),
+        )
+
+    @staticmethod
+    def _before(config: Config) -> int:
+        """Rows of the table that no real token has."""
+        padding: int = config["pad_token_id"]
+        return padding + 1

@@ -1,0 +1,106 @@
+"""One trial in two processes: the losses of one process, and a killed process costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from engine_samples import ENVIRONMENT, Log, planner
+
+from ablate.errors import EngineError
+from ablate.execution.carry import Carrier
+from ablate.execution.driver import run_study
+from ablate.execution.local import LocalEngine
+from ablate.execution.protocol import Happened, Job, JobMember
+from ablate.planning.plan import Trial, make_plan
+from ablate.spec.resources import ResourcesSpec
+from ablate.store import Store
+from ablate.training.events import Point
+from ablate.training.ranks import Ranks
+
+CPU = torch.device("cpu")
+MIXTURE = {"kind": "mixture", "experts": 4, "balance_loss": 1.0, "balance_rate": 0.01}
+MODEL = {
+    "family": "decoder",
+    "depth": 1,
+    "width": 8,
+    "heads": 2,
+    "block": {"mixer": "attention", "mlp": MIXTURE},
+    "z_loss": 0.01,
+}
+CHANGES = {
+    "training": {"steps": 100, "batch_size": 8, "micro_batch": 2, "optimizer": {"lr": 1e-3}, "evaluations": 10},
+    "model": MODEL,
+    "switches": {"rate": {"usual": {}, "high": {"training.optimizer.lr": 2e-3}}},
+    "design": {"kind": "leave_one_out", "seeds": 1},
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield tmp_path
+    torch.set_num_threads(before)
+
+
+class KillsARank(Log):
+    """Kills the second process of a trial, without warning, after some steps."""
+
+    killed = 0
+
+    def measured(self, trial: Trial, point: Point, member: int) -> None:
+        if point.step > 25 and not self.killed:
+            for process in psutil.Process().children(recursive=True):
+                if "ablate.execution.ranks" in process.cmdline():
+                    process.kill()
+                    self.killed += 1
+
+
+@pytest.mark.timeout(300)
+def test_two_processes_give_the_losses_of_one_and_a_killed_one_resumes(folder: Path, store: Store) -> None:
+    resources = ResourcesSpec(checkpoint_every=10)
+    log = KillsARank()
+    plan = make_plan(planner(folder, **CHANGES))
+    with LocalEngine(
+        folder / "cache", workers=1, resources=resources, checkpoints=folder / "kept" / "s", ranks=2
+    ) as engine:
+        run_study(planner(folder, **CHANGES), store, engine, ENVIRONMENT, log)
+    assert log.killed == 1
+    assert [outcome.state.value for outcome in log.outcomes] == ["finished"] * 2
+    assert [told for told, *_ in log.told].count("lost") == 1
+    for trial in plan.trials:
+        job = Job(1, (JobMember(trial.variant.spec.model_dump_json(), trial.seed),), trial.variant.fingerprint)
+        alone = [
+            message.event
+            for message in Carrier(folder / "cache", CPU).carry_out(job, lambda: ())
+            if isinstance(message, Happened) and isinstance(message.event, Point)
+        ]
+        curve = store.curves([trial.key])[trial.key]
+        assert [point.step for point in curve] == [point.step for point in alone]
+        found = [point.val_loss for point in curve]
+        assert found == pytest.approx([point.metrics["val_loss"][0] for point in alone], abs=2e-4)
+        assert found[0] - found[-1] > 0.03  # so that equal losses are those of training
+
+
+def test_no_row_is_read_twice_in_a_step() -> None:
+    batch = {"inputs": torch.arange(24).view(1, 8, 3), "targets": torch.arange(8).view(1, 8)}
+    parts = [Ranks(index, 4).rows(batch) for index in range(4)]
+    for name, values in batch.items():
+        assert torch.equal(torch.cat([part[name] for part in parts], 1), values)
+
+
+@pytest.mark.parametrize(("batch", "micro"), [(9, None), (8, 8), (12, 4)])
+def test_a_batch_that_cannot_be_divided_is_refused(folder: Path, batch: int, micro: int | None) -> None:
+    training = {**CHANGES["training"], "batch_size": batch, "micro_batch": micro}
+    plan = make_plan(planner(folder, **{**CHANGES, "training": training}))
+    with LocalEngine(folder / "cache", workers=1, ranks=2) as engine:
+        if (batch, micro) == (8, 8):  # more at once than the share of a process
+            engine.admit(plan)
+            return
+        with pytest.raises(EngineError, match="cannot be divided among the GPUs"):
+            engine.admit(plan)
