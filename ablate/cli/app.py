@@ -31,7 +31,7 @@ PANELS = {
     "Studies": ("new", "plan", "study", "status", "list", "check-store"),
     "Answers": ("show", "report", "claims", "calibrate", "diff", "export", "dashboard"),
     "Trials": ("reproduce", "generate", "translate"),
-    "Spaces and blocks": ("validate", "schema", "data", "kinds", "cost", "bench", "draw", "check", "import"),
+    "Spaces and blocks": ("validate", "schema", "data", "kinds", "cost", "bench", "doctor", "draw", "check", "import"),
 }
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 """Every command, in the order in which the help shows them."""

@@ -1,0 +1,59 @@
+"""`ablate doctor`: every way of running a step is compared, and a difference is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ablate.cli.doctor import doctor
+from ablate.errors import EngineError
+from ablate.execution import doctor as checks
+from ablate.execution.doctor import DoctorFinding, examine
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_all_ways_of_this_machine_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "_STEPS": 2,
+        "_TIMED": 1,
+        "_exchange": lambda: DoctorFinding("two processes", "skipped", ""),
+    }.items():
+        monkeypatch.setattr(checks, name, value)
+    findings = {finding.name: finding for finding in examine("cpu")}
+    assert {name for name, finding in findings.items() if finding.state == "differs"} == set()
+    ways = {"micro-batches", "recomputed blocks", "chunked logits", "a pack of 4", "bf16"}
+    assert all("difference" in findings[name].values for name in ways)
+    assert findings["CUDA graph"].state == "skipped"
+
+
+@pytest.mark.parametrize(("loss", "state"), [(2.0, "ok"), (2.01, "differs"), (float("nan"), "differs")])
+def test_a_difference_is_told(loss: float, state: str) -> None:
+    plain, other = (checks._Run([[3.0], [last]], 1.0, 1.0) for last in (2.0, loss))
+    assert checks._compared("way", plain, other, 1e-4).state == state
+
+
+@pytest.mark.parametrize(("state", "code"), [("ok", 0), ("differs", 1)])
+def test_the_file_holds_what_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path, state: str, code: int
+) -> None:
+    def found(device: str) -> Iterator[DoctorFinding]:
+        yield DoctorFinding("way", state, "it was seen", {"difference": 0.5})
+
+    monkeypatch.setattr(checks, "examine", found)
+    assert doctor(device="cpu", out=folder / "told.json") == code
+    told = json.loads((folder / "told.json").read_text())
+    assert told["findings"] == [{"name": "way", "state": state, "says": "it was seen", "values": {"difference": 0.5}}]
+    assert "it was seen" in capsys.readouterr().out
+
+
+def test_a_folder_that_is_not_there(folder: Path) -> None:
+    with pytest.raises(EngineError, match="there is no such folder"):
+        doctor(out=folder / "nowhere" / "told.json")
