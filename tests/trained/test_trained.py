@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from ablate.api import run
 from ablate.cli.app import app
 from ablate.decoding.sampling import Sampling
-from ablate.errors import DataError, NotFoundError, PluginError, SpaceError
+from ablate.errors import AblateError, DataError, NotFoundError, PluginError, SpaceError
 from ablate.plugins import load_plugin
 from ablate.spec.mixer import MIXERS
 from ablate.spec.space import SpaceSpec
@@ -282,3 +282,22 @@ def test_weights_of_another_version_are_told_with_that_version(space: SpaceSpec,
     save_file({"x": torch.zeros(1)}, tmp_path / "abcdef.safetensors", metadata)
     with pytest.raises(SpaceError, match=r"training.of_a_newer_ablate.*the version of ablate that trained.*9\.9\.9"):
         load_weights(tmp_path, "abcdef")
+
+
+def test_a_trial_becomes_a_folder_with_a_card(
+    keys: list[str], trained: Trained, folder: Path, cache: Path, tmp_path: Path
+) -> None:
+    store = ["--store", str(folder / "store.db"), "--cache", str(cache)]
+    app(["export", keys[1], "--hf", str(tmp_path / "hf"), *store], standalone_mode=False)
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert (config["model_type"], config["vocab_size"]) == ("ablate", trained.task.shape.vocabulary)
+    tensors = load_file(tmp_path / "hf" / "model.safetensors")
+    kept = load_weights(folder / "weights", keys[1]).tensors
+    assert tensors.keys() == {f"model.{name}" for name in kept}
+    card = (tmp_path / "hf" / "README.md").read_text()
+    assert "cycle, heads=one: " in card  # the verdict of the study
+    assert "Its tokenizer has no form" in card  # the tokenizer of characters is our own
+    assert (tmp_path / "hf" / "block.svg").read_text().startswith("<svg")
+    for wrong in ([], ["--hf", str(tmp_path / "b"), "--optuna", "sqlite:///a.db"]):
+        with pytest.raises(AblateError, match="one of --optuna and --hf"):
+            app(["export", keys[1], *wrong, "--store", str(folder / "store.db")], standalone_mode=False)

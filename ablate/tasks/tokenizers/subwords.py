@@ -53,7 +53,11 @@ class SubwordTokenizer(Tokenizer):
 
     def save(self, folder: Path) -> None:
         """Write the model in the format of the library."""
-        (folder / FILE).write_text(self._model.to_str(), encoding="utf-8")
+        (folder / FILE).write_text(self.text(), encoding="utf-8")
+
+    def text(self) -> str:
+        """The model in the format of the library."""
+        return str(self._model.to_str())
 
 
 def trained(model: tokenizers.Tokenizer, texts: Iterable[str], trainer: Any) -> tokenizers.Tokenizer:

@@ -30,6 +30,15 @@ _ACTIVATIONS: dict[str, Activation] = {
 """Their names of nonlinearities to ours."""
 
 
+def their_activation(name: Activation) -> str:
+    """Our name of a nonlinearity to theirs.
+
+    Raises:
+        KeyError: They have none like it.
+    """
+    return {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}[name]
+
+
 class Config:
     """The settings of a `config.json`, and what `transformers` takes where one is left out.
 

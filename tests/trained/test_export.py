@@ -1,0 +1,103 @@
+"""Models of trials opened by `transformers` from the folder that `ablate export --hf` writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ablate.errors import DataError, SpaceError
+from ablate.nn.model.build import build_model
+from ablate.nn.pack.initial import stream
+from ablate.spec.model import ModelSpec
+from ablate.tasks.tokenizers.bytes import ByteTokenizer
+from ablate.trained.hugging_face.export import native, write_folder
+
+transformers = pytest.importorskip("transformers")
+
+V, T = 257, 16
+BIASED = {"kind": "dense", "bias": True}
+GPT2 = {
+    "family": "decoder",
+    "depth": 2,
+    "width": 12,
+    "heads": 3,
+    "positions": "learned",
+    "block": {
+        "mixer": {"kind": "attention", "query_key_bias": True, "value": BIASED, "output": BIASED},
+        "mlp": {"kind": "plain", "ratio": 2, "activation": "gelu_tanh", "bias": True},
+        "norm": {"kind": "layer", "eps": 1e-5},
+    },
+    "final_norm": {"kind": "layer", "eps": 1e-5},
+}
+LLAMA = {
+    "family": "decoder",
+    "depth": 2,
+    "width": 12,
+    "heads": 2,
+    "positions": "rotary",
+    "tied_head": False,
+    "block": {
+        "mixer": {"kind": "attention", "kv_heads": 1},
+        "mlp": {"kind": "gated", "ratio": 2, "activation": "silu"},
+        "norm": {"kind": "rms", "eps": 1e-6},
+    },
+    "final_norm": {"kind": "rms", "eps": 1e-6},
+}
+OWN = {"family": "decoder", "depth": 3, "width": 12, "heads": 3, "positions": "rotary", "block": "sas"}
+
+
+def written(plain: dict[str, Any], folder: Path) -> tuple[Any, Any]:
+    spec = ModelSpec.model_validate(plain)
+    model = build_model(spec, vocabulary=V, context=T, seeds=[0]).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=stream(1, name))
+    return model, write_folder(folder, spec, model, ByteTokenizer(), vocabulary=V, context=T)
+
+
+@pytest.mark.parametrize(("plain", "kind"), [(GPT2, "gpt2"), (LLAMA, "llama"), (OWN, "ablate")])
+def test_logits_are_those_of_the_trial(plain: dict[str, Any], kind: str, tmp_path: Path) -> None:
+    model, exported = written(plain, tmp_path)
+    assert exported.model_type == kind
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, trust_remote_code=not exported.native).eval()
+    tokens = torch.randint(V, (2, T), generator=stream(0, "tokens"))
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(tokens).logits, model(tokens[None])[0], rtol=1e-4, atol=1e-5)
+        real = torch.arange(T) < torch.tensor([[T], [T // 2]])
+        ours = model(tokens[None], real[None])[0]
+        torch.testing.assert_close(
+            theirs(tokens, attention_mask=real.long()).logits[real], ours[real], rtol=1e-4, atol=1e-5
+        )
+    assert (tmp_path / "modeling_ablate.py").exists() == (kind == "ablate")
+    went_on = theirs.generate(tokens[:1, :4], max_new_tokens=3, do_sample=False, pad_token_id=0)
+    best = [int(model(went_on[None, :, :length])[0, 0, -1].argmax()) for length in range(4, went_on.shape[1])]
+    assert went_on[0, 4:].tolist() == best
+
+
+def test_the_tokenizer_is_that_of_the_trial(tmp_path: Path) -> None:
+    written(GPT2, tmp_path)
+    tokenizer, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), ByteTokenizer()
+    for text in ("Once upon a time", "  tabs\tand\nlines ", "naïve — 文字 🎈"):
+        assert tokenizer.encode(text, add_special_tokens=False) == ours.encode(text).tolist()
+        assert tokenizer.decode(ours.encode(text).tolist()) == text
+    assert tokenizer.eos_token_id == ours.end_of_document
+
+
+def test_only_the_very_same_model_is_native() -> None:
+    """One setting that GPT-2 does not have, and the folder brings its own modelling file."""
+    assert native(ModelSpec.model_validate(GPT2), V, T) is not None
+    for change in ({"positions": "rotary"}, {"logit_cap": 30.0}, {"exceptions": {"1": {"norm": "none"}}}):
+        assert native(ModelSpec.model_validate({**GPT2, **change}), V, T) is None
+
+
+def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    written(GPT2, tmp_path)
+    with pytest.raises(DataError, match="a model already"):
+        written(GPT2, tmp_path)
+    spec = ModelSpec.model_validate({**GPT2, "family": "encoder"})
+    model = build_model(spec, vocabulary=V, context=T, seeds=[0])
+    with pytest.raises(SpaceError, match="cannot be written"):
+        write_folder(tmp_path / "b", spec, model, None, vocabulary=V, context=T)
