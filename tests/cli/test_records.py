@@ -143,6 +143,7 @@ def test_two_variants_differ_in_what_their_switch_sets_and_are_paired(call: Call
         {"path": "model.block.norm.kind", "left": "rms", "right": "none"},
         {"path": "model.block.norm.eps", "left": 1e-8},  # the kind `none` has no settings
         {"path": "model.block.norm.gain", "left": True},
+        {"path": "model.block.norm.eps_outside", "left": False},
     ]
     assert (found["environment"], found["seeds"]) == ([], [0, 1, 2])
     assert {trial["seed"]: trial["key"] for trial in found["right"]["trials"]} == {
@@ -204,6 +205,7 @@ def test_space_files_are_compared_whole_and_a_space_with_a_variant_by_its_baseli
     assert {line["path"] for line in mixed["spec"]} == {
         "model.block.norm.kind",
         "model.block.norm.gain",
+        "model.block.norm.eps_outside",
         "model.block.norm.eps",
         "training.steps",
     }

@@ -106,7 +106,11 @@ def test_a_terminal_that_closes_loses_nothing(place: Workplace, hung_up: bool) -
     command = [ABLATE, "study", place.space(steps=steps, seeds=4), "--workers", "1", "--pack", "1"]
     ours, theirs = pty.openpty()
     # The terminal's own process: when it is gone, the system sends SIGHUP to whoever runs on the terminal.
-    own = {"preexec_fn": lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)} if hung_up else {}
+    def on_the_terminal() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests, such as nohup, may ignore it
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    own = {"preexec_fn": on_the_terminal} if hung_up else {}
     with (place.folder / "errors").open("w") as errors:
         driver = subprocess.Popen(
             command,
