@@ -68,7 +68,7 @@ SPACE = "simplify_block"
         (lambda: ablate.open_store(None), "open_store: location", "a path or a URL"),
     ],
 )
-def test_a_wrong_argument_is_told_by_name(
+def test_a_wrong_argument_is_reported_by_name(
     call: Callable[[], object], where: str, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -69,7 +69,7 @@ def test_the_benchmark_of_the_ray_engine_runs(short: Path) -> None:
     assert "The Ray engine takes" in smoke(short, "ray_engine")
 
 
-def test_the_truth_table_is_trained_and_goes_on(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_truth_table_is_trained_and_continues(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.train_truth_table.SEEDS", (0, 1))
     monkeypatch.setattr("benchmarks.train_truth_table.default_cache", lambda: cache)
     monkeypatch.chdir(Workplace(tmp_path, cache).folder)

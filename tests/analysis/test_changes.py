@@ -99,7 +99,7 @@ def change(switch: str, setting: str, switches: Mapping[str, Any] = SWITCHES) ->
         ("mixer", "fnet", [], ["replacing the attention mixer by fnet"]),
     ],
 )
-def test_a_setting_without_a_text_is_told_by_its_paths(
+def test_a_setting_without_a_text_is_reported_by_its_paths(
     switch: str, setting: str, removed: list[str], otherwise: list[str]
 ) -> None:
     assert change(switch, setting) == Change(tuple(removed), tuple(otherwise))
@@ -120,11 +120,11 @@ def test_a_setting_without_a_text_is_told_by_its_paths(
         ({"a.path.of.no.spec": 3}, Change(otherwise=("adding 3 spec",))),
     ],
 )
-def test_any_path_is_told(paths: dict[str, Any], expected: Change) -> None:
+def test_any_path_is_reported(paths: dict[str, Any], expected: Change) -> None:
     assert change("it", "other", {"it": {"same": {}, "other": paths}}) == expected
 
 
-def test_what_the_baseline_sets_and_a_setting_does_not_is_told() -> None:
+def test_what_the_baseline_sets_and_a_setting_does_not_is_reported() -> None:
     switches = {"mixer": {"attention": {"block.mixer": ATTENTION}, "own": {}}}
     made = study_of({"x": {"mixer": "own"}}, {}, switches)
     space = {**SPEC, "switches": switches, "model": {"block": {**BLOCK, "mixer": {"kind": "linear"}}}}
@@ -151,7 +151,7 @@ def test_a_text_stands_for_a_setting_else_that_of_its_switch_and_a_variant_has_i
     assert found["d"] == Change(removed=("almost all",), combines=True)
 
 
-def test_studies_of_which_nothing_is_known_are_told_by_names() -> None:
+def test_studies_of_which_nothing_is_known_are_reported_by_names() -> None:
     made = fake_store({"baseline": ({}, 10), "a=x": ({"a": "x"}, 10)})
     assert changes_of(made.record) == {"baseline": Change(), "a=x": Change()}
     assert isinstance(made.record.variants[1], VariantRecord)
@@ -207,7 +207,7 @@ def test_a_replacement_is_no_part_that_is_needed() -> None:
     assert study_json(report)["variants"][1]["change"]["otherwise"] == ["replacing the attention mixer by fnet"]
 
 
-def test_many_combinations_are_told_by_their_names() -> None:
+def test_many_combinations_are_reported_by_their_names() -> None:
     both = {"norm": "none", "values": "identity"}
     several = {f"v{number}": both for number in range(5)}
     said = answer(read_study(study_of(several, {}), "a_study"))
@@ -215,7 +215,7 @@ def test_many_combinations_are_told_by_their_names() -> None:
     assert "the normalisation" not in said
 
 
-def test_variants_that_change_the_same_are_told_apart_by_name() -> None:
+def test_variants_that_change_the_same_are_distinguished_by_name() -> None:
     switches = {"skip": {**SWITCHES["skip"], "removes": "the residual"}}
     made = study_of(singles("skip=removed", "skip=shaped"), {"skip=removed": 0.9}, switches)
     said = answer(read_study(made, "a_study"))

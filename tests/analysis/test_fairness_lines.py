@@ -50,7 +50,7 @@ def test_edges_and_what_is_still_tuning_are_named() -> None:
     assert lines[2].startswith("* The best value lies at the edge of the grid for baseline:")
 
 
-def test_what_was_tuned_before_the_study_is_told_apart_from_what_it_tunes() -> None:
+def test_what_was_tuned_before_the_study_is_distinguished_from_what_it_tunes() -> None:
     of = {"baseline": Tuned({"lr": 1, "wd": 2}, (), ())}
     (line,) = fairness_lines(Tuning({"lr": [1, 2]}, (), of, before=("lr",)), STEPS, "val_loss")
     assert line == "Tuned for each variant before this study: lr; the space says how."

@@ -66,14 +66,14 @@ def test_the_best_is_the_best_by_the_objective(metric: str, direction: str, best
 @pytest.mark.parametrize(
     ("metric", "direction", "reached"), [("val_loss", "minimize", 2.6), ("val_accuracy", "maximize", 0.7)]
 )
-def test_a_baseline_that_has_learnt_nothing_is_told(metric: str, direction: str, reached: float) -> None:
+def test_a_baseline_that_has_learnt_nothing_is_reported(metric: str, direction: str, reached: float) -> None:
     report = read_study(study(metric, direction, reached), "a_study")
     assert report.answer[: len(report.caveats)] == report.caveats
     (caveat,) = report.caveats
     assert "2 of 2 models do not surely beat the best trivial baseline" in caveat
 
 
-def test_models_between_the_two_best_of_three_are_told_apart_from_those_that_learnt_nothing() -> None:
+def test_models_between_the_two_best_of_three_are_distinguished_from_those_that_learnt_nothing() -> None:
     trivial = {name: {"val_loss": value} for name, value in {"unigram": 3.3, "bigram": 2.5, "trigram": 1.9}.items()}
     store = study("val_loss", "minimize", 2.1, trivial)
     (between,) = read_study(store, "a_study").caveats
@@ -91,7 +91,7 @@ def test_models_between_the_two_best_of_three_are_told_apart_from_those_that_lea
 
 
 @pytest.mark.parametrize("trivial", [{}, {"source": {"val_bleu": 0.3}}])
-def test_without_one_nothing_is_told(trivial: dict[str, dict[str, float]]) -> None:
+def test_without_one_nothing_is_reported(trivial: dict[str, dict[str, float]]) -> None:
     report = read_study(study("val_loss", "minimize", 9.0, trivial), "a_study")
     assert report.trivial is None
     assert study_json(report)["trivial_baselines"]["best"] is None

@@ -12,7 +12,7 @@ from ablate.analysis.workers import read_workers
 from ablate.store.records import TrialState, WorkerRecord
 
 
-def test_trials_are_counted_where_they_ended_and_failures_are_told() -> None:
+def test_trials_are_counted_where_they_ended_and_failures_are_reported() -> None:
     made = fake_store({"baseline": ({}, 10), "x": ({"s": "x"}, 5)})
     for seed in (0, 1, 2):
         made.add("baseline", seed, {"val_loss": 1.0}, seconds=2.0, tokens=100)

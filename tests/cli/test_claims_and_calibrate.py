@@ -167,7 +167,7 @@ def test_a_study_without_trials_cannot_be_calibrated(beliefs: Workplace, place: 
     assert (claims.code, "claims nothing" in claims.out) == (0, True)
 
 
-def test_a_claim_that_cannot_be_is_told_with_line_and_column(tmp_path: Path) -> None:
+def test_a_claim_that_cannot_be_is_reported_with_line_and_column(tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     text = SPACE.replace("SEEDS", "4").replace("left: norm=none", "left: norm=non")
     file.write_text(text, encoding="utf-8")

@@ -39,7 +39,7 @@ def test_what_is_given_takes_the_place_of_what_the_space_says() -> None:
         ({"checkpoint_every": "0 min"}, "--checkpoint-every: "),
     ],
 )
-def test_what_cannot_be_is_told_with_its_option(options: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_is_reported_with_its_option(options: dict[str, Any], said: str) -> None:
     custom, labels = options.pop("custom", None), options.pop("labels", None)
     with pytest.raises(EngineError, match=said):
         with_options(ResourcesSpec(), custom, labels, **options)

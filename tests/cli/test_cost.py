@@ -82,7 +82,7 @@ def test_the_table_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
         (["pre_ln", "--data", "file:text"], "a block is priced without data"),
     ],
 )
-def test_mistakes_are_told(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+def test_mistakes_are_reported(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
     with pytest.raises(AblateError, match=words):
         run(capsys, *arguments)
 

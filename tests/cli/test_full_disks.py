@@ -25,7 +25,7 @@ rm {disk}/filler
 @pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0 or shutil.which("unshare") is None, reason="makes a small disk"
 )
-def test_a_full_disk_is_told_and_the_same_command_goes_on(
+def test_a_full_disk_is_reported_and_the_same_command_continues(
     place: Workplace, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     disk = tmp_path_factory.mktemp("disk")

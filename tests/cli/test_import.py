@@ -75,7 +75,7 @@ def test_a_space_extends_the_section(gpt2: Path, tmp_path: Path, capsys: pytest.
     assert (model.block.mlp.kind_name(), model.dropout) == ("plain", 0.2)
 
 
-def test_other_weights_are_told(gpt2: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+def test_other_weights_are_reported(gpt2: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     """A map that forgets to turn a matrix: logits differ, and the exit code is 1."""
     from ablate.trained.hugging_face.architectures.gpt2 import GPT2
     from ablate.trained.hugging_face.links import TURNED, Link
@@ -143,7 +143,7 @@ def _pickle(folder: Path) -> None:
         (_add_tensor, "1 of the weights' tensors have no place in the model"),
     ],
 )
-def test_what_cannot_be_read_is_told(
+def test_what_cannot_be_read_is_reported(
     gpt2: Path, tmp_path: Path, change: Callable[[Path], None], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = Path(shutil.copytree(gpt2, tmp_path / "model"))

@@ -40,7 +40,7 @@ def test_a_study_prints_one_object(noisy: Workplace) -> None:
     assert set(trained.err.splitlines()) >= NOISE
 
 
-def test_who_reads_no_more_of_the_json_sees_no_traceback(place: Workplace) -> None:
+def test_a_reader_that_stops_sees_no_traceback(place: Workplace) -> None:
     assert place.shell(f"{ABLATE} kinds --json | head -c 1") == Finished(0, "{", "")
 
 

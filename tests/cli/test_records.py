@@ -66,7 +66,7 @@ def test_a_trial_comes_out_the_same_and_the_store_is_not_touched(call: Call, tra
     assert before == (trained.rows("SELECT * FROM trials ORDER BY key"), trained.rows("SELECT * FROM curves"))
 
 
-def test_another_curve_and_another_environment_are_told(call: Call, trained: Workplace) -> None:
+def test_another_curve_and_another_environment_are_reported(call: Call, trained: Workplace) -> None:
     trial = key(trained, "baseline", 0)
     change(trained, f"UPDATE curves SET val_loss = val_loss + 0.5 WHERE step = 4 AND trial_key = '{trial}'")
     change(trained, "UPDATE environments SET content = json_set(content, '$.versions.torch', '1.0.0')")

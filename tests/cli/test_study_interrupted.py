@@ -26,7 +26,7 @@ def is_over(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_study_killed_at_any_moment_goes_on(place: Workplace) -> None:
+def test_a_study_killed_at_any_moment_continues(place: Workplace) -> None:
     # Two at a time, by themselves: what trains at once ends at once, and could end the study before it is killed.
     command = ("study", place.space(steps=300, seeds=5), "--json", "--workers", "2", "--pack", "1")
     numbers = random.Random(0)
@@ -105,6 +105,7 @@ def test_a_terminal_that_closes_loses_nothing(place: Workplace, hung_up: bool) -
     steps = 600 if hung_up else 60  # a study that is to be stopped must not end before
     command = [ABLATE, "study", place.space(steps=steps, seeds=4), "--workers", "1", "--pack", "1"]
     ours, theirs = pty.openpty()
+
     # The terminal's own process: when it is gone, the system sends SIGHUP to whoever runs on the terminal.
     def on_the_terminal() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests, such as nohup, may ignore it

@@ -91,7 +91,7 @@ def test_a_line_says_what_matters(store: str) -> None:
     assert table.loc["broken", "failed"] == 1
 
 
-def test_the_address_chooses_the_study_and_a_wrong_one_is_told(store: str) -> None:
+def test_the_address_chooses_the_study_and_a_wrong_one_is_reported(store: str) -> None:
     assert opened(study="half").selectbox(key="study").value == "half"
     wrong = opened(study="no such")
     assert [message.value for message in wrong.toast] == [

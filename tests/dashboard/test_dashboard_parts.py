@@ -108,14 +108,14 @@ def test_the_shared_modules_do_not_load_torch() -> None:
     ],
     ids=" ".join,
 )
-def test_mistakes_are_told(tmp_path: Path, cache: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_mistakes_are_reported(tmp_path: Path, cache: Path, arguments: tuple[str, ...], said: str) -> None:
     done = Workplace(tmp_path, cache).run("dashboard", *arguments)
     assert done.code == 2
     assert said in done.err
     assert "Traceback" not in done.err
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path, cache: Path) -> None:
+def test_a_port_that_is_taken_is_reported(tmp_path: Path, cache: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -123,7 +123,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path, cache: Path) -> None:
     assert (done.code, done.err.count("cannot listen here")) == (2, 1)
 
 
-def test_without_the_extra_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_it_is_reported_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from ablate import extras, serving
     from ablate.errors import AblateError
 

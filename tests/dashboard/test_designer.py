@@ -108,7 +108,7 @@ def test_every_kind_of_mixer_has_its_controls(app: AppTest, tmp_path: Path) -> N
         assert shown == {*spec["properties"]} - {"kind"}, kind
 
 
-def test_what_cannot_be_is_told_with_its_reason_and_mended(app: AppTest) -> None:
+def test_what_cannot_be_is_reported_with_its_reason_and_mended(app: AppTest) -> None:
     start_from(app, "recall")
     mixer = "model.block.mixer.attention"
     assert app.metric
@@ -308,7 +308,7 @@ def test_other_addresses_hold_none(address: str) -> None:
     ],
     ids=["model", "task", "switches"],
 )
-def test_a_broken_draft_in_the_address_is_told(broken: dict[str, Any]) -> None:
+def test_a_broken_draft_in_the_address_is_reported(broken: dict[str, Any]) -> None:
     parts = {part: {} for part in ("task", "training", "switches", "design", "objective")}
     app = AppTest.from_function(_page, default_timeout=90)
     app.query_params["space"] = packed(parts | {"name": "x", "model": {"block": {}}} | broken)

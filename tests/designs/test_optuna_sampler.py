@@ -57,7 +57,7 @@ def test_same_trials_as_by_asking_and_telling(spec: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=[str(spec["kind"]) for spec in SPECS])
-def test_goes_on_where_a_stored_study_stopped(spec: dict[str, object], tmp_path: Path) -> None:
+def test_continues_where_a_stored_study_stopped(spec: dict[str, object], tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path / 'optuna.db'}"
     study = optuna.create_study(sampler=fresh(spec), storage=storage, study_name="s")
     study.optimize(objective, n_trials=3)

@@ -95,7 +95,7 @@ def test_a_beam_gets_past_an_interaction_that_greedy_does_not() -> None:
     assert beam.path[-1].cost.parameters == 1030 < greedy.path[-1].cost.parameters
 
 
-def test_two_that_go_only_together_need_a_switch_of_their_own() -> None:
+def test_two_that_continuely_together_need_a_switch_of_their_own() -> None:
     """Steps are single removals: what is acceptable only as a pair is not found, whatever the beam."""
     context = a_context(on_off(*"ab"), margin=0.1)
     design = run(SimplifySpec(beam=9), context, noisy(lambda s: float((s["a"] == "on") != (s["b"] == "on"))))

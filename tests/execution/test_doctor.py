@@ -35,7 +35,7 @@ def test_all_ways_of_this_machine_agree(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(("loss", "state"), [(2.0, "ok"), (2.01, "differs"), (float("nan"), "differs")])
-def test_a_difference_is_told(loss: float, state: str) -> None:
+def test_a_difference_is_reported(loss: float, state: str) -> None:
     plain, other = (checks._Run([[3.0], [last]], 1.0, 1.0) for last in (2.0, loss))
     assert checks._compared("way", plain, other, 1e-4).state == state
 

@@ -230,7 +230,7 @@ def test_a_failed_trial_is_not_asked_for_again_by_an_alias(run: Run, rounds: Use
     assert made[-1].values == [(BASELINE, 0, None), ("same", 0, None)]
 
 
-def test_points_that_make_no_model_are_told_once(run: Run, folder: Path, rounds: UseRounds) -> None:
+def test_points_that_make_no_model_are_reported_once(run: Run, folder: Path, rounds: UseRounds) -> None:
     switches = {
         "values": {"dense": {}, "identity": {"block.mixer.value": "identity"}},
         "norm": {"usual": {}, "none": {"block.mixer.matmul_order": "kv_first"}},

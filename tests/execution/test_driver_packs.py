@@ -100,7 +100,7 @@ def test_a_member_that_diverges_is_stored_at_once_and_heard_no_more(run: Run, st
     assert all([point.step for point in store.curves([end.key])[end.key]] == [0] for end in gone)
 
 
-def test_a_pack_that_does_not_fit_into_memory_is_split_and_the_study_goes_on(run: Run, store: Store) -> None:
+def test_a_pack_that_does_not_fit_into_memory_is_split_and_the_study_continues(run: Run, store: Store) -> None:
     def two_fit(job: Job, attempt: int) -> Sequence[Message]:
         if len(job.members) <= 2:
             return finish(job, attempt)
@@ -128,7 +128,7 @@ def test_a_pack_whose_workers_died_again_and_again_is_halved(run: Run) -> None:
     assert sizes(engine) == [8, 4, 2, 2, 2, 2]
 
 
-def test_a_pack_whose_worker_was_killed_goes_on_as_the_pack_it_was(run: Run, store: Store) -> None:
+def test_a_pack_whose_worker_was_killed_continues_as_the_pack_it_was(run: Run, store: Store) -> None:
     def killed_once(job: Job, attempt: int) -> Sequence[Message]:
         if job.number != 1:
             return finish(job, attempt)
@@ -276,7 +276,7 @@ def test_packs_shrink_when_a_cluster_grows(trials: Any) -> None:
     assert len(queue.take().waiting) == 1
 
 
-def test_a_pack_of_a_dead_driver_goes_on_as_it_was(trials: Any) -> None:
+def test_a_pack_of_a_dead_driver_continues_as_it_was(trials: Any) -> None:
     """Its checkpoint is of these members in this order; who is over, or has left it, only fills its place."""
     _, made = trials()
     keys = [trial.key for trial in made]
@@ -296,7 +296,7 @@ def test_a_pack_of_a_dead_driver_goes_on_as_it_was(trials: Any) -> None:
     assert ([made.index(waiting.trial) for waiting in third.waiting], third.whole) == ([5], ())
 
 
-def test_members_that_are_over_leave_a_pack_that_goes_on(run: Run, store: Store, folder: Path) -> None:
+def test_members_that_are_over_leave_a_pack_that_continues(run: Run, store: Store, folder: Path) -> None:
     class Resuming(ScriptedEngine):
         def resumable_packs(self) -> list[ResumablePack]:
             return [ResumablePack(tuple(reversed(keys)), frozenset(keys))]

@@ -133,7 +133,7 @@ def test_what_is_compared_has_other_seeds_than_what_chose(store: Store, folder: 
 
 
 @pytest.mark.parametrize("match", ["steps", "seconds"])
-def test_stopped_anywhere_it_goes_on_to_the_same_end(folder: Path, match: str) -> None:
+def test_stopped_anywhere_it_continues_to_the_same_end(folder: Path, match: str) -> None:
     changes = {"tune": TUNE, "match": match, "design": {"kind": "simplify", "seeds": 2}}
     with open_store(folder / "whole.db") as store:
         whole = ScriptedEngine(train)

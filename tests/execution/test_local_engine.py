@@ -111,7 +111,7 @@ def little_memory() -> Iterator[Path]:
     made.rmdir()
 
 
-def test_a_worker_that_the_kernel_kills_for_its_memory_is_told(folder: Path, little_memory: Path) -> None:
+def test_a_worker_that_the_kernel_kills_for_its_memory_is_reported(folder: Path, little_memory: Path) -> None:
     trial = make_plan(planner(folder)).trials[0]
     model = {"family": "decoder", "depth": 4, "width": 1024, "heads": 2, "block": {"mixer": "attention"}}
     large = make_plan(planner(folder, model=model)).trials[0]

@@ -85,12 +85,12 @@ def test_a_plugin_is_read_where_it_lies_or_from_what_came_along(tmp_path: Path) 
     assert [each.name for each in came.parent.iterdir()] == ["mine.py"]
 
 
-def test_a_plugin_that_is_not_there_is_told() -> None:
+def test_a_plugin_that_is_not_there_is_reported() -> None:
     with pytest.raises(PluginError, match=r"none\.py: this file cannot be read"):
         read_plugin("none.py")
 
 
-def test_who_is_to_stop_is_told_once(tmp_path: Path) -> None:
+def test_who_is_to_stop_is_reported_once(tmp_path: Path) -> None:
     real = Courier(str(tmp_path))
     real.stop(3, 1)
     real.stop(3, 0)

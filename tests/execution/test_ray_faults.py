@@ -58,7 +58,7 @@ def saved(state: dict[str, torch.Tensor]) -> bytes:
     return buffer.getvalue()
 
 
-def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_curve_is_that_of_an_uninterrupted_run(
+def test_a_killed_worker_continues_from_its_checkpoint_and_the_curve_is_that_of_an_uninterrupted_run(
     trainer: Listening, ray_folder: Path
 ) -> None:
     wanted = trial(ray_folder)
@@ -119,7 +119,7 @@ def test_a_node_killed_in_the_middle_loses_no_finished_trial_and_trains_none_twi
     assert sum(record.attempts - 1 for record in records) == sum(what == "lost" for what, _, _ in log.told)
 
 
-def test_a_killed_driver_goes_on_where_it_was_from_checkpoints_and_brings_plugins_to_a_cluster_it_was_connected_to(
+def test_a_killed_driver_continues_where_it_was_from_checkpoints_and_brings_plugins_to_a_cluster_it_was_connected_to(
     cluster: Cluster, trainer: Listening, ray_folder: Path, store: Store, tmp_path: Path
 ) -> None:
     # The first job goes on and ends; the others wait at step 300 for a kill that may come late.
@@ -169,7 +169,7 @@ def test_a_killed_driver_goes_on_where_it_was_from_checkpoints_and_brings_plugin
     assert not list((ray_folder / "checkpoints").glob(left_by_anyone)), "nobody will go on from it"
 
 
-def test_a_pack_of_a_driver_that_is_gone_goes_on_and_who_is_over_leaves_it(
+def test_a_pack_of_a_driver_that_is_gone_continues_and_completed_members_leave_it(
     cluster: Cluster, trainer: Listening, ray_folder: Path
 ) -> None:
     wanted = trial(ray_folder)

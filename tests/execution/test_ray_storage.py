@@ -56,14 +56,14 @@ def test_a_relative_folder_is_one_of_the_working_folder(tmp_path: Path, monkeypa
         ("file://elsewhere/x", "cannot be written there"),
     ],
 )
-def test_a_place_that_is_none_is_told(where: str, said: str, tmp_path: Path) -> None:
+def test_a_place_that_is_none_is_reported(where: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EngineError, match=said):
         open_storage(where.format(tmp_path))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("dropbox") is not None, reason="its package is installed")
-def test_a_missing_package_is_told() -> None:
+def test_a_missing_package_is_reported() -> None:
     with pytest.raises(EngineError, match=r"needs a package that is missing: .*dropbox.* Install it on every machine"):
         open_storage("dropbox://x/y")
 

@@ -72,7 +72,7 @@ def test_a_stage_is_trained_first_once_and_reused(here: Path) -> None:
         assert sizes["start=transferred"] - sizes["start=frozen"] == 3 * 8 * 8
 
 
-def test_a_trial_goes_on_where_its_stage_ended(here: Path) -> None:
+def test_a_trial_continues_where_its_stage_ended(here: Path) -> None:
     """The same model, evaluated without a step, has the loss with which its stage ended."""
     whole = {"training.steps": 0, "training.init_from": {"stage": {"training.steps": 3}, "map": "exact"}}
     with open_store(here / "a.db") as store:

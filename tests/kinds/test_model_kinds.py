@@ -121,7 +121,7 @@ def test_a_model_of_all_of_them_trains_in_a_pack_and_costs_its_parameters() -> N
 
 
 @pytest.mark.usefixtures("loaded")
-def test_it_goes_on_token_by_token() -> None:
+def test_it_decodes_token_by_token() -> None:
     one, states = model([4]), ()
     ids = torch.randint(11, (1, 2, T), generator=stream(0, "ids"))
     with torch.no_grad():

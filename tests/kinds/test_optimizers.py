@@ -293,7 +293,7 @@ def test_nesterov_and_no_momentum_are_torchs() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(MEMBERS))
-def test_a_smaller_pack_and_a_restored_one_go_on(kind: str) -> None:
+def test_a_smaller_pack_and_a_restored_one_continue(kind: str) -> None:
     members = MEMBERS[kind]
     model = linear(len(members))
     before = PackOptimizer(model, settings(kind, members))

@@ -250,7 +250,7 @@ def test_text_in_a_file_has_no_colour(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "\x1b" not in path.read_text(encoding="utf-8")
 
 
-def test_what_cannot_be_written_or_reported_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_written_or_reported_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(AblateError, match=r"cannot be written.*Give `--out` a folder"):
         write_report(read_findings(store(), "a_study"), "csv", tmp_path / "file" / "folder")

@@ -30,7 +30,7 @@ def test_a_name_is_broken_at_its_commas(name: str, width: int, lines: list[str])
     assert in_lines(name, width).splitlines() == lines
 
 
-def test_rows_of_a_table_are_told_apart_however_long_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_of_a_table_are_distinguished_however_long_their_names(capsys: pytest.CaptureFixture[str]) -> None:
     names = ("mlp=gone,skip=gone,mixer=linear", "mlp=gone,skip=gone,mixer=retention")
     grid = Grid(
         ("number", "variant", "value"), (tuple(("1", name, "2.125 ± 0.125") for name in names),), frozenset({1})

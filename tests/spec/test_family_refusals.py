@@ -385,7 +385,7 @@ def test_positions_that_the_mixers_apply_are_not_asked_of_a_cross_attention() ->
     assert spec.layer_context(CONTEXT, cross=True).positions is None
 
 
-def test_mixers_are_told_the_depth_of_the_stack_that_they_stand_in() -> None:
+def test_mixers_are_reported_the_depth_of_the_stack_that_they_stand_in() -> None:
     spec = ModelSpec.model_validate(model(TRANSLATOR))
     assert spec.layer_context(CONTEXT).depth == 3
     assert spec.layer_context(CONTEXT, causal=True).depth == spec.layer_context(CONTEXT, cross=True).depth == 2

@@ -249,7 +249,7 @@ def test_the_number_of_heads_of_keys_is_never_counted_through(kv_heads: str, nea
         ("name: t", "name: a b", "name", "a name is letters (a-z, A-Z), digits"),
     ],
 )
-def test_a_mistake_is_told_where_it_stands(old: str, new: str, at: str, problem: str) -> None:
+def test_a_mistake_is_reported_where_it_stands(old: str, new: str, at: str, problem: str) -> None:
     text = changed(old, new)
     message = refused(write(text))
     assert message.startswith(f"s.yaml:{place(text, at)}: ")
@@ -265,7 +265,7 @@ def test_exceptions_may_share_a_layer_as_long_as_each_sets_something_else() -> N
     ]
 
 
-def test_what_a_design_refuses_is_told_where_it_stands() -> None:
+def test_what_a_design_refuses_is_reported_where_it_stands() -> None:
     text = changed("leave_one_out", "{kind: sweep, path: model.widht, values: [1, 2]}")
     space = load(text)
     context = space.design_context(lambda point: "there is no key `widht` here", lambda point: PointCost(1, 1.0))
@@ -274,7 +274,7 @@ def test_what_a_design_refuses_is_told_where_it_stands() -> None:
     assert str(caught.value).startswith(f"s.yaml:{place(text, 'path')}: `design.path`: no variant makes a model")
 
 
-def test_several_mistakes_are_told_at_once_each_in_its_place() -> None:
+def test_several_mistakes_are_reported_at_once_each_in_its_place() -> None:
     text = changed("depth: 3, width: 32", "depth: x, width: y").replace("steps: 10", "steps: z")
     lines = refused(write(text)).splitlines()
     assert [line.split(": ")[0] for line in lines] == [
@@ -355,7 +355,7 @@ def test_a_space_may_extend_a_shipped_one_and_one_that_extends() -> None:
         (CHILD + "switches: {norm: {none: null}}\n", "s.yaml:3:12: `switches.norm`: a switch has at least two"),
     ],
 )
-def test_a_mistake_is_told_in_the_file_that_makes_it(text: str, message: str) -> None:
+def test_a_mistake_is_reported_in_the_file_that_makes_it(text: str, message: str) -> None:
     write(SPACE, "base.yaml")
     write(changed("depth: 3", "depth: x"), "wrong.yaml")
     write("a: [\n", "broken.yaml")
@@ -400,7 +400,7 @@ def test_a_block_beside_the_space_file_wins_over_one_that_is_shipped() -> None:
         (lambda text: "", "blocks/mine.yaml:1:1: a block file is a mapping"),
     ],
 )
-def test_a_mistake_in_a_named_block_is_told_in_its_own_file(edit: Callable[[str], str], message: str) -> None:
+def test_a_mistake_in_a_named_block_is_reported_in_its_own_file(edit: Callable[[str], str], message: str) -> None:
     block_beside(edit(BLOCK))
     assert refused(write(changed("pre_ln", "mine"))).startswith(message)
 

@@ -44,7 +44,7 @@ def test_the_state_beside_a_plan_is_that_of_the_trial(store: Store, location: st
         assert connection.execute(select(study_trials.c.trial_key).select_from(joined).where(wrong)).all() == []
 
 
-def test_what_the_short_way_cannot_read_is_told_by_the_long_way(tmp_path: Path) -> None:
+def test_what_the_short_way_cannot_read_is_reported_by_the_long_way(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         list_studies(tmp_path / "none.db")
     (tmp_path / "text.db").write_text("no database" * 100)

@@ -90,7 +90,7 @@ def test_a_failed_trial_is_free_at_once(store: Store, location: str) -> None:
         assert begin_trial(other, two, "baseline", 0)
 
 
-def test_the_latest_failures_are_told_with_their_reasons(store: Store) -> None:
+def test_the_latest_failures_are_reported_with_their_reasons(store: Store) -> None:
     begin(store, seeds=9)
     with store.lease("s") as lease:
         for seed in range(7):

@@ -110,7 +110,7 @@ READS: list[Callable[[Path], object]] = [
 
 
 @pytest.mark.parametrize("flips", range(30))
-def test_any_damage_is_told_as_damage(store: Path, flips: int) -> None:
+def test_any_damage_is_reported_as_damage(store: Path, flips: int) -> None:
     numbers = random.Random(flips)
     data = bytearray(store.read_bytes())
     for _ in range(60):

@@ -173,7 +173,7 @@ def test_a_path_below_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
-def test_a_place_where_nobody_may_write() -> None:
+def test_a_place_where_no_one_may_write() -> None:
     assert "cannot be opened" in str(refusal("/proc/a.db"))
 
 

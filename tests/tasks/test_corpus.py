@@ -142,7 +142,7 @@ def test_a_single_text_may_be_longer_than_a_document_and_is_read_in_pieces(
     assert "".join(parts_of(corpus).values()) == STORY
 
 
-def test_a_single_text_that_changes_while_it_is_read_is_told(tmp_path: Path) -> None:
+def test_a_single_text_that_changes_while_it_is_read_is_reported(tmp_path: Path) -> None:
     corpus = read(write(tmp_path, {"a.txt": STORY}))
     write(tmp_path, {"a.txt": STORY.replace("line 7 ", "line 8 ")})
     with pytest.raises(DataError, match="has changed while it was read"):

@@ -236,7 +236,7 @@ def test_a_bad_row_is_refused_with_its_line_or_counted(line: str, problem: str, 
     assert "left out: 1 bad rows" in notes
 
 
-def test_too_few_expressions_are_told(tmp_path: Path, cache: Path) -> None:
+def test_too_few_expressions_are_reported(tmp_path: Path, cache: Path) -> None:
     spec = ListOpsSpec.model_validate({**PLAIN, "longest": 3, "data": write(tmp_path / "some.tsv", [LINES[0]])})
     with pytest.raises(DataError, match="1 to 2 tokens"):
         spec.prepare(cache, silent)

@@ -221,7 +221,7 @@ def test_zstandard_frames_may_follow_each_other(tmp_path: Path) -> None:
     assert read(tmp_path / "a.txt.zst", ("text",))[0][0].values == ("first, " + "second" * 99999,)
 
 
-def test_a_table_in_another_encoding_is_told(tmp_path: Path) -> None:
+def test_a_table_in_another_encoding_is_reported(tmp_path: Path) -> None:
     for name, encoding in (("a.tsv", "utf-16"), ("b.csv", "latin-1")):
         (tmp_path / name).write_bytes("text\tlabel\nKäse\ta\n".replace("label", "Größe").encode(encoding))
         with pytest.raises(DataError, match=rf"{name}:1: the column names are not UTF-8 text"):

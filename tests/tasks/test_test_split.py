@@ -123,7 +123,7 @@ def test_documents_to_validate_on_stay_when_a_test_is_added(folder: Path, cache:
     assert rows(without.validation_batches(9)) == rows(task.validation_batches(9))
 
 
-def test_too_little_for_a_test_is_told(tmp_path: Path, cache: Path) -> None:
+def test_too_little_for_a_test_is_reported(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "two.txt").write_text("one text\n<|endoftext|>\nand another\n")
     plain = {"kind": "language_model", "data": f"file:{tmp_path}/two.txt", **BYTES, "test_share": 0.5}
     with pytest.raises(DataError, match="2 documents cannot be split into training and validation and test"):

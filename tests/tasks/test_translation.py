@@ -144,7 +144,7 @@ def test_final_metrics_are_those_of_sacrebleu(task: Translation) -> None:
         assert metrics["val_chrf"][member] == corpus_chrf(texts, [list(targets)]).score
 
 
-def test_a_text_that_is_too_long_is_told(task: Translation) -> None:
+def test_a_text_that_is_too_long_is_reported(task: Translation) -> None:
     with pytest.raises(DataError, match="too long for this model"):
         task.translate(model_of(task, [0]), ["seven " * 60])
 

@@ -87,7 +87,7 @@ def test_tuning_leaves_a_choice_for_every_kernel_that_the_blocks_ask_for(monkeyp
         assert {key for key, (ways, _) in asked.items() if len(ways) > 1} <= choice.table().keys(), name
 
 
-def test_a_way_that_gives_other_numbers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_way_that_gives_other_numbers_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = {**convolution.SHARED, "direct": lambda x, w: 1.01 * convolution.shared_direct(x, w)}
     monkeypatch.setattr(convolution, "SHARED", wrong)
     with pytest.raises(EngineError, match="shared/cpu/32: `depthwise` is not equal to `direct`"):

@@ -65,7 +65,7 @@ def test_the_whole_block_needs_more() -> None:
     assert whole.peak > mixer.peak
 
 
-def test_a_refused_length_stands_in_its_row_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_length_stands_in_its_row_and_the_others_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     short = BlockSpec.model_validate({"mixer": {"kind": "extractor", "type": "we", "context": 16}})
     block = find_block("we")
     monkeypatch.setattr(

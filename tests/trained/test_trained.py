@@ -146,7 +146,7 @@ def test_keeping_weights_and_recording_rename_no_trial(space: SpaceSpec) -> None
     assert variant.model_copy(update={"training": without}).content_hash() == variant.content_hash()
 
 
-def test_greedy_goes_on_as_the_training_text_does(trained: Trained) -> None:
+def test_greedy_continues_as_the_training_text_does(trained: Trained) -> None:
     text = "".join(generate(trained, "defgh.abc", 40, GREEDY, seed=0))
     assert text == ("defgh.abc" * 6)[:40]
 
@@ -165,7 +165,7 @@ def test_a_seed_gives_its_text_again(trained: Trained) -> None:
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_what_cannot_be_written_is_told(trained: Trained, keys: list[str], folder: Path, cache: Path) -> None:
+def test_what_cannot_be_written_is_reported(trained: Trained, keys: list[str], folder: Path, cache: Path) -> None:
     with pytest.raises(SpaceError, match="cannot translate"):
         translate(trained, ["abc"], 1, 0.0)
     with pytest.raises(NotFoundError, match="save_weights: true"):
@@ -177,7 +177,7 @@ def test_what_cannot_be_written_is_told(trained: Trained, keys: list[str], folde
         load_trained(broken, keys[0], cache, print)
 
 
-def test_weights_that_have_changed_are_told_and_not_used(
+def test_weights_that_have_changed_are_reported_and_not_used(
     keys: list[str], folder: Path, tmp_path: Path, cache: Path
 ) -> None:
     """One bit of a number: the file has its length and its form, and safetensors reads it."""
@@ -275,7 +275,7 @@ def test_weights_of_a_plugins_kind_name_the_plugin_that_is_missing(
     assert caught.value.where == f"trial {key[:12]}"
 
 
-def test_weights_of_another_version_are_told_with_that_version(space: SpaceSpec, tmp_path: Path) -> None:
+def test_weights_of_another_version_are_reported_with_that_version(space: SpaceSpec, tmp_path: Path) -> None:
     plain = space.resolve({}).model_dump(mode="json")
     plain["training"]["of_a_newer_ablate"] = 1
     metadata = {"variant": json.dumps(plain), "seed": "0", "fingerprint": "data", "ablate": "9.9.9"}

@@ -72,7 +72,7 @@ def test_a_short_training_has_fewer_checkpoints() -> None:
     assert LastSpec(count=5, share=0.2).checkpoints(12) == [10, 11, 12]
 
 
-def test_what_is_evaluated_and_kept_is_the_average_and_training_goes_on_without_it() -> None:
+def test_what_is_evaluated_and_kept_is_the_average_and_training_continues_without_it() -> None:
     plain, ema = variant(steps=6), variant(steps=6, average={"kind": "ema", "decay": 0.6, "corrected": False})
     members = [Member(ema, 3), Member(ema, 4)]
     trained = []
@@ -97,7 +97,7 @@ def test_what_is_evaluated_and_kept_is_the_average_and_training_goes_on_without_
     assert ours.metrics["val_loss"] == pytest.approx(reference.metrics["val_loss"], rel=1e-5)
 
 
-def test_it_goes_on_from_a_checkpoint_and_in_a_smaller_pack() -> None:
+def test_it_continues_from_a_checkpoint_and_in_a_smaller_pack() -> None:
     spec = variant(steps=8, average={"kind": "ema", "decay": 0.9})
     members = [Member(spec, seed) for seed in (5, 2, 7)]
 

@@ -55,7 +55,7 @@ def test_to_the_last_bit(model: dict[str, Any], evaluations: int) -> None:
     assert {step for _, step, _ in task.served} == {5, 6, 7, 8, 9, 10}
 
 
-def test_seconds_go_on() -> None:
+def test_seconds_continue() -> None:
     spec = variant(steps=6)
     state = state_at(spec, [0], 3)
     state["counters"]["seconds"] = 1000.0
@@ -63,7 +63,7 @@ def test_seconds_go_on() -> None:
     assert [point.seconds > 1000.0 for point in again if point.step > 3] == [True] * 3
 
 
-def test_a_member_that_diverged_before_stays_diverged_and_is_told_again() -> None:
+def test_a_member_that_diverged_before_stays_diverged_and_is_reported_again() -> None:
     spec, poisoned = variant(steps=8, evaluations=2), {1: 2}
     whole = list(train(pack(spec, 0, 1), RandomTokens(poisoned), CPU))
     kept: list[int] = []

@@ -170,7 +170,7 @@ def test_recording_changes_no_result(seeds: list[int]) -> None:
     assert all(point.inside for point in points(with_it))
 
 
-def test_what_was_recorded_before_a_checkpoint_is_told_again() -> None:
+def test_what_was_recorded_before_a_checkpoint_is_reported_again() -> None:
     spec = variant({"depth": 2}, steps=8, evaluations=4, record_blocks=True)
     whole = list(train(pack(spec, 5, 2), RandomTokens(), CPU))
     again = list(train(pack(spec, 5, 2), RandomTokens(), CPU, start=state_at(spec, [5, 2], 5)))
@@ -178,7 +178,7 @@ def test_what_was_recorded_before_a_checkpoint_is_told_again() -> None:
     assert [point.inside for point in points(again)] == [point.inside for point in points(whole)]
 
 
-def test_a_member_that_left_is_recorded_no_more() -> None:
+def test_a_member_that_left_is_not_recorded() -> None:
     spec = variant({"depth": 2}, steps=4, record_blocks=True)
     end = points(list(train(pack(spec, 0, 1), RandomTokens({1: 2}), CPU)))[-1]
     assert all(math.isfinite(values[0]) and math.isnan(values[1]) for values in end.inside["weights"].values())

@@ -45,7 +45,7 @@ def test_all_variants_of_a_seed_see_the_same_batches(packed: bool) -> None:
     assert not torch.equal(seen[0][4, 1], seen[0][4, 2]), "every step has its own batch"
 
 
-def test_a_diverging_member_leaves_the_others_alone_and_is_told_once() -> None:
+def test_a_diverging_member_leaves_the_others_alone_and_is_reported_once() -> None:
     spec = variant()
     healthy = run(spec, [0, 1, 2])
     events = run(spec, [0, 1, 2], RandomTokens(poisoned={1: 6}))

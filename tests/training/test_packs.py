@@ -83,7 +83,7 @@ def test_dropout_of_a_member_depends_on_its_own_seed_alone(where: str) -> None:
     assert not torch.allclose(packed[0], single(member(7)), rtol=1e-3)
 
 
-def test_who_diverges_leaves_and_the_others_go_on_as_if_alone() -> None:
+def test_who_diverges_leaves_and_the_others_continue_as_if_alone() -> None:
     members, poison = mixed(), {4: 5}
     events = run(members, RandomTokens(poisoned=poison))
     assert [(event.member, event.step) for event in divergences(events)] == [(2, 5)]
@@ -119,7 +119,7 @@ class _Widths(RandomTokens):
         return super().loss(outputs, batch)
 
 
-def test_who_is_stopped_leaves_and_the_others_go_on_as_if_alone() -> None:
+def test_a_stopped_member_leaves_and_the_others_continue_as_if_alone() -> None:
     members, task = mixed(), _Widths()
     events = list(train(members, task, CPU, stopped=_Stops({3: [1], 6: [0, 4], 9: [3]})))
     packed = losses(events)

@@ -268,7 +268,7 @@ def test_it_is_its_recurrence(name: str, length: int, padded: bool) -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_it_goes_on_token_by_token(name: str) -> None:
+def test_it_decodes_token_by_token(name: str) -> None:
     _, spec, told = FORMS[name]
     mixer, x = trained(spec, told), noise("x", K, B, 37, D)
     shared = tuple(noise(one.name, K, B, 37, *one.sizes) for one in spec.reads(told))

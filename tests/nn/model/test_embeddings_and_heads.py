@@ -221,7 +221,7 @@ def test_a_loop_is_a_deeper_model_whose_layers_share_weights() -> None:
     assert both[0].total.flops == both[1].total.flops
 
 
-def test_loops_are_told_apart_by_their_hash_and_no_loop_is_none() -> None:
+def test_loops_are_distinguished_by_their_hash_and_no_loop_is_none() -> None:
     assert spec_of(loops=[]).content_hash() == spec_of().content_hash()
     assert spec_of(loops=[{"first": 0, "last": 0, "times": 2}]).content_hash() != spec_of().content_hash()
 

@@ -185,7 +185,7 @@ def test_the_decoder_hides_the_future_of_the_target_and_none_of_the_source() -> 
     assert ((logits - model(last, target)).abs().amax((0, 1, 3)) > 1e-6).all()
 
 
-def test_the_decoder_can_go_on_from_the_encoder_s_output() -> None:
+def test_the_decoder_can_continue_from_the_encoder_s_output() -> None:
     model = build(TRANSLATOR)
     source, target = tokens("source", S), tokens("target", T)
     real = upto(3, 5, of=S)

@@ -31,7 +31,7 @@ def logits(spec: ModelSpec) -> Tensor:
     return made
 
 
-def test_a_layer_is_told_its_own_settings() -> None:
+def test_a_layer_is_reported_its_own_settings() -> None:
     model = spec(
         positions="rotary",
         head_width=4,

@@ -23,7 +23,7 @@ def row(block: str, length: int, seconds: float, spread: float) -> Timing:
 
 
 @pytest.mark.parametrize(("spread", "told"), [(0.05, True), (0.6, False)])
-def test_growth_is_told_where_it_is_larger_than_the_noise(spread: float, told: bool) -> None:
+def test_growth_is_reported_where_it_is_larger_than_the_noise(spread: float, told: bool) -> None:
     text = printed(row("we", 16, 1e-3, spread), row("we", 64, 2e-3, spread))
     assert ("Time grows as we L^0.50." in text) == told
     assert ("How the time of we grows is lost in noise" in text) == (not told)
