@@ -28,12 +28,17 @@ def relative_speed(finished: Mapping[int, TrialRecord], baseline: Mapping[int, T
         baseline: The same of the baseline.
 
     Returns:
-        None if the paired trials of either side took less than `LEAST_SECONDS` together.
+        None if the paired trials of either side took less than `LEAST_SECONDS` together. Without bounds if all seeds
+        trained in one pack.
     """
     pairs = [(finished[seed], baseline[seed]) for seed in sorted(finished.keys() & baseline.keys())]
     timed = [(ours, base) for ours, base in pairs if min(ours.seconds, base.seconds, ours.tokens, base.tokens) > 0]
     if not timed or not all(long_enough(pair[side] for pair in timed) for side in (0, 1)):
         return None
-    found = mean_interval(math.log((o.tokens / o.seconds) / (b.tokens / b.seconds)) for o, b in timed)
+    if finished is baseline:
+        return Interval(1.0, 1.0, 1.0, len(timed))
+    # Members of one pack have one time: it is one measurement, however many seeds share it.
+    measured = {(o.tokens / o.seconds, b.tokens / b.seconds) for o, b in timed}
+    found = mean_interval(math.log(ours / base) for ours, base in sorted(measured))
     mean, low, high = (None if value is None else math.exp(value) for value in (found.mean, found.low, found.high))
     return Interval(mean, low, high, found.n)

@@ -291,6 +291,7 @@ def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
     looks = f" at every look from {schedule.start} to {schedule.max} seeds" if schedule else ""
     partly = any(0 < row.spent_to_baseline.reached < row.spent_to_baseline.of for row in rows)
     untimed = any(row.relative_speed is None for row in rows)
+    once = all(row.relative_speed is None or row.relative_speed.low is None for row in rows if row.verdict)
     margin, metric = f"{report.margin:g}", report.metric
     over = "initial values and batches; same split and validation windows"
     if report.windows:
@@ -306,8 +307,7 @@ def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
         f"{axis_title(report)}: until the baseline's final validation loss, median over seeds of smoothed curves"
         f"{_PARTLY if partly else ''}.",
         *_course(report),
-        f"speed: training tokens per second, relative to the baseline; geometric mean over seeds with its 95 % interval"
-        f"{_UNTIMED if untimed else ''}.",
+        f"speed: training tokens per second, relative to the baseline; {_SPEED_OF[once]}{_UNTIMED if untimed else ''}.",
     )
 
 
@@ -354,6 +354,10 @@ ENOUGH = 30
 """Paired seeds from which on a rare failure would show."""
 _PARTLY = "; `1 of 3`: only 1 of 3 seeds got there"
 _DECAYED = " The learning rate decays: earlier points are not what shorter trainings would end with."
+_SPEED_OF = {
+    False: "geometric mean over seeds with its 95 % interval",
+    True: "~, measured once, because seeds trained together as one pack",
+}
 _UNTIMED = f"; {MISSING}: trained for less than {LEAST_SECONDS:g} s in all, too little to tell"
 
 

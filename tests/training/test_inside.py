@@ -109,7 +109,7 @@ def test_no_mixer_shows_what_it_may_not_see(name: str) -> None:
 def test_every_kind_of_mixer_was_looked_at() -> None:
     looked_at = {BlockSpec.model_validate(named_block(name).block).mixer.kind_name() for name in block_names()}
     ours = {kind for kind, spec in MIXERS.members().items() if spec.__module__.startswith("ablate.")}
-    assert ours - looked_at == {"channel_mixing"}, "it has no named block: it mixes each token with the one before alone"
+    assert ours - looked_at == {"channel_mixing"}, "it has no named block: it sees one token back"
 
 
 def test_members_of_a_pack_have_their_own_maps_and_norms() -> None:

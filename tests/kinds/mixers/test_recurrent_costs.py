@@ -46,7 +46,7 @@ def test_a_layer_of_mlstm() -> None:
 
 @pytest.mark.parametrize(("layer", "values"), [(0, 0), (1, 2 * 64 * 1024 + 1024)])
 def test_a_layer_of_rwkv7(layer: int, values: int) -> None:
-    """Ranks at width 1024: 64 for decay, removal and values, 160 for the gate; 2.5 x 32 rounds to even, as in its code."""
+    """Ranks at width 1024: 64 for decay, removal and values, 160 for the gate (halves round to even)."""
     spec, d = RWKV7Spec(), 1024
     assert spec.ranks(told(d, 16)) == (64, 64, 160)
     low = 2 * (2 * 64 * d + d) + 2 * 160 * d + values
