@@ -322,7 +322,7 @@ def _selected(report: StudyReport) -> Iterator[str]:
 
 def _draw(report: StudyReport) -> str:
     """How much the fixed draw of validation data would matter, where that is known."""
-    if report.draw_sd is None:
+    if not report.draw_sd:  # not measured, or below what could be
         return ""
     return f", another draw of which would move a difference by about {report.draw_sd:.1g} (standard deviation)"
 
