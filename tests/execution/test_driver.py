@@ -350,6 +350,15 @@ def test_two_drivers_of_one_study(run: Run, folder: Path) -> None:
     assert counts(run(second_driver)) == {"trials": 6, "trained": 6}
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """The usual handler of SIGINT, which a shell makes its background processes ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_keeps_what_ended_and_forgets_what_ran(run: Run, store: Store) -> None:
     def interrupt(job: Job, attempt: int) -> Sequence[Message]:
         if job.number < 3:
