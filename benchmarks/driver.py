@@ -20,7 +20,7 @@ from ablate.execution.protocol import Done, Happened, Job, Message
 from ablate.planning.plan import Plan, Planner, Trial
 from ablate.spec.space import SpaceSpec
 from ablate.store import Environment, TrialOutcome, open_store
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 
 _HERE = Environment({"python": "3.x"}, "cpu: none", "here", None, None, "benchmarks driver")
 
@@ -53,8 +53,8 @@ class InstantEngine(Engine):
         messages: list[Message] = []
         for number in jobs:
             loss = 3.0 + number % 7 / 100
-            messages += [Happened(number, Point(0, 0.0, 0, 0.0, [float("nan")], {"val_loss": [5.0]}))]
-            messages += [Happened(number, Point(9, 1.0, 1_000, 1e9, [loss], {"val_loss": [loss]})), Done(number)]
+            messages += [Happened(number, Measurement(0, 0.0, 0, 0.0, [float("nan")], {"val_loss": [5.0]}))]
+            messages += [Happened(number, Measurement(9, 1.0, 1_000, 1e9, [loss], {"val_loss": [loss]})), Done(number)]
         return messages
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ from ablate.planning.plan import Planner, Trial, make_plan
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
 from ablate.training.pack import Pack
@@ -78,7 +78,7 @@ def final_loss(variant: VariantSpec, seed: int, cache: Path, fingerprint: str) -
     """Train one trial alone."""
     task = variant.task.open(cache, fingerprint)
     events = train([Member(variant, seed)], task, torch.device("cpu"))
-    return [event.metrics["val_loss"][0] for event in events if isinstance(event, Point)][-1]
+    return [event.metrics["val_loss"][0] for event in events if isinstance(event, Measurement)][-1]
 
 
 def serial(trials: Sequence[Trial], cache: Path) -> Losses:

@@ -21,7 +21,7 @@ from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember
 from ablate.planning.plan import Plan, Planner, make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.space import SpaceSpec
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 
 TRIALS = 100
 FRESH = 6
@@ -96,7 +96,7 @@ def through(engine: Engine, plan: Plan, count: int) -> tuple[list[float], dict[i
             engine.submit(Job(submitted, (member,), variant.fingerprint))
         for message in engine.poll(0.1):
             match message:
-                case Happened(number, Point() as point):
+                case Happened(number, Measurement() as point):
                     losses[number] = point.metrics["val_loss"][0]
                 case Done():
                     ends.append(time.monotonic())

@@ -22,7 +22,7 @@ from ablate.execution.observer import Observer
 from ablate.execution.protocol import Done, Happened, Message
 from ablate.planning.plan import Planner, Trial
 from ablate.store import Environment, TrialOutcome, open_store
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 from benchmarks.driver import InstantEngine, grid_space, megabytes
 
 GPUS = 1_000
@@ -45,7 +45,7 @@ class ManyJobs(InstantEngine):
 def _messages(number: int) -> Iterator[Message]:
     for step in range(11):
         loss = 5.0 - 0.2 * step + number % 7 / 100
-        yield Happened(number, Point(step, 1.0 * step, 1_000 * step, 1e9 * step, [loss], {"val_loss": [loss]}))
+        yield Happened(number, Measurement(step, 1.0 * step, 1_000 * step, 1e9 * step, [loss], {"val_loss": [loss]}))
     yield Done(number)
 
 

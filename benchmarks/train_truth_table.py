@@ -17,7 +17,7 @@ from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
 from ablate.tasks.base import Task
 from ablate.tasks.cache import default_cache
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
 
@@ -30,7 +30,7 @@ def losses(variant: Variant, task: Task) -> list[float]:
     """The last validation loss of each seed (NaN: diverged); the seeds are trained as one pack."""
     last = [math.nan] * len(SEEDS)
     for event in train([Member(variant.spec, seed) for seed in SEEDS], task, torch.device("cpu")):
-        if isinstance(event, Point):
+        if isinstance(event, Measurement):
             last = event.metrics["val_loss"]
     return last
 

@@ -14,8 +14,7 @@ from ablate.planning.plan import Plan, Planner, Trial
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store.records import Environment, TrialOutcome
-from ablate.training.events import Diverged
-from ablate.training.events import Point as Measured
+from ablate.training.events import Diverged, Measurement
 
 ENVIRONMENT = Environment({"python": "3.x"}, "cpu: test", "here", None, None, "ablate study test")
 
@@ -48,9 +47,9 @@ def planner(folder: Path, **changes: object) -> Planner:
     return Planner(space(**changes), folder / "cache", lambda line: None)
 
 
-def measured(step: int, *losses: float) -> Measured:
+def measured(step: int, *losses: float) -> Measurement:
     train_loss = [loss + 0.5 for loss in losses]
-    return Measured(step, 0.1 * step, 16 * step, 100.0 * step, train_loss, {"val_loss": list(losses)})
+    return Measurement(step, 0.1 * step, 16 * step, 100.0 * step, train_loss, {"val_loss": list(losses)})
 
 
 Script = Callable[[Job, int], Sequence[Message]]

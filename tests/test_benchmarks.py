@@ -17,7 +17,7 @@ from cli_runs import Workplace
 
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
 from benchmarks.__main__ import discovered
@@ -92,7 +92,7 @@ def test_the_truth_table_is_trained_and_continues(tmp_path: Path, cache: Path, m
     (row,) = [row for row in csv.DictReader(lines) if row["variant"] == "mlp=narrow"]
     for seed in (0, 1):
         *_, last = train([Member(variant, seed)], opened, torch.device("cpu"))
-        assert isinstance(last, Point)
+        assert isinstance(last, Measurement)
         assert last.metrics["val_loss"][0] == pytest.approx(float(row[f"seed_{seed}"]), abs=1e-5)
 
 

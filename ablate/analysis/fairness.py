@@ -102,7 +102,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Matching:
+class MatchedBudgets:
     """The budget of a study.
 
     Attributes:
@@ -154,12 +154,12 @@ def read_tuning(store: StudyReader, record: StudyRecord) -> Tuning | None:
     return Tuning(grid, tuple(sorted({one.seed for one in planned})), of, tuple(given))
 
 
-def read_matching(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Matching:
+def read_matching(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> MatchedBudgets:
     """The budget of a study."""
     match = record.space.get("match") or {}
     equal = match.get("equal", "steps")
     if equal == "steps":
-        return Matching("steps", None, {})
+        return MatchedBudgets("steps", None, {})
     path = "training.steps"
     if equal == "parameters":
         path = "model.width" if match.get("by", "width") == "width" else "model.block.mlp.ratio"
@@ -171,10 +171,10 @@ def read_matching(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Match
         theirs, base = getattr(spent, equal), getattr(ours, equal)
         relative = theirs / base if theirs is not None and base else None
         of[variant.name] = replace(spent, relative=relative)
-    return Matching(equal, path, of)
+    return MatchedBudgets(equal, path, of)
 
 
-def fairness_lines(tuning: Tuning | None, matching: Matching, metric: str) -> tuple[str, ...]:
+def fairness_lines(tuning: Tuning | None, matching: MatchedBudgets, metric: str) -> tuple[str, ...]:
     """How fair the comparison is, in a sentence or two on each of what was tuned and what was matched."""
     lines = []
     if tuning is not None and tuning.before:
@@ -213,7 +213,7 @@ def fairness_lines(tuning: Tuning | None, matching: Matching, metric: str) -> tu
     return tuple(lines)
 
 
-def _solved(matching: Matching) -> str:
+def _solved(matching: MatchedBudgets) -> str:
     """The solved values, from the least to the greatest."""
     if matching.path == "model.block.mlp.ratio":
         return "hidden widths were solved"

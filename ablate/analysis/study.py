@@ -15,7 +15,7 @@ from ablate.analysis.confirming import CHOOSING, confirming, read_confirming, wa
 from ablate.analysis.course import CourseRule, comparable_before_end, course_of, course_sentences
 from ablate.analysis.declared import declared_otherwise, seeds_added
 from ablate.analysis.failures import Failure, failures_of
-from ablate.analysis.fairness import Matching, Tuning, read_matching, read_tuning, scouts_of
+from ablate.analysis.fairness import MatchedBudgets, Tuning, read_matching, read_tuning, scouts_of
 from ablate.analysis.reaching import read_goals, to_baseline
 from ablate.analysis.rows import Divergence, VariantRow
 from ablate.analysis.runs import Curve, StudyReader, VariantRuns, is_trained, pairs_windows, read_runs, seed_schedule
@@ -83,7 +83,7 @@ class StudyReport:
     schedule: SeedPlan | None
     together: frozenset[str]
     claims: tuple[ClaimVerdict, ...]
-    matching: Matching
+    matching: MatchedBudgets
     tuning: Tuning | None
     trivial: TrivialBaseline | None
     failures: tuple[Failure, ...] = ()

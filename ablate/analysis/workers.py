@@ -60,7 +60,7 @@ class WorkerLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class WorkerFailure:
     """A trial that failed, diverged, or was begun more than once.
 
     Attributes:
@@ -80,7 +80,7 @@ class Failure:
     reason: str
 
 
-def read_workers(store: TrialReader, name: str) -> tuple[tuple[WorkerLoad, ...], tuple[Failure, ...]]:
+def read_workers(store: TrialReader, name: str) -> tuple[tuple[WorkerLoad, ...], tuple[WorkerFailure, ...]]:
     """What ended where, the busiest device first; what failed, in the order of the design.
 
     Raises:
@@ -117,11 +117,11 @@ def _load(host: str, device: str, ended: Sequence[TrialRecord]) -> WorkerLoad:
     )
 
 
-def _failures(planned: Sequence[PlannedTrial], trials: Mapping[str, TrialRecord]) -> tuple[Failure, ...]:
+def _failures(planned: Sequence[PlannedTrial], trials: Mapping[str, TrialRecord]) -> tuple[WorkerFailure, ...]:
     found = []
     for one in planned:
         trial = trials.get(one.key)
         if trial is not None and (trial.state in _TROUBLED or trial.attempts > 1):
             reason = trial.reason.partition("\n")[0]
-            found.append(Failure(one.variant, one.seed, trial.state, trial.attempts, place_of(trial)[0], reason))
+            found.append(WorkerFailure(one.variant, one.seed, trial.state, trial.attempts, place_of(trial)[0], reason))
     return tuple(found)

@@ -18,7 +18,7 @@ from ablate.store.records import (
     TrialState,
     WorkerRecord,
 )
-from ablate.training.events import Diverged, Point, Started
+from ablate.training.events import Diverged, Measurement, Started
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class Attempt:
         self.recordings.clear()
         self.values = values
 
-    def add(self, point: Point) -> CurvePoint:
+    def add(self, point: Measurement) -> CurvePoint:
         """Append a point to the curve and return it."""
         taken = curve_point(point, self.member)
         self.curve.append(taken)
@@ -137,7 +137,7 @@ class Attempt:
         )
 
 
-def curve_point(point: Point, member: int) -> CurvePoint:
+def curve_point(point: Measurement, member: int) -> CurvePoint:
     """The record of a training point for one member of a pack."""
     return CurvePoint(
         step=point.step,

@@ -40,7 +40,7 @@ from ablate.store import Store
 from ablate.store.leases import Lease
 from ablate.store.records import Environment, TrialOutcome, TrialRecord, TrialState
 from ablate.trained.weights import weights_file
-from ablate.training.events import Diverged, Event, Point, Remark, Started, Tick
+from ablate.training.events import Diverged, Event, Measurement, Remark, Started, Tick
 
 _POLL_SECONDS = 0.1
 _RENEW_SECONDS = 10.0
@@ -352,7 +352,7 @@ class _Driver:
                 for attempt in attempts:
                     if attempt.member == member:
                         attempt.start(event)
-            case Point():
+            case Measurement():
                 self.measure(number, attempts, event)
             case Diverged(member):
                 for attempt in attempts:
@@ -362,7 +362,7 @@ class _Driver:
             case Remark(text):
                 self.observer.say(text)
 
-    def measure(self, number: int, attempts: list[Attempt], point: Point) -> None:
+    def measure(self, number: int, attempts: list[Attempt], point: Measurement) -> None:
         """Handle a point of the curves of a job."""
         if any(attempt.trial.role is not TrialRole.STAGE for attempt in attempts):
             self.check_metric(point)
@@ -411,7 +411,7 @@ class _Driver:
             parted = f"its pack of {together} trials was split: {broken.reason}"
             self.waiting.split([WaitingTrial(attempt.trial, parted=parted) for attempt in attempts], together)
 
-    def check_metric(self, point: Point) -> None:
+    def check_metric(self, point: Measurement) -> None:
         """Refuse an objective that the task does not measure, at the first point rather than after the last trial."""
         metric = self.planner.space.objective.metric
         if metric not in point.metrics:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from ablate.planning.plan import Plan, Trial
 from ablate.store.records import TrialOutcome
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 
 
 class Observer:
@@ -30,7 +30,7 @@ class Observer:
     def moved(self, trial: Trial, step: int, train_loss: float) -> None:
         """A trial has reached `step`."""
 
-    def measured(self, trial: Trial, point: Point, member: int) -> None:
+    def measured(self, trial: Trial, point: Measurement, member: int) -> None:
         """The validation metrics of a trial were measured."""
 
     def lost(self, trial: Trial, reason: str) -> None:

@@ -16,7 +16,7 @@ from ablate.spec.variant import VariantSpec
 from ablate.store import Store
 from ablate.store.records import SETTLED, CurvePoint, Environment, TrialRecord
 from ablate.trained.stored import stored_variant
-from ablate.training.events import Diverged, Point, Tick
+from ablate.training.events import Diverged, Measurement, Tick
 
 TOLERANCE = 1e-4
 """The largest difference of a validation loss, in its unit, that still counts as equal: what the order of a sum does
@@ -166,7 +166,7 @@ def _train(
             match message:
                 case Happened(event=Tick() as tick):
                     moved(tick.step)
-                case Happened(event=Point() as point):
+                case Happened(event=Measurement() as point):
                     curve.append(curve_point(point, 0))
                     moved(point.step)
                 case Happened(event=Diverged() as event):

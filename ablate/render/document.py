@@ -15,7 +15,7 @@ from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
 from ablate.render import sections
-from ablate.render.blocks import Block, Document, Grid, Items, Paragraph, Picture, Section
+from ablate.render.blocks import Block, Grid, Items, Paragraph, Picture, ReportDocument, Section
 from ablate.render.reproducing import reproduction
 from ablate.render.table import (
     CAUTION,
@@ -31,7 +31,7 @@ from ablate.render.table import (
 from ablate.store.records import Environment, TrialState
 
 
-def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
+def document(findings: Findings, pictures: Sequence[Picture] = ()) -> ReportDocument:
     """The report of a study: what answers its question first, what is looked up last; each picture in its section."""
     report = findings.report
     shown = {picture.name: picture for picture in pictures}
@@ -55,7 +55,7 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> Document:
     parts.append(Section("Environment", (Items(tuple(_environments(findings))),)))
     parts.append(Section("Cost", tuple(_cost(findings))))
     parts.append(Section("How to reproduce", tuple(reproduction(findings))))
-    return Document(report.record.question or report.record.name, tuple(parts))
+    return ReportDocument(report.record.question or report.record.name, tuple(parts))
 
 
 def _answer(report: StudyReport) -> Iterator[Block]:

@@ -16,7 +16,7 @@ from operator import itemgetter
 
 from ablate.errors import DataError
 from ablate.tasks.base import Say
-from ablate.tasks.sources import BadRows, Document, Piece, Source, parse
+from ablate.tasks.sources import BadRows, Piece, Source, SourceDocument, parse
 
 _PIECE = 1 << 20
 """Approximate number of characters of a single text that are in memory at once."""
@@ -41,12 +41,12 @@ class Corpus(ABC):
     source: Source
     note: str
 
-    def documents_in(self, name: str) -> Iterator[Document]:
+    def documents_in(self, name: str) -> Iterator[SourceDocument]:
         """The documents of `train`, `validation` or `test`."""
         return (document for document, split in self.documents() if split == name)
 
     @abstractmethod
-    def documents(self) -> Iterator[tuple[Document, str]]:
+    def documents(self) -> Iterator[tuple[SourceDocument, str]]:
         """Every document once, with its split.
 
         Raises:
@@ -68,7 +68,7 @@ class Documents(Corpus):
     """Split of each held-out document, by digest."""
     note: str = ""
 
-    def documents(self) -> Iterator[tuple[Document, str]]:
+    def documents(self) -> Iterator[tuple[SourceDocument, str]]:
         seen: dict[bytes, None] = {}
         for document in self.source.documents(self.column, BadRows(refuse=False), lambda line: None):
             if document.text and (digest := _digest(document.text)) not in seen:
@@ -95,7 +95,7 @@ class OneText(Corpus):
     """Number of characters in each split, without the remainder of its last line."""
     note: str
 
-    def documents(self) -> Iterator[tuple[Document, str]]:
+    def documents(self) -> Iterator[tuple[SourceDocument, str]]:
         """As `Corpus.documents`; yields each split in pieces of about a million characters."""
         content = _Content()
         for split, texts in groupby(self._divided(content), key=itemgetter(0)):
@@ -104,7 +104,7 @@ class OneText(Corpus):
             for number, following in enumerate(pieces):
                 yield Piece(f"{split}#{number}", piece), split
                 piece = following
-            yield Document(f"{split}#end", piece), split
+            yield SourceDocument(f"{split}#end", piece), split
         if content.fingerprint() != self.fingerprint:
             raise _changed()
 

@@ -78,7 +78,7 @@ class MatchingSpec(LabelledSpec):
         return Matching(self, prepared.locate(cache, fingerprint), fingerprint)
 
 
-class Pairs(NamedTuple):
+class MatchingPairs(NamedTuple):
     """Pairs of windows: indices of two texts, offsets of the windows in them, and the class. All int64 [B]."""
 
     first: NDArray[np.int64]
@@ -126,11 +126,11 @@ class Matching(Labelled):
             return iter(())
         return self._batches(self.test, self._evaluation_pairs(TEST, self.test.labels.size), batch_size)
 
-    def _batches(self, split: Split, pairs: Pairs, batch_size: int) -> Iterator[Batch]:
+    def _batches(self, split: Split, pairs: MatchingPairs, batch_size: int) -> Iterator[Batch]:
         for first in range(0, pairs.labels.size, batch_size):
-            yield self._batch(split, Pairs(*(values[first : first + batch_size] for values in pairs)))
+            yield self._batch(split, MatchingPairs(*(values[first : first + batch_size] for values in pairs)))
 
-    def _evaluation_pairs(self, name: str, rows: int) -> Pairs:
+    def _evaluation_pairs(self, name: str, rows: int) -> MatchingPairs:
         """The pairs of a split that an evaluation reads, the same at each call."""
         if self._samplers:
             return self._samplers[name].pairs(Draws(f"{self.fingerprint}/{name}/{rows}"), rows)
@@ -176,7 +176,7 @@ class Matching(Labelled):
         """Rows, tokens, labels, and three validation pairs."""
         counts = np.bincount(self.train.labels, minlength=len(self.labels))
         shown = spread(self._validation.labels.size, 3)
-        some = self._batch(self.validation, Pairs(*(values[shown] for values in self._validation)))
+        some = self._batch(self.validation, MatchingPairs(*(values[shown] for values in self._validation)))
         texts = [
             [self.text(ids.numpy(), real.numpy()) for ids, real in zip(some[ids], some[real], strict=True)]
             for ids, real in (("inputs", "padding"), ("other", "other_padding"))
@@ -193,7 +193,7 @@ class Matching(Labelled):
             notes=tuple(left_out(prepared.about(self._folder))),
         )
 
-    def _train_pairs(self, draws: Draws, count: int) -> Pairs:
+    def _train_pairs(self, draws: Draws, count: int) -> MatchingPairs:
         if self._samplers:
             return self._samplers["train"].pairs(draws, count)
         rows = draws.integers(self.train.labels.size, count)
@@ -201,10 +201,10 @@ class Matching(Labelled):
         offsets = np.stack([self.random_offsets(2 * rows + side, uniforms[side]) for side in (0, 1)])
         return self._pairs_of_rows(self.train, rows, offsets)
 
-    def _pairs_of_rows(self, split: Split, rows: NDArray[np.int64], offsets: NDArray[np.int64]) -> Pairs:
-        return Pairs(2 * rows, offsets[0], 2 * rows + 1, offsets[1], np.asarray(split.labels[rows]))
+    def _pairs_of_rows(self, split: Split, rows: NDArray[np.int64], offsets: NDArray[np.int64]) -> MatchingPairs:
+        return MatchingPairs(2 * rows, offsets[0], 2 * rows + 1, offsets[1], np.asarray(split.labels[rows]))
 
-    def _batch(self, split: Split, pairs: Pairs) -> Batch:
+    def _batch(self, split: Split, pairs: MatchingPairs) -> Batch:
         import torch
 
         padding_id, context = self.tokenizer.end_of_document, self.shape.context
@@ -213,7 +213,7 @@ class Matching(Labelled):
         arrays = {"inputs": inputs, "padding": padding, "other": other, "other_padding": other_padding}
         return {name: torch.from_numpy(values) for name, values in {**arrays, "labels": pairs.labels}.items()}
 
-    def _overlap(self, split: Split, pairs: Pairs) -> NDArray[np.int64]:
+    def _overlap(self, split: Split, pairs: MatchingPairs) -> NDArray[np.int64]:
         """Bin of the Jaccard similarity of the token sets of the two texts, [B]."""
         context, padding_id = self.shape.context, self.tokenizer.end_of_document
         bins = np.zeros(pairs.labels.size, dtype=np.int64)
@@ -256,7 +256,7 @@ class PairSampler:
                 remedy="Name another column in `same`, or set `long_texts: window`.",
             )
 
-    def pairs(self, draws: Draws, count: int) -> Pairs:
+    def pairs(self, draws: Draws, count: int) -> MatchingPairs:
         """Sample `count` pairs: a window, and another window of the same group or one of another group."""
         anchors = self._anchors[draws.integers(self._anchors.size, count)]
         labels = draws.integers(len(SAME), count)
@@ -267,4 +267,4 @@ class PairSampler:
         outside += np.where(outside >= starts, sizes, 0)
         partners = np.where(labels == SAME.index("same"), within, outside)
         first, second = self._windows[anchors], self._windows[partners]
-        return Pairs(first[:, 0], first[:, 1], second[:, 0], second[:, 1], labels)
+        return MatchingPairs(first[:, 0], first[:, 1], second[:, 0], second[:, 1], labels)

@@ -24,7 +24,7 @@ from ablate.tasks.base import SPLITS, DataShape, DataSummary, Say, Task
 from ablate.tasks.corpus import Corpus, read_corpus
 from ablate.tasks.random_stream import Draws
 from ablate.tasks.sourced import TokenizedSpec
-from ablate.tasks.sources import TEST, Address, Document
+from ablate.tasks.sources import TEST, Address, SourceDocument
 from ablate.tasks.tokenizers import ReiterableTexts, Tokenizer
 
 CODE_VERSION = 1
@@ -237,7 +237,7 @@ class Text(Task):
         """As `Task.baselines`."""
 
 
-def _texts(documents: Iterator[Document], ends: deque[bool]) -> Iterator[str]:
+def _texts(documents: Iterator[SourceDocument], ends: deque[bool]) -> Iterator[str]:
     """The texts of documents; appends to `ends` whether the document is complete."""
     for document in documents:
         ends.append(document.ends)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ablate.training.events import Diverged, Point, State
+from ablate.training.events import Diverged, Measurement, State
 
 if TYPE_CHECKING:
     from ablate.training.pack import Pack
 
-_KINDS = {kind.__name__: kind for kind in (Point, Diverged)}
+_KINDS = {kind.__name__: kind for kind in (Measurement, Diverged)}
 
 
 def state_of(pack: Pack) -> State:
@@ -49,7 +49,7 @@ def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, list[int]]:
     return {name: list(tensor.shape[1:]) for name, tensor in tensors.items()}
 
 
-def restore(pack: Pack, state: State) -> list[Point | Diverged]:
+def restore(pack: Pack, state: State) -> list[Measurement | Diverged]:
     """Load a saved state into a new pack of the same members.
 
     Returns:

@@ -18,7 +18,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Measurement:
     """A point of the learning curves of all members.
 
     Attributes:
@@ -94,4 +94,4 @@ class Checkpoint:
     state: State
 
 
-Event = Tick | Point | Diverged | Started | Remark | Checkpoint
+Event = Tick | Measurement | Diverged | Started | Remark | Checkpoint

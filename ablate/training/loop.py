@@ -53,8 +53,8 @@ def train(
             is told by `stopped` and by its clock holds for all.
 
     Yields:
-        `Tick` several times a second, `Diverged` once for each member whose loss is not finite, `Point` at every
-        evaluation, and `Checkpoint` as `save` says, except after the last step. The last `Point` has the final metrics.
+        `Tick` several times a second, `Diverged` once for each member whose loss is not finite, `Measurement` at every
+        evaluation, and `Checkpoint` as `save` says, except after the last step. The last `Measurement` has the final metrics.
         Training ends early if all members have left.
     """
     with Pack(members, task, device, ranks=ranks) as pack:

@@ -24,7 +24,7 @@ from ablate.tasks.base import Task
 from ablate.training.assembly import assemble, compact
 from ablate.training.average import WeightAverage
 from ablate.training.batches import Batches
-from ablate.training.events import Diverged, Point, State
+from ablate.training.events import Diverged, Measurement, State
 from ablate.training.freezing import frozen_counts
 from ablate.training.inside import look_inside
 from ablate.training.members import Member
@@ -99,7 +99,7 @@ class Pack:
         self.batches = Batches(task, self.training.batch_size, self.training.steps, device)
         self.steps = 0
         self.seconds = 0.0
-        self.events: list[Point | Diverged] = []
+        self.events: list[Measurement | Diverged] = []
         self._losses = 0
         self._loss = torch.zeros(count, device=device)
         self._loss_sum = torch.zeros(count, dtype=torch.float64, device=device)
@@ -133,7 +133,7 @@ class Pack:
         self.steps = step
         self._add_seconds(begin)
 
-    def point(self) -> Point:
+    def point(self) -> Measurement:
         """Evaluate the validation metrics. The training loss is the mean since the last point."""
         if self.device.type == "cuda":
             begin = time.perf_counter()
@@ -155,7 +155,7 @@ class Pack:
         mean = (self._loss_sum / self._losses).tolist() if self._losses else nothing
         self._loss_sum.zero_()
         self._losses = 0
-        point = Point(
+        point = Measurement(
             step=self.steps,
             seconds=self.seconds,
             tokens=self.steps * self.step_tokens,

@@ -7,7 +7,7 @@ import streamlit as st
 
 from ablate.analysis.curves import Band
 from ablate.analysis.status import Status, StudyStatus, read_status
-from ablate.analysis.workers import Failure, WorkerLoad, read_workers
+from ablate.analysis.workers import WorkerFailure, WorkerLoad, read_workers
 from shared.bands import draw_band
 from shared.charts import chart, figure
 from shared.colours import look, on_paper
@@ -104,7 +104,7 @@ def running_table(found: Status) -> pd.DataFrame:
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
-def _workers(study: str, at: tuple[object, ...]) -> tuple[tuple[WorkerLoad, ...], tuple[Failure, ...]]:
+def _workers(study: str, at: tuple[object, ...]) -> tuple[tuple[WorkerLoad, ...], tuple[WorkerFailure, ...]]:
     return read_workers(store(), study)
 
 
@@ -190,7 +190,7 @@ def load_table(loads: tuple[WorkerLoad, ...]) -> pd.DataFrame:
     )
 
 
-def failure_table(failures: tuple[Failure, ...]) -> pd.DataFrame:
+def failure_table(failures: tuple[WorkerFailure, ...]) -> pd.DataFrame:
     """A row for each trial that did not go as it should."""
     return pd.DataFrame(
         [

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from ablate.analysis.fairness import Matching, Spent, Tuned, Tuning, fairness_lines
+from ablate.analysis.fairness import MatchedBudgets, Spent, Tuned, Tuning, fairness_lines
 
-STEPS = Matching("steps", None, {})
+STEPS = MatchedBudgets("steps", None, {})
 
 
-def matched(equal: str, path: str, **relative: float | None) -> Matching:
+def matched(equal: str, path: str, **relative: float | None) -> MatchedBudgets:
     of = {
         name: Spent(100 + number, 64, 1000, None, None, None, share)
         for number, (name, share) in enumerate(relative.items())
     }
-    return Matching(equal, path, of)
+    return MatchedBudgets(equal, path, of)
 
 
 def test_nothing_tuned_and_equal_steps_say_nothing() -> None:

@@ -17,7 +17,7 @@ from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember, Me
 from ablate.planning.plan import Trial, make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 
 _SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
@@ -132,12 +132,12 @@ def ended(*numbers: int) -> Callable[[list[Message]], bool]:
     return lambda heard: {m.number for m in heard if isinstance(m, Done | Broken)} >= set(numbers)
 
 
-def points(messages: list[Message]) -> list[Point]:
+def points(messages: list[Message]) -> list[Measurement]:
     """The curve in what was heard."""
-    return [m.event for m in messages if isinstance(m, Happened) and isinstance(m.event, Point)]
+    return [m.event for m in messages if isinstance(m, Happened) and isinstance(m.event, Measurement)]
 
 
-def losses(curve: list[Point]) -> list[tuple[int, str, str]]:
+def losses(curve: list[Measurement]) -> list[tuple[int, str, str]]:
     """A curve without its seconds; as text, because nan is not equal to itself."""
     return [(point.step, str(point.train_loss), str(point.metrics)) for point in curve]
 

@@ -30,7 +30,7 @@ from ablate.roles import TrialRole
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.store.records import VariantRecord
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 
 LR = "training.optimizer.lr"
 TUNE = {LR: [1e-3, 3e-3, 1e-2], "seeds": 2}
@@ -78,7 +78,7 @@ def train(job: Job, attempt: int = 1) -> Sequence[Message]:
     for step in (0, *spec.training.evaluation_steps()):
         seconds = each * (2 * min(step, steps / 2) + max(0.0, step - steps / 2))
         loss = end + (steps - step) / steps
-        points.append(Point(step, seconds, 16 * step, 100.0 * step, [loss], {"val_loss": [loss]}))
+        points.append(Measurement(step, seconds, 16 * step, 100.0 * step, [loss], {"val_loss": [loss]}))
     return [*(Happened(job.number, point) for point in points), Done(job.number)]
 
 

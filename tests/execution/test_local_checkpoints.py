@@ -24,7 +24,7 @@ from ablate.planning.plan import Trial, make_plan
 from ablate.spec.resources import CheckpointInterval, ResourcesSpec
 from ablate.store import Store
 from ablate.store.records import CurvePoint
-from ablate.training.events import Checkpoint, Point, Remark
+from ablate.training.events import Checkpoint, Measurement, Remark
 
 CPU = torch.device("cpu")
 STEPS = 24
@@ -48,12 +48,12 @@ def job_of(trials: list[Trial]) -> Job:
     return Job(1, tuple(members), trials[0].variant.fingerprint)
 
 
-def told(event: Point) -> tuple[Any, ...]:
+def told(event: Measurement) -> tuple[Any, ...]:
     """All but the seconds, which no two runs share."""
     return event.step, event.tokens, str(event.train_loss), str(event.metrics)
 
 
-def run(folder: Path, job: Job, saved: JobCheckpoints, until: int = STEPS) -> tuple[list[Point], list[str]]:
+def run(folder: Path, job: Job, saved: JobCheckpoints, until: int = STEPS) -> tuple[list[Measurement], list[str]]:
     """What a worker does with a job until it is killed after the events of step `until`."""
     points, remarks = [], []
     for message in Carrier(folder / "cache", CPU).carry_out(
@@ -62,7 +62,7 @@ def run(folder: Path, job: Job, saved: JobCheckpoints, until: int = STEPS) -> tu
         match message:
             case Happened(event=Checkpoint(step, state)):
                 saved.write(step, state)
-            case Happened(event=Point() as point):
+            case Happened(event=Measurement() as point):
                 points.append(point)
             case Happened(event=Remark(text)):
                 remarks.append(text)
@@ -151,7 +151,7 @@ class Killer(Log):
         super().__init__()
         self.steps = list(steps)
 
-    def measured(self, trial: Trial, point: Point, member: int) -> None:
+    def measured(self, trial: Trial, point: Measurement, member: int) -> None:
         if self.steps and point.step > self.steps[0]:
             self.steps.pop(0)
             for child in psutil.Process().children():
@@ -187,7 +187,7 @@ def test_workers_and_driver_killed_with_signal_9(folder: Path, store: Store) -> 
     whole = [
         message.event
         for message in Carrier(folder / "cache", CPU).carry_out(job, lambda: ())
-        if isinstance(message, Happened) and isinstance(message.event, Point)
+        if isinstance(message, Happened) and isinstance(message.event, Measurement)
     ]
     for member, curve in enumerate(curves(store, folder)):
         assert [(p.step, p.val_loss) for p in curve] == [(p.step, p.metrics["val_loss"][member]) for p in whole]

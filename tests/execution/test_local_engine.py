@@ -19,7 +19,7 @@ from ablate.execution.environment import this_worker
 from ablate.execution.local import LocalEngine
 from ablate.execution.protocol import Began, Broken, Done, Happened, Job, JobMember, Message
 from ablate.planning.plan import Trial, make_plan
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def test_a_worker_stays_warm_survives_what_a_trial_raises_and_is_replaced_when_i
         assert engine.room() == 0
         heard = listen(engine, ended(1))
         assert engine.room() == 1
-        points = [m.event for m in heard if isinstance(m, Happened) and isinstance(m.event, Point)]
+        points = [m.event for m in heard if isinstance(m, Happened) and isinstance(m.event, Measurement)]
         assert [point.step for point in points] == [0, 1, 2]
         assert heard[-1] == Done(1)
         (first,) = workers()
@@ -73,7 +73,7 @@ def test_a_worker_stays_warm_survives_what_a_trial_raises_and_is_replaced_when_i
 
         engine.submit(job(3, trial))
         again = listen(engine, ended(3))
-        assert [m.event.metrics for m in again if isinstance(m, Happened) and isinstance(m.event, Point)] == [
+        assert [m.event.metrics for m in again if isinstance(m, Happened) and isinstance(m.event, Measurement)] == [
             point.metrics for point in points
         ]
         assert workers() == [first]
@@ -172,11 +172,11 @@ def test_a_member_that_is_stopped_leaves_its_job(folder: Path) -> None:
         engine.stop(1, 0)
 
         def alone(heard: list[Message]) -> bool:
-            points = [m.event for m in heard if isinstance(m, Happened) and isinstance(m.event, Point)]
+            points = [m.event for m in heard if isinstance(m, Happened) and isinstance(m.event, Measurement)]
             return bool(points) and math.isnan(points[-1].train_loss[0])
 
         heard = listen(engine, alone)
-        last = [m.event for m in heard if isinstance(m, Happened) and isinstance(m.event, Point)][-1]
+        last = [m.event for m in heard if isinstance(m, Happened) and isinstance(m.event, Measurement)][-1]
         assert math.isfinite(last.metrics["val_loss"][1])
         engine.stop(1, 1)
         assert listen(engine, ended(1))[-1] == Done(1)

@@ -18,7 +18,7 @@ from ablate.execution.protocol import Happened, Job, JobMember
 from ablate.planning.plan import Trial, make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 from ablate.training.ranks import Ranks
 
 CPU = torch.device("cpu")
@@ -53,7 +53,7 @@ class KillsARank(Log):
 
     killed = 0
 
-    def measured(self, trial: Trial, point: Point, member: int) -> None:
+    def measured(self, trial: Trial, point: Measurement, member: int) -> None:
         if point.step > 25 and not self.killed:
             for process in psutil.Process().children(recursive=True):
                 if "ablate.execution.ranks" in process.cmdline():
@@ -78,7 +78,7 @@ def test_two_processes_give_the_losses_of_one_and_a_killed_one_resumes(folder: P
         alone = [
             message.event
             for message in Carrier(folder / "cache", CPU).carry_out(job, lambda: ())
-            if isinstance(message, Happened) and isinstance(message.event, Point)
+            if isinstance(message, Happened) and isinstance(message.event, Measurement)
         ]
         curve = store.curves([trial.key])[trial.key]
         assert [point.step for point in curve] == [point.step for point in alone]

@@ -46,7 +46,7 @@ from ablate.planning.plan import Trial, make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store
 from ablate.store.records import CurvePoint, TrialState
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 
 pytestmark = RAY_MARKS
 
@@ -92,7 +92,7 @@ class KillsNode(Log):
         super().__init__()
         self.kill: Callable[[], None] | None = kill
 
-    def measured(self, trial: Trial, point: Point, member: int) -> None:
+    def measured(self, trial: Trial, point: Measurement, member: int) -> None:
         if len(self.outcomes) >= 2 and self.kill is not None and point.step:
             self.kill()
             self.kill = None

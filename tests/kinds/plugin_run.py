@@ -17,7 +17,7 @@ from ablate.render.formats import find_format
 from ablate.render.terminal.check import check_json, check_kind
 from ablate.render.terminal.kinds import kinds_json
 from ablate.spec.schema import space_schema
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
 
@@ -57,7 +57,7 @@ def main(folder: Path, space: str) -> None:
         "schema": json.dumps(space_schema()),
         "designer": json.dumps(designer_schema()["space"]),
         "points": [point.name for point in planner.design().points()],
-        "losses": [event.metrics["val_loss"][0] for event in events if isinstance(event, Point)],
+        "losses": [event.metrics["val_loss"][0] for event in events if isinstance(event, Measurement)],
         "format": find_format("list").suffix,
         "training": baseline.spec.training.canonical(),
         "task": baseline.spec.task.canonical(),

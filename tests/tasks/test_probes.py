@@ -15,7 +15,7 @@ from scipy.stats import chisquare
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import TaskSpec
 from ablate.tasks.probe import UNSCORED, Probe
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
 
@@ -130,5 +130,5 @@ def test_a_decoder_learns_to_find_what_followed() -> None:
     variant = VariantSpec.model_validate(plain)
     task = variant.task.open(Path(), variant.task.prepare(Path(), print))
     *_, last = train([Member(variant, 0)], task, torch.device("cpu"))
-    assert isinstance(last, Point)
+    assert isinstance(last, Measurement)
     assert last.metrics["val_accuracy"][0] > 0.9

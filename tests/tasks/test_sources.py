@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from ablate.errors import DataError
-from ablate.tasks.sources import BadRows, Document, parse
+from ablate.tasks.sources import BadRows, SourceDocument, parse
 from ablate.tasks.sources.files import Files
 from ablate.tasks.sources.python_stdlib import PythonStdlib
 
 
-def read(address: object) -> list[Document]:
+def read(address: object) -> list[SourceDocument]:
     return list(parse(str(address)).documents("text", BadRows(refuse=True), lambda line: None))
 
 

@@ -13,7 +13,7 @@ from ablate.errors import DataError
 from ablate.spec.space import SpaceSpec
 from ablate.spec.task import Task, TaskSpec
 from ablate.spec.variant import VariantSpec
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
 
@@ -84,7 +84,7 @@ def test_it_is_measured_once_at_the_end(kind: str, folder: Path, cache: Path) ->
     )
     models: list[torch.nn.Module] = []
     events = train([Member(variant, 0)], task, torch.device("cpu"), lambda model, *place: models.append(model.eval()))
-    *before, last = (event.metrics for event in events if isinstance(event, Point))
+    *before, last = (event.metrics for event in events if isinstance(event, Measurement))
     assert before
     assert not any(name.startswith("test_") for metrics in before for name in metrics)
     expected = {name.replace("val_", "test_", 1) for name in last if name.startswith("val_")}

@@ -13,7 +13,7 @@ from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import DataShape, Task
-from ablate.training.events import Diverged, Event, Point
+from ablate.training.events import Diverged, Event, Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
 
@@ -97,8 +97,8 @@ def run(spec: VariantSpec, seeds: Sequence[int], task: Task | None = None) -> li
     return list(train([Member(spec, seed) for seed in seeds], task or RandomTokens(), CPU))
 
 
-def points(events: Sequence[Event]) -> list[Point]:
-    return [event for event in events if isinstance(event, Point)]
+def points(events: Sequence[Event]) -> list[Measurement]:
+    return [event for event in events if isinstance(event, Measurement)]
 
 
 def divergences(events: Sequence[Event]) -> list[Diverged]:

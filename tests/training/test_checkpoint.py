@@ -11,7 +11,7 @@ from random_tokens import CPU, RandomTokens, points, variant
 
 from ablate.spec.resources import CheckpointInterval
 from ablate.spec.variant import VariantSpec
-from ablate.training.events import Checkpoint, Diverged, Event, Point, State
+from ablate.training.events import Checkpoint, Diverged, Event, Measurement, State
 from ablate.training.loop import train
 from ablate.training.members import Member
 
@@ -35,10 +35,10 @@ def told(events: list[Event]) -> list[tuple[Any, ...]]:
     """All but the seconds, which no two runs share."""
     return [
         (event.step, event.tokens, event.flops, str(event.train_loss), str(event.metrics))
-        if isinstance(event, Point)
+        if isinstance(event, Measurement)
         else (event.member, event.step, str(event.loss))
         for event in events
-        if isinstance(event, Point | Diverged)
+        if isinstance(event, Measurement | Diverged)
     ]
 
 

@@ -10,7 +10,7 @@ from families import without_dropout
 from random_tokens import CPU, RandomTokens, divergences, losses, points, run, variant
 
 from ablate.spec.named import block_names
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
 
@@ -139,6 +139,6 @@ def test_training_is_a_stream() -> None:
     """The first point comes before the first step, so that a display has something to show."""
     task = RandomTokens()
     first = next(iter(train([Member(variant(), 0)], task, CPU)))
-    assert isinstance(first, Point)
+    assert isinstance(first, Measurement)
     assert first.step == 0
     assert task.served == []

@@ -11,7 +11,7 @@ import torch
 from random_tokens import CPU, RandomTokens, divergences, losses, points, variant
 
 from ablate.spec.variant import VariantSpec
-from ablate.training.events import Event, Point
+from ablate.training.events import Event, Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member, pack_key
 
@@ -219,7 +219,7 @@ def test_members_of_two_structures_are_refused() -> None:
 
 def test_nothing_is_a_number_for_who_has_left() -> None:
     events = list(train([member(0), member(1)], RandomTokens(), CPU, stopped=_Stops({1: [1]})))
-    last = [event for event in events if isinstance(event, Point)][-1]
+    last = [event for event in events if isinstance(event, Measurement)][-1]
     assert math.isfinite(last.train_loss[0])
     assert math.isnan(last.train_loss[1])
     assert math.isnan(last.metrics["val_loss"][1])

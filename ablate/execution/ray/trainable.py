@@ -30,7 +30,7 @@ from ablate.plugins import load_plugin
 from ablate.spec.population import PopulationSpec
 from ablate.spec.resources import CheckpointInterval
 from ablate.training import events
-from ablate.training.events import Point, State, Tick
+from ablate.training.events import Measurement, State, Tick
 
 _REPORT_SECONDS = 1.0
 
@@ -95,7 +95,7 @@ class JobTrainable(Trainable):
                 case Happened(event=events.Checkpoint(step, state)):
                     self._state = {**state, VALUES: self._history} if self._population else state
                     return result | {SHOULD_CHECKPOINT: True, STEPS: step, LOSS: self._loss}
-                case Happened(event=Point(metrics=metrics)):
+                case Happened(event=Measurement(metrics=metrics)):
                     self._loss = metrics["val_loss"][0]
                     messages.append(message)
                 case Happened(event=Tick()) if messages and isinstance(getattr(messages[-1], "event", None), Tick):

@@ -15,7 +15,7 @@ from ablate.spec.cost import Cost
 from ablate.spec.model import ModelSpec
 
 
-class MaskedLanguageModel(TokenHead):
+class MaskedEncoder(TokenHead):
     """A bidirectional stack whose output is a distribution over tokens at every place."""
 
     def __init__(self, spec: ModelSpec, vocabulary: int, context: int, classes: int, pack: int) -> None:
@@ -93,7 +93,7 @@ class DualEncoder(Pooled):
 
 def build_encoder(spec: ModelSpec, vocabulary: int, context: int, classes: int, pack: int) -> Stack:
     """The module of a `ModelSpec` of family `encoder`."""
-    kind = MaskedLanguageModel if spec.head is None else EncoderClassifier
+    kind = MaskedEncoder if spec.head is None else EncoderClassifier
     return kind(spec, vocabulary, context, classes, pack)
 
 

@@ -25,7 +25,7 @@ from ablate.planning.plan import Plan, Trial
 from ablate.render.names import in_lines
 from ablate.render.terminal.units import duration, scaled
 from ablate.store.records import TrialOutcome, TrialState
-from ablate.training.events import Point
+from ablate.training.events import Measurement
 
 _REFRESH_SECONDS = 0.25
 _SETTLING_SECONDS = 3.0
@@ -129,7 +129,7 @@ class Display(Observer):
         row = self._running[trial.key]
         row.step, row.train_loss = step, train_loss
 
-    def measured(self, trial: Trial, point: Point, member: int) -> None:
+    def measured(self, trial: Trial, point: Measurement, member: int) -> None:
         self._training_since = self._training_since or time.monotonic()
         row = self._running[trial.key]
         row.step, row.val_loss = point.step, point.metrics["val_loss"][member]

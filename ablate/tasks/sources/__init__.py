@@ -27,7 +27,7 @@ TEST = "test"
 """Name of the test split, which is read only if the task asks for it."""
 
 
-class Document(NamedTuple):
+class SourceDocument(NamedTuple):
     """A text with a name."""
 
     name: str
@@ -39,7 +39,7 @@ class Document(NamedTuple):
         return True
 
 
-class Piece(Document):
+class Piece(SourceDocument):
     """A piece of a text, followed by another piece."""
 
     __slots__ = ()
@@ -130,14 +130,14 @@ class Source(Kinded):
                 that is refused.
         """
 
-    def documents(self, column: str, bad_rows: BadRows, say: Say) -> Iterator[Document]:
+    def documents(self, column: str, bad_rows: BadRows, say: Say) -> Iterator[SourceDocument]:
         """Yield the texts of one column one at a time, always in the same order.
 
         Raises:
             DataError: As `rows`.
         """
         for row in self.rows((column,), bad_rows, say):
-            yield Document(row.where, row.values[0])
+            yield SourceDocument(row.where, row.values[0])
 
     def only_text(self, say: Say) -> Callable[[], Iterator[str]] | None:
         """If the source has exactly one document, a function that reads its lines; otherwise or if unknown, None.

@@ -16,7 +16,7 @@ from ablate.errors import DataError
 from ablate.locations import typed_path
 from ablate.tasks.base import Say
 from ablate.tasks.compression import LONGEST, inner_name, lines, too_long
-from ablate.tasks.sources import TEST, VALIDATION_NAMES, BadRows, Document, Row, Source, picked
+from ablate.tasks.sources import TEST, VALIDATION_NAMES, BadRows, Row, Source, SourceDocument, picked
 from ablate.tasks.tables import TABLES
 
 END_OF_DOCUMENT = "<|endoftext|>"
@@ -47,15 +47,15 @@ class Files(Source):
     argument: str
     """A file, a glob or a folder."""
 
-    def documents(self, column: str, bad_rows: BadRows, say: Say) -> Iterator[Document]:
+    def documents(self, column: str, bad_rows: BadRows, say: Say) -> Iterator[SourceDocument]:
         """The documents of text files, named by path and number in the file, and the rows of tables."""
         for path, name in self._files(say):
             if inner_name(path).suffix in TABLES:
                 for where, (text,) in TABLES[inner_name(path).suffix](path, (column,), bad_rows):
-                    yield Document(where, text)
+                    yield SourceDocument(where, text)
             else:
                 for number, text in enumerate(_documents(path)):
-                    yield Document(f"{name}#{number}", text)
+                    yield SourceDocument(f"{name}#{number}", text)
 
     def only_text(self, say: Say) -> Callable[[], Iterator[str]] | None:
         """The lines of the only file, unless it is a table or contains several documents."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from ablate.tasks.base import Say
-from ablate.tasks.sources import BadRows, Document, Row, Source, picked
+from ablate.tasks.sources import BadRows, Row, Source, SourceDocument, picked
 
 LEFT_OUT = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
 """Folders with tests, installed packages or compiled files."""
@@ -29,7 +29,7 @@ class PythonStdlib(Source):
     kind: Literal["builtin:python_stdlib"] = "builtin:python_stdlib"
     columns = ("text", "file", "package")
 
-    def documents(self, column: str, bad_rows: BadRows, say: Say) -> Iterator[Document]:
+    def documents(self, column: str, bad_rows: BadRows, say: Say) -> Iterator[SourceDocument]:
         """One document for each file, named by its path in the library; `column` is ignored."""
         root = Path(sysconfig.get_path("stdlib"))
         yield from _documents(root, sorted(_names(root)), say)
@@ -52,7 +52,7 @@ def _package(name: str) -> str:
     return name.partition("/")[0] if "/" in name else ""
 
 
-def _documents(root: Path, names: Sequence[str], say: Say) -> Iterator[Document]:
+def _documents(root: Path, names: Sequence[str], say: Say) -> Iterator[SourceDocument]:
     undecodable = 0
     for name in names:
         try:
@@ -62,7 +62,7 @@ def _documents(root: Path, names: Sequence[str], say: Say) -> Iterator[Document]
         except (SyntaxError, UnicodeError):
             undecodable += 1
             continue
-        yield Document(name, text)
+        yield SourceDocument(name, text)
     if undecodable:
         say(f"Files of the standard library left out because they do not decode: {undecodable}")
 
