@@ -212,8 +212,9 @@ class _Progress:
         new.replace(self._file)
 
     def remove(self) -> None:
-        """Remove the file: everything is prepared."""
+        """Remove the file, and what a kill has left of a new one: everything is prepared."""
         self._file.unlink()
+        self._file.with_suffix(".new").unlink(missing_ok=True)
 
 
 class Text(Task):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -96,6 +97,16 @@ def test_a_single_text_is_cut_too(tmp_path: Path) -> None:
     beginning = "".join(lines)[:9000]
     assert bytes(task.tokens["train"].astype(np.uint8)).decode() == beginning[:1000]
     assert bytes(task.tokens["validation"][:50].astype(np.uint8)).decode() in beginning
+
+
+def test_the_hub_is_streamed(tmp_path: Path, documents: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / "train.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+    monkeypatch.setattr(datasets.DatasetBuilder, "download_and_prepare", lambda *_, **__: pytest.fail("all is fetched"))
+    task = prepared(spec(tmp_path, data=f"hub:{tmp_path / 'hub'}", tokens=500), tmp_path / "cache")
+    from_file = prepared(spec(tmp_path, tokens=500), tmp_path / "cache")
+    np.testing.assert_array_equal(task.tokens["train"], from_file.tokens["train"])
 
 
 def test_more_tokens_than_there_are(tmp_path: Path, documents: list[str]) -> None:
