@@ -11,7 +11,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -118,23 +117,22 @@ def test_what_is_planted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     preload(["single"])
     finish = Study.finish
 
-    def then(statement: str = "", output: str = "") -> Callable[[Study], int]:
-        def finished(study: Study) -> int:
-            code = finish(study)
-            with closing(sqlite3.connect(study.store)) as store, store:
-                store.execute("PRAGMA foreign_keys = OFF")
-                store.execute(statement or "SELECT 1")
-            with (study.folder / "output").open("a") as file:
-                file.write(output)
-            return code
-
-        return finished
+    def finish_and_spoil(study: Study) -> int:
+        code = finish(study)
+        with closing(sqlite3.connect(study.store)) as store, store:
+            store.execute("DELETE FROM trials WHERE key = (SELECT max(key) FROM trials)")
+            store.execute(
+                "UPDATE trials SET metrics = json_set(metrics, '$.val_loss', 9.0)"
+                " WHERE key = (SELECT min(key) FROM trials)"
+            )
+        with (study.folder / "output").open("a") as file:
+            file.write("Traceback (most recent call last)\n")
+        return code
 
     def stop(bench: Bench, name: str, victim: str, process: BaseProcess, *_: object) -> bool:
         os.kill(process.pid or 0, signal.SIGSTOP)
         return True
 
-    one = "WHERE key = (SELECT max(key) FROM trials)"
     with ExitStack() as stack:
         bench = Bench(tmp_path, stack)
 
@@ -142,13 +140,10 @@ def test_what_is_planted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             return faults.strike(bench, "single", tmp_path / name, random.Random(0))[1]
 
         assert strike("nothing") == []
-        for name, planted, found in (
-            ("missing", then(f"DELETE FROM trials {one}"), "is missing"),
-            ("differs", then(f"UPDATE trials SET metrics = '{{\"val_loss\": 9.0}}' {one}"), "val_loss is 9.0"),
-            ("traceback", then(output="Traceback (most recent call last)\n"), "tracebacks in the output"),
-        ):
-            monkeypatch.setattr(Study, "finish", planted)
-            assert [found in said for said in strike(name)] == [True], name
+        monkeypatch.setattr(Study, "finish", finish_and_spoil)
+        spoilt = strike("spoilt")
+        for found in ("^lost .* is missing", "^lost .*: val_loss is 9.0 and was", "^tracebacks in the output"):
+            assert sum(re.search(found, said) is not None for said in spoilt) == 1, spoilt
         monkeypatch.setattr(Study, "finish", finish)
         monkeypatch.setattr(Bench, "kill", stop)
         monkeypatch.setattr(faults, "Watch", partial(Watch, 5.0))
