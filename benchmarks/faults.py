@@ -251,7 +251,7 @@ def _drive(line: Sequence[str], folder: str, own_interpreters: bool) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
     if not own_interpreters:
-        local.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": _start_process})  # type: ignore[assignment]
+        vars(local)["subprocess"] = SimpleNamespace(**{**vars(subprocess), "Popen": _start_process})
     sys.argv = ["ablate", *line]
     ablate_main()
 
