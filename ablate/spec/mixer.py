@@ -57,6 +57,10 @@ class MixerSpec(PartSpec):
             "source": cls.source,
         }
 
+    def positions_context(self, context: LayerContext) -> LayerContext:
+        """The context in which the positions of its layer are built: that of the layer, unless other widths turn."""
+        return context
+
     @abstractmethod
     def build(self, context: LayerContext) -> nn.Module:
         """The module. `forward(x, padding=None)` maps x [K, B, T, D] to [K, B, T, D].
