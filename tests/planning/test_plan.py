@@ -39,7 +39,7 @@ def test_each_trial_has_the_key_of_its_variant_data_and_seed(folder: Path) -> No
 
 
 def test_a_plan_of_growing_batches_costs_what_its_steps_cost(folder: Path) -> None:
-    """8 steps: of 1, 1, 2 and 2 sequences with 4 tokens each, then of 4 with 8; AdamW takes 14 operations a parameter."""
+    """8 steps: of 1, 1, 2 and 2 sequences of 4 tokens, then of 4 of 8; AdamW takes 14 operations a parameter."""
     training = {
         "steps": 8,
         "batch_size": 4,
