@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ablate.spec.task import Batch
 
 _TOLERANCE = 1e-4
+SAMPLE = f"file:{Path(__file__).with_name('sample.jsonl')}"
+"""Address of sixty short rows with the columns `text`, `label`, `a` and `b`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,5 +223,7 @@ CONTRACT: Contract[TaskSpec, TaskContext] = Contract(
         comes_back_from_json,
     ),
     contexts=lambda spec: [TaskContext(family, 4) for family in sorted(spec.model_families)],
+    given={"data": SAMPLE, "tokenizer": "bytes", "context": 48, "source": "a", "target": "b"},
+    smaller={"train_rows": 60, "validation_rows": 20, "shortest": 5, "longest": 20},
     describe=lambda context: f"{context.model_family}, batches of {context.batch_size}",
 )

@@ -14,6 +14,7 @@ import torch
 from ablate.contracts import average, design, format, growth, optimizer, schedule, source, task, tokenizer
 from ablate.contracts.contract import Contract
 from ablate.contracts.families import CONTRACTS
+from ablate.contracts.settings import settings
 from ablate.designs.fixed import FixedDesign
 from ablate.designs.leave_one_out import LeaveOneOutSpec
 from ablate.errors import AblateError
@@ -23,7 +24,8 @@ from ablate.kinds.optimizers.lion import Lion, LionSpec
 from ablate.kinds.schedules.constant import ConstantScheduleSpec
 from ablate.plugins import FAMILIES
 from ablate.render.formats.csv import CsvFormat
-from ablate.render.terminal.check import check_kind, parsed_values
+from ablate.render.terminal import check as checking
+from ablate.render.terminal.check import CheckedKind, UntriedKind, check_all, check_kind, parsed_values
 from ablate.spec.average import AVERAGES
 from ablate.spec.base import Kinded
 from ablate.spec.design import Point
@@ -360,6 +362,27 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
 }
 
 
+def test_every_kind_is_tried_or_named_with_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ablate check --all` reaches the last kind: all can be tried but those that read a file of the user."""
+
+    def parsed(kind: str, family: str, values: Any) -> CheckedKind:
+        contract = CONTRACTS[family]
+        member = contract.family.members()[kind]
+        required = {name for name, field in member.model_fields.items() if field.is_required()}
+        given = {name: value for name, value in contract.given.items() if name in required}
+        spec = next(iter(settings(member, {**given, **(values or {})})))
+        assert contract.contexts(spec), f"{family} {kind} refuses all surroundings"
+        return CheckedKind(kind, family, contract, [])
+
+    monkeypatch.setattr(checking, "check_kind", parsed)
+    untried = {(one.family, one.kind): one.missing for one in check_all() if isinstance(one, UntriedKind)}
+    assert untried == {
+        ("tokenizers", "saved"): ("file",),
+        ("sources", "file"): ("argument",),
+        ("sources", "hub"): ("argument",),
+    }
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_broken_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     contract, spec, rule, (owner, attribute, value) = BROKEN[name]
@@ -394,6 +417,8 @@ SHIPPED = [
     ("designs", "sweep", {"path": "model.heads", "values": [1, 2]}),
     ("sources", "builtin:number_words", {}),
     ("tasks", "copy", {}),
+    ("tasks", "language_model", {}),
+    ("tasks", "masked_language_model", {}),
 ]
 
 
