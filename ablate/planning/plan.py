@@ -214,19 +214,20 @@ class Planner:
         return spec if isinstance(spec, VariantSpec) else None
 
     def _measured(self, spec: VariantSpec, point: Point) -> tuple[Cost, float, int]:
-        """The cost of a variant, the arithmetic of a usual forward pass, and the tokens of one of its batches."""
+        """The cost of a variant with its trained parameters, the arithmetic of a step, and the tokens of a batch."""
         task = self.prepare(spec)
         read = self.resolver.text(spec.model), self.resolver.text(spec.task)
         if read not in self.costs:
             self.costs[read] = _cost(spec, task, point)
-        return *self.costs[read], task.tokens_per_batch(spec.training.batch_size)
-
-    def _variant(self, point: Point, spec: VariantSpec, digest: str, stage: Variant | None = None) -> Variant:
-        cost, forward, _ = self._measured(spec, point)
-        task = self.prepare(spec)
+        cost, forward = self.costs[read]
         frozen, undone = self.starting.frozen(spec, task)
         cost = replace(cost, parameters=cost.parameters - frozen)
         step = spec.training.step_flops(forward, cost.parameters, spec.model.width, undone)
+        return cost, step, task.tokens_per_batch(spec.training.batch_size)
+
+    def _variant(self, point: Point, spec: VariantSpec, digest: str, stage: Variant | None = None) -> Variant:
+        cost, step, _ = self._measured(spec, point)
+        task = self.prepare(spec)
         return Variant(
             name=point.name,
             settings={**point.settings, **{path: str(value) for path, value in point.values.items()}},
@@ -235,7 +236,7 @@ class Planner:
             cost=cost,
             flops=step * spec.training.steps,
             fingerprint=task.fingerprint,
-            frozen=frozen,
+            frozen=self.starting.frozen(spec, task)[0],
             start=self.starting.transfer(spec, task, None if stage is None else (stage.spec, self.prepare(stage.spec))),
             stage=stage,
             vocabulary=task.shape.vocabulary,
