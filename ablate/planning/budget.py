@@ -36,8 +36,8 @@ class Budget:
         space: Says what is equal.
         resolver: Of the space.
         spec_of: The variant of a point as the space writes it; None if it makes no model.
-        measure: The cost of a variant, with its trained parameters alone; the arithmetic of one of its steps; and the
-            tokens of one of its batches.
+        measure: The cost of a variant, with its trained parameters alone, and the tokens and arithmetic of one of its steps,
+            on average over its steps.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Budget:
         space: SpaceSpec,
         resolver: Resolver,
         spec_of: Callable[[Point], VariantSpec | None],
-        measure: Callable[[VariantSpec, Point], tuple[Cost, float, int]],
+        measure: Callable[[VariantSpec, Point], tuple[Cost, float, float]],
     ) -> None:
         self._match = space.match
         self._resolver = resolver
@@ -118,8 +118,8 @@ class Budget:
             return None
 
     def _step(self, spec: VariantSpec, point: Point, seconds: float | None) -> Step:
-        _, flops, tokens = self._measure(spec, point)
-        return Step(float(tokens), flops, flops if seconds is None else seconds)
+        _, tokens, flops = self._measure(spec, point)
+        return Step(tokens, flops, flops if seconds is None else seconds)
 
     def _seconds(self, point: Point) -> float | None:
         """Seconds of a step, the median over the timing trials; None before they have ended."""
