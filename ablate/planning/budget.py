@@ -36,8 +36,8 @@ class Budget:
         space: Says what is equal.
         resolver: Of the space.
         spec_of: The variant of a point as the space writes it; None if it makes no model.
-        measure: The cost of a variant, with its trained parameters alone, and the tokens and arithmetic of one of its steps,
-            on average over its steps.
+        measure: The cost of a variant, with its trained parameters alone, and the tokens and arithmetic of one of its
+            steps, on average.
     """
 
     def __init__(

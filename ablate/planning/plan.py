@@ -235,7 +235,7 @@ class Planner:
         return totals(spec, task, trainable, forward, frozen)
 
     def _trained(self, spec: VariantSpec, point: Point) -> tuple[Cost, int, tuple[float, float]]:
-        """The cost of a variant with its trained parameters, how many are frozen, and tokens and arithmetic of a trial."""
+        """The cost with trained parameters, how many are frozen, and tokens and arithmetic of a trial."""
         cost, _ = self._priced(spec, point)
         task = self.prepare(spec)
         frozen, undone = self.starting.frozen(spec, task)
