@@ -214,19 +214,28 @@ class Planner:
         return spec if isinstance(spec, VariantSpec) else None
 
     def _measured(self, spec: VariantSpec, point: Point) -> tuple[Cost, float, int]:
-        """The cost of a variant, the arithmetic of a usual forward pass, and the tokens of one of its batches."""
+        """The cost of a variant, the arithmetic of a usual forward pass, and the tokens of one of its batches.
+
+        Where batches have more rows than `training.batch_size`, so much more is the arithmetic.
+        """
         task = self.prepare(spec)
         read = self.resolver.text(spec.model), self.resolver.text(spec.task)
         if read not in self.costs:
             self.costs[read] = _cost(spec, task, point)
-        return *self.costs[read], task.tokens_per_batch(spec.training.batch_size)
+        cost, forward = self.costs[read]
+        return cost, forward * self._rows(spec, task), task.tokens_per_batch(spec.training.batch_size)
+
+    @staticmethod
+    def _rows(spec: VariantSpec, task: Task) -> float:
+        """The mean number of rows of a batch over `training.batch_size`."""
+        return task.mean_rows(spec.training.batch_size) / spec.training.batch_size
 
     def _variant(self, point: Point, spec: VariantSpec, digest: str, stage: Variant | None = None) -> Variant:
         cost, forward, _ = self._measured(spec, point)
         task = self.prepare(spec)
         frozen, undone = self.starting.frozen(spec, task)
         cost = replace(cost, parameters=cost.parameters - frozen)
-        step = spec.training.step_flops(forward, cost.parameters, spec.model.width, undone)
+        step = spec.training.step_flops(forward, cost.parameters, spec.model.width, undone * self._rows(spec, task))
         return Variant(
             name=point.name,
             settings={**point.settings, **{path: str(value) for path, value in point.values.items()}},

@@ -70,6 +70,13 @@ class VariantSpec(Spec):
             self.training.optimizer.check_model(self.model)
         except ValidationError as error:
             raise below(("training", "optimizer"), error) from None
+        if self.task.uneven_batches and self.training.micro_batch is not None:
+            raise refusal(
+                ("training", "micro_batch"),
+                self.training.micro_batch,
+                "batches by tokens have other numbers of rows at each step, which no micro-batch divides",
+                "Lower `training.batch_size`, or set `task.batches_by: pairs`.",
+            )
         return self
 
     def stage(self) -> VariantSpec | None:

@@ -93,7 +93,8 @@ class Pack:
         whole = sum(parameter.numel() for parameter in self.model.parameters()) // count
         frozen, frozen_maps = frozen_counts(self.model, self.training.freeze)
         lengths = task.input_lengths()
-        undone = 2.0 * frozen_maps * sum(lengths) / len(lengths)
+        rows = task.mean_rows(self.training.batch_size) / self.training.batch_size
+        forward, undone = rows * forward, rows * 2.0 * frozen_maps * sum(lengths) / len(lengths)
         self.step_flops = self.training.step_flops(forward, whole - frozen, members[0].variant.model.width, undone)
         self.step_tokens = task.tokens_per_batch(self.training.batch_size)
         self.batches = Batches(task, self.training.batch_size, self.training.steps, device)
