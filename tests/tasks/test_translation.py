@@ -24,7 +24,7 @@ from ablate.training.members import Member
 
 
 def silent(line: str) -> None:
-    """A `Say` that nobody hears."""
+    """A `Say` that prints nothing."""
 
 
 PLAIN: dict[str, Any] = {
