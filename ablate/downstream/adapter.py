@@ -58,7 +58,7 @@ class Adapter(TemplateLM):  # type: ignore[misc]  # the library has no types
                     got=str(len(scored)),
                 )
             pairs.append(Pair((*given,) or (self.eot_token_id,), (*scored,)))
-        return [tuple(found) for found in self._of(pairs)]
+        return [(found.nats, found.greedy) for found in self._of(pairs)]
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """The log-likelihood of each whole text, in nats."""

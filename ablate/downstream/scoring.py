@@ -18,7 +18,7 @@ _TOKENS_AT_ONCE = 8192
 """Tokens of a forward pass, over all members of the pack."""
 
 
-class LanguageModel(Protocol):
+class NextTokenModel(Protocol):
     """The methods that a causal language model needs to be measured."""
 
     def __call__(self, tokens: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Scored:
         device: Where they are.
     """
 
-    model: LanguageModel
+    model: NextTokenModel
     pack: int
     context: int
     device: torch.device
@@ -125,7 +125,7 @@ class Scored:
         return self.likelihoods(windows(ids, first, self.context))
 
     @torch.no_grad()
-    def greedy(self, given: Sequence[int], most: int, stop: Stop) -> list[list[int]]:
+    def greedy(self, given: Sequence[int], most: int, stop: StopRule) -> list[list[int]]:
         """Continue a text with the most likely tokens.
 
         Args:
@@ -156,7 +156,7 @@ class Scored:
         return written
 
 
-class Stop(Protocol):
+class StopRule(Protocol):
     """Says when a text is complete."""
 
     def __call__(self, written: list[int]) -> bool:

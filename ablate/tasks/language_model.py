@@ -23,7 +23,7 @@ from ablate.tasks.text import Text, TextSpec
 if TYPE_CHECKING:
     import torch
 
-    from ablate.downstream.scoring import LanguageModel as SupportsScoring
+    from ablate.downstream.scoring import NextTokenModel
     from ablate.tasks.base import Batch
 
 _PRIOR = 50.0
@@ -162,7 +162,7 @@ class LanguageModel(Text):
         was_training = model.training
         model.eval()
         pack = next(model.parameters()).shape[0]
-        scored = Scored(cast("SupportsScoring", model), pack, self.spec.context, device)
+        scored = Scored(cast("NextTokenModel", model), pack, self.spec.context, device)
         request = Request(tuple(asked.tasks), Path(asked.folder) if asked.folder else None, asked.shots, asked.limit)
         where = "task.downstream"
         members = [

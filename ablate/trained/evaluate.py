@@ -11,7 +11,7 @@ from typing import cast
 import torch
 
 from ablate.downstream.harness import Request, TaskScore, measure
-from ablate.downstream.scoring import LanguageModel, Scored
+from ablate.downstream.scoring import NextTokenModel, Scored
 from ablate.errors import DataError
 from ablate.spec.task import Codec
 from ablate.trained.decode import Trained, codec_of
@@ -85,5 +85,5 @@ def evaluate_file(trained: Trained, path: Path, device: torch.device, say: Calla
 
 def _scored(trained: Trained, device: torch.device) -> tuple[Codec, Scored]:
     codec = codec_of(trained, "decoder", "be measured on text")
-    model = cast(LanguageModel, trained.model.to(device))
+    model = cast(NextTokenModel, trained.model.to(device))
     return codec, Scored(model, 1, trained.task.shape.context, device)

@@ -129,7 +129,7 @@ def test_a_number_may_be_a_ratio() -> None:
     )
     ratios = []
     for seed, (ours, theirs) in enumerate([(6.6, 10.0), (66.0, 101.0), (0.66, 0.99), (6.8, 10.2)]):
-        store.add("small", seed, {"val_loss": 1.5 + seed}, tokens=1000, seconds=ours)
+        store.add("small", seed, {"val_loss": 1.5 + 1.01 * seed}, tokens=1000, seconds=ours)
         store.add("baseline", seed, {"val_loss": 3.0 + 2 * seed}, tokens=1000, seconds=theirs)
         ratios.append(theirs / ours)
     found = verdicts(store)

@@ -51,7 +51,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_commands_take_a_model_apart(folder: Path, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (commands,) = (
-        block.commands() for block in blocks(PAGE.read_text(encoding="utf-8")) if "ablate import" in block.text
+        block.commands()
+        for block in blocks(PAGE.read_text(encoding="utf-8"))
+        if block.language == "sh" and "ablate import" in block.text
     )
     for command in commands:
         capsys.readouterr()

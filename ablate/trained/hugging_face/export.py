@@ -192,7 +192,7 @@ def write_tokenizer(folder: Path, codec: Codec | None, context: int) -> bool:
     """Write a tokenizer as `AutoTokenizer` reads it; whether that is possible."""
     make = _BY_TYPE.get(type(codec))
     made = None if make is None else make(codec)
-    if made is None:
+    if codec is None or made is None:
         return False
     (folder / "tokenizer.json").write_text(made.to_str(pretty=False), encoding="utf-8")
     settings = {
