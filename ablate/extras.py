@@ -10,10 +10,13 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "dashboard": ("streamlit", "plotly", "pandas", "pyarrow"),
     "evaluate": ("lm_eval",),
     "figures": ("matplotlib",),
+    "mlflow": ("mlflow",),
     "notebook": ("pandas",),
     "search": ("optuna", "sklearn", "cmaes"),
+    "tensorboard": ("tensorboard",),
     "transformers": ("transformers",),
     "translation": ("sacrebleu",),
+    "wandb": ("wandb",),
 }
 """Extra to the packages that the commands behind it import."""
 
