@@ -14,6 +14,7 @@ from ablate.render.formats import FORMATS
 from ablate.spec.average import AVERAGES
 from ablate.spec.base import Family, Kinded, Spec
 from ablate.spec.design import DESIGNS
+from ablate.spec.growth import GROWTHS
 from ablate.spec.initialiser import INITIALISERS
 from ablate.spec.mixer import MIXERS
 from ablate.spec.mlp import MLPS
@@ -36,6 +37,7 @@ FAMILIES: dict[str, Family] = {
     "initialisers": INITIALISERS,
     "optimizers": OPTIMIZERS,
     "schedules": SCHEDULES,
+    "growths": GROWTHS,
     "averages": AVERAGES,
     "tasks": TASKS,
     "tokenizers": TOKENIZERS,

@@ -61,6 +61,10 @@ class MixerSpec(PartSpec):
         """Whether it can keep documents of one window apart; then `padding` may hold their numbers."""
         return False
 
+    def positions_context(self, context: LayerContext) -> LayerContext:
+        """The context in which the positions of its layer are built: that of the layer, unless other widths turn."""
+        return context
+
     @abstractmethod
     def build(self, context: LayerContext) -> nn.Module:
         """The module. `forward(x, padding=None)` maps x [K, B, T, D] to [K, B, T, D].

@@ -470,14 +470,18 @@ class ModelSpec(Spec):
         """
         for place in self._places():
             told = self.layer_context(context, layer=place.layer, causal=place.causal, cross=place.cross)
-            parts: list[tuple[tuple[str, ...], PartSpec | PositionSpec]] = [(place.mixer_home, place.mixer)]
+            parts: list[tuple[tuple[str, ...], PartSpec | PositionSpec, LayerContext]]
+            parts = [(place.mixer_home, place.mixer, told)]
             if not place.cross:
-                parts += [((*place.home, "mlp"), place.block.mlp), ((*place.home, "residual"), place.block.residual)]
+                parts += [
+                    ((*place.home, "mlp"), place.block.mlp, told),
+                    ((*place.home, "residual"), place.block.residual, told),
+                ]
             if told.positions is not None:
-                parts.append((self._positions(place)[1], told.positions))
-            for home, part in parts:
+                parts.append((self._positions(place)[1], told.positions, place.mixer.positions_context(told)))
+            for home, part, its_context in parts:
                 try:
-                    part.check(told)
+                    part.check(its_context)
                 except ValidationError as error:
                     raise below(home, error) from None
 

@@ -60,6 +60,7 @@ class VariantSpec(Spec):
                 "the loss is computed in chunks of tokens, and this model predicts a class",
                 "Leave `loss_chunk` out.",
             )
+        self._check_context_growth()
         initialiser, optimizer = self.model.initialiser, self.training.optimizer
         if initialiser.scales_rates and not optimizer.adaptive:
             raise refusal(
@@ -72,14 +73,31 @@ class VariantSpec(Spec):
             self.training.optimizer.check_model(self.model)
         except ValidationError as error:
             raise below(("training", "optimizer"), error) from None
-        if self.task.uneven_batches and self.training.micro_batch is not None:
-            raise refusal(
-                ("training", "micro_batch"),
-                self.training.micro_batch,
-                "batches by tokens have other numbers of rows at each step, which no micro-batch divides",
-                "Lower `training.batch_size`, or set `task.batches_by: pairs`.",
-            )
+        for name in ("micro_batch", "batch_growth"):
+            if self.task.uneven_batches and getattr(self.training, name) is not None:
+                raise refusal(
+                    ("training", name),
+                    {},
+                    f"batches by tokens have other numbers of rows at each step, which `{name}` cannot divide",
+                    "Leave it out, or set `task.batches_by: pairs`.",
+                )
         return self
+
+    def _check_context_growth(self) -> None:
+        growth = self.training.context_growth
+        if growth is None:
+            return
+        if not self.task.shortens:
+            raise refusal(
+                ("training", "context_growth"),
+                growth.kind_name(),
+                f"the inputs of the task {self.task.kind_name()} are whole, and lose their answer when they are cut",
+                "Leave `context_growth` out, or choose the task `language_model` or `masked_language_model`.",
+            )
+        try:
+            growth.check(self.task.length)
+        except ValidationError as error:
+            raise below(("training", "context_growth"), error) from None
 
     def stage(self) -> VariantSpec | None:
         """The variant that is trained before this one; None if it starts from no stage of its study.

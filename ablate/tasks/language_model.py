@@ -45,6 +45,7 @@ class LanguageModelSpec(TextSpec):
 
     model_families: ClassVar[frozenset[str]] = frozenset({"decoder"})
     metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_perplexity", "val_bits_per_byte"})
+    shortens: ClassVar[bool] = True
 
     kind: Literal["language_model"] = "language_model"
     """Predict the next token of text."""
@@ -120,6 +121,11 @@ class LanguageModel(Text):
         """Logits [K, B, T, V]."""
         outputs: torch.Tensor = model(batch["inputs"], batch.get("documents"))
         return outputs
+
+    def shorter_batch(self, seed: int, step: int, batch_size: int, length: int) -> Batch:
+        """The first `length` tokens of the inputs and targets of `train_batch`."""
+        windows = self.train_windows(f"{self.fingerprint}/{seed}/{step}/{batch_size}", batch_size)
+        return _shifted(windows[:, : length + 1])
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """The same windows at each call, without repeated targets: as `train_batch`, with `target_bytes`, int64 [B].

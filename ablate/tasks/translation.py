@@ -166,6 +166,10 @@ class Translation(Task):
         """
         return self._batch("train", *self._buckets["train"].draw(seed, step, batch_size, self._capacity(batch_size)))
 
+    @property
+    def uneven_batches(self) -> bool:
+        return self.spec.uneven_batches
+
     def _capacity(self, batch_size: int) -> int | None:
         return batch_size * self.spec.context if self.spec.uneven_batches else None
 

@@ -38,6 +38,7 @@ def main(folder: Path, space: str) -> None:
     kinds = {
         "optimizers": "sign_sgd",
         "schedules": "stable_decay",
+        "growths": "square_root",
         "averages": "polyak",
         "tokenizers": "letters",
         "sources": "squares",

@@ -26,6 +26,7 @@ training:
   batch_size: 4
   optimizer: {kind: sign_sgd, lr: 1.0e-2, embedding_rate: 0.1}
   schedule: {kind: stable_decay, decay: 0.5}
+  batch_growth: square_root
   average: polyak
   evaluations: 2
 switches:
@@ -37,6 +38,7 @@ objective: {metric: val_loss, margin: 0.1}
 KINDS = {
     "optimizers": "sign_sgd",
     "schedules": "stable_decay",
+    "growths": "square_root",
     "averages": "polyak",
     "tokenizers": "letters",
     "sources": "squares",

@@ -127,7 +127,7 @@ def test_a_pack_trains_on_batches_by_tokens(cache: Path) -> None:
     assert isinstance(other, Measurement)
     share = task.mean_rows(10) / 10
     assert last.flops / other.flops == pytest.approx(share, rel=0.1), "but for the optimizer's steps"
-    with pytest.raises(ValidationError, match="no micro-batch divides"):
+    with pytest.raises(ValidationError, match="`micro_batch` cannot divide"):
         VariantSpec.model_validate({**plain, "training": {**plain["training"], "micro_batch": 5}})
 
 
