@@ -8,6 +8,7 @@ from ablate.errors import MissingPackageError
 
 PACKAGES: dict[str, tuple[str, ...]] = {
     "dashboard": ("streamlit", "plotly", "pandas", "pyarrow"),
+    "evaluate": ("lm_eval",),
     "figures": ("matplotlib",),
     "mlflow": ("mlflow",),
     "notebook": ("pandas",),

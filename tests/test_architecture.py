@@ -35,7 +35,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "nn.pack": {"spec", "nn.kernels"},
     "nn.model": {"spec", "nn.pack"},
     "kinds": {"errors", "spec", "nn.pack", "nn.kernels"},
-    "tasks": {"errors", "extras", "locations", "spec", "decoding"},
+    "downstream": {"errors", "extras", "spec"},
+    "tasks": {"errors", "extras", "locations", "spec", "decoding", "downstream"},
     "designs": {"roles", "errors", "extras", "spec", "stats"},
     "timing": {"errors", "spec", "nn.kernels", "nn.pack", "nn.model"},
     "training": {"metrics", "spec", "nn.pack", "nn.model", "tasks"},
@@ -70,6 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "kinds",
         "tasks",
         "decoding",
+        "downstream",
         "plugins",
     },
     "execution": {
@@ -105,9 +107,11 @@ PLACES = {*MAY_IMPORT, *ANYTHING}
 LATE: dict[str, str] = {
     "cli": "a command line imports the command that is called, and what it needs",
     "designs.search": "Optuna is an extra",
+    "downstream.harness": "lm-eval is an extra",
     "execution.choose": "Ray is an extra",
     "execution.worker": "torch is imported after the process is bound to its cores",
     "store.summaries": "a list of studies is read without SQLAlchemy",
+    "tasks.language_model": "a task is described without torch",
     "tasks.translating": "a task is described without torch",
 }
 """Modules that may import others of ours inside a function, each with its reason."""

@@ -185,32 +185,52 @@ def _trend(claim: TrendClaim, results: Results) -> _Finding:
 
 @_settle.register
 def _number(claim: NumberClaim, results: Results) -> _Finding:
-    name, quantity = claim.subject.variant, claim.subject.quantity
+    name, quantity, over = claim.subject.variant, claim.subject.quantity, claim.subject.over
+    names = [name, over] if over else [name]
     evidence: dict[str, Any] = {"variant": name, "quantity": quantity, "expected": claim.expect}
-    evidence |= {"tolerance": claim.tolerance}
+    evidence |= {"tolerance": claim.tolerance, **({"over": over} if over else {})}
+    if missing := [one for one in names if one not in results.runs]:
+        return _Finding("undecided", f"the study has no variant {' and no '.join(missing)}", evidence)
     if quantity in COUNTED:
-        value = results.count(name, quantity)
-        if value is None:
-            return _Finding("undecided", results.unknown(quantity, [name]), evidence)
-        off = value - claim.expect
-        verdict: ClaimWord = "supported" if abs(off) <= claim.tolerance else "refuted"
-        apart = "" if off == 0 else f", {abs(off):,.12g} {'more' if off > 0 else 'fewer'} than {claim.expect:,.12g}"
-        return _Finding(verdict, f"{name} has {value:,.12g} {quantity}{apart}", {**evidence, "found": value})
-    if diverged := sorted(results.diverged(name, quantity)):
-        reason = f"{name} diverged at {_seeds(diverged)}"
-        return _Finding("refuted", reason, {**evidence, "diverged": diverged})
-    if short := results.too_short(quantity, (name,)):
+        return _counted_number(claim, names, results, evidence)
+    for one in names:
+        if diverged := sorted(results.diverged(one, quantity)):
+            reason = f"{one} diverged at {_seeds(diverged)}"
+            return _Finding("refuted", reason, {**evidence, "diverged": diverged})
+    if short := results.too_short(quantity, names):
         return _Finding("undecided", short, evidence)
     values = results.values(name, quantity)
+    if over:
+        theirs = results.values(over, quantity)
+        values = {seed: value / theirs[seed] for seed, value in values.items() if theirs.get(seed)}
     off_by_seed = {seed: values[seed] - claim.expect for seed in sorted(values)}
 
     def words(bound: Bounds, lower: bool, error: float) -> str:
         between = f"between {claim.expect + bound.low:.5g} and {claim.expect + bound.high:.5g}"
         level = f"{100 * (1 - 2 * error):g} % interval"
-        return f"{quantity} of {name} lies {between} ({level}), the claim is {claim.expect:g} ± {claim.tolerance:g}"
+        what = f"{quantity} of {name} over that of {over}" if over else f"{quantity} of {name}"
+        return f"{what} lies {between} ({level}), the claim is {claim.expect:g} ± {claim.tolerance:g}"
 
-    allowance = results.allowance((name,), quantity)
+    allowance = results.allowance(names, quantity)
     return _found(off_by_seed, claim.tolerance, _EXPECTATIONS["equal"], results, quantity, words, evidence, allowance)
+
+
+def _counted_number(claim: NumberClaim, names: Sequence[str], results: Results, evidence: dict[str, Any]) -> _Finding:
+    """A number that is counted: the quantity of the first variant, over that of the second if there is one."""
+    quantity, counts = claim.subject.quantity, [results.count(name, claim.subject.quantity) for name in names]
+    known = [count for count in counts if count is not None]
+    if len(known) < len(names) or not all(known[1:]):
+        return _Finding("undecided", results.unknown(quantity, names), evidence)
+    value = known[0] / known[1] if len(names) > 1 else known[0]
+    off = value - claim.expect
+    verdict: ClaimWord = "supported" if abs(off) <= claim.tolerance else "refuted"
+    if len(names) > 1:
+        reason = f"{names[0]} has {value:.4g} times the {quantity} of {names[1]}"
+        reason += f", the claim is {claim.expect:g} ± {claim.tolerance:g}"
+    else:
+        apart = "" if off == 0 else f", {abs(off):,.12g} {'more' if off > 0 else 'fewer'} than {claim.expect:,.12g}"
+        reason = f"{names[0]} has {value:,.12g} {quantity}{apart}"
+    return _Finding(verdict, reason, {**evidence, "found": value})
 
 
 def _compare(

@@ -30,7 +30,7 @@ GARBAGE = 50_000
 PANELS = {
     "Studies": ("new", "plan", "study", "status", "list", "check-store"),
     "Answers": ("show", "report", "claims", "calibrate", "diff", "export", "dashboard"),
-    "Trials": ("reproduce", "generate", "translate"),
+    "Trials": ("reproduce", "evaluate", "generate", "translate"),
     "Spaces and blocks": ("validate", "schema", "data", "kinds", "cost", "bench", "doctor", "draw", "check", "import"),
 }
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}

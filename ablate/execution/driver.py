@@ -425,7 +425,7 @@ class _Driver:
     def check_metric(self, point: Measurement) -> None:
         """Refuse an objective that the task does not measure, at the first point rather than after the last trial."""
         metric = self.planner.space.objective.metric
-        if metric not in point.metrics:
+        if metric not in point.metrics and metric not in self.planner.space.task.final_metric_names:
             raise SpaceError(
                 "the task does not measure this",
                 where=f"space {self.planner.space.name}, `objective.metric`",

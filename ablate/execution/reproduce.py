@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 from ablate.errors import DataError, EngineError, SpaceError
@@ -14,8 +15,9 @@ from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember
 from ablate.spec.task import TaskSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store
-from ablate.store.records import SETTLED, CurvePoint, Environment, TrialRecord
+from ablate.store.records import SETTLED, TRANSFER, CurvePoint, Environment, TrialRecord
 from ablate.trained.stored import stored_variant
+from ablate.trained.weights import SUFFIX, weights_file
 from ablate.training.events import Diverged, Measurement, Tick
 
 TOLERANCE = 1e-4
@@ -117,26 +119,75 @@ def reproduce(
             where=name,
             remedy="Run its study again in another store.",
         )
-    _find_data(variant.task, cache, trial.data_fingerprint, name, say)
     stored = store.curves([trial.key])[trial.key]
-    start = _start(variant, name)
-    job = Job(1, (JobMember(variant.model_dump_json(), trial.seed, start=start),), trial.data_fingerprint)
-    again, diverged = _train(job, engine, name, lambda step: moved(step, variant.training.steps))
+    with TemporaryDirectory(prefix="ablate-") as folder:
+        again, diverged = _Again(store, cache, engine, Path(folder), say, moved).train(trial, variant)
     return Reproduction(trial, record.name, stored, again, diverged, environment)
 
 
-def _start(variant: VariantSpec, name: str) -> str:
-    """The file or folder of the weights that a trial started from; empty if it started from random ones."""
-    start = variant.training.init_from
-    if start is None:
-        return ""
-    if start.stage is None:
-        return start.source
-    raise SpaceError(
-        "it started from the weights of another trial, which its record does not name",
-        where=name,
-        remedy="Run its study again in another store; it trains that stage again too.",
-    )
+@dataclass(slots=True)
+class _Again:
+    """Trains trials again, and before them those whose weights they start from, where these were not kept.
+
+    Attributes:
+        folder: For the weights of those.
+        jobs: How many were trained.
+    """
+
+    store: Store
+    cache: Path
+    engine: Engine
+    folder: Path
+    say: Callable[[str], None]
+    moved: Callable[[int, int], None]
+    jobs: int = 0
+
+    def train(
+        self, trial: TrialRecord, variant: VariantSpec, weights: str = ""
+    ) -> tuple[tuple[CurvePoint, ...], Diverged | None]:
+        """Train a trial again, and keep its weights if a file is named for them."""
+        name = f"trial {trial.key[:12]}"
+        _find_data(variant.task, self.cache, trial.data_fingerprint, name, self.say)
+        start = self.start(trial, variant, name)
+        self.jobs += 1
+        member = JobMember(variant.model_dump_json(), trial.seed, weights, start=start)
+        job = Job(self.jobs, (member,), trial.data_fingerprint)
+        return _train(job, self.engine, name, lambda step: self.moved(step, variant.training.steps))
+
+    def start(self, trial: TrialRecord, variant: VariantSpec, name: str) -> str:
+        """The file or folder of the weights that a trial started from; empty if it started from random ones."""
+        start = variant.training.init_from
+        if start is None:
+            return ""
+        if start.stage is None:
+            return start.source
+        recorded = (one.values[TRANSFER] for one in self.store.recordings(trial.key) if TRANSFER in one.values)
+        source = next(recorded, None)
+        if source is None:
+            raise SpaceError(
+                "it started from the weights of another trial, which its record does not name",
+                where=name,
+                remedy="Run its study again in another store; it trains that stage again too.",
+            )
+        before = self.store.trial(Path(source["source"]).stem)
+        kept = Path(weights_file(before.key, self.store.where))
+        if kept.exists():
+            return str(kept)
+        self.say(f"The weights that it started from were not kept: trial {before.key[:12]} is trained again first")
+        stage = stored_variant(
+            self.store.variant(before.variant_hash).spec,
+            f"trial {before.key[:12]}",
+            homes={},
+            trained_with=_trained_with(before),
+        )
+        file = str(self.folder / f"{before.key}{SUFFIX}")
+        _, diverged = self.train(before, stage, file)
+        if diverged is not None:
+            raise EngineError(
+                f"the trial whose weights it starts from diverged at step {diverged.step}, and did not before",
+                where=f"trial {before.key[:12]}",
+            )
+        return file
 
 
 def _find_data(task: TaskSpec, cache: Path, fingerprint: str, name: str, say: Callable[[str], None]) -> None:

@@ -268,6 +268,9 @@ class SubjectSpec(Spec):
     quantity: str
     """`parameters` (trainable), `flops` (arithmetic of training one trial), `activation_bytes` (bytes that one sequence
     keeps for the backward pass), `seconds` or `tokens_per_second` (of training), or a metric of the task."""
+    over: str = ""
+    """Name of another variant: the number is the ratio of the quantity to that of this variant, seed by seed where it
+    is measured. Unless set, the number is the quantity itself."""
 
 
 class NumberClaim(ClaimSpec):
@@ -281,11 +284,16 @@ class NumberClaim(ClaimSpec):
     """The largest deviation that counts as equal, in the unit of the quantity; above 0 for a metric."""
 
     def names(self) -> dict[tuple[str | int, ...], str]:
-        return {("subject", "variant"): self.subject.variant}
+        named = {("subject", "variant"): self.subject.variant, ("subject", "over"): self.subject.over}
+        return {path: name for path, name in named.items() if name}
 
     def renamed(self, aliases: Mapping[str, str]) -> Self:
-        name = aliases.get(self.subject.variant, self.subject.variant)
-        return self.model_copy(update={"subject": self.subject.model_copy(update={"variant": name})})
+        subject = self.subject
+        names = {
+            "variant": aliases.get(subject.variant, subject.variant),
+            "over": aliases.get(subject.over, subject.over),
+        }
+        return self.model_copy(update={"subject": subject.model_copy(update=names)})
 
     def check(self, metric: str, metrics: Set[str]) -> None:
         super().check(metric, metrics)

@@ -194,8 +194,8 @@ class SpaceSpec(Spec):
                 "a test metric cannot be an objective, because variants chosen by it would no longer be tested",
                 f"Name `{metric.on('val')}`; the test is shown next to it.",
             )
-        if self.objective.metric not in self.task.metric_names:
-            known = dict.fromkeys(sorted(self.task.metric_names))
+        if self.objective.metric not in self._metric_names:
+            known = dict.fromkeys(sorted(self._metric_names))
             rule = f"the task {self.task.kind_name()} has no metric of this name"
             raise _unknown(("objective", "metric"), rule, self.objective.metric, known)
         for switch, setting in self.single_settings():
@@ -206,6 +206,10 @@ class SpaceSpec(Spec):
         if self.tuned or self.claims:
             self._check_trained(self._points())
         return self
+
+    @property
+    def _metric_names(self) -> frozenset[str]:
+        return self.task.metric_names | self.task.final_metric_names
 
     @property
     def baseline_settings(self) -> dict[str, str]:
@@ -435,7 +439,7 @@ class SpaceSpec(Spec):
                 self.claims,
                 settings,
                 self.objective.metric,
-                self.task.metric_names,
+                self._metric_names,
                 refused,
             )
         except ValidationError as error:

@@ -154,6 +154,15 @@ class Task(ABC):
     def tokens_per_batch(self, batch_size: int) -> int:
         """Number of training tokens in a batch of whole inputs, for the token axis of curves."""
 
+    @property
+    def uneven_batches(self) -> bool:
+        """Whether training batches have other numbers of rows than `training.batch_size`."""
+        return False
+
+    def mean_rows(self, batch_size: int) -> float:
+        """The mean number of rows of a training batch; `batch_size` unless the rows of batches differ."""
+        return float(batch_size)
+
     def input_lengths(self) -> tuple[int, ...]:
         """Padded lengths of training inputs, all with equal frequency. Default: the context.
 
@@ -198,6 +207,17 @@ class TaskSpec(Kinded):
     @abstractmethod
     def length(self) -> int:
         """Maximum number of tokens in an input."""
+
+    @property
+    def uneven_batches(self) -> bool:
+        """Whether training batches have other numbers of rows than `training.batch_size`."""
+        return False
+
+    @property
+    def final_metric_names(self) -> frozenset[str]:
+        """Names of the metrics of `Task.final_metrics` that an objective or a claim may name, as those of every
+        evaluation."""
+        return frozenset()
 
     @property
     def separates_documents(self) -> bool:

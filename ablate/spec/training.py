@@ -176,7 +176,7 @@ class TrainingSpec(Spec):
         return tuple(runs(lambda step: self.shape_at(step, context), self.steps))
 
     def step_flops(
-        self, forward: float, parameters: int, width: int, frozen: float = 0.0, batch_size: int | None = None
+        self, forward: float, parameters: int, width: int, frozen: float = 0.0, batch_size: float | None = None
     ) -> float:
         """Arithmetic of one step: forward and backward pass over a batch, and the optimizer.
 
@@ -185,7 +185,7 @@ class TrainingSpec(Spec):
             parameters: Trainable parameters of the model.
             width: Of the model.
             frozen: Part of `forward` that frozen maps do, whose own gradients are not computed.
-            batch_size: Sequences in the batch; `self.batch_size` unless given.
+            batch_size: Sequences in the batch, on average; `self.batch_size` unless given.
         """
         backward = _BACKWARD * forward - frozen
         return (forward + backward) * (batch_size or self.batch_size) + self.optimizer.step_flops(parameters, width)

@@ -73,6 +73,14 @@ class VariantSpec(Spec):
             self.training.optimizer.check_model(self.model)
         except ValidationError as error:
             raise below(("training", "optimizer"), error) from None
+        for name in ("micro_batch", "batch_growth"):
+            if self.task.uneven_batches and getattr(self.training, name) is not None:
+                raise refusal(
+                    ("training", name),
+                    {},
+                    f"batches by tokens have other numbers of rows at each step, which `{name}` cannot divide",
+                    "Leave it out, or set `task.batches_by: pairs`.",
+                )
         return self
 
     def _check_context_growth(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, Row, func, literal, select
 
-from ablate.errors import NotFoundError, check_argument, check_texts
+from ablate.errors import ArgumentError, NotFoundError, check_argument, check_texts
 from ablate.roles import TrialRole
 from ablate.store import queries
 from ablate.store.activity import Activity, activity
@@ -293,6 +293,33 @@ class Store:
         """
         row = outcome_row(outcome) | {"driver": driver}
         return self._writer.put_outcome(row, outcome, environment)
+
+    def add_test_metrics(self, key: str, metrics: Mapping[str, float]) -> None:
+        """Add metrics that were measured after the end of a finished trial; one of the same name is replaced.
+
+        Any process may do so, as no design and no verdict reads test metrics.
+
+        Args:
+            key: Key of the trial.
+            metrics: Finite values by name; each name starts with `test_`.
+
+        Raises:
+            ArgumentError: A name does not start with `test_`.
+            NotFoundError: There is no such trial, or it has not finished.
+        """
+        if others := [name for name in metrics if not name.startswith("test_")]:
+            raise ArgumentError(
+                "these are no test metrics",
+                where="Store.add_test_metrics: metrics",
+                expected="names that start with `test_`",
+                got=", ".join(others),
+            )
+        with self._database.writing() as connection:
+            finished = (trials.c.key == key) & (trials.c.state == TrialState.FINISHED)
+            known = connection.execute(select(trials.c.metrics).where(finished).with_for_update()).scalar_one_or_none()
+            if known is None:
+                raise NotFoundError("no trial with this key has finished", where=self.where, got=repr(key))
+            connection.execute(trials.update().where(finished).values(metrics={**known, **metrics}))
 
     def forget_unfinished(self, keys: Sequence[str], driver: str = "") -> int:
         """Remove failed trials and running trials of dead drivers or of this one, so that they run again.

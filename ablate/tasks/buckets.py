@@ -38,15 +38,41 @@ class Buckets:
         """Padded width of each bucket; the mean over the texts of a row if it has several."""
         return tuple(round(sum(widths) / len(widths)) for widths in self._widths)
 
-    def draw(self, seed: int, step: int, batch_size: int) -> tuple[NDArray[np.int64], tuple[int, ...]]:
+    def draw(
+        self, seed: int, step: int, batch_size: int, tokens: int | None = None
+    ) -> tuple[NDArray[np.int64], tuple[int, ...]]:
         """Sample rows of one bucket uniformly with replacement; also returns the padded width of each text.
 
         Over all steps, all rows are equally likely, except that bucket sizes may differ by one row.
+
+        Args:
+            seed: Seed of the rows; all seeds read the same bucket.
+            step: Number of the batch.
+            batch_size: Number of rows, unless `tokens` is given.
+            tokens: Capacity of the batch: as many rows as have at most so many tokens of each text, padding included.
+                A bucket is then drawn as often as it has batches, so that rows stay equally likely.
         """
         name = f"{self._fingerprint}/{step}/{batch_size}"
-        bucket = int(Draws(f"{name}/bucket").integers(len(self._buckets), 1)[0])
+        if tokens is None:
+            bucket, size = int(Draws(f"{name}/bucket").integers(len(self._buckets), 1)[0]), batch_size
+        else:
+            sizes, shares = self._capacities(tokens)
+            place = Draws(f"{name}/{tokens}/bucket").uniforms(1)
+            bucket = min(int(np.searchsorted(shares.cumsum(), place)[0]), len(sizes) - 1)
+            size = int(sizes[bucket])
         rows = self._buckets[bucket]
-        return rows[Draws(f"{name}/{seed}").integers(rows.size, batch_size)], self._widths[bucket]
+        return rows[Draws(f"{name}/{seed}").integers(rows.size, size)], self._widths[bucket]
+
+    def mean_rows(self, tokens: int) -> float:
+        """The expected number of rows of a batch with this capacity."""
+        sizes, shares = self._capacities(tokens)
+        return float(sizes @ shares)
+
+    def _capacities(self, tokens: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """For each bucket the rows of its batches, and the share of steps that read it."""
+        sizes = np.array([max(1, tokens // max(widths)) for widths in self._widths])
+        batches = np.array([bucket.size for bucket in self._buckets]) / sizes
+        return sizes, batches / batches.sum()
 
     def batches(self, batch_size: int) -> Iterator[tuple[NDArray[np.int64], tuple[int, ...]]]:
         """Every row once, shortest first, with the padded widths of each batch."""

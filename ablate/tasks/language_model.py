@@ -8,17 +8,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ablate.errors import DataError
+from ablate.extras import require
+from ablate.spec.downstream import DownstreamSpec
 from ablate.tasks import cache as prepared
+from ablate.tasks.base import Say
 from ablate.tasks.text import Text, TextSpec
 
 if TYPE_CHECKING:
     import torch
 
+    from ablate.downstream.scoring import NextTokenModel
     from ablate.tasks.base import Batch
 
 _PRIOR = 50.0
@@ -44,9 +49,27 @@ class LanguageModelSpec(TextSpec):
 
     kind: Literal["language_model"] = "language_model"
     """Predict the next token of text."""
+    downstream: DownstreamSpec | None = None
+    """Tasks of `lm-eval` on which every trial is measured after its last step; none unless set."""
+
     separate_documents: bool = False
     """Whether no token sees another document of its window, and positions start anew in each document. The
     end-of-document token then begins the next document."""
+
+    @property
+    def final_metric_names(self) -> frozenset[str]:
+        return frozenset(self.downstream.names() if self.downstream is not None else ())
+
+    def prepare(self, cache: Path, say: Say) -> str:
+        """As every text; asks for the package that `downstream` needs before anything is trained.
+
+        Raises:
+            DataError: The text is missing, invalid, or too short for the context.
+            MissingPackageError: `lm-eval` is not installed.
+        """
+        if self.downstream is not None:
+            require("evaluate", "the metrics of a task of `lm-eval`", where="task.downstream")
+        return super().prepare(cache, say)
 
     @property
     def separates_documents(self) -> bool:
@@ -80,6 +103,7 @@ class LanguageModel(Text):
     def __init__(self, spec: LanguageModelSpec, folder: Path, fingerprint: str, part: str = "") -> None:
         super().__init__(spec, folder, fingerprint, window=spec.context + 1, part=part)
         self._separate = spec.separate_documents
+        self._downstream = spec.downstream
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
         """Windows at uniform random positions: `inputs` and `targets`, int64 [B, T]."""
@@ -89,7 +113,7 @@ class LanguageModel(Text):
         """Windows [B, T + 1] as `inputs` and `targets`, and `documents`, int32 [B, T], if these are separate."""
         batch = _shifted(windows)
         if self._separate:
-            ends = batch["inputs"] == self.token_bytes.size - 1
+            ends = batch["inputs"] == self.tokenizer.end_of_document
             batch["documents"] = ends.cumsum(1).int()
         return batch
 
@@ -152,6 +176,38 @@ class LanguageModel(Text):
                 for total, length in zip(sums["nats"], sums["bytes"], strict=True)
             ],
         }
+
+    def final_metrics(self, model: torch.nn.Module, device: torch.device) -> dict[str, list[float]]:
+        """The metrics of `downstream`, of every member.
+
+        Raises:
+            MissingPackageError: `lm-eval` is not installed.
+            DataError: A task is unknown, has not the metric, or its data cannot be read.
+        """
+        if (asked := self._downstream) is None:
+            return {}
+        from ablate.downstream.harness import Request, measure
+        from ablate.downstream.scoring import Scored
+
+        was_training = model.training
+        model.eval()
+        pack = next(model.parameters()).shape[0]
+        scored = Scored(cast("NextTokenModel", model), pack, self.spec.context, device)
+        request = Request(tuple(asked.tasks), Path(asked.folder) if asked.folder else None, asked.shots, asked.limit)
+        where = "task.downstream"
+        members = [
+            {(score.task, score.metric): score.value for score in found}
+            for found in measure(scored, self.tokenizer, request, where)
+        ]
+        model.train(was_training)
+        for name, (task, metric) in asked.names().items():
+            if (task, metric) not in members[0]:
+                raise DataError(
+                    f"the task {task} has no metric `{metric}`",
+                    where=f"{where}, {name}",
+                    expected=", ".join(known for of, known in members[0] if of == task) or "another task",
+                )
+        return {name: [found[asked_for] for found in members] for name, asked_for in asked.names().items()}
 
     def baselines(self) -> dict[str, dict[str, float]]:
         """Unigram, bigram and trigram models of the training text, each smoothed towards the lower order.

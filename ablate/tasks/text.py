@@ -320,14 +320,16 @@ class Text(Task):
         """The text of a window, with `<|endoftext|>` on separate lines at the ends of documents."""
         end = self.tokenizer.end_of_document
         documents = np.split(ids, np.flatnonzero(ids == end))
-        return "\n<|endoftext|>\n".join(self.tokenizer.decode(document[document < end]) for document in documents)
+        # Further ids, such as that of a mask, are no text either.
+        texts = (document[(document != end) & (document < self.tokenizer.vocabulary)] for document in documents)
+        return "\n<|endoftext|>\n".join(self.tokenizer.decode(text) for text in texts)
 
     def _document_lengths(self, split: str) -> NDArray[np.int64]:
         ends: list[NDArray[Any]] = []
         for start in range(0, self.tokens[split].size, _COUNTED):
             # A new mapping each time: pages that a mapping has read count as memory of this process while it exists.
             tokens = mapped(self._folder / f"{split}{self._part}.npy")[start : start + _COUNTED]
-            ends.append(start + np.flatnonzero(tokens == self.token_bytes.size - 1))
+            ends.append(start + np.flatnonzero(tokens == self.tokenizer.end_of_document))
         return np.diff(np.concatenate(ends), prepend=-1) - 1
 
     def _cut(self, split: str, starts: NDArray[np.int64]) -> NDArray[np.int64]:

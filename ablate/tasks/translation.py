@@ -71,8 +71,20 @@ class TranslationSpec(TokenizedSpec):
     """Number of beams with which the texts for BLEU and chrF are generated; 1: greedy decoding."""
     length_penalty: float = Field(default=0.6, ge=0)
     """Exponent α of beam search: scores are divided by ((5 + length) / 6)^α (arXiv:1609.08144)."""
+    batches_by: Literal["pairs", "tokens"] = "pairs"
+    """`tokens`: a training batch has as many pairs of similar length as fit into `training.batch_size` · `context`
+    tokens of each language, padding included, so that batches of short texts have more pairs (arXiv:1706.03762, §5.1);
+    `pairs`: it has `training.batch_size` pairs."""
     test_pairs: int = Field(default=0, ge=0)
     """Number of test pairs, measured once at the end of a trial and selected like those for validation; 0: no test."""
+
+    @property
+    def uneven_batches(self) -> bool:
+        return self.batches_by == "tokens"
+
+    @property
+    def final_metric_names(self) -> frozenset[str]:
+        return frozenset({"val_bleu", "val_chrf"})
 
     def prepare(self, cache: Path, say: Say) -> str:
         """Read, split and tokenize the pairs, unless `cache` holds the result for the same pairs.
@@ -152,7 +164,18 @@ class Translation(Task):
             `inputs` and `padding` [B, S], `before` (the target shifted right), `before_padding` and `targets` [B, T].
             The padding masks are True for real tokens.
         """
-        return self._batch("train", *self._buckets["train"].draw(seed, step, batch_size))
+        return self._batch("train", *self._buckets["train"].draw(seed, step, batch_size, self._capacity(batch_size)))
+
+    @property
+    def uneven_batches(self) -> bool:
+        return self.spec.uneven_batches
+
+    def _capacity(self, batch_size: int) -> int | None:
+        return batch_size * self.spec.context if self.spec.uneven_batches else None
+
+    def mean_rows(self, batch_size: int) -> float:
+        capacity = self._capacity(batch_size)
+        return float(batch_size) if capacity is None else self._buckets["train"].mean_rows(capacity)
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """All validation pairs, shortest first, in the format of `train_batch`."""
@@ -245,8 +268,9 @@ class Translation(Task):
         return self._buckets["train"].lengths
 
     def tokens_per_batch(self, batch_size: int) -> int:
-        """B times the mean length of source and target together."""
-        return batch_size * round(float(self._splits["train"].lengths.sum(axis=1).mean()))
+        """The mean number of pairs times the mean length of source and target together."""
+        mean = float(self._splits["train"].lengths.sum(axis=1).mean())
+        return round(self.mean_rows(batch_size) * mean) if self.spec.uneven_batches else batch_size * round(mean)
 
     def baselines(self) -> dict[str, dict[str, float]]:
         """`unigram`: frequencies of target tokens in training; `source`: the untranslated source text."""

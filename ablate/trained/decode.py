@@ -92,10 +92,10 @@ def generate(trained: Trained, prompt: str, tokens: int, sampling: Sampling, see
     Raises:
         SpaceError: The model is no decoder, or learnt no text.
     """
-    codec = _codec(trained, "decoder")
+    codec = codec_of(trained, "decoder", "generate")
     generator = torch.Generator().manual_seed(seed)
     ids = codec.encode(prompt).tolist() or [codec.end_of_document]
-    known = [token for token in ids if token < codec.end_of_document]
+    known = [token for token in ids if token != codec.end_of_document]
     told = codec.decode(known)
     reading = Reading(trained)
     for _ in range(tokens):
@@ -152,23 +152,32 @@ def translate(trained: Trained, texts: Sequence[str], beams: int, length_penalty
         SpaceError: The model learnt no translation.
         DataError: A text is too long.
     """
-    _codec(trained, "encoder_decoder")
+    codec_of(trained, "encoder_decoder", "translate")
     if not isinstance(trained.task, Translation):
-        raise _cannot_write(trained, "encoder_decoder")
+        raise _cannot(trained, "encoder_decoder", "translate")
     return trained.task.translate(trained.model, texts, beams=beams, length_penalty=length_penalty)[0]
 
 
-def _codec(trained: Trained, family: str) -> Codec:
+def codec_of(trained: Trained, family: str, purpose: str) -> Codec:
+    """The tokenizer of a model that can be used for a purpose.
+
+    Args:
+        trained: The model.
+        family: The family that the purpose needs: `decoder` or `encoder_decoder`.
+        purpose: For messages, what follows "this model cannot".
+
+    Raises:
+        SpaceError: The model is of another family, or learnt no text.
+    """
     codec = trained.task.codec()
     if trained.variant.model.family != family or codec is None:
-        raise _cannot_write(trained, family)
+        raise _cannot(trained, family, purpose)
     return codec
 
 
-def _cannot_write(trained: Trained, family: str) -> AblateError:
-    command = "generate" if family == "decoder" else "translate"
+def _cannot(trained: Trained, family: str, purpose: str) -> AblateError:
     return SpaceError(
-        f"this model cannot {command}",
+        f"this model cannot {purpose}",
         where=f"trial {trained.key}",
         expected="a decoder that learnt text" if family == "decoder" else "an encoder-decoder that learnt to translate",
         got=f"a model of family {trained.variant.model.family} and the task {trained.variant.task.kind_name()}",

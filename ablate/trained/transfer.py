@@ -2,8 +2,9 @@
 
 A tensor has the meaning that its name says: `blocks.3.mixer.query.weight` makes queries in any mixer that has some, so
 that attention without softmax gives its weights to attention with softmax and back. Layers of other depths are matched
-in proportion. Where the same map is written otherwise it is converted: rows of a longer table of positions, heads that
-are left out, W = α·W_init + β·ΔW, values without a map as the identity, a head of its own from a tied one.
+in proportion. Where the same map is written otherwise it is converted: rows of a longer table of positions, an
+embedding with one id more (the mask of a masked language model, which is the last), heads that are left out,
+W = α·W_init + β·ΔW, values without a map as the identity, a head of its own from a tied one.
 
 Fixed gains are settings of the target, and are never copied.
 
@@ -33,6 +34,7 @@ _LAYER = re.compile(r"(?P<stack>(?:decoder_)?blocks)\.(?P<index>\d+)\.(?P<part>.
 _OF_EVERY_MIXER = ("query.", "key.", "value.", "output.")
 """Maps that mean the same in all mixers that have them."""
 _POSITIONS = "positions.weight"
+_EMBEDDING = "embedding.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,9 @@ class _Matching:
             return None, set()
         if name == _POSITIONS and found is not None and found.shape[1] > shape[1] and found.shape[2] == shape[2]:
             return found[:, : shape[1]], {name}
-        tied = tensors.get("embedding.weight") if "head.weight" not in tensors else None
+        if name == _EMBEDDING and found is not None and found.shape[1:] == (shape[1] + 1, shape[2]):
+            return found[:, : shape[1]], {name}  # the last id of a masked language model is the mask
+        tied = tensors.get(_EMBEDDING) if "head.weight" not in tensors else None
         if name == "head.weight" and tied is not None and tied.mT.shape == shape:
             return tied.mT.contiguous(), {"embedding.weight"}
         return None, set()

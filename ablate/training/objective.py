@@ -60,7 +60,7 @@ class Objective:
         Returns:
             The loss of the task of each member, [K], without auxiliary losses and without gradient.
         """
-        rows = self._training.rows_at_once
+        rows = batch["inputs"].shape[1] if self._task.uneven_batches else self._training.rows_at_once
         batchwise = [module for module in model.modules() if isinstance(module, Batchwise)]
         if self._ranks.count == 1 and rows == batch["inputs"].shape[1]:
             loss = self._backward_of_part(model, batch)

@@ -44,8 +44,8 @@ class Ranks:
         """The rows of a batch [K, B, ...] that this rank processes; no other rank has them."""
         if self.count == 1:
             return batch
-        size = batch["inputs"].shape[1] // self.count
-        return {name: values[:, self.index * size : (self.index + 1) * size] for name, values in batch.items()}
+        first, last = (batch["inputs"].shape[1] * index // self.count for index in (self.index, self.index + 1))
+        return {name: values[:, first:last] for name, values in batch.items()}
 
     def total(self, value: Tensor) -> Tensor:
         """The sum of a tensor over the ranks, in place."""

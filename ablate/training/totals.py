@@ -67,9 +67,8 @@ def totals(
     costs = []
     for phase in training.phases(context):
         whole = task.tokens_per_batch(phase.batch_size)
-        flops = training.step_flops(
-            forward(phase.context), trainable, variant.model.width, frozen(phase.context), phase.batch_size
-        )
+        rows = task.mean_rows(phase.batch_size)
+        flops = training.step_flops(forward(phase.context), trainable, variant.model.width, frozen(phase.context), rows)
         # Tasks whose inputs shorten have inputs of one length.
         tokens = whole if phase.context == context else phase.batch_size * phase.context
         costs.append(PhaseCost(phase, tokens, flops))

@@ -109,3 +109,36 @@ def test_a_number_may_be_a_figure_of_cost() -> None:
         old.record, variants=tuple(dataclasses.replace(one, activation_bytes=None) for one in old.record.variants)
     )
     assert verdicts(old)[0].sentence == "undecided: an older version of ablate stored small, without activation_bytes"
+
+
+def test_a_number_may_be_a_ratio() -> None:
+    """Counted exactly; measured seed by seed, so that what both share at a seed cancels."""
+
+    def ratio(expect: float, quantity: str, tolerance: float, over: str = "baseline") -> dict[str, Any]:
+        subject = {"variant": "small", "quantity": quantity, "over": over}
+        return {"expect": expect, "subject": subject, "tolerance": tolerance}
+
+    store = store_with(
+        ratio(0.7, "parameters", 0.11),
+        ratio(0.7, "parameters", 0.09),
+        ratio(1.5, "tokens_per_second", 0.1),
+        ratio(1.9, "tokens_per_second", 0.1),
+        ratio(0.5, "val_loss", 0.05),
+        ratio(1.0, "parameters", 0.0, over="large"),
+        seeds=4,
+    )
+    ratios = []
+    for seed, (ours, theirs) in enumerate([(6.6, 10.0), (66.0, 101.0), (0.66, 0.99), (6.8, 10.2)]):
+        store.add("small", seed, {"val_loss": 1.5 + 1.01 * seed}, tokens=1000, seconds=ours)
+        store.add("baseline", seed, {"val_loss": 3.0 + 2 * seed}, tokens=1000, seconds=theirs)
+        ratios.append(theirs / ours)
+    found = verdicts(store)
+    assert [claim.verdict for claim in found] == [
+        *("supported", "refuted", "supported", "refuted", "supported", "undecided")
+    ]
+    assert found[1].sentence == "refuted: small has 0.8 times the parameters of baseline, the claim is 0.7 ± 0.09"
+    low, high = stats.ttest_1samp(ratios, 0).confidence_interval(0.95)
+    assert found[2].evidence["low"] + 1.5 == pytest.approx(low)
+    assert found[2].evidence["high"] + 1.5 == pytest.approx(high)
+    assert "tokens_per_second of small over that of baseline lies between" in found[2].sentence
+    assert found[5].sentence == "undecided: the study has no variant large"

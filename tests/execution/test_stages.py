@@ -19,6 +19,7 @@ from ablate.errors import SpaceError, StoreError
 from ablate.execution.carry import Carrier
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.protocol import Job, Message
+from ablate.execution.reproduce import reproduce
 from ablate.planning.plan import Planner, make_plan
 from ablate.roles import TrialRole
 from ablate.store import Store, open_store
@@ -119,6 +120,24 @@ def test_a_trial_whose_stage_diverges_fails_with_the_reason(here: Path) -> None:
         for trial in store.trials(failed).values():
             assert trial.state is TrialState.FAILED
             assert "which diverged" in trial.reason
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_trial_that_started_from_a_stage_is_reproduced(here: Path, kept: bool) -> None:
+    """From the weights that its stage left, or, where these are gone, from the stage trained again."""
+    twice = {"stage": {**STAGE, "training.init_from": {"stage": {"training.steps": 2}}}}
+    with open_store(here / "a.db") as store:
+        study(store, here, **switches(transferred={"training.init_from": twice}))
+        record = store.study(SPACE["name"])
+        (key,) = (p.key for p in record.planned if (p.variant, p.seed) == ("start=transferred", 1))
+        if not kept:
+            for file in weights_folder(store.where).iterdir():
+                file.unlink()
+        told: list[str] = []
+        engine = ScriptedEngine(lambda job, attempt: carried_out(job, here), size=1)
+        found = reproduce(key, store, here / "cache", engine, ENVIRONMENT, told.append, lambda step, steps: None)
+        assert found.verdict == "identical"
+        assert sum("is trained again first" in line for line in told) == (0 if kept else 2)
 
 
 def test_a_stage_that_is_stored_without_its_weights_is_refused(here: Path) -> None:

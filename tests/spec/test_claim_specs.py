@@ -119,6 +119,8 @@ def test_ids_are_unique() -> None:
 def test_numbers_orders_and_trends_that_cannot_be_settled() -> None:
     at, message = refused(NUMBER | {"subject": {"variant": "bot", "quantity": "parameters"}})
     assert (at, "Did you mean `both`?" in message) == (("claims", 0, "subject", "variant"), True)
+    at, message = refused(NUMBER | {"subject": {"variant": "both", "quantity": "parameters", "over": "bot"}})
+    assert (at, "Did you mean `both`?" in message) == (("claims", 0, "subject", "over"), True)
     at, message = refused(NUMBER | {"subject": {"variant": "both", "quantity": "val_loss"}})
     assert (at, "Write a `tolerance` above 0" in message) == (("claims", 0, "tolerance"), True)
     at, message = refused(NUMBER | {"subject": {"variant": "both", "quantity": "seconds"}})

@@ -46,3 +46,23 @@ def test_rows_are_padded_where_they_end() -> None:
     rows, real = padded(np.array([5, 6, 7, 8, 9]), np.array([0, 3]), np.array([3, 2]), 4, 99)
     assert rows.tolist() == [[5, 6, 7, 99], [8, 9, 99, 99]]
     assert real.tolist() == [[True, True, True, False], [True, True, False, False]]
+
+
+def test_batches_of_a_capacity_hold_as_many_rows_as_fit_and_every_row_as_often() -> None:
+    """Rows are as likely as one another though short ones come in larger batches; their mean number is known."""
+    buckets, capacity, steps = Buckets("data", LENGTHS), 1000, 8000
+    drawn = np.zeros(1024)
+    sizes = []
+    for step in range(steps):
+        (rows, widths), (others, same) = (buckets.draw(seed, step, 8, capacity) for seed in (0, 1))
+        assert widths == same
+        assert rows.size == others.size == capacity // max(widths)
+        assert (LENGTHS[rows] <= widths).all()
+        np.add.at(drawn, rows, 1)
+        sizes.append(rows.size)
+    assert np.std(sizes) > 1
+    error = np.std(sizes) / np.sqrt(steps)
+    assert abs(np.mean(sizes) - buckets.mean_rows(capacity)) < 4 * error
+    by_bucket = drawn[buckets.order].reshape(16, 64).sum(1)
+    assert by_bucket.std() / by_bucket.mean() < 0.15, "buckets of 5 to 50 rows a batch, each drawn some 500 times"
+    assert buckets.draw(0, 3, 8, 1)[0].size == 1

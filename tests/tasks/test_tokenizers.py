@@ -186,3 +186,27 @@ def test_a_long_text_is_tokenized_in_pieces_as_a_whole(monkeypatch: pytest.Monke
 def in_one(monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
     monkeypatch.setattr(subwords, "_LONG_TEXT", 1 << 30)
     return BpeSpec(vocab_size=400).train([CODE]).encode(CODE)
+
+
+def test_a_token_of_a_saved_tokenizer_ends_a_document(tmp_path: Path) -> None:
+    """No id is added; in a text the token is ordinary text."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    characters = pre_tokenizers.ByteLevel.alphabet()
+    model = Tokenizer(models.BPE(vocab={one: place for place, one in enumerate(sorted(characters))}, merges=[]))
+    model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    model.decoder = decoders.ByteLevel()
+    model.add_special_tokens([AddedToken("<end>"), AddedToken("<mask>")])
+    model.save(str(tmp_path / "tokenizer.json"))
+    plain = {"kind": "saved", "file": str(tmp_path / "tokenizer.json")}
+    own, added = (TokenizerSpec.parse({**plain, **more}) for more in ({"end": "<end>"}, {}))
+    tokenizer = own.train(iter([]))
+    assert (tokenizer.vocabulary, tokenizer.end_of_document) == (258, model.token_to_id("<end>"))
+    assert (added.train(iter([])).vocabulary, added.train(iter([])).end_of_document) == (259, 258)
+    ids = tokenizer.encode("a <end> b")
+    assert tokenizer.end_of_document not in ids
+    assert tokenizer.decode(ids) == "a <end> b"
+    assert tokenizer.token_bytes[256] == 0
+    assert own.identity() != added.identity()
+    with pytest.raises(DataError, match=r"tokenizer.end: the tokenizer has no such token; got '\[SEP\]'"):
+        TokenizerSpec.parse({**plain, "end": "[SEP]"}).train(iter([]))

@@ -6,15 +6,21 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from sacrebleu import corpus_bleu, corpus_chrf
 from torch import nn
 
 from ablate.errors import DataError
 from ablate.nn.model.build import build_model
 from ablate.spec.model import ModelSpec
+from ablate.spec.variant import VariantSpec
 from ablate.tasks.translation import UNSCORED, Translation, TranslationSpec
+from ablate.training.events import Measurement
+from ablate.training.loop import train
+from ablate.training.members import Member
 
 
 def silent(line: str) -> None:
@@ -85,6 +91,44 @@ def test_batches_hold_pairs_of_the_source(task: Translation) -> None:
         assert task.tokenizer.decode(targets[targets != UNSCORED][:-1].tolist()) == pairs[text]
         assert text not in held_out
     assert sum(len(batch["inputs"]) for batch in task.validation_batches(64)) == 30
+
+
+def test_batches_by_tokens_are_full_and_accounted_for(cache: Path) -> None:
+    """Each batch is as full as its longest text lets it be; rows and tokens are the expected ones."""
+    by_tokens = opened({**PLAIN, "batches_by": "tokens"}, cache)
+    assert opened(PLAIN, cache).fingerprint == by_tokens.fingerprint, "the same prepared data"
+    rows, tokens = [], []
+    for step in range(400):
+        batch = by_tokens.train_batch(0, step, 10)
+        count, width = batch["inputs"].shape[0], max(batch["inputs"].shape[1], batch["targets"].shape[1])
+        assert count * width <= 10 * PLAIN["context"] < (count + 1) * width
+        rows.append(count)
+        tokens.append(int(batch["padding"].sum() + batch["before_padding"].sum()))
+    for found, told in ((rows, by_tokens.mean_rows(10)), (tokens, by_tokens.tokens_per_batch(10))):
+        error = np.std(found) / len(found) ** 0.5
+        assert abs(np.mean(found) - told) < 4 * error + 0.5, "tokens are told as an integer"
+    assert min(rows) < np.mean(rows) < max(rows)
+
+
+def test_a_pack_trains_on_batches_by_tokens(cache: Path) -> None:
+    """With its arithmetic that of the mean batch; a micro-batch is refused."""
+    plain: dict[str, Any] = {
+        "model": MODEL.model_dump(),
+        "task": {**PLAIN, "batches_by": "tokens"},
+        "training": {"steps": 3, "batch_size": 10, "optimizer": {"lr": 1e-3}, "evaluations": 1},
+    }
+    variant = VariantSpec.model_validate(plain)
+    task = opened(plain["task"], cache)
+    (*_, last) = train([Member(variant, 0), Member(variant, 1)], task, torch.device("cpu"))
+    assert isinstance(last, Measurement)
+    assert last.tokens == 3 * task.tokens_per_batch(10)
+    even = VariantSpec.model_validate({**plain, "task": PLAIN})
+    (*_, other) = train([Member(even, 0)], opened(PLAIN, cache), torch.device("cpu"))
+    assert isinstance(other, Measurement)
+    share = task.mean_rows(10) / 10
+    assert last.flops / other.flops == pytest.approx(share, rel=0.1), "but for the optimizer's steps"
+    with pytest.raises(ValidationError, match="`micro_batch` cannot divide"):
+        VariantSpec.model_validate({**plain, "training": {**plain["training"], "micro_batch": 5}})
 
 
 def test_padding_changes_no_loss(task: Translation) -> None:

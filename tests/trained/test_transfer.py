@@ -274,3 +274,14 @@ def test_the_hash_knows_the_content_and_not_the_path() -> None:
     assert TrainingSpec.model_validate(variant().training.model_dump()).canonical_json() == (
         '{"batch_size":2,"optimizer":{"kind":"adamw","lr":0.1},"steps":3}'
     )
+
+
+def test_a_model_of_text_takes_the_embedding_of_a_masked_one() -> None:
+    """Which has one id more, the mask; any other difference of vocabularies has no meaning."""
+    spec = spec_of()
+    for more, copied in ((1, True), (2, False), (-1, False)):
+        source = source_of(spec, build_model(spec, vocabulary=V + more, context=T, seeds=[0]))
+        made = taken(spec, source)
+        assert ("embedding.weight" in made.copied) == copied
+        if copied:
+            assert torch.equal(made.tensors["embedding.weight"], source.tensors["embedding.weight"][:, :V])

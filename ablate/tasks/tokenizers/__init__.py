@@ -1,4 +1,4 @@
-"""Tokenizers, one file each in this folder. The last id of a tokenizer marks the end of a document."""
+"""Tokenizers, one file each in this folder. An id marks the end of a document, the last one if nothing else is said."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Tokenizer(ABC):
 
     @property
     def end_of_document(self) -> int:
-        """The id of the end of a document. No text encodes to it."""
+        """The id of the end of a document, the last one unless a subclass says another. No text encodes to it."""
         return self.vocabulary - 1
 
     def encode(self, text: str) -> NDArray[np.int64]:

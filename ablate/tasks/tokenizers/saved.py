@@ -14,27 +14,35 @@ from ablate.tasks.tokenizers.subwords import read_saved
 
 
 class SavedSpec(TokenizerSpec):
-    """A tokenizer saved by the `tokenizers` library, with an added end-of-document token."""
+    """A tokenizer saved by the `tokenizers` library. One id is added for the end of a document, unless `end` names it.
+
+    A model of `transformers` has a row of its embedding for each id of its own tokenizer, so a space that starts from
+    its weights names `end`.
+    """
 
     kind: Literal["saved"] = "saved"
     """A saved `tokenizer.json`."""
     source = "the tokenizers library"
     file: str
     """Path of the `tokenizer.json`, relative to the working folder."""
+    end: str = ""
+    """A token of the file that ends a document, such as `<|endoftext|>` or `[SEP]`; in a text it is read as text.
+    Unless set, an id is added."""
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
         """Read the file; `texts` is ignored."""
-        return read_saved(typed_path(self.file, DataError))
+        return read_saved(typed_path(self.file, DataError), self.end)
 
     def load(self, folder: Path) -> Tokenizer:
         """Read the copy that was stored with the data."""
-        return read_saved(folder / FILE)
+        return read_saved(folder / FILE, self.end)
 
     def identity(self) -> Any:
         """The content of the file."""
         path = typed_path(self.file, DataError)
         try:
-            return {"kind": "saved", "content": hashlib.sha256(path.read_bytes()).hexdigest()}
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            return {"kind": "saved", "content": content, **({"end": self.end} if self.end else {})}
         except OSError as error:
             raise DataError(
                 f"the tokenizer cannot be read ({error.strerror})",

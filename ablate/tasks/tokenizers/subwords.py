@@ -25,18 +25,37 @@ UNKNOWN = "[UNK]"
 
 
 class SubwordTokenizer(Tokenizer):
-    """Adapter to a model of the library. The end of a document is an added id, not a special token of the model."""
+    """Adapter to a model of the library.
 
-    def __init__(self, model: tokenizers.Tokenizer) -> None:
+    Args:
+        model: The model.
+        end: A token of the model that ends a document; in a text it is encoded as text. Empty: an id is added, which no
+            token of the model has.
+
+    Raises:
+        DataError: The model has no such token.
+    """
+
+    def __init__(self, model: tokenizers.Tokenizer, end: str = "") -> None:
         self._model = model
         ids = model.get_vocab(with_added_tokens=True)
-        self.vocabulary = max(ids.values()) + 2
+        if end and end not in ids:
+            raise DataError("the tokenizer has no such token", where="tokenizer.end", got=repr(end))
+        self._end = ids[end] if end else max(ids.values()) + 1
+        self.vocabulary = max(*ids.values(), self._end) + 1
         self.token_bytes = np.zeros(self.vocabulary, dtype=np.int64)
         byte_level = type(model.decoder).__name__ == "ByteLevel"
         for token, index in ids.items():
             # A byte-level vocabulary writes one character for each byte.
             size = 0 if token == UNKNOWN else len(token.removeprefix("##").encode())
             self.token_bytes[index] = len(token) if byte_level else size
+        if end:
+            self.token_bytes[self._end] = 0
+            model.encode_special_tokens = True
+
+    @property
+    def end_of_document(self) -> int:
+        return self._end
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[NDArray[np.int64]]:
         """The ids of each text."""
@@ -92,11 +111,15 @@ def filled(model: tokenizers.Tokenizer, size: int) -> Tokenizer:
     return tokenizer
 
 
-def read_saved(path: Path) -> Tokenizer:
+def read_saved(path: Path, end: str = "") -> Tokenizer:
     """The tokenizer of a `tokenizer.json`.
 
+    Args:
+        path: The file.
+        end: A token of it that ends a document; empty: an id is added.
+
     Raises:
-        DataError: The file is missing, or is not a saved tokenizer.
+        DataError: The file is missing, is not a saved tokenizer, or has no such token.
     """
     from tokenizers import Tokenizer as Model
 
@@ -110,7 +133,7 @@ def read_saved(path: Path) -> Tokenizer:
         ) from None
     model.no_padding()
     model.no_truncation()
-    return SubwordTokenizer(model)
+    return SubwordTokenizer(model, end)
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:

@@ -80,7 +80,8 @@ def write_folder(
         raise DataError("there is a model already", where=str(folder), remedy="Name another folder.")
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-    ends = {"bos_token_id": None, "eos_token_id": vocabulary - 1, "pad_token_id": None}
+    end = vocabulary - 1 if codec is None else codec.end_of_document
+    ends = {"bos_token_id": None, "eos_token_id": end, "pad_token_id": None}
     found = native(spec, vocabulary, context, ends)
     if found is None:
         config = {**_own_config(spec, vocabulary, context), **ends}
@@ -191,12 +192,12 @@ def write_tokenizer(folder: Path, codec: Codec | None, context: int) -> bool:
     """Write a tokenizer as `AutoTokenizer` reads it; whether that is possible."""
     make = _BY_TYPE.get(type(codec))
     made = None if make is None else make(codec)
-    if made is None:
+    if codec is None or made is None:
         return False
     (folder / "tokenizer.json").write_text(made.to_str(pretty=False), encoding="utf-8")
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": END,
+        "eos_token": made.id_to_token(codec.end_of_document),
         "model_max_length": context,
         "clean_up_tokenization_spaces": False,
     }
@@ -219,6 +220,8 @@ def _of_subwords(codec: Any) -> Any:
     from tokenizers import AddedToken, Tokenizer
 
     made = Tokenizer.from_str(codec.text())
+    if made.id_to_token(codec.end_of_document) is not None:  # a token of its own ends a document
+        return made
     made.add_special_tokens([AddedToken(END, normalized=False)])
     return made if made.token_to_id(END) == codec.end_of_document else None
 

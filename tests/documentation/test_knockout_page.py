@@ -1,0 +1,67 @@
+"""The commands of the page on trained weights that take a model of `transformers` apart, on a small random model."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ablate.cli.app import app
+from docs.snippets import blocks
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "transfer.md"
+LAYERS = HEADS = 12
+"""Those of GPT-2, which the page names."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A GPT-2 of width 24 with random weights and a tokenizer of bytes, a text, and the space of the page."""
+    transformers = pytest.importorskip("transformers")
+    import torch
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={one: place for place, one in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken("<|endoftext|>")])
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=257,
+        n_positions=160,
+        n_embd=24,
+        n_layer=LAYERS,
+        n_head=HEADS,
+        initializer_range=0.2,
+        bos_token_id=256,
+        eos_token_id=256,
+    )
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path / "models" / "gpt2")
+    tokenizer.save(str(tmp_path / "models" / "gpt2" / "tokenizer.json"))
+    words = "".join(f"{number} squared is {number * number}.\n" for number in range(200))
+    (tmp_path / "notes.txt").write_text(words, encoding="utf-8")
+    (space,) = (block for block in blocks(PAGE.read_text(encoding="utf-8")) if block.title == "gpt2_knockout.yaml")
+    (tmp_path / space.title).write_text(space.text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_commands_take_a_model_apart(folder: Path, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (commands,) = (
+        block.commands()
+        for block in blocks(PAGE.read_text(encoding="utf-8"))
+        if block.language == "sh" and "ablate import" in block.text
+    )
+    for command in commands:
+        capsys.readouterr()
+        more = ["--cache", str(cache), "--json"] if "gpt2_knockout" in command else []
+        more += ["--workers", "1"] if " study " in command else []
+        assert not app(args=[*shlex.split(command)[1:], *more], standalone_mode=False), command
+    told = json.loads(capsys.readouterr().out)
+    losses = {one["name"]: one["metrics"]["val_loss"]["mean"] for one in told["variants"]}
+    assert len(losses) == 6
+    assert len(set(losses.values())) == 6, "each removal changes the loss of the same random model"
+    assert told["progress"]["finished"] == 6
