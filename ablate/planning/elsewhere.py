@@ -33,7 +33,7 @@ _SHARE_OF_MEMORY = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Equal devices, each of which trains one trial at a time.
+    """Equal devices; each trains one trial at a time.
 
     Attributes:
         device: One of them.

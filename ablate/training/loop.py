@@ -49,13 +49,13 @@ def train(
         start: State of a `Checkpoint` to resume from. Its events are yielded first. A state of another structure, which
             an older version wrote, is not used.
         save: When to yield a checkpoint.
-        ranks: The processes that train the pack together: each calls this with equal arguments, and what the first one
-            is told by `stopped` and by its clock holds for all.
+        ranks: The processes that train the pack together. Each calls this with equal arguments; all follow the first
+            rank's result of `stopped` and its clock.
 
     Yields:
         `Tick` several times a second, `Diverged` once for each member whose loss is not finite, `Measurement` at every
-        evaluation, and `Checkpoint` as `save` says, except after the last step. The last `Measurement` has the final metrics.
-        Training ends early if all members have left.
+        evaluation, and `Checkpoint` as `save` says, except after the last step. The last `Measurement` has the final
+        metrics. Training ends early if all members have left.
     """
     with Pack(members, task, device, ranks=ranks) as pack:
         yield from [pack.point()] if start is None else _resume(pack, start)

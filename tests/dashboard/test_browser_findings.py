@@ -66,7 +66,7 @@ def test_effects_are_those_of_the_report(page: Page, said: dict[str, dict[str, A
 def test_each_view_of_effects_has_an_address(page: Page, said: dict[str, dict[str, Any]]) -> None:
     page.open("/effects?study=crossed&show=Parallel")
     assert len(page.table("Variants with their settings")) == len(said["crossed"]["variants"])
-    page.wait_for_text("diverged and stand at the worst value")
+    page.wait_for_text("diverged and are drawn at the worst finished value")
     page.tab.get_by_role("radio", name="Importances").click()
     page.tab.wait_for_url("**show=Importances*")
     page.main.get_by_text("How much of the variance").wait_for()

@@ -66,7 +66,7 @@ class GatedDeltaNetSpec(MixerSpec):
     taps: int = Field(default=4, ge=1, le=64)
     """Tokens that the short convolution sees."""
     negative_eigenvalues: bool = False
-    """Whether β is 2σ, so that what is written may turn what was read round (arXiv:2411.12537)."""
+    """Whether β is 2σ, so that the state transition can have negative eigenvalues (arXiv:2411.12537)."""
     eps: float = Field(default=1e-6, gt=0)
     """ε of the norm of each head."""
 

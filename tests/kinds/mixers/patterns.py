@@ -67,7 +67,7 @@ def by_matrix(mixer: nn.Module, sees: Sees) -> Slow:
 
 
 def matrix(q: Tensor, k: Tensor, seen: list[list[bool]]) -> Tensor:
-    """softmax(Q·Kᵀ/√d_h) over what is seen, [T, T]."""
+    """softmax(Q·Kᵀ/√d_h) over the visible positions, [T, T]."""
     weights = torch.exp(q @ k.mT / math.sqrt(q.shape[-1])) * torch.tensor(seen)
     return weights / weights.sum(-1, keepdim=True)
 

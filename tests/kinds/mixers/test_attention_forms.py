@@ -68,7 +68,7 @@ def turned(row: Tensor, position: int, base: float) -> Tensor:
 
 
 def slow(mixer: Attention, k: int, x: Tensor, memory: Tensor, real: list[bool]) -> Tensor:
-    """One sequence [T, D] that reads `memory` [S, D], of which `real` says what may be seen."""
+    """One sequence [T, D] that reads `memory` [S, D]; `real` marks its visible positions."""
     spec, d_h = mixer.spec, mixer.query.weight.shape[-1] // H
     base = None if mixer.positions is None else mixer.positions.base
     window = mixer.window or T
@@ -227,7 +227,7 @@ def test_slopes_of_alibi_are_geometric() -> None:
 
 @pytest.mark.parametrize("positions", [ROTARY, ALIBI])
 def test_moving_a_text_along_moves_the_output_along(positions: PositionSpec) -> None:
-    """What stands before it being padded; learned positions would tell the places apart."""
+    """Padding before a token changes nothing; learned positions would make a difference."""
     mixer = attention({}, causal=True, positions=positions)
     x = noise("x", K, B, 4, D)
     shifted = torch.cat([noise("before", K, B, 3, D), x], 2)

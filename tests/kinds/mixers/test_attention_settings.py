@@ -207,7 +207,7 @@ def test_logits_in_single_precision_are_more_exact() -> None:
 
 
 def test_dropout_falls_on_the_product_of_keys_and_values() -> None:
-    """SimpleTRON: what is dropped of a bidirectional state is dropped for all queries."""
+    """SimpleTRON: a dropped element of a bidirectional state is dropped for all queries."""
     settings = {"softmax": False, "matmul_order": "kv_first", "dropout": 0.5, "scale": "length"}
     mixer, x = attention(settings, causal=False).train(), noise("x", K, B, T, D)
     torch.manual_seed(3)
