@@ -38,7 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
         file.read_text().replace("\ndesign", WILD, 1).replace("\n  batch_size", "\n  record_blocks: true\n  batch_size")
     )
     file.write_text(text + CLAIMS.lstrip("\n"))
-    done = found.call("study", file.name)
+    done = found.call("study", file.name, "--workers", "1")
     assert done.code == 0, done.err
     return found
 
@@ -271,7 +271,8 @@ def test_an_empty_folder_says_how_to_begin_and_then_fills(browser: Any, place: W
 
 def test_a_study_that_runs_is_seen_to_move(browser: Any, cache: Path, tmp_path: Path) -> None:
     place = Workplace(tmp_path, cache)
-    process = place.start("study", place.space("slow", steps=1500, seeds=40), "--pack", "1")  # more than anybody awaits
+    slow = place.space("slow", steps=1500, seeds=40)  # more than anybody awaits
+    process = place.start("study", slow, "--pack", "1", "--workers", "1")  # a core is left for the browser
     try:
         eventually(lambda: place.trials("running"))
         with serving(place) as base, tab(browser, base) as page:
