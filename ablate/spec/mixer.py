@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from ablate.spec.annotations import OneOf
-from ablate.spec.base import Family
+from ablate.spec.base import Family, largest_divisor, refusal
 from ablate.spec.cost import Cost
 from ablate.spec.named import block_names
 from ablate.spec.part import PartSpec
@@ -57,11 +57,17 @@ class MixerSpec(PartSpec):
             "source": cls.source,
         }
 
+    def separates_documents(self) -> bool:
+        """Whether it can keep documents of one window apart; then `padding` may hold their numbers."""
+        return False
+
     @abstractmethod
     def build(self, context: LayerContext) -> nn.Module:
         """The module. `forward(x, padding=None)` maps x [K, B, T, D] to [K, B, T, D].
 
-        `padding` is [K, B, T], True where a token is real; None means that all are.
+        `padding` is [K, B, T], True where a token is real; None means that all are. If the mixer separates documents,
+        `padding` may be integers [K, B, T]: adjacent tokens with one number are a document, and no token sees another
+        document.
         """
 
     @abstractmethod
@@ -94,3 +100,19 @@ class MixerSpec(PartSpec):
 
 
 Mixer = Annotated[MixerSpec, OneOf]
+
+
+def check_groups(field: str, groups: int, heads: int, rule: str) -> None:
+    """Refuse a number of groups of heads that does not divide the number of heads.
+
+    Args:
+        field: The field that sets the number of groups.
+        groups: The number of groups.
+        heads: The number of heads.
+        rule: The violated rule, with `{}` for the number of heads.
+
+    Raises:
+        ValidationError: Some group would have more heads than another.
+    """
+    if heads % groups:
+        raise refusal((field,), groups, rule.format(heads), f"Set `{field}: {largest_divisor(heads, groups)}`.")

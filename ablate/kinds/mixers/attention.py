@@ -30,10 +30,10 @@ from ablate.kinds.mixers.value_paths import ValueEmbeddingSpec, ValueResidualSpe
 from ablate.nn.kernels import linear_attention
 from ablate.nn.pack import DenseSpec, IdentitySpec, Projection, visible_pairs
 from ablate.spec.annotations import ShortFor
-from ablate.spec.base import below, largest_divisor, refusal
+from ablate.spec.base import below, refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.mixer import MixerSpec, check_groups
 from ablate.spec.part import SharedTensor
 
 
@@ -190,14 +190,7 @@ class AttentionSpec(MixerSpec):
         context = self.remaining(context)
         self._check_paths(context)
         groups = self.kv_heads or context.heads
-        if context.heads % groups:
-            near = largest_divisor(context.heads, groups)
-            raise refusal(
-                ("kv_heads",),
-                groups,
-                f"the heads of keys and values must divide the {context.heads} query heads",
-                f"Set `kv_heads: {near}`.",
-            )
+        check_groups("kv_heads", groups, context.heads, "the heads of keys and values must divide the {} query heads")
         if groups != context.heads and isinstance(self.value, IdentitySpec):
             raise refusal(
                 ("value",),
@@ -327,6 +320,10 @@ class AttentionSpec(MixerSpec):
                     f"layers after layer {source} read from it, and the model has {context.depth}",
                     f"Leave `{name}` out, or name an earlier layer.",
                 )
+
+    def separates_documents(self) -> bool:
+        """By the mask of Q·Kᵀ, unless this is never made."""
+        return self.matmul_order == "qk_first"
 
     def build(self, context: LayerContext) -> Attention:
         return Attention(self, self.remaining(context))

@@ -34,10 +34,10 @@ from ablate.nn.pack import (
     visible_pairs,
     visible_tokens,
 )
-from ablate.spec.base import largest_divisor, refusal
+from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.mixer import MixerSpec, check_groups
 
 _LAMBDA_STD = 0.1
 
@@ -60,14 +60,7 @@ class DifferentialAttentionSpec(MixerSpec):
 
     def check(self, context: LayerContext) -> None:
         groups = self.kv_heads or context.heads
-        if context.heads % groups:
-            near = largest_divisor(context.heads, groups)
-            raise refusal(
-                ("kv_heads",),
-                groups,
-                f"the heads of keys and values must divide the {context.heads} query heads",
-                f"Set `kv_heads: {near}`.",
-            )
+        check_groups("kv_heads", groups, context.heads, "the heads of keys and values must divide the {} query heads")
         if context.head_width % 2:
             raise refusal(
                 (),
@@ -86,6 +79,10 @@ class DifferentialAttentionSpec(MixerSpec):
                     f"{context.positions.kind_name()} positions cannot be applied to so many channels",
                     "Set a `head_width` that is a multiple of 4, or other positions.",
                 ) from None
+
+    def separates_documents(self) -> bool:
+        """By the mask of its attention."""
+        return True
 
     def build(self, context: LayerContext) -> DifferentialAttention:
         return DifferentialAttention(self, context)
@@ -155,7 +152,7 @@ class DifferentialAttention(nn.Module):
         self.positions = build_positions(_halved(context), "query_key")
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real, or numbers documents."""
         q, k, v = self._heads(x, 0)
         whole = padding is None and self.window is None
         mask = None if whole else visible_tokens(x, padding, causal=self.causal, window=self.window).flatten(0, 1)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from slow_forms import perturbed
 from torch import Tensor
 
 from ablate.kinds.mixers.attention import AttentionSpec
@@ -20,7 +21,6 @@ from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.positions.alibi import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.kernels.relative_positions import alibi_bias, rotate
-from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.position import PositionSpec
@@ -32,14 +32,7 @@ ROTARY, ALIBI = RotarySpec(), AlibiSpec()
 
 def attention(settings: dict[str, Any], **context: Any) -> Attention:
     """A mixer in float64 whose every parameter is random."""
-    surroundings = replace(CONTEXT, **context)
-    spec = AttentionSpec.model_validate(settings)
-    spec.check(surroundings)
-    mixer = spec.build(surroundings).double()
-    initialise(mixer, list(range(surroundings.pack)))
-    with torch.no_grad():
-        for name, parameter in mixer.named_parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=stream(9, name), dtype=torch.float64)
+    mixer: Attention = perturbed(AttentionSpec.model_validate(settings), replace(CONTEXT, **context))
     return mixer
 
 
