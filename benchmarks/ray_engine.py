@@ -50,7 +50,7 @@ def main(smoke: bool = False) -> None:
     from ablate.execution.ray.connect import connect
     from ablate.execution.ray.engine import RayEngine
 
-    size = available_cores()
+    size = 1 if smoke else available_cores()
     with LocalEngine(cache, workers=size) as local:
         trained, losses = through(local, plan, trials)
     resources = ResourcesSpec(memory=0.1)

@@ -16,6 +16,25 @@ from ablate.cores import available_cores
 # reads this when it is imported, and the processes that tests start inherit it.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+LONGEST = (
+    "execution/test_ray_faults.py",
+    "dashboard/test_browser.py",
+    "kinds/mixers/test_contract.py",
+    "dashboard/test_browser_findings.py",
+    "cli/test_study_interrupted.py",
+    "test_benchmarks.py",
+    "nn/model/test_activation_memory.py",
+    "execution/test_ray_cluster.py",
+    "documentation/test_pages.py",
+    "tasks/test_language_model.py",
+    "test_notebooks.py",
+    "execution/test_ray_memory.py",
+    "cli/test_study_command.py",
+    "training/test_loop.py",
+    "dashboard/test_designer.py",
+)
+"""The test files that take more than 20 seconds. Those that wait for other processes take turns with the others."""
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
@@ -35,8 +54,9 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the file that takes longest, so that no process of the test run is left with it at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("ray") is None)
+    """Start with the files that take longest, so that no process of the test run is left with one at the end."""
+    order = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
 
 
 @pytest.fixture(scope="session")

@@ -65,10 +65,12 @@ def window(browser: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def page(window: Any, base: str) -> Iterator[Page]:
-    """A tab on that dashboard, which shows no error when a test is through."""
+    """A tab on that dashboard. When a test is through, the tab shows no error, and what it shows is accessible."""
     opened = Page(window, base)
     try:
         yield opened
+        opened.settle()
         opened.check()
+        opened.check_accessibility()
     finally:
         opened.tab.close()

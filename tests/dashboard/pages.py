@@ -106,6 +106,13 @@ class Page:
         assert self.errors == []
         assert self.strangers == []
 
+    def check_accessibility(self) -> None:
+        """There is a heading, every figure has a name, and nothing is wider than the window."""
+        assert self.main.get_by_role("heading").count() > 0
+        unnamed = "[data-testid=stPlotlyChart]:not([aria-label]), [data-testid=stMain] img:not([alt])"
+        assert self.tab.locator(unnamed).count() == 0
+        assert self.tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
 
 @contextmanager
 def tab(browser: Any, base: str, **options: Any) -> Iterator[Page]:

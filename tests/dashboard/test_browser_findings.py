@@ -26,7 +26,7 @@ def study(place: Workplace, name: str, design: str) -> None:
     """Run a study with another design than leave_one_out."""
     file = place.folder / place.space(name, steps=4)
     file.write_text(re.sub(r"\ndesign: .*", design, file.read_text()))
-    done = place.call("study", file.name)
+    done = place.call("study", file.name, "--workers", "1")
     assert done.code == 0, done.err
 
 
@@ -128,7 +128,8 @@ def test_the_cluster_says_what_failed_and_what_runs(browser: Any, base: str, cac
         page.main.get_by_text("No study is driven now").wait_for()
         page.check()
     place = Workplace(tmp_path, cache)
-    process = place.start("study", place.space("slow", steps=10**5))  # it is stopped long before its end
+    slow = place.space("slow", steps=10**5)  # it is stopped long before its end
+    process = place.start("study", slow, "--workers", "1")  # a core is left for the browser
     try:
         eventually(lambda: place.trials("running"))
         with serving(place) as other, tab(browser, other) as page:
@@ -209,5 +210,5 @@ def test_a_space_made_by_clicks_is_valid_and_runs(page: Page, place: Workplace) 
     made = read_document(place.folder / "made.yaml", "a space").plain
     assert made["model"]["block"]["mixer"]["kind"] == "linear"
     assert made["switches"]["mlp"] == {"kept": {}, "gated": {"block.mlp.kind": "gated"}}
-    done = place.call("study", "made.yaml")
+    done = place.call("study", "made.yaml", "--workers", "1")
     assert done.code == 0, done.err

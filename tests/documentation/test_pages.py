@@ -25,7 +25,7 @@ from docs.reference import commands_page, kinds_page, space_page
 from docs.snippets import Block, blocks
 
 ROOT = Path(__file__).parents[2]
-RUNNER = Path(__file__).parent / "run_page.py"
+RUNNER = Path(__file__).parent / "run_pages.py"
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 GENERATED = ("reference/commands.md", "reference/space.md", "reference/kinds.md")
@@ -33,7 +33,7 @@ TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for
 
 
 def steps(page: str) -> list[list[str]]:
-    """What `run_page.py` does for a page."""
+    """What `run_pages.py` does for a page."""
     found: list[list[str]] = []
     for block in blocks(TEXTS[page]):
         if block.title:
@@ -45,19 +45,34 @@ def steps(page: str) -> list[list[str]]:
     return found if any(what != "file" for what, _, _ in found) else []
 
 
-@pytest.mark.parametrize("page", [page for page in TEXTS if steps(page)])
-def test_the_blocks_of_a_page_run(page: str, tmp_path: Path, cache: Path) -> None:
-    environment = os.environ | {"ABLATE_CACHE": str(cache), "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+RUNNABLE = [page for page in TEXTS if steps(page)]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, tuple[int, str]]:
+    """The exit code of each page's blocks, and what they printed."""
+    folders = {page: tmp_path_factory.mktemp("page") / "folder" for page in RUNNABLE}
+    for folder in folders.values():
+        folder.mkdir()
+    environment = os.environ | {"ABLATE_CACHE": str(cache), "MPLBACKEND": "agg"}
     done = subprocess.run(
         [sys.executable, str(RUNNER)],
-        input=json.dumps(steps(page)),
-        cwd=tmp_path,
+        input=json.dumps({str(folder): steps(page) for page, folder in folders.items()}),
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0, done.stderr
+    codes = json.loads(done.stdout)
+    return {page: (codes[str(at)], at.with_name("output.txt").read_text()) for page, at in folders.items()}
+
+
+@pytest.mark.timeout(900)  # the first one runs all pages
+@pytest.mark.parametrize("page", RUNNABLE)
+def test_the_blocks_of_a_page_run(page: str, ran: dict[str, tuple[int, str]]) -> None:
+    code, output = ran[page]
+    assert code == 0, output[-4000:]
 
 
 def written(page: str) -> Iterator[str]:

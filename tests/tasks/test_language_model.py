@@ -377,7 +377,7 @@ def test_rows_of_a_table_are_documents(tmp_path: Path) -> None:
 
 
 def growth(folder: Path, end: str) -> float:
-    """MiB that preparing 64 MB takes at its peak beyond what 2 MB take."""
+    """MiB that preparing 40 MB takes at its peak beyond what 2 MB take."""
     program = (
         "import resource, sys\nfrom pathlib import Path\n"
         "from ablate.tasks.language_model import LanguageModelSpec\n"
@@ -386,7 +386,7 @@ def growth(folder: Path, end: str) -> float:
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
     )
     peaks = []
-    for megabytes in (2, 64):
+    for megabytes in (2, 40):
         with (folder / f"{megabytes}.txt").open("w") as file:
             for number in range(megabytes * 10):
                 file.write(f"document {number}\n" + "some words of a story that goes on\n" * 2900 + end)
