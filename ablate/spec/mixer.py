@@ -42,6 +42,8 @@ class MixerSpec(PartSpec):
     """Whether the width of a head may differ from D/H (`context.head_width`)."""
     relative_positions: ClassVar[frozenset[Applied]] = frozenset()
     """Where it can apply the positions of its layer: to queries and keys, or to logits."""
+    scales_logits: ClassVar[bool] = False
+    """Whether it multiplies its logits by the factor of its positions (`PositionSpec.factor_of_logits`)."""
     takes_window: ClassVar[bool] = False
     """Whether it supports `context.window`."""
     cross_form: ClassVar[bool] = False

@@ -301,6 +301,14 @@ class ModelSpec(Spec):
                 f"{positions.kind_name()} positions are applied by the mixer, and {kind} does not",
                 "Set `positions` to learned, sinusoidal or none, or choose the mixer `attention`.",
             )
+        if not place.cross and positions.factor_of_logits != 1.0 and not mixer.scales_logits:
+            setting = ".".join(positions.factor_path)
+            raise refusal(
+                (*heads_home, *positions.factor_path),
+                functools.reduce(getattr, positions.factor_path, positions),
+                f"it multiplies the logits of attention by {positions.factor_of_logits:.4g}, and {kind} does not do so",
+                f"Leave `{setting}` out, or choose the mixer `attention` or `latent_attention`.",
+            )
         if block.window is not None and not place.cross and not mixer.takes_window:
             raise refusal(
                 (*place.home, "window"),

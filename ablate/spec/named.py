@@ -158,6 +158,8 @@ def expand_block(model: dict[str, Any], folders: Iterable[Path] = ()) -> dict[st
 def expand_setting(setting: dict[str, Any], folders: Iterable[Path] = ()) -> dict[str, Any]:
     """Replace the block name in the setting of a switch by the named block, including its exceptions.
 
+    The named block replaces exceptions and pattern of the model, unless the setting has its own.
+
     Raises:
         ValidationError: There is no such block; the path is relative to the setting.
         SpaceError: As `named_block`.
@@ -166,7 +168,10 @@ def expand_setting(setting: dict[str, Any], folders: Iterable[Path] = ()) -> dic
     for path, value in setting.items():
         if path in ("block", "model.block") and isinstance(value, str):
             named = _named_at((path,), value, folders)
-            expanded |= {path: named.block, "model.exceptions": named.exceptions}
+            expanded[path] = named.block
+            for field, own in (("exceptions", named.exceptions), ("pattern", [])):
+                if not {field, f"model.{field}"} & setting.keys():
+                    expanded[f"model.{field}"] = own
         else:
             expanded[path] = value
     return expanded

@@ -30,6 +30,8 @@ class PositionSpec(Kinded):
     """Paper and equation."""
     applied: ClassVar[Applied]
     """Where they are applied."""
+    factor_path: ClassVar[tuple[str, ...]] = ()
+    """Path of the setting that `factor_of_logits` follows."""
 
     @classmethod
     def facts(cls) -> dict[str, str | bool]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +105,7 @@ def _of_file(path: Path) -> SourceWeights:
         )
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except Exception as error:  # a damaged file makes the unpickler raise nearly any type
         raise _unreadable(path, error) from None
     if not isinstance(found, Mapping) or not all(isinstance(one, Tensor) for one in found.values()):
         raise DataError(
@@ -133,7 +132,7 @@ def _of_safetensors(path: Path) -> SourceWeights:
 
 def _unreadable(path: Path, error: Exception) -> DataError:
     return DataError(
-        f"these are no weights that can be read ({str(error).partition(chr(10))[0]})",
+        f"these are no weights that can be read ({type(error).__name__}: {str(error).partition(chr(10))[0]})",
         where=str(path),
         expected="tensors alone, in safetensors or as `torch.load` reads them with `weights_only=True`",
         remedy="Save the `state_dict` with safetensors.",

@@ -137,7 +137,8 @@ class _Matching:
         self.model = model
         self.source = source
         self.exact = start.map == "exact"
-        depths = [int(found["index"]) for found in map(_LAYER.fullmatch, source.tensors) if found is not None]
+        layers_of_source = filter(None, map(_LAYER.fullmatch, source.tensors))
+        depths = [int(found["index"]) for found in layers_of_source if found["stack"] == "blocks"]
         self.depth = 1 + max(depths, default=-1)
         layers = start.layers
         if layers is not None and (len(layers) != model.depth or max(layers, default=0) >= max(1, self.depth)):

@@ -232,3 +232,16 @@ def test_hashes_of_before_stay() -> None:
     assert RotarySpec().canonical() == {"kind": "rotary"}
     assert RotarySpec.model_validate({"fraction": 1, "scaling": "none"}).canonical() == {"kind": "rotary"}
     assert AlibiSpec(slopes="geometric").canonical() == {"kind": "alibi"}
+
+
+@pytest.mark.parametrize("mixer", ["differential_attention", "sparse", "local", "longformer", "linear", "performer"])
+def test_a_factor_of_the_logits_is_refused_by_mixers_that_do_not_apply_it(mixer: str) -> None:
+    scaling = {"kind": "yarn", "factor": 4, "original_context": 8, "all_channels": 8.0}
+    plain: dict[str, Any] = {"family": "decoder", "depth": 1, "width": 16, "heads": 2, "block": {"mixer": mixer}}
+    positions: dict[str, Any] = {"kind": "rotary", "scaling": scaling}
+    with pytest.raises(ValidationError) as caught:
+        ModelSpec.model_validate({**plain, "positions": positions})
+    ((loc, sentence),) = describe(caught.value)
+    assert loc == ("positions", "scaling", "all_channels")
+    assert f"{mixer} does not do so; got 8" in sentence
+    ModelSpec.model_validate({**plain, "positions": {**positions, "scaling": {**scaling, "all_channels": 0}}})

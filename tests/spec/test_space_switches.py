@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from ablate.errors import SpaceError
+from ablate.spec.model import ModelSpec
 from ablate.spec.named import named_block
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
@@ -313,3 +314,18 @@ def test_a_setting_for_layers_that_are_not_there_gives_no_variant() -> None:
     space = space_of({"last": {"off": {}, "on": {"model.exceptions.2-3": {"norm": "none"}}}})
     with pytest.raises(SpaceError, match="numbered 0 to 2"):
         space.resolve({"last": "on"})
+
+
+@pytest.mark.parametrize("path", ["block", "model.block"])
+def test_a_named_block_of_a_switch_replaces_the_pattern(path: str) -> None:
+    """As it does where a model names it; a pattern of the same setting stays."""
+    model = {**plain_space()["model"], "block": {"mixer": "attention"}, "pattern": [{"norm": "none"}, {}]}
+    turns = [{"mlp": {"activation": "gelu"}}, {}]
+    both = {"model.pattern": turns, path: "parallel"}
+    space = space_of({"s": {"as_it_is": {}, "named": {path: "parallel"}, "turns": both}}, model=model)
+    assert [block.norm.kind for block in space.resolve({}).model.blocks] == ["none", "rms", "none"]
+    plain = {name: value for name, value in model.items() if name != "pattern"}
+    expected = ModelSpec.model_validate({**plain, "block": "parallel"})
+    assert space.resolve({"s": "named"}).model.canonical() == expected.canonical()
+    expected = ModelSpec.model_validate({**plain, "block": "parallel", "pattern": turns})
+    assert space.resolve({"s": "turns"}).model.canonical() == expected.canonical()

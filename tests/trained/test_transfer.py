@@ -285,3 +285,32 @@ def test_a_model_of_text_takes_the_embedding_of_a_masked_one() -> None:
         assert ("embedding.weight" in made.copied) == copied
         if copied:
             assert torch.equal(made.tensors["embedding.weight"], source.tensors["embedding.weight"][:, :V])
+
+
+@pytest.mark.parametrize("mapping", ["exact", "auto"])
+@pytest.mark.parametrize("known", [False, True], ids=["tensors alone", "with its spec"])
+def test_a_decoder_may_be_deeper_than_its_encoder(mapping: str, known: bool) -> None:
+    spec = spec_of(family="encoder_decoder", depth=2, decoder={"depth": 4, "mixer": "attention"})
+    model = built(spec, 1)
+    made = taken(spec, SourceWeights("test", model.state_dict(), spec if known else None), map=mapping)
+    assert made.new == made.unused == ()
+    for name, value in made.tensors.items():
+        torch.testing.assert_close(value, model.state_dict()[name], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"hello world this is text",
+        b"",
+        b"\x80\x02}q\x00.",
+        b"\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00K\x05.",
+        b"(lp0\nS'a'\np1\na.",
+        b"\x80\x02h\x05.",
+        b"PK\x03\x04" + bytes(range(200)),
+    ],
+)
+def test_a_damaged_file_is_reported(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "damaged.pt").write_bytes(content)
+    with pytest.raises(DataError, match="Save the `state_dict` with safetensors"):
+        read_source(str(tmp_path / "damaged.pt"), tmp_path)

@@ -45,6 +45,7 @@ class AttentionSpec(MixerSpec):
     uses_heads = True
     relative_positions = frozenset({"query_key", "logits"})
     any_head_width = True
+    scales_logits = True
     takes_window = True
     cross_form = True
 

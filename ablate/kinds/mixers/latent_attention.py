@@ -70,6 +70,7 @@ class LatentAttentionSpec(MixerSpec):
     source = "arXiv:2405.04434 eqs 9-19; arXiv:2412.19437 eqs 1-11"
     complexity = "L²d"
     relative_positions = frozenset({"query_key"})
+    scales_logits = True
     takes_window = True
 
     kind: Literal["latent_attention"] = "latent_attention"

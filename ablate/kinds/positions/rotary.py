@@ -185,6 +185,7 @@ class RotarySpec(PositionSpec):
 
     source = "arXiv:2104.09864 eqs 14-16, 34"
     applied = "query_key"
+    factor_path = ("scaling", "all_channels")
 
     kind: Literal["rotary"] = "rotary"
     base: float = Field(default=10000.0, gt=1)

@@ -41,8 +41,8 @@ class Block(nn.Module, ABC):
     def __init__(self, spec: BlockSpec, context: LayerContext) -> None:
         super().__init__()
         self.spec = spec
-        self.mixer = build_mixer(spec.mixer, _starting(context, spec.initialiser_mixer))
-        self.mlp = build_mlp(spec.mlp, _starting(context, spec.initialiser_mlp)) if spec.mlp.present else None
+        self.mixer = build_mixer(spec.mixer, starting(context, spec.initialiser_mixer))
+        self.mlp = build_mlp(spec.mlp, starting(context, spec.initialiser_mlp)) if spec.mlp.present else None
         self.norm_mixer = spec.norms[0].build(context.pack, context.width)
         self.norm_mixer_output = _second_norm(spec.norms[0], context)
         self.mixer_branch = _gain(spec.gains.mixer_branch, context)
@@ -210,7 +210,7 @@ def block_cost(spec: BlockSpec, context: LayerContext, length: int) -> dict[str,
     return {"mixer": spec.mixer.cost(context, length), "mlp": mlp, "rest": rest}
 
 
-def _starting(context: LayerContext, initialiser: InitialiserSpec | None) -> LayerContext:
+def starting(context: LayerContext, initialiser: InitialiserSpec | None) -> LayerContext:
     """The context of a part whose maps start as this initialiser says, or as the model's does."""
     return context if initialiser is None else replace(context, initialiser=initialiser)
 

@@ -15,7 +15,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from ablate.nn.model.block import block_cost, build_mixer, build_mlp
+from ablate.nn.model.block import block_cost, build_mixer, build_mlp, starting
 from ablate.nn.model.decoder import States
 from ablate.nn.model.stack import (
     TokenHead,
@@ -82,15 +82,18 @@ class EncoderDecoder(TokenHead):
 
 
 class DecoderBlock(nn.Module):
-    """Causal mixer, cross-attention, MLP; each with dropout, a skip and a norm before (pre) or after the sum (post)."""
+    """Causal mixer, cross-attention, MLP; each with dropout, a skip and a norm before (pre) or after the sum (post).
+
+    The norm and the initialiser of the block's mixer are those of the cross-attention too.
+    """
 
     def __init__(self, spec: BlockSpec, cross: MixerSpec, causal: LayerContext, crossing: LayerContext) -> None:
         super().__init__()
         self.spec = spec
         before_mixer, before_mlp = spec.norms
-        self.mixer = build_mixer(spec.mixer, causal)
-        self.cross = build_mixer(cross, crossing)
-        self.mlp = build_mlp(spec.mlp, causal)
+        self.mixer = build_mixer(spec.mixer, starting(causal, spec.initialiser_mixer))
+        self.cross = build_mixer(cross, starting(crossing, spec.initialiser_mixer))
+        self.mlp = build_mlp(spec.mlp, starting(causal, spec.initialiser_mlp))
         self.norm_mixer = before_mixer.build(causal.pack, causal.width)
         self.norm_cross = before_mixer.build(causal.pack, causal.width)
         self.norm_mlp = before_mlp.build(causal.pack, causal.width)

@@ -22,11 +22,11 @@ _EPS = 1e-6
 
 
 class FurtherToken(nn.Module):
-    """The module of one token after the next: h' = Block(W [N(e); N(h)])."""
+    """The module of one token after the next: h' = Block(W [N(e); N(h)]); the block is built as the last layer."""
 
     def __init__(self, spec: ModelSpec, context: int, pack: int) -> None:
         super().__init__()
-        told = spec.layer_context(context, pack)
+        told = spec.layer_context(context, pack, layer=spec.depth - 1)
         self.norm_embedding = RMSNorm(pack, spec.width, _EPS)
         self.norm_hidden = RMSNorm(pack, spec.width, _EPS)
         self.join = linear(told, 2 * spec.width, spec.width)
@@ -94,7 +94,7 @@ def further_cost(spec: ModelSpec, vocabulary: int, context: int, length: int) ->
         total += Cost(activations=4 * rows * vocabulary)
         if further.form == "modules":
             tokens = length - ahead if length > ahead else 0
-            told = spec.layer_context(context)
+            told = spec.layer_context(context, layer=spec.depth - 1)
             norm = Cost(
                 parameters=spec.width,
                 multiplications=2 * tokens * spec.width,

@@ -68,7 +68,7 @@ def understand(plain: Mapping[str, Any], where: str) -> Imported:
         DataError: It describes a model that cannot be read.
     """
     known, kind = architectures(), plain.get("model_type")
-    if kind not in known:
+    if not isinstance(kind, str) or kind not in known:
         near = difflib.get_close_matches(str(kind), known, n=1)
         raise DataError(
             "models of this `model_type` cannot be read",
@@ -126,7 +126,8 @@ def to_ours(theirs: Mapping[str, Tensor], imported: Imported, dtype: torch.dtype
     """Their tensors under our names, [1, ...].
 
     Raises:
-        DataError: Some are missing, have another shape, or have no place in the model.
+        DataError: Some are missing, have another shape, have no place in the model, or differ from those that they are
+            tied to.
     """
     architecture, config = imported.architecture, imported.config
     named = {architecture.tensor_name(_full_name(name, theirs, architecture)): name for name in theirs}
@@ -155,10 +156,15 @@ def to_ours(theirs: Mapping[str, Tensor], imported: Imported, dtype: torch.dtype
                 remedy=f"See that the weights belong to this `{CONFIG}`.",
             ) from None
         ours |= {name: one.unsqueeze(0).contiguous() for name, one in zip(link.ours, made, strict=True)}
-    left = sorted(name for name in named.keys() - used if not _is_unused(name, architecture, tied))
+    left = set()
+    for name in named.keys() - used:
+        if name in tied:
+            _check_tie(name, tied[name], theirs, named, config)
+        elif not any(fnmatch(name, pattern) for pattern in architecture.unused):
+            left.add(name)
     if left:
         raise DataError(
-            f"{len(left)} of the weights' tensors have no place in the model, such as `{left[0]}`",
+            f"{len(left)} of the weights' tensors have no place in the model, such as `{min(left)}`",
             where=str(Path(config.where).parent),
             remedy=f"See that the weights belong to this `{CONFIG}`.",
         )
@@ -210,8 +216,16 @@ def _full_name(name: str, theirs: Mapping[str, Tensor], architecture: Architectu
     return name if whole or not architecture.prefix else architecture.prefix + name
 
 
-def _is_unused(name: str, architecture: Architecture, tied: Mapping[str, str]) -> bool:
-    return name in tied or any(fnmatch(name, pattern) for pattern in architecture.unused)
+def _check_tie(name: str, twin: str, theirs: Mapping[str, Tensor], named: Mapping[str, str], config: Config) -> None:
+    """Refuse a tensor that is not equal to the one that it is tied to."""
+    if not torch.equal(theirs[named[name]], theirs[named[twin]]):
+        raise DataError(
+            f"the tensor `{name}` differs from `{twin}`, to which `{CONFIG}` ties it",
+            where=str(Path(config.where).parent),
+            expected="equal tensors, or one of them",
+            got="two tensors of different values",
+            remedy=f"Set `tie_word_embeddings: false` in `{CONFIG}` if the model has both, or save one of them.",
+        )
 
 
 def _json(path: Path, what: str) -> dict[str, Any]:

@@ -175,6 +175,18 @@ def test_modules_predict_the_tokens_after_the_next_one() -> None:
         torch.testing.assert_close(losses[k - 1], weight * torch.stack(nats).mean((0, 2)), check_dtype=False)
 
 
+@pytest.mark.parametrize("residual", ["hyper_connections", "manifold_hyper_connections"])
+def test_modules_close_a_stream_of_several_widths(residual: str) -> None:
+    """Their blocks are the last of their streams, so that all of their parameters have gradients and are counted."""
+    spec = spec_of(multi_token={"weights": [0.3]}, block={"mixer": "attention", "residual": residual})
+    model = scattered(spec)
+    with auxiliary_losses() as losses:
+        model(IDS)
+    cast(Tensor, sum(losses)).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.further.parameters())
+    assert model_cost(spec, vocabulary=V, context=T).parameters == sum(one[0].numel() for one in model.parameters())
+
+
 def test_the_logits_of_the_next_token_may_be_scored_on_those_after_it() -> None:
     model = scattered(spec_of(multi_token={"form": "same_logits", "weights": [0.5, 0.25]}))
     with auxiliary_losses() as losses:
@@ -257,7 +269,7 @@ TRANSLATOR = {"family": "encoder_decoder", "decoder": {"depth": 1, "mixer": "att
         (
             {"multi_token": {}, "block": {"mixer": "attention", "residual": "embedding_skip"}},
             ("multi_token", "form"),
-            "the blocks of its modules stand apart",
+            "the blocks of its modules are not layers",
         ),
         ({"loops": [{"first": 1, "last": 3, "times": 2}]}, ("loops", 0, "last"), "numbered 0 to 2"),
         (

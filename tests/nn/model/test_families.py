@@ -344,3 +344,19 @@ def test_parameters_of_the_transformer_of_2017() -> None:
         )
         counted = model_cost(spec, vocabulary=37_000, context=512).parameters / 1e6
         assert counted == pytest.approx(millions, rel=0.04)
+
+
+def test_parts_of_a_decoder_block_start_in_their_own_way() -> None:
+    """As those of an encoder block do; the cross-attention starts as the mixer."""
+    block = {
+        "mixer": "attention",
+        "initialiser_mixer": {"kind": "normal", "std": 0.4},
+        "initialiser_mlp": "zero_output",
+    }
+    spec = spec_of(TRANSLATOR, {"block": block, "width": 64})
+    model = build_model(spec, vocabulary=V, context=T, seeds=[0])
+    spread = {name: tensor.std().item() for name, tensor in model.named_parameters()}
+    for part in ("blocks.0.mixer.query", "decoder_blocks.0.mixer.query", "decoder_blocks.0.cross.query"):
+        assert spread[f"{part}.weight"] == pytest.approx(0.4, rel=0.1), part
+    for part in ("blocks.0.mlp.down", "decoder_blocks.0.mlp.down"):
+        assert spread[f"{part}.weight"] == 0, part

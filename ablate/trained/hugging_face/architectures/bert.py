@@ -37,7 +37,13 @@ class BertLike(Architecture):
         "position_embedding_type": "absolute",
         "tie_word_embeddings": True,
     }
-    unused: ClassVar[tuple[str, ...]] = ("*.pooler.*", "cls.seq_relationship.*", "*.embeddings.position_ids")
+    unused: ClassVar[tuple[str, ...]] = (
+        "*.pooler.*",
+        "cls.seq_relationship.*",
+        "*.embeddings.position_ids",
+        "cls.predictions.bias",  # does nothing where the output matrix is not tied
+        "lm_head.bias",
+    )
 
     def model(self, config: Config) -> dict[str, Any]:
         for name in ("is_decoder", "add_cross_attention"):
@@ -81,11 +87,13 @@ class BertLike(Architecture):
         }
 
     def tied(self, config: Config) -> dict[str, str]:
-        """The bias of the logits has two names."""
-        tied = {f"{self.head['output']}.bias": self.head["bias"]}
-        if config["tie_word_embeddings"]:
-            tied[f"{self.head['output']}.weight"] = f"{self.prefix}embeddings.word_embeddings.weight"
-        return tied
+        """The bias of the logits has two names where the output matrix is tied."""
+        if not config["tie_word_embeddings"]:
+            return {}
+        return {
+            f"{self.head['output']}.bias": self.head["bias"],
+            f"{self.head['output']}.weight": f"{self.prefix}embeddings.word_embeddings.weight",
+        }
 
     def links(self, config: Config) -> Iterator[Link]:
         tables = f"{self.prefix}embeddings"
@@ -102,9 +110,11 @@ class BertLike(Architecture):
             yield from norm(f"{theirs}.output.LayerNorm", f"{ours}.norm_mlp", bias=True)
         yield from linear(self.head["dense"], "head_transform.dense", bias=True)
         yield from norm(self.head["norm"], "head_transform.norm", bias=True)
-        yield same(self.head["bias"], "head_bias.value")
-        if not config["tie_word_embeddings"]:
+        if config["tie_word_embeddings"]:
+            yield same(self.head["bias"], "head_bias.value")
+        else:
             yield same(f"{self.head['output']}.weight", "head.weight", TURNED)
+            yield same(f"{self.head['output']}.bias", "head_bias.value")
 
     def positions(self, config: Config) -> Conversion:
         """Which rows of their table of positions are those of ours."""

@@ -14,9 +14,11 @@ _MAPS = {"q": "query", "k": "key", "v": "value", "o": "output"}
 
 
 class T5(Architecture):
-    """`transformers`, `models/t5`: `T5ForConditionalGeneration` with tied weights (T5 1.0).
+    """`transformers`, `models/t5`: `T5ForConditionalGeneration` (T5 1.0, T5 1.1, FLAN-T5).
 
-    Dropout after the last norms, which is in training alone, is left out.
+    T5 1.0 divides the decoder's output by √d before a tied output matrix. T5 1.1 and FLAN-T5 do neither: the
+    `config.json` that was published says so by `tie_word_embeddings: false` alone, later ones by
+    `scale_decoder_outputs: false`. Dropout after the last norms, which is in training alone, is left out.
     """
 
     model_type = "t5"
@@ -31,13 +33,13 @@ class T5(Architecture):
         "num_decoder_layers": None,
         "relative_attention_max_distance": 128,
         "relative_attention_num_buckets": 32,
+        "scale_decoder_outputs": None,
         "tie_word_embeddings": True,
     }
 
     def model(self, config: Config) -> dict[str, Any]:
         config.need("is_decoder", False)
-        for name in ("is_encoder_decoder", "tie_word_embeddings"):
-            config.need(name, True)
+        config.need("is_encoder_decoder", True)
         norm = {"kind": "rms", "eps": config["layer_norm_epsilon"]}
         dropout, width, heads = config["dropout_rate"], config["d_model"], config["num_heads"]
         mixer = {"kind": "attention", "scale": "none", "dropout": dropout}
@@ -66,7 +68,8 @@ class T5(Architecture):
             },
             "final_norm": norm,
             "dropout": dropout,
-            "logit_scale": "inverse_sqrt_width",
+            "tied_head": config["tie_word_embeddings"],
+            "logit_scale": "inverse_sqrt_width" if self._scaled(config) else "none",
         }
         return model if config["d_kv"] * heads == width else {**model, "head_width": config["d_kv"]}
 
@@ -74,6 +77,11 @@ class T5(Architecture):
     def _decoder_depth(config: Config) -> int:
         depth: int = config["num_decoder_layers"] or config["num_layers"]
         return depth
+
+    @staticmethod
+    def _scaled(config: Config) -> bool:
+        scaled: bool | None = config["scale_decoder_outputs"]
+        return bool(config["tie_word_embeddings"]) if scaled is None else scaled
 
     @staticmethod
     def _gated(config: Config) -> bool:
@@ -90,10 +98,13 @@ class T5(Architecture):
         return config.get("n_positions") or _USUAL_CONTEXT
 
     def tied(self, config: Config) -> dict[str, str]:
-        return dict.fromkeys(("lm_head.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), _TABLE)
+        head = (_HEAD,) if config["tie_word_embeddings"] else ()
+        return dict.fromkeys((*head, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), _TABLE)
 
     def links(self, config: Config) -> Iterator[Link]:
         yield same(_TABLE, "embedding.weight")
+        if not config["tie_word_embeddings"]:
+            yield from linear(_HEAD.removesuffix(".weight"), "head")
         stacks = (
             ("encoder", "blocks", config["num_layers"]),
             ("decoder", "decoder_blocks", self._decoder_depth(config)),
@@ -119,4 +130,4 @@ class T5(Architecture):
         yield from norm(f"{theirs}.{index}.layer_norm", f"{ours}.norm_mlp")
 
 
-_TABLE = "shared.weight"
+_TABLE, _HEAD = "shared.weight", "lm_head.weight"
