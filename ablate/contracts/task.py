@@ -223,7 +223,14 @@ CONTRACT: Contract[TaskSpec, TaskContext] = Contract(
         comes_back_from_json,
     ),
     contexts=lambda spec: [TaskContext(family, 4) for family in sorted(spec.model_families)],
-    given={"data": SAMPLE, "tokenizer": "bytes", "context": 48, "source": "a", "target": "b"},
+    given={
+        "data": SAMPLE,
+        "sources": {"texts": {"data": SAMPLE, "weight": 2.0}, "pairs": {"data": SAMPLE, "weight": 1.0, "text": "a"}},
+        "tokenizer": "bytes",
+        "context": 48,
+        "source": "a",
+        "target": "b",
+    },
     smaller={"train_rows": 60, "validation_rows": 20, "shortest": 5, "longest": 20},
     describe=lambda context: f"{context.model_family}, batches of {context.batch_size}",
 )

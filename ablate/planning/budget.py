@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pydantic import JsonValue, ValidationError
 
 from ablate.designs.base import BASELINE, Point
-from ablate.designs.timed import keeps_step_time, timing_point
-from ablate.planning.match import Step, equal_parameters, equal_steps
+from ablate.designs.timed import TIMING_STEPS, keeps_step_time, timing_point
+from ablate.planning.match import Step, UnmatchedError, equal_parameters, equal_steps
 from ablate.spec.cost import Cost
 from ablate.spec.paths import full_path, value_at
 from ablate.spec.resolver import Resolver
@@ -36,7 +36,8 @@ class Budget:
         space: Says what is equal.
         resolver: Of the space.
         spec_of: The variant of a point as the space writes it; None if it makes no model.
-        measure: The cost of a variant, and the tokens and arithmetic of one of its steps, on average over its steps.
+        measure: The cost of a variant, with its trained parameters alone, and the tokens and arithmetic of one of its
+            steps, on average.
     """
 
     def __init__(
@@ -122,6 +123,13 @@ class Budget:
 
     def _seconds(self, point: Point) -> float | None:
         """Seconds of a step, the median over the timing trials; None before they have ended."""
-        spec = self._spec_of(timing_point(point, self.written)) if self._match.equal == "seconds" else None
-        timed = self._timed.get(self._resolver.content_hash(spec), {}) if spec is not None else {}
+        if self._match.equal != "seconds":
+            return None
+        spec = self._spec_of(timing_point(point, self.written))
+        if spec is None:
+            raise UnmatchedError(
+                f"its steps cannot be timed: with `training.steps: {TIMING_STEPS}` its settings make no model; use "
+                "`match: flops`"
+            )
+        timed = self._timed.get(self._resolver.content_hash(spec), {})
         return statistics.median(timed.values()) if timed else None

@@ -222,7 +222,7 @@ class Planner:
             self.costs[read] = _cost(spec, task, point, (length,) if length else task.input_lengths())
         return self.costs[read]
 
-    def _totals(self, spec: VariantSpec, point: Point, task: Task, trainable: int, undone: float = 0.0) -> Totals:
+    def _totals(self, spec: VariantSpec, point: Point, task: Task, trainable: int, undone: float) -> Totals:
         """Tokens and arithmetic of a trial; `undone` is the arithmetic of frozen gradients for a token."""
         context, lengths = task.shape.context, task.input_lengths()
 
@@ -234,18 +234,22 @@ class Planner:
 
         return totals(spec, task, trainable, forward, frozen)
 
-    def _measured(self, spec: VariantSpec, point: Point) -> tuple[Cost, float, float]:
-        """The cost of a variant, and the tokens and arithmetic of one of its steps, on average if its batches grow."""
-        cost, _ = self._priced(spec, point)
-        tokens, flops = self._totals(spec, point, self.prepare(spec), cost.parameters).whole
-        return cost, tokens / max(1, spec.training.steps), flops / max(1, spec.training.steps)
-
-    def _variant(self, point: Point, spec: VariantSpec, digest: str, stage: Variant | None = None) -> Variant:
+    def _trained(self, spec: VariantSpec, point: Point) -> tuple[Cost, int, tuple[float, float]]:
+        """The cost with trained parameters, how many are frozen, and tokens and arithmetic of a trial."""
         cost, _ = self._priced(spec, point)
         task = self.prepare(spec)
         frozen, undone = self.starting.frozen(spec, task)
         cost = replace(cost, parameters=cost.parameters - frozen)
-        _, flops = self._totals(spec, point, task, cost.parameters, undone).whole
+        return cost, frozen, self._totals(spec, point, task, cost.parameters, undone).whole
+
+    def _measured(self, spec: VariantSpec, point: Point) -> tuple[Cost, float, float]:
+        """The cost of a variant, and the tokens and arithmetic of one of its steps, on average if its batches grow."""
+        cost, _, (tokens, flops) = self._trained(spec, point)
+        return cost, tokens / max(1, spec.training.steps), flops / max(1, spec.training.steps)
+
+    def _variant(self, point: Point, spec: VariantSpec, digest: str, stage: Variant | None = None) -> Variant:
+        cost, frozen, (_, flops) = self._trained(spec, point)
+        task = self.prepare(spec)
         return Variant(
             name=point.name,
             settings={**point.settings, **{path: str(value) for path, value in point.values.items()}},
