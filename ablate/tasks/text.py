@@ -38,7 +38,7 @@ CODE_VERSION = 1
 TOKEN_BYTES = "token_bytes.npy"
 
 _PROGRESS = "progress.json"
-_SAVED_TOKENS = 1 << 24
+_SAVED_TOKENS = 1 << 22
 """Tokens after which the progress of a preparation is saved."""
 _BYTES_READ = 8
 """UTF-8 bytes of text that are read for each token of `tokens`; tokens of subwords have about four."""
