@@ -13,9 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +25,8 @@ from ablate.analysis.path import read_path
 from ablate.analysis.study import read_study
 from ablate.designs.search import SearchSpec
 from ablate.designs.simplify import SimplifySpec
-from ablate.roles import TrialRole
-from ablate.spec.design import DesignContext, DesignSpec, PointCost
 from ablate.stats import (
     Allowance,
-    Direction,
     ExtendedSeeds,
     Observation,
     PairedDifference,
@@ -50,20 +46,8 @@ from ablate.stats.course import course_word, movements
 from ablate.stats.schedule import ERROR
 from ablate.stats.simulate import Rate, decide, rate
 from ablate.stats.verdict import advised_schedule
-from ablate.store.records import (
-    CurvePoint,
-    PlannedTrial,
-    Recording,
-    StudyRecord,
-    TrialRecord,
-    TrialState,
-    VariantRecord,
-)
+from benchmarks.studies_in_memory import DIRECTION, MARGIN, SD, study_in_memory
 
-MARGIN, SD = 0.05, 0.02
-"""Of the simulated comparisons: nats, as a small language model shows them."""
-DIRECTION: Direction = "minimize"
-_NOON = datetime(2024, 5, 17, 12, 0, tzinfo=UTC)
 Matrix = NDArray[np.float64]
 Noise = Callable[[np.random.Generator, tuple[int, int]], Matrix]
 
@@ -233,97 +217,6 @@ def _product(switches: int) -> list[tuple[str, ...]]:
     return [tuple("off" if number >> bit & 1 else "on" for bit in range(switches)) for number in range(2**switches)]
 
 
-def _driven(
-    spec: DesignSpec, switches: int, truth: Callable[[Mapping[str, str]], float], rng: np.random.Generator
-) -> MemoryStore:
-    """A study in memory: a design of the package asks, and noise on known losses answers, until it proposes nothing."""
-    named = {f"s{number}": ("on", "off") for number in range(switches)}
-    cost = {name: float(2**number) for number, name in enumerate(named)}
-
-    def parameters(settings: Mapping[str, str]) -> int:
-        return 1000 + int(sum(cost[name] for name, setting in settings.items() if setting == "on"))
-
-    context = DesignContext(
-        switches=named,
-        variants={},
-        direction=DIRECTION,
-        margin=MARGIN,
-        refusal=lambda point: None,
-        cost=lambda point: PointCost(parameters(point.settings), 1.0),
-    )
-    made = MemoryStore()
-    design, shifts = spec.build(context), rng.normal(0, 0.05, 10_000)
-    planned: list[PlannedTrial] = []
-    variants: dict[str, VariantRecord] = {}
-    while proposals := design.ask():
-        for point, seed in ((proposal.point, proposal.seed) for proposal in proposals):
-            variants.setdefault(
-                point.name,
-                VariantRecord(point.name, point.name, dict(point.settings), {}, parameters(point.settings)),
-            )
-            planned.append(PlannedTrial(f"{point.name}/{seed}", point.name, seed, point.role))
-            # Half of the variance of a difference is the baseline's, which all comparisons share.
-            value = 3.0 + truth(point.settings) + shifts[seed] + float(rng.normal(0, SD / math.sqrt(2)))
-            made.add(planned[-1], value)
-            design.tell(point, seed, value)
-    made.record = StudyRecord(
-        id=1,
-        name="study",
-        question="",
-        source="",
-        space={
-            "switches": {name: {one: {} for one in settings} for name, settings in named.items()},
-            "design": spec.model_dump(mode="json"),
-        },
-        text="",
-        objective={"metric": "val_loss", "direction": DIRECTION, "margin": MARGIN},
-        baseline="baseline",
-        created_at=_NOON,
-        updated_at=_NOON,
-        variants=tuple(variants.values()),
-        planned=tuple(one for one in planned if one.role is TrialRole.COMPARISON),
-        confirm_trials=tuple(one for one in planned if one.role is TrialRole.CONFIRMATION),
-    )
-    return made
-
-
-class MemoryStore:
-    """The trials of one study, as reports read them."""
-
-    record: StudyRecord
-
-    def __init__(self) -> None:
-        self._trials: dict[str, TrialRecord] = {}
-
-    def add(self, planned: PlannedTrial, value: float) -> None:
-        """A trial that finished."""
-        self._trials[planned.key] = TrialRecord(
-            key=planned.key, variant_hash=planned.variant, seed=planned.seed, state=TrialState.FINISHED,
-            metrics={"val_loss": value}, steps=1, seconds=1.0, tokens=1, flops=1.0, stopped_at=None, reason="",
-            data_fingerprint="", started_at=None, finished_at=None, environment=None,
-        )  # fmt: skip
-
-    def study(self, name: str) -> StudyRecord:
-        """The study."""
-        return self.record
-
-    def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
-        """The trials that exist, by key."""
-        return {key: self._trials[key] for key in keys if key in self._trials}
-
-    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
-        """None."""
-        return {}
-
-    def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
-        """None."""
-        return {}
-
-    def recordings(self, key: str) -> tuple[Recording, ...]:
-        """None."""
-        return ()
-
-
 def simplifying(rng: np.random.Generator, times: int) -> Iterator[Case]:
     """`simplify` where every removal alone costs exactly the margin, or any number of them together does."""
     spec = SimplifySpec(kind="simplify", seeds=3)
@@ -334,7 +227,7 @@ def simplifying(rng: np.random.Generator, times: int) -> Iterator[Case]:
 
         ended, missed = [], []
         for _ in range(max(40, times // switches)):
-            path = read_path(_driven(spec, switches, at_margin, rng), "study")
+            path = read_path(study_in_memory(spec, switches, at_margin, rng), "study")
             assert path is not None
             ended.append(bool(path.confirmed))
             for one in path.confirmations:
@@ -342,7 +235,7 @@ def simplifying(rng: np.random.Generator, times: int) -> Iterator[Case]:
                 assert one.difference.high is not None
                 missed.append(not one.difference.low <= MARGIN <= one.difference.high)
         harmless = [
-            bool((path := read_path(_driven(spec, 3, lambda settings: 0.0, rng), "study")) and path.confirmed)
+            bool((path := read_path(study_in_memory(spec, 3, lambda settings: 0.0, rng), "study")) and path.confirmed)
             for _ in range(max(20, times // 20))
         ]
         yield case(f"5 simplify, {switches} removals at the margin: confirmed path ends there", ERROR, ended, harmless)
@@ -355,7 +248,7 @@ def searching(rng: np.random.Generator, times: int) -> Iterator[Case]:
     spec = SearchSpec(kind="search", sampler="random", points=40, seeds=3, batch=40)
 
     def called_fine(worse: float) -> bool:
-        store = _driven(spec, 6, lambda settings: worse * ("off" in settings.values()), rng)
+        store = study_in_memory(spec, 6, lambda settings: worse * ("off" in settings.values()), rng)
         rows = read_study(store, "study").variants
         return any(row.verdict is not None and row.verdict.word == "not needed" for row in rows)
 
