@@ -98,9 +98,16 @@ def case(
     name: str, promised: float, wrong: list[bool], power: list[bool] | float | None = None, limit: str = ""
 ) -> Case:
     """A case of single outcomes."""
-    found: Rate = rate(np.array(wrong))
-    told = float(np.mean(power)) if isinstance(power, list) else power
-    return Case(name, promised, found.share, max(found.high - found.share, found.share - found.low), told, limit)
+    error_rate: Rate = rate(np.array(wrong))
+    measured_power = float(np.mean(power)) if isinstance(power, list) else power
+    return Case(
+        name,
+        promised,
+        error_rate.share,
+        max(error_rate.high - error_rate.share, error_rate.share - error_rate.low),
+        measured_power,
+        limit,
+    )
 
 
 def extending(rng: np.random.Generator, times: int) -> Iterator[Case]:
@@ -171,7 +178,7 @@ def tuned(rng: np.random.Generator, times: int) -> Iterator[Case]:
     for regret in (1.0, 2.0, 3.0):
         regrets = SD * regret * np.array([0.0, 1.0, 1.0])
         words: dict[float, list[str]] = {MARGIN: [], 0.0: []}
-        for truth, found in words.items():
+        for truth, verdicts in words.items():
             for _ in range(times // (1 if truth else 4)):
                 tried = regrets[:, None] + rng.normal(0, SD, (4, 3, 2))
                 chosen = tried.mean(axis=2).argmin(axis=1)
@@ -180,7 +187,7 @@ def tuned(rng: np.random.Generator, times: int) -> Iterator[Case]:
                 bound = [regret_bound(side, int(at), sd, freedom) for side, at in zip(sides, chosen, strict=True)]
                 shift = truth + regrets[chosen[0]] - regrets[chosen[1]]
                 row = shift + rng.normal(0, SD, 10)
-                found.append(judged(row, allowance=Allowance(low=bound[0], high=bound[1])).word)
+                verdicts.append(judged(row, allowance=Allowance(low=bound[0], high=bound[1])).word)
         power = [word == "not needed" for word in words[0.0]]
         for word in ("needed", "not needed"):
             wrong = [one == word for one in words[MARGIN]]
@@ -277,10 +284,10 @@ def scheduled(rng: np.random.Generator, times: int) -> Iterator[Case]:
         drawn = truth + rng.normal(0, SD, (times, 20))
         decided = decide(drawn, MARGIN, plan)
         for row, used in zip(drawn, decided.seeds, strict=True):
-            found: PairedDifference = over_looks(summarise(row[:used].tolist()), plan)
-            assert found.low is not None
-            assert found.high is not None
-            missed.append(not found.low <= truth <= found.high)
+            difference: PairedDifference = over_looks(summarise(row[:used].tolist()), plan)
+            assert difference.low is not None
+            assert difference.high is not None
+            missed.append(not difference.low <= truth <= difference.high)
         if not truth:
             power = decided.not_needed.tolist()
     yield case("8 interval beside `seeds: {start: 3, max: 20}` misses", ERROR, missed, power)
@@ -296,8 +303,8 @@ def calibrated(rng: np.random.Generator, times: int) -> Iterator[Case]:
         noise = pooled_noise(paired_difference(dict(enumerate(row)), zeros) for row in rows.tolist())
         assert noise is not None
         (power,) = calibrate(noise, MARGIN, (seeds,))
-        told = judged(MARGIN + power.tells_noisiest + sds[-1] * rng.standard_normal(seeds))
-        wrong.append(told.word != "needed")  # one for each study: those of one study would share its estimate
+        verdict = judged(MARGIN + power.tells_noisiest + sds[-1] * rng.standard_normal(seeds))
+        wrong.append(verdict.word != "needed")  # one for each study: those of one study would share its estimate
     yield case("9 calibrate, the noisiest variant: not told at its distance", 0.2, wrong)
 
 
@@ -310,9 +317,11 @@ def moving(rng: np.random.Generator, times: int) -> Iterator[Case]:
         for _ in range(times):
             lasting = rng.normal(0, SD / 2, (seeds, len(steps))).cumsum(axis=1) / math.sqrt(len(steps))
             drift = MARGIN + moved * np.array(steps) / length
-            found = movements(steps, dict(enumerate((drift + lasting + rng.normal(0, SD / 2, lasting.shape)).tolist())))
-            assert found is not None
-            yield course_word(found, MARGIN, MARGIN)
+            moved_by = movements(
+                steps, dict(enumerate((drift + lasting + rng.normal(0, SD / 2, lasting.shape)).tolist()))
+            )
+            assert moved_by is not None
+            yield course_word(moved_by, MARGIN, MARGIN)
 
     for seeds in (3, 5, 10):
         wrong = [word in ("growing", "shrinking") for word in words(seeds, 0.1 * MARGIN)]
@@ -344,9 +353,9 @@ FULL, QUICK, SMOKE = 8_000, 2_000, 150
 def measure(times: int, seed: int = 0) -> list[Case]:
     """All cases."""
     return [
-        found
+        simulated
         for number, simulate in enumerate(CASES.values())
-        for found in simulate(np.random.default_rng([seed, number]), times)
+        for simulated in simulate(np.random.default_rng([seed, number]), times)
     ]
 
 

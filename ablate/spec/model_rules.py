@@ -217,7 +217,7 @@ def _check_shared(model: ModelSpec, layers: Layers) -> None:
     if model.causal:
         published.add(model.layer_context(1).tokens)
     for layer, (home, block) in enumerate(layers):
-        told, gives = model.layer_context(1, layer=layer), set[SharedTensor]()
+        layer_context, gives = model.layer_context(1, layer=layer), set[SharedTensor]()
         for name, part in block.parts:
             if part.shares and not part.pack_aware:
                 raise refusal(
@@ -226,11 +226,11 @@ def _check_shared(model: ModelSpec, layers: Layers) -> None:
                     f"{part.kind_name()} shares tensors between layers, and so must keep the pack axis apart",
                     "Write its module for [K, B, T, D], with `pack_aware = True`.",
                 )
-            for wanted in part.reads(told):
+            for wanted in part.reads(layer_context):
                 if wanted not in published:
                     raise _unpublished((*home, name), part, layer, wanted, published)
-            gives.update(part.publishes(told))
-        published |= gives | {SharedTensor("stream", layer, block.residual.stream_sizes(told))}
+            gives.update(part.publishes(layer_context))
+        published |= gives | {SharedTensor("stream", layer, block.residual.stream_sizes(layer_context))}
 
 
 def _unpublished(

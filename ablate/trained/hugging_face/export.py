@@ -81,13 +81,13 @@ def write_folder(
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     ends = {"bos_token_id": None, "eos_token_id": vocabulary - 1, "pad_token_id": None}
-    found = native(spec, vocabulary, context, ends)
-    if found is None:
+    native_model = native(spec, vocabulary, context, ends)
+    if native_model is None:
         config = {**_own_config(spec, vocabulary, context), **ends}
         tensors = {f"model.{name}": tensor.clone() for name, tensor in state.items()}
         (folder / MODELLING).write_text(_TEMPLATE.read_text(encoding="utf-8"), encoding="utf-8")
     else:
-        config, imported = found
+        config, imported = native_model
         tensors = to_theirs(state, imported)
     (folder / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     save_file(tensors, folder / SINGLE, {"format": "pt"})
