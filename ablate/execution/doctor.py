@@ -119,7 +119,7 @@ def _run(
                 pack.step(step)
                 losses.append(pack.last_loss())
             _wait(device)
-            return _Run(losses, (time.perf_counter() - begin) / _TIMED, pack.step_flops)
+            return _Run(losses, (time.perf_counter() - begin) / _TIMED, pack.totals.phases[-1].flops)
 
 
 def _wait(device: torch.device) -> None:

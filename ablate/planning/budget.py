@@ -36,7 +36,7 @@ class Budget:
         space: Says what is equal.
         resolver: Of the space.
         spec_of: The variant of a point as the space writes it; None if it makes no model.
-        measure: The cost of a variant, the arithmetic of a usual forward pass, and the tokens of one of its batches.
+        measure: The cost of a variant, and the tokens and arithmetic of one of its steps, on average over its steps.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Budget:
         space: SpaceSpec,
         resolver: Resolver,
         spec_of: Callable[[Point], VariantSpec | None],
-        measure: Callable[[VariantSpec, Point], tuple[Cost, float, int]],
+        measure: Callable[[VariantSpec, Point], tuple[Cost, float, float]],
     ) -> None:
         self._match = space.match
         self._resolver = resolver
@@ -117,9 +117,8 @@ class Budget:
             return None
 
     def _step(self, spec: VariantSpec, point: Point, seconds: float | None) -> Step:
-        cost, forward, tokens = self._measure(spec, point)
-        flops = spec.training.step_flops(forward, cost.parameters, spec.model.width)
-        return Step(float(tokens), flops, flops if seconds is None else seconds)
+        _, tokens, flops = self._measure(spec, point)
+        return Step(tokens, flops, flops if seconds is None else seconds)
 
     def _seconds(self, point: Point) -> float | None:
         """Seconds of a step, the median over the timing trials; None before they have ended."""
