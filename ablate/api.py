@@ -241,5 +241,5 @@ def build(
     try:
         return build_model(spec, vocabulary=vocabulary or 256, context=context or 128, classes=classes, seeds=seeds)
     except ValidationError as error:
-        (path, told), *_ = describe(error)
-        raise SpaceError(f"`{'.'.join(map(str, path))}`: {told}", where="spec") from None
+        (path, message), *_ = describe(error)
+        raise SpaceError(f"`{'.'.join(map(str, path))}`: {message}", where="spec") from None

@@ -14,8 +14,8 @@ _PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):[^@/\s]+@")
 def program() -> str:
     """The name under which this program runs; its path if the shell would not find it by name."""
     called = Path(sys.argv[0])
-    found = shutil.which(called.name)
-    if called.name != "ablate" or (found is not None and called.exists() and Path(found).samefile(called)):
+    path = shutil.which(called.name)
+    if called.name != "ablate" or (path is not None and called.exists() and Path(path).samefile(called)):
         return "ablate"
     return str(called)
 

@@ -76,8 +76,8 @@ def find_device(name: str) -> tuple[Device, int]:
         EngineError: It is not known.
     """
     plain = name.strip().lower()
-    found = re.fullmatch(r"(.+?)x([1-9]\d*)", plain)
-    device, count = (plain, 1) if plain in DEVICES or found is None else (found[1], int(found[2]))
+    match = re.fullmatch(r"(.+?)x([1-9]\d*)", plain)
+    device, count = (plain, 1) if plain in DEVICES or match is None else (match[1], int(match[2]))
     if device not in DEVICES:
         near = difflib.get_close_matches(device, DEVICES, n=1)
         raise EngineError(
@@ -107,8 +107,8 @@ def known_device(description: str) -> Device | None:
 
 def devices_of_a_trial(description: str) -> int:
     """The number of devices that a worker described as sharing each trial, as in `..., 4 for each trial`; else 1."""
-    found = re.search(r", (\d+) for each trial$", description)
-    return int(found[1]) if found else 1
+    match = re.search(r", (\d+) for each trial$", description)
+    return int(match[1]) if match else 1
 
 
 def utilisation(flops: float, seconds: float, description: str, precision: str) -> float | None:

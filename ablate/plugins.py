@@ -87,15 +87,15 @@ def load_plugin(location: str) -> None:
 
 def plugin_kinds(spec: Spec) -> dict[str, str]:
     """Every kind in a spec that ablate itself does not define, to the plugin file or package that does."""
-    found = {}
+    homes = {}
     if isinstance(spec, Kinded) and (home := _home(type(spec))):
-        found[spec.kind_name()] = home
+        homes[spec.kind_name()] = home
     for name in type(spec).model_fields:
         value = getattr(spec, name)
         for part in value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else (value,):
             if isinstance(part, Spec):
-                found |= plugin_kinds(part)
-    return found
+                homes |= plugin_kinds(part)
+    return homes
 
 
 def _home(kind: type[Kinded]) -> str:

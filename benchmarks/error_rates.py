@@ -13,9 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +25,8 @@ from ablate.analysis.path import read_path
 from ablate.analysis.study import read_study
 from ablate.designs.search import SearchSpec
 from ablate.designs.simplify import SimplifySpec
-from ablate.roles import TrialRole
-from ablate.spec.design import DesignContext, DesignSpec, PointCost
 from ablate.stats import (
     Allowance,
-    Direction,
     ExtendedSeeds,
     Observation,
     PairedDifference,
@@ -50,20 +46,8 @@ from ablate.stats.course import course_word, movements
 from ablate.stats.schedule import ERROR
 from ablate.stats.simulate import Rate, decide, rate
 from ablate.stats.verdict import advised_schedule
-from ablate.store.records import (
-    CurvePoint,
-    PlannedTrial,
-    Recording,
-    StudyRecord,
-    TrialRecord,
-    TrialState,
-    VariantRecord,
-)
+from benchmarks.studies_in_memory import DIRECTION, MARGIN, SD, study_in_memory
 
-MARGIN, SD = 0.05, 0.02
-"""Of the simulated comparisons: nats, as a small language model shows them."""
-DIRECTION: Direction = "minimize"
-_NOON = datetime(2024, 5, 17, 12, 0, tzinfo=UTC)
 Matrix = NDArray[np.float64]
 Noise = Callable[[np.random.Generator, tuple[int, int]], Matrix]
 
@@ -114,9 +98,16 @@ def case(
     name: str, promised: float, wrong: list[bool], power: list[bool] | float | None = None, limit: str = ""
 ) -> Case:
     """A case of single outcomes."""
-    found: Rate = rate(np.array(wrong))
-    told = float(np.mean(power)) if isinstance(power, list) else power
-    return Case(name, promised, found.share, max(found.high - found.share, found.share - found.low), told, limit)
+    error_rate: Rate = rate(np.array(wrong))
+    measured_power = float(np.mean(power)) if isinstance(power, list) else power
+    return Case(
+        name,
+        promised,
+        error_rate.share,
+        max(error_rate.high - error_rate.share, error_rate.share - error_rate.low),
+        measured_power,
+        limit,
+    )
 
 
 def extending(rng: np.random.Generator, times: int) -> Iterator[Case]:
@@ -187,7 +178,7 @@ def tuned(rng: np.random.Generator, times: int) -> Iterator[Case]:
     for regret in (1.0, 2.0, 3.0):
         regrets = SD * regret * np.array([0.0, 1.0, 1.0])
         words: dict[float, list[str]] = {MARGIN: [], 0.0: []}
-        for truth, found in words.items():
+        for truth, verdicts in words.items():
             for _ in range(times // (1 if truth else 4)):
                 tried = regrets[:, None] + rng.normal(0, SD, (4, 3, 2))
                 chosen = tried.mean(axis=2).argmin(axis=1)
@@ -196,7 +187,7 @@ def tuned(rng: np.random.Generator, times: int) -> Iterator[Case]:
                 bound = [regret_bound(side, int(at), sd, freedom) for side, at in zip(sides, chosen, strict=True)]
                 shift = truth + regrets[chosen[0]] - regrets[chosen[1]]
                 row = shift + rng.normal(0, SD, 10)
-                found.append(judged(row, allowance=Allowance(low=bound[0], high=bound[1])).word)
+                verdicts.append(judged(row, allowance=Allowance(low=bound[0], high=bound[1])).word)
         power = [word == "not needed" for word in words[0.0]]
         for word in ("needed", "not needed"):
             wrong = [one == word for one in words[MARGIN]]
@@ -233,97 +224,6 @@ def _product(switches: int) -> list[tuple[str, ...]]:
     return [tuple("off" if number >> bit & 1 else "on" for bit in range(switches)) for number in range(2**switches)]
 
 
-def _driven(
-    spec: DesignSpec, switches: int, truth: Callable[[Mapping[str, str]], float], rng: np.random.Generator
-) -> MemoryStore:
-    """A study in memory: a design of the package asks, and noise on known losses answers, until it proposes nothing."""
-    named = {f"s{number}": ("on", "off") for number in range(switches)}
-    cost = {name: float(2**number) for number, name in enumerate(named)}
-
-    def parameters(settings: Mapping[str, str]) -> int:
-        return 1000 + int(sum(cost[name] for name, setting in settings.items() if setting == "on"))
-
-    context = DesignContext(
-        switches=named,
-        variants={},
-        direction=DIRECTION,
-        margin=MARGIN,
-        refusal=lambda point: None,
-        cost=lambda point: PointCost(parameters(point.settings), 1.0),
-    )
-    made = MemoryStore()
-    design, shifts = spec.build(context), rng.normal(0, 0.05, 10_000)
-    planned: list[PlannedTrial] = []
-    variants: dict[str, VariantRecord] = {}
-    while proposals := design.ask():
-        for point, seed in ((proposal.point, proposal.seed) for proposal in proposals):
-            variants.setdefault(
-                point.name,
-                VariantRecord(point.name, point.name, dict(point.settings), {}, parameters(point.settings)),
-            )
-            planned.append(PlannedTrial(f"{point.name}/{seed}", point.name, seed, point.role))
-            # Half of the variance of a difference is the baseline's, which all comparisons share.
-            value = 3.0 + truth(point.settings) + shifts[seed] + float(rng.normal(0, SD / math.sqrt(2)))
-            made.add(planned[-1], value)
-            design.tell(point, seed, value)
-    made.record = StudyRecord(
-        id=1,
-        name="study",
-        question="",
-        source="",
-        space={
-            "switches": {name: {one: {} for one in settings} for name, settings in named.items()},
-            "design": spec.model_dump(mode="json"),
-        },
-        text="",
-        objective={"metric": "val_loss", "direction": DIRECTION, "margin": MARGIN},
-        baseline="baseline",
-        created_at=_NOON,
-        updated_at=_NOON,
-        variants=tuple(variants.values()),
-        planned=tuple(one for one in planned if one.role is TrialRole.COMPARISON),
-        confirm_trials=tuple(one for one in planned if one.role is TrialRole.CONFIRMATION),
-    )
-    return made
-
-
-class MemoryStore:
-    """The trials of one study, as reports read them."""
-
-    record: StudyRecord
-
-    def __init__(self) -> None:
-        self._trials: dict[str, TrialRecord] = {}
-
-    def add(self, planned: PlannedTrial, value: float) -> None:
-        """A trial that finished."""
-        self._trials[planned.key] = TrialRecord(
-            key=planned.key, variant_hash=planned.variant, seed=planned.seed, state=TrialState.FINISHED,
-            metrics={"val_loss": value}, steps=1, seconds=1.0, tokens=1, flops=1.0, stopped_at=None, reason="",
-            data_fingerprint="", started_at=None, finished_at=None, environment=None,
-        )  # fmt: skip
-
-    def study(self, name: str) -> StudyRecord:
-        """The study."""
-        return self.record
-
-    def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
-        """The trials that exist, by key."""
-        return {key: self._trials[key] for key in keys if key in self._trials}
-
-    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
-        """None."""
-        return {}
-
-    def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
-        """None."""
-        return {}
-
-    def recordings(self, key: str) -> tuple[Recording, ...]:
-        """None."""
-        return ()
-
-
 def simplifying(rng: np.random.Generator, times: int) -> Iterator[Case]:
     """`simplify` where every removal alone costs exactly the margin, or any number of them together does."""
     spec = SimplifySpec(kind="simplify", seeds=3)
@@ -334,7 +234,7 @@ def simplifying(rng: np.random.Generator, times: int) -> Iterator[Case]:
 
         ended, missed = [], []
         for _ in range(max(40, times // switches)):
-            path = read_path(_driven(spec, switches, at_margin, rng), "study")
+            path = read_path(study_in_memory(spec, switches, at_margin, rng), "study")
             assert path is not None
             ended.append(bool(path.confirmed))
             for one in path.confirmations:
@@ -342,7 +242,7 @@ def simplifying(rng: np.random.Generator, times: int) -> Iterator[Case]:
                 assert one.difference.high is not None
                 missed.append(not one.difference.low <= MARGIN <= one.difference.high)
         harmless = [
-            bool((path := read_path(_driven(spec, 3, lambda settings: 0.0, rng), "study")) and path.confirmed)
+            bool((path := read_path(study_in_memory(spec, 3, lambda settings: 0.0, rng), "study")) and path.confirmed)
             for _ in range(max(20, times // 20))
         ]
         yield case(f"5 simplify, {switches} removals at the margin: confirmed path ends there", ERROR, ended, harmless)
@@ -355,7 +255,7 @@ def searching(rng: np.random.Generator, times: int) -> Iterator[Case]:
     spec = SearchSpec(kind="search", sampler="random", points=40, seeds=3, batch=40)
 
     def called_fine(worse: float) -> bool:
-        store = _driven(spec, 6, lambda settings: worse * ("off" in settings.values()), rng)
+        store = study_in_memory(spec, 6, lambda settings: worse * ("off" in settings.values()), rng)
         rows = read_study(store, "study").variants
         return any(row.verdict is not None and row.verdict.word == "not needed" for row in rows)
 
@@ -384,10 +284,10 @@ def scheduled(rng: np.random.Generator, times: int) -> Iterator[Case]:
         drawn = truth + rng.normal(0, SD, (times, 20))
         decided = decide(drawn, MARGIN, plan)
         for row, used in zip(drawn, decided.seeds, strict=True):
-            found: PairedDifference = over_looks(summarise(row[:used].tolist()), plan)
-            assert found.low is not None
-            assert found.high is not None
-            missed.append(not found.low <= truth <= found.high)
+            difference: PairedDifference = over_looks(summarise(row[:used].tolist()), plan)
+            assert difference.low is not None
+            assert difference.high is not None
+            missed.append(not difference.low <= truth <= difference.high)
         if not truth:
             power = decided.not_needed.tolist()
     yield case("8 interval beside `seeds: {start: 3, max: 20}` misses", ERROR, missed, power)
@@ -403,8 +303,8 @@ def calibrated(rng: np.random.Generator, times: int) -> Iterator[Case]:
         noise = pooled_noise(paired_difference(dict(enumerate(row)), zeros) for row in rows.tolist())
         assert noise is not None
         (power,) = calibrate(noise, MARGIN, (seeds,))
-        told = judged(MARGIN + power.tells_noisiest + sds[-1] * rng.standard_normal(seeds))
-        wrong.append(told.word != "needed")  # one for each study: those of one study would share its estimate
+        verdict = judged(MARGIN + power.tells_noisiest + sds[-1] * rng.standard_normal(seeds))
+        wrong.append(verdict.word != "needed")  # one for each study: those of one study would share its estimate
     yield case("9 calibrate, the noisiest variant: not told at its distance", 0.2, wrong)
 
 
@@ -417,9 +317,11 @@ def moving(rng: np.random.Generator, times: int) -> Iterator[Case]:
         for _ in range(times):
             lasting = rng.normal(0, SD / 2, (seeds, len(steps))).cumsum(axis=1) / math.sqrt(len(steps))
             drift = MARGIN + moved * np.array(steps) / length
-            found = movements(steps, dict(enumerate((drift + lasting + rng.normal(0, SD / 2, lasting.shape)).tolist())))
-            assert found is not None
-            yield course_word(found, MARGIN, MARGIN)
+            moved_by = movements(
+                steps, dict(enumerate((drift + lasting + rng.normal(0, SD / 2, lasting.shape)).tolist()))
+            )
+            assert moved_by is not None
+            yield course_word(moved_by, MARGIN, MARGIN)
 
     for seeds in (3, 5, 10):
         wrong = [word in ("growing", "shrinking") for word in words(seeds, 0.1 * MARGIN)]
@@ -451,9 +353,9 @@ FULL, QUICK, SMOKE = 8_000, 2_000, 150
 def measure(times: int, seed: int = 0) -> list[Case]:
     """All cases."""
     return [
-        found
+        simulated
         for number, simulate in enumerate(CASES.values())
-        for found in simulate(np.random.default_rng([seed, number]), times)
+        for simulated in simulate(np.random.default_rng([seed, number]), times)
     ]
 
 

@@ -63,8 +63,8 @@ def start(name: str) -> Plain:
 
 def block(name: str) -> Plain:
     """The meaning of a block's name: `block`, and the layers that differ."""
-    found = named_block(name)
-    return {"block": found.block, "exceptions": found.exceptions}
+    named = named_block(name)
+    return {"block": named.block, "exceptions": named.exceptions}
 
 
 def check(draft: Plain, text: str, versus: Plain | None) -> Plain:
@@ -102,17 +102,17 @@ def plan(draft: Plain, text: str, store: str) -> Plain:
         return {"problem": refusal}
     try:
         made = make_plan(Planner(space, default_cache(), lambda line: None))
-        found = forecast(made, store)
+        estimate = forecast(made, store)
     except AblateError as error:
         return {"problem": str(error)}
     return {
         "trials": len(made.trials),
         "later": len(made.later),
-        "done": len(found.done),
-        "seconds": found.total(made),
+        "done": len(estimate.done),
+        "seconds": estimate.total(made),
         "flops": made.flops,
-        "basis": found.basis,
-        "workers": found.workers,
+        "basis": estimate.basis,
+        "workers": estimate.workers,
     }
 
 
@@ -183,8 +183,8 @@ ANSWERS = {answer.__name__: answer for answer in (schema, start, block, check, p
 def answer(request: list[Any]) -> str:
     """The answer to a request as a JSON text."""
     name, *arguments = request
-    found: Mapping[str, Any] = ANSWERS[name](*arguments)
-    return json.dumps(found)
+    reply: Mapping[str, Any] = ANSWERS[name](*arguments)
+    return json.dumps(reply)
 
 
 def main() -> None:

@@ -39,20 +39,20 @@ class Allowances:
             right: The other.
             failed: Whether to count the failed trials of the one; those of the other always count.
         """
-        found = Allowance()
+        allowance = Allowance()
         if failed and left in self.failed:
-            found += Allowance(high=math.inf, why_high=(self._lost(left),))
+            allowance += Allowance(high=math.inf, why_high=(self._lost(left),))
         if right in self.failed:
-            found += Allowance(low=math.inf, why_low=(self._lost(right),))
+            allowance += Allowance(low=math.inf, why_low=(self._lost(right),))
         if (regret := self.regret.get(left, 0.0)) > 0:
-            found += Allowance(low=regret, why_low=(_choice(left, regret),))
+            allowance += Allowance(low=regret, why_low=(_choice(left, regret),))
         if (regret := self.regret.get(right, 0.0)) > 0:
-            found += Allowance(high=regret, why_high=(_choice(right, regret),))
+            allowance += Allowance(high=regret, why_high=(_choice(right, regret),))
         if self.tails is None:
-            return found
+            return allowance
         tails = self.tails if right == self.baseline else self.tails.both()
         why = (tail_words(tails),)
-        return found + Allowance(tails=tails, why_low=why if tails.low else (), why_high=why if tails.high else ())
+        return allowance + Allowance(tails=tails, why_low=why if tails.low else (), why_high=why if tails.high else ())
 
     def _lost(self, name: str) -> str:
         whose = "the baseline" if name == self.baseline else name

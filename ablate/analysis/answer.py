@@ -103,7 +103,7 @@ def window_sentences(windows: int, healed: Sequence[str]) -> Iterator[str]:
 
 def best_sentence(rows: Sequence[VariantRow], metric: str, direction: Direction, margin: float) -> tuple[str, ...]:
     """Which of the points that a search tried has the best mean, as a sentence; none if no two have a mean."""
-    means = {row.name: found.mean for row in rows if not row.diverged and (found := row.metrics.get(metric))}
+    means = {row.name: value.mean for row in rows if not row.diverged and (value := row.metrics.get(metric))}
     known = {name: mean for name, mean in means.items() if mean is not None}
     if len(known) < 2:
         return ()

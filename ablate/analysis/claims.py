@@ -116,9 +116,9 @@ def judge_claims(
     verdicts = []
     for plain in record.space.get("claims", ()):
         claim = ClaimSpec.parse(plain)
-        found = _settle(claim, results)
-        sentence = f"{found.verdict}: {found.reason}"
-        verdicts.append(ClaimVerdict(claim.id, claim.says, claim.source, found.verdict, sentence, found.evidence))
+        finding = _settle(claim, results)
+        sentence = f"{finding.verdict}: {finding.reason}"
+        verdicts.append(ClaimVerdict(claim.id, claim.says, claim.source, finding.verdict, sentence, finding.evidence))
     return tuple(verdicts)
 
 
@@ -143,18 +143,18 @@ def _order(claim: OrderClaim, results: Results) -> _Finding:
     expectation = _Expectation(better.supported, better.refuted, better.edges, parts=len(pairs))
     metric = results.metric(claim.metric)
     direction = results.direction(claim.direction, metric)
-    found = [_compare(left, right, metric, direction, claim.margin, expectation, results) for left, right in pairs]
-    evidence = {"metric": metric, "margin": claim.margin, "pairs": [finding.evidence for finding in found]}
+    findings = [_compare(left, right, metric, direction, claim.margin, expectation, results) for left, right in pairs]
+    evidence = {"metric": metric, "margin": claim.margin, "pairs": [finding.evidence for finding in findings]}
     unsupported: tuple[ClaimWord, ...] = ("refuted", "undecided")
     for verdict in unsupported:
         if picked := [
-            (pair, finding) for pair, finding in zip(pairs, found, strict=True) if finding.verdict == verdict
+            (pair, finding) for pair, finding in zip(pairs, findings, strict=True) if finding.verdict == verdict
         ]:
             reasons = [finding.reason for _, finding in picked]
             if verdict == "undecided":
                 reasons = [f"{left} before {right}, {finding.reason}" for (left, right), finding in picked]
             return _Finding(verdict, "; ".join(reasons), evidence)
-    return _Finding("supported", "; ".join(finding.reason for finding in found), evidence)
+    return _Finding("supported", "; ".join(finding.reason for finding in findings), evidence)
 
 
 @_settle.register
@@ -283,7 +283,7 @@ def _count(
     """Compare costs: they do not depend on the seed, so one value of each variant decides."""
     ours, theirs = results.count(left, metric), results.count(right, metric)
     if ours is None or theirs is None:
-        missing = [name for name, found in ((left, ours), (right, theirs)) if found is None]
+        missing = [name for name, count in ((left, ours), (right, theirs)) if count is None]
         return _Finding("undecided", results.unknown(metric, missing), evidence)
     advantage = theirs - ours if direction == "minimize" else ours - theirs
     exact = Bounds(advantage, advantage, advantage, 1)
@@ -349,13 +349,13 @@ def _looks(
     """The decisions at all looks, with the error rate of their bounds. The first decision counts."""
     shared = ERROR / expectation.parts
     contrary = {bound.n: bound for bound in bounds(values, schedule, shared, allowance)}
-    found: list[tuple[ClaimWord, Bounds, float]] = []
+    decisions: list[tuple[ClaimWord, Bounds, float]] = []
     for bound in bounds(values, schedule, allowance=allowance):
         if expectation.supported(bound, margin):
-            found.append(("supported", bound, ERROR))
+            decisions.append(("supported", bound, ERROR))
         elif bound.n in contrary and expectation.refuted(contrary[bound.n], margin):
-            found.append(("refuted", contrary[bound.n], shared))
-    return found
+            decisions.append(("refuted", contrary[bound.n], shared))
+    return decisions
 
 
 def _numbers(summary: PairedDifference, seeds: list[int]) -> dict[str, Any]:

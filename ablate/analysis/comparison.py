@@ -69,9 +69,9 @@ def read_comparison(store: Store, names: Sequence[str]) -> Comparison:
 def fields(sides: Sequence[Mapping[str, Any]]) -> tuple[Field, ...]:
     """Where nested mappings differ, in the order of the first, then of the second, and so on."""
     flat = [leaves(side) for side in sides]
-    found = []
+    differing = []
     for path in dict.fromkeys(path for side in flat for path in side):
         values = tuple(side.get(path) for side in flat)
         if any(path not in side for side in flat) or any(value != values[0] for value in values[1:]):
-            found.append(Field(path, values))
-    return tuple(found)
+            differing.append(Field(path, values))
+    return tuple(differing)

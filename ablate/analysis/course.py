@@ -87,16 +87,16 @@ def course_of(
     points = []
     for number, step in enumerate(shared):
         values = [of[number] for of in at.values()]
-        found = over_looks(summarise(values), rule.schedule)
+        summary = over_looks(summarise(values), rule.schedule)
         points.append(
             CoursePoint(
                 step=step,
                 tokens=math.fsum(point[step].tokens for point in spent) / len(spent),
                 flops=math.fsum(point[step].flops for point in spent) / len(spent),
                 difference=math.fsum(values) / len(values),
-                low=found.low,
-                high=found.high,
-                n=found.n,
+                low=summary.low,
+                high=summary.high,
+                n=summary.n,
                 word=_word(values, rule, allowance),
             )
         )
@@ -113,8 +113,8 @@ def _word(differences: Sequence[float], rule: CourseRule, allowance: Allowance) 
 
 
 def _kept(gap: Line, steps: Sequence[int]) -> list[float]:
-    found = dict(zip(gap.steps, gap.y, strict=True))
-    return [found[step] for step in steps]
+    gaps = dict(zip(gap.steps, gap.y, strict=True))
+    return [gaps[step] for step in steps]
 
 
 def comparable_before_end(*variants: VariantRecord) -> bool | None:

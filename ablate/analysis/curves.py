@@ -111,10 +111,10 @@ def band(lines: Sequence[Line], spread: Spread = "range") -> Band:
     shared = sorted(set.intersection(*map(set, by_step))) if by_step else []
     xs, means, lows, highs = [], [], [], []
     for step in shared:
-        ys = [found[step][1] for found in by_step]
+        ys = [values[step][1] for values in by_step]
         mean = math.fsum(ys) / len(ys)
         low, high = _spread(ys, spread)
-        xs.append(math.fsum(found[step][0] for found in by_step) / len(by_step))
+        xs.append(math.fsum(values[step][0] for values in by_step) / len(by_step))
         means.append(mean)
         lows.append(mean if low is None else low)
         highs.append(mean if high is None else high)
@@ -135,8 +135,8 @@ def heights(bands: Iterable[Band]) -> tuple[float, float] | None:
 def _spread(values: Sequence[float], spread: Spread) -> tuple[float | None, float | None]:
     if spread == "range":
         return min(values), max(values)
-    found = mean_interval(values)
-    return found.low, found.high
+    interval = mean_interval(values)
+    return interval.low, interval.high
 
 
 def _height(other: Line, x: float) -> float | None:

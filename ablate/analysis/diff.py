@@ -48,13 +48,13 @@ class Side:
 
     def measures(self) -> dict[str, dict[int, float]]:
         """Metric, and `seconds` of training, to its value by seed; of finished trials, where it is a number."""
-        found: dict[str, dict[int, float]] = {}
+        by_name: dict[str, dict[int, float]] = {}
         for seed, trial in self.trials.items():
             if trial.state is TrialState.FINISHED:
                 for name, value in (trial.metrics | {"seconds": trial.seconds}).items():
                     if math.isfinite(value):
-                        found.setdefault(name, {})[seed] = value
-        return found
+                        by_name.setdefault(name, {})[seed] = value
+        return by_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +168,9 @@ def diff_json(diff: Diff) -> dict[str, Any]:
     }
 
 
-def differences_json(found: tuple[Difference, ...]) -> list[dict[str, Any]]:
+def differences_json(changed: tuple[Difference, ...]) -> list[dict[str, Any]]:
     """Differences as plain JSON data: `path`, and `left` and `right` where there is one."""
-    return [{"path": difference.path, **difference.values} for difference in found]
+    return [{"path": difference.path, **difference.values} for difference in changed]
 
 
 def _side_json(side: Side) -> dict[str, Any]:
@@ -225,16 +225,18 @@ def _variant(name: str, study: str, variant: str, store: Store) -> Side:
         )
     planned = [trial for trial in record.planned if trial.variant == variant]
     trials = store.trials([trial.key for trial in planned])
-    found = known[variant]
+    variant_record = known[variant]
     by_seed = {trial.seed: trials[trial.key] for trial in planned if trial.key in trials}
-    return Side(name, "variant", found.spec, variant=variant, parameters=found.parameters, trials=by_seed)
+    return Side(
+        name, "variant", variant_record.spec, variant=variant, parameters=variant_record.parameters, trials=by_seed
+    )
 
 
 def _trial(name: str, store: Store) -> Side:
     trial = store.trial(name)
-    found = store.variant(trial.variant_hash)
+    variant = store.variant(trial.variant_hash)
     by_seed = {trial.seed: trial}
-    return Side(name, "trial", found.spec, variant=found.name, parameters=found.parameters, trials=by_seed)
+    return Side(name, "trial", variant.spec, variant=variant.name, parameters=variant.parameters, trials=by_seed)
 
 
 def _unknown(name: str, studies: list[str], store: Store) -> NotFoundError:

@@ -26,12 +26,12 @@ class Difference:
 def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> tuple[Difference, ...]:
     """What differs between nested mappings, in the order of the left one, then of the right one."""
     sides = {"left": leaves(left), "right": leaves(right)}
-    found = []
+    changed = []
     for path in dict.fromkeys((*sides["left"], *sides["right"])):
         values = {side: plain[path] for side, plain in sides.items() if path in plain}
         if len(values) < 2 or values["left"] != values["right"]:
-            found.append(Difference(path, values))
-    return tuple(found)
+            changed.append(Difference(path, values))
+    return tuple(changed)
 
 
 def environment_differences(left: Iterable[Environment], right: Iterable[Environment]) -> tuple[Difference, ...]:
@@ -49,4 +49,4 @@ def merged(environments: Iterable[Environment]) -> dict[str, Any]:
         for path, value in leaves(asdict(environment)).items():
             if path != "command" and value not in values.setdefault(path, []):
                 values[path].append(value)
-    return {path: found[0] if len(found) == 1 else sorted(found, key=str) for path, found in values.items()}
+    return {path: pair[0] if len(pair) == 1 else sorted(pair, key=str) for path, pair in values.items()}

@@ -121,14 +121,14 @@ def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEff
         values = counted_values(runs[variant.name], record.objective["metric"], worst)
         observations += [Observation(variant.settings, seed, value) for seed, value in values.items()]
         diverged += len(runs[variant.name].diverged)
-    found, left_out = _estimate(observations, factors.switches)
+    effects, left_out = _estimate(observations, factors.switches)
     carried: dict[str, list[str]] = {}
-    for alias, others in found.aliased.items():
+    for alias, others in effects.aliased.items():
         for other in others:
             carried.setdefault(other, []).append(alias)
     rows = [
         EffectRow(one.term.settings, one.estimate, one.low, one.high, tuple(carried.get(one.term.name, ())))
-        for one in found.effects
+        for one in effects.effects
     ]
     return StudyEffects(
         metric=record.objective["metric"],
@@ -136,10 +136,10 @@ def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEff
         margin=float(record.objective["margin"]),
         main=tuple(row for row in rows if len(row.settings) == 1),
         interactions=tuple(row for row in rows if len(row.settings) == 2),
-        unseen=tuple(name for name, others in found.aliased.items() if not others),
+        unseen=tuple(name for name, others in effects.aliased.items() if not others),
         interactions_left_out=left_out,
-        sd=found.sd,
-        degrees=found.degrees,
+        sd=effects.sd,
+        degrees=effects.degrees,
         trials=len(observations),
         diverged=diverged,
         counted_as=worst if diverged else None,
@@ -170,7 +170,7 @@ def _estimate(observations: list[Observation], switches: Mapping[str, tuple[str,
     """
     steps = [len(settings) - 1 for settings in switches.values()]
     if (sum(steps) ** 2 - sum(step**2 for step in steps)) // 2 <= MOST_TERMS:
-        found = estimate_effects(observations, switches)
-        if all(len(others) <= 1 for others in found.aliased.values()):
-            return found, False
+        effects = estimate_effects(observations, switches)
+        if all(len(others) <= 1 for others in effects.aliased.values()):
+            return effects, False
     return estimate_effects(observations, switches, interactions=False), True

@@ -65,10 +65,10 @@ def crosses(variants: Sequence[VariantRecord], switches: Mapping[str, tuple[str,
 
 
 def _of_spec(variant: VariantRecord, path: str) -> Any:
-    found: Any = variant.spec
+    value: Any = variant.spec
     for key in (f"model.{path}" if path.startswith("block.") else path).split("."):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _axis(record: StudyRecord, name: str) -> tuple[float, ...]:

@@ -82,12 +82,12 @@ def importances_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Stud
     if len(used) < LEAST or not crosses(used, varying.switches, list(varying.axes)):
         return None
     require("search", "the importance of a switch (fANOVA)")
-    found = importances(configurations, factors)
-    if not found:
+    shares = importances(configurations, factors)
+    if not shares:
         return None
     return StudyImportances(
-        factors=tuple(sorted(found, key=lambda one: -one.share)),
-        rest=max(0.0, 1.0 - math.fsum(one.share for one in found)),
+        factors=tuple(sorted(shares, key=lambda one: -one.share)),
+        rest=max(0.0, 1.0 - math.fsum(one.share for one in shares)),
         variants=len(configurations),
         seeds=len({seed for one in configurations for seed in one.values}),
         diverged=diverged,

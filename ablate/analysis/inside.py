@@ -67,14 +67,14 @@ class Inside:
 
     def lines(self, quantity: Quantity, part: str) -> dict[str, Line]:
         """A quantity over the steps, by block; of `WHOLE` the norm over all parts. Blocks without it are left out."""
-        found = {}
+        by_block = {}
         for block in self.blocks:
-            told = [(one.step, self._at(one, quantity, block, part)) for one in self.recordings]
-            known = [(step, value) for step, value in told if value is not None]
+            points = [(one.step, self._at(one, quantity, block, part)) for one in self.recordings]
+            known = [(step, value) for step, value in points if value is not None]
             if known:
                 steps, values = zip(*known, strict=True)
-                found[block] = Line(steps, tuple(map(float, steps)), values)
-        return found
+                by_block[block] = Line(steps, tuple(map(float, steps)), values)
+        return by_block
 
     def parts_with(self, quantity: Quantity) -> tuple[str, ...]:
         """The parts that recorded the quantity; `WHOLE` first, where it is a norm."""
@@ -85,8 +85,8 @@ class Inside:
         values = one.values.get(quantity, {})
         if part != WHOLE:
             return values.get(f"{block} {part}")
-        found = [value for name in self.parts if (value := values.get(f"{block} {name}", 0.0)) is not None]
-        return math.hypot(*found) if values and len(found) == len(self.parts) else None
+        known = [value for name in self.parts if (value := values.get(f"{block} {name}", 0.0)) is not None]
+        return math.hypot(*known) if values and len(known) == len(self.parts) else None
 
 
 def read_inside(store: RecordingReader, key: str) -> Inside | None:

@@ -68,14 +68,14 @@ def read_overview(store: OverviewReader, name: str) -> Overview:
         NotFoundError: There is no such study.
     """
     record = store.study(name)
-    found = store.trials([planned.key for planned in (*record.planned, *record.confirm_trials)])
+    trials = store.trials([planned.key for planned in (*record.planned, *record.confirm_trials)])
     metric, minimize = record.objective["metric"], record.objective["direction"] == "minimize"
     values: dict[str, dict[int, float]] = {variant.name: {} for variant in at_own_length(record).variants}
     diverged: dict[str, dict[int, int | None]] = {variant.name: {} for variant in record.variants}
     failed: dict[str, int] = {}
     own = at_own_length(record)
     for planned in own.planned:
-        trial = found.get(planned.key)
+        trial = trials.get(planned.key)
         if trial is not None and trial.state is TrialState.FAILED:
             failed[planned.variant] = failed.get(planned.variant, 0) + 1
         if trial is None or trial.state not in SETTLED:
@@ -92,7 +92,7 @@ def read_overview(store: OverviewReader, name: str) -> Overview:
     }
     best = (min if minimize else max)(means, key=lambda variant: means[variant]) if means else None
     parameters = {variant.name: variant.parameters for variant in record.variants}
-    sufficient = _sufficient(own, values, diverged, failed, _fresh(record, found))
+    sufficient = _sufficient(own, values, diverged, failed, _fresh(record, trials))
     simplest = min(sufficient, key=lambda variant: parameters[variant])
     return Overview(
         metric=metric,
@@ -101,9 +101,9 @@ def read_overview(store: OverviewReader, name: str) -> Overview:
         simplest=simplest,
         simplest_parameters=parameters[simplest],
         baseline_parameters=parameters[record.baseline],
-        seconds=math.fsum(trial.seconds for trial in found.values()),
-        flops=math.fsum(trial.flops for trial in found.values()),
-        seconds_left=_seconds_left(found.values(), len(record.planned) + len(record.confirm_trials)),
+        seconds=math.fsum(trial.seconds for trial in trials.values()),
+        flops=math.fsum(trial.flops for trial in trials.values()),
+        seconds_left=_seconds_left(trials.values(), len(record.planned) + len(record.confirm_trials)),
     )
 
 
@@ -144,12 +144,12 @@ def _sufficient(
                 yield variant
 
 
-def _fresh(record: StudyRecord, found: Mapping[str, TrialRecord]) -> dict[str, dict[int, float]]:
+def _fresh(record: StudyRecord, trials: Mapping[str, TrialRecord]) -> dict[str, dict[int, float]]:
     """Variant to objective by seed of its confirmation trials; only variants whose confirmation trials all finished."""
     planned: dict[str, dict[int, float]] = {}
     lost = set()
     for one in record.confirm_trials:
-        trial = found.get(one.key)
+        trial = trials.get(one.key)
         value = trial.metrics.get(record.objective["metric"], math.nan) if trial is not None else math.nan
         if math.isfinite(value):
             planned.setdefault(one.variant, {})[one.seed] = value

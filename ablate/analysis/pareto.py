@@ -99,20 +99,20 @@ def front_of(record: StudyRecord, runs: Mapping[str, VariantRuns], quantities: S
     if not asked:
         return None
     directions = tuple(asked.values())
-    found = {
+    measured = {
         variant.name: [values_of(quantity, variant, runs[variant.name]) for quantity in asked]
         for variant in record.variants
         if not runs[variant.name].diverged and not runs[variant.name].pruned
     }
-    found = {name: values for name, values in found.items() if all(values)}
-    if len(found) < LEAST:
+    measured = {name: values for name, values in measured.items() if all(values)}
+    if len(measured) < LEAST:
         return None
-    means = {name: [mean_interval(one.values()) for one in values] for name, values in found.items()}
-    names = list(found)
+    means = {name: [mean_interval(one.values()) for one in values] for name, values in measured.items()}
+    names = list(measured)
     rows = [[interval.mean or 0.0 for interval in means[name]] for name in names]
     better = dominators(rows, directions)
     beaten_by = [[at for at in above if not better[at]] for above in better]
-    sure = _sure(beaten_by, [found[name] for name in names], rows, asked, seed_schedule(record))
+    sure = _sure(beaten_by, [measured[name] for name in names], rows, asked, seed_schedule(record))
     first = [row[0] if directions[0] == "minimize" else -row[0] for row in rows]
     points = []
     for index in sorted(range(len(names)), key=lambda at: first[at]):
@@ -126,7 +126,7 @@ def front_of(record: StudyRecord, runs: Mapping[str, VariantRuns], quantities: S
                 surely=bool(above) and (above[0], index) in sure,
             )
         )
-    left_out = tuple(variant.name for variant in record.variants if variant.name not in found)
+    left_out = tuple(variant.name for variant in record.variants if variant.name not in measured)
     return Front(tuple(asked), directions, tuple(points), left_out)
 
 
@@ -135,7 +135,7 @@ Seeds = Mapping[int, float]
 
 def _sure(
     beaten_by: Sequence[Sequence[int]],
-    found: Sequence[Sequence[Seeds]],
+    measured: Sequence[Sequence[Seeds]],
     rows: Sequence[Sequence[float]],
     asked: Mapping[str, Direction],
     schedule: SeedPlan | None,
@@ -146,13 +146,13 @@ def _sure(
 
     Args:
         beaten_by: For each variant those on the front that dominate it.
-        found: For each variant and quantity its values by seed.
+        measured: For each variant and quantity its values by seed.
         rows: For each variant and quantity its mean.
         asked: The quantities, and which way each is better.
         schedule: How seeds were added.
     """
     p_values = {
-        (at, index): _p_as_good(found[at], found[index], asked, schedule)
+        (at, index): _p_as_good(measured[at], measured[index], asked, schedule)
         for index, above in enumerate(beaten_by)
         for at in above
     }
@@ -208,7 +208,7 @@ def _checked(record: StudyRecord, quantities: Sequence[str]) -> dict[str, Direct
             got=", ".join(names),
             remedy=f"Name two or three of {', '.join((metric, *COSTS))}.",
         )
-    found: dict[str, Direction] = {}
+    directions: dict[str, Direction] = {}
     for name in names:
         direction = direction_of(name, record)
         if direction is None:
@@ -218,5 +218,5 @@ def _checked(record: StudyRecord, quantities: Sequence[str]) -> dict[str, Direct
                 got=f"`{name}`",
                 remedy="Name one of these.",
             )
-        found[name] = direction
-    return found
+        directions[name] = direction
+    return directions

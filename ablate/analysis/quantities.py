@@ -38,11 +38,11 @@ def values_of(quantity: str, variant: VariantRecord, runs: VariantRuns) -> dict[
     if quantity in TIMED and not long_enough(runs.finished.values()):
         return {}
     cost = _COST_OF.get(quantity)
-    found = {
+    values = {
         seed: trial.metrics.get(quantity) if cost is None else cost(variant, trial)
         for seed, trial in runs.finished.items()
     }
-    return {seed: float(value) for seed, value in sorted(found.items()) if value is not None and math.isfinite(value)}
+    return {seed: float(value) for seed, value in sorted(values.items()) if value is not None and math.isfinite(value)}
 
 
 def direction_of(quantity: str, record: StudyRecord) -> Direction | None:

@@ -57,8 +57,8 @@ def to_baseline(
     """
     compared = [seed for seed in goals if seed in runs.finished or seed in runs.diverged]
     finished = [seed for seed in compared if seed in runs.finished]
-    found = [first_step_at(evaluated.get(runs.finished[seed].key, ()), goals[seed], axis) for seed in finished]
-    reached = sorted(where for where in found if where is not None)
+    steps = [first_step_at(evaluated.get(runs.finished[seed].key, ()), goals[seed], axis) for seed in finished]
+    reached = sorted(where for where in steps if where is not None)
     middle, last = (len(compared) - 1) // 2, len(compared) // 2
     median = (reached[middle] + reached[last]) / 2 if compared and last < len(reached) else None
     return StepsToBaseline(median, len(reached), len(compared))

@@ -98,8 +98,8 @@ class Results:
         """The allowance on how much better one variant is than another; figures of cost need none."""
         if metric in COSTS:
             return Allowance()
-        found = self.allowances.versus(left, right).turned()
-        return found if metric == self.record.objective["metric"] else replace(found, tails=None)
+        allowance = self.allowances.versus(left, right).turned()
+        return allowance if metric == self.record.objective["metric"] else replace(allowance, tails=None)
 
     def allowance(self, names: Sequence[str], metric: str) -> Allowance:
         """The allowance on what several variants say together: no bound holds where trials of one failed."""

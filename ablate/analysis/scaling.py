@@ -88,12 +88,12 @@ def read_scalings(store: StudyReader, record: StudyRecord) -> Scalings | None:
     axis, studies = _places(record)
     runs = {at: read_runs(store, study, record.objective["metric"]) for at, study in studies.items()}
     names = list(dict.fromkeys(one.name for study in studies.values() for one in study.variants))
-    found = []
+    scalings = []
     for name in names:
         places = [at for at, study in studies.items() if name != study.baseline and name in runs[at]]
         if len(places) > 1:
-            found.append(_scaling(name, {at: (studies[at], runs[at]) for at in places}))
-    return Scalings(axis, tuple(studies), tuple(found)) if found else None
+            scalings.append(_scaling(name, {at: (studies[at], runs[at]) for at in places}))
+    return Scalings(axis, tuple(studies), tuple(scalings)) if scalings else None
 
 
 def _places(record: StudyRecord) -> tuple[str, dict[float, StudyRecord]]:
@@ -101,9 +101,9 @@ def _places(record: StudyRecord) -> tuple[str, dict[float, StudyRecord]]:
     design, budgets = record.space.get("design", {}), record.space.get("budgets") or ()
     if budgets:
         ends = {float(at): at_budget("", at) for at in budgets}
-        found = {at: _at(record, _ending(end), record.baseline) if end else at_own_length(record)
+        places = {at: _at(record, _ending(end), record.baseline) if end else at_own_length(record)
                  for at, end in ends.items()}  # fmt: skip
-        return BUDGET, dict(sorted(found.items()))
+        return BUDGET, dict(sorted(places.items()))
     path, values = design.get("path"), design.get("values") or ()
     if not path or any(value <= 0 for value in values):
         return "", {}
@@ -160,12 +160,12 @@ def _outcome(points: Sequence[ScalePoint]) -> Outcome:
     return "holds" if first == last else "turns"
 
 
-def scaling_sentences(found: Scalings | None, metric: str) -> Iterator[str]:
+def scaling_sentences(scalings: Scalings | None, metric: str) -> Iterator[str]:
     """Which verdicts hold along the axis, which turn, and which differences surely change with it."""
-    if found is None:
+    if scalings is None:
         return
-    axis = "training" if found.axis == BUDGET else found.axis
-    first, last = _place(found.axis, found.places[0]), _place(found.axis, found.places[-1])
+    axis = "training" if scalings.axis == BUDGET else scalings.axis
+    first, last = _place(scalings.axis, scalings.places[0]), _place(scalings.axis, scalings.places[-1])
     said = {
         "holds": f"The verdicts hold from {first} to {last}",
         "turns": f"Turning between {first} and {last}",
@@ -173,10 +173,10 @@ def scaling_sentences(found: Scalings | None, metric: str) -> Iterator[str]:
         "undecided": f"Undecided at {last}",
     }
     for outcome, beginning in said.items():
-        if rows := [one for one in found.of if one.outcome == outcome]:
+        if rows := [one for one in scalings.of if one.outcome == outcome]:
             named = shortened(f"{one.variant} ({_words(one)})" for one in rows)
             yield f"{beginning}: {'; '.join(named)}."
-    moving = [one for one in found.of if one.slope and one.slope.low is not None and one.slope.high is not None
+    moving = [one for one in scalings.of if one.slope and one.slope.low is not None and one.slope.high is not None
               and (one.slope.low > 0 or one.slope.high < 0) and not one.slope.is_flat]  # fmt: skip
     if moving:
         named = [f"{one.variant} {slope_words(one.slope)}" for one in moving if one.slope]

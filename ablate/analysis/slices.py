@@ -91,8 +91,8 @@ def slices_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[Sli
         runs: Variant name to its trials.
     """
     record = at_own_length(record)
-    found = [_slice(axis, record, runs) for axis in _axes(factors_of(record))]
-    return tuple(one for one in found if len({point.at for line in one.lines for point in line.points}) > 1)
+    slices = [_slice(axis, record, runs) for axis in _axes(factors_of(record))]
+    return tuple(one for one in slices if len({point.at for line in one.lines for point in line.points}) > 1)
 
 
 def _axes(factors: Factors) -> list[str]:

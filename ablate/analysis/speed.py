@@ -39,6 +39,8 @@ def relative_speed(finished: Mapping[int, TrialRecord], baseline: Mapping[int, T
         return Interval(1.0, 1.0, 1.0, len(timed))
     # Members of one pack have one time: it is one measurement, however many seeds share it.
     measured = {(o.tokens / o.seconds, b.tokens / b.seconds) for o, b in timed}
-    found = mean_interval(math.log(ours / base) for ours, base in sorted(measured))
-    mean, low, high = (None if value is None else math.exp(value) for value in (found.mean, found.low, found.high))
-    return Interval(mean, low, high, found.n)
+    interval = mean_interval(math.log(ours / base) for ours, base in sorted(measured))
+    mean, low, high = (
+        None if value is None else math.exp(value) for value in (interval.mean, interval.low, interval.high)
+    )
+    return Interval(mean, low, high, interval.n)

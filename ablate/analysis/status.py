@@ -56,15 +56,15 @@ class Status:
 
 def read_status(store: StatusReader) -> Status:
     """Read the activity in a store."""
-    found = store.activity()
-    return Status(found.at, tuple(_study(driver, found) for driver in found.drivers), found.running)
+    activity = store.activity()
+    return Status(activity.at, tuple(_study(driver, activity) for driver in activity.drivers), activity.running)
 
 
-def _study(driver: DriverRecord, found: Activity) -> StudyStatus:
+def _study(driver: DriverRecord, activity: Activity) -> StudyStatus:
     """The status of one study. A running trial counts as done by its share of completed steps."""
-    seconds = max(1.0, (found.at - driver.begin).total_seconds())
+    seconds = max(1.0, (activity.at - driver.begin).total_seconds())
     rate = driver.ended / seconds
-    done = sum((trial.step or 0) / max(1, trial.steps) for trial in found.running if trial.study == driver.study)
+    done = sum((trial.step or 0) / max(1, trial.steps) for trial in activity.running if trial.study == driver.study)
     left = driver.planned - driver.settled - driver.failed - done
     return StudyStatus(
         driver=driver,

@@ -239,7 +239,7 @@ def _standings(
     question: _Question,
 ) -> list[Standing]:
     """How the variants compare with the trivial baselines; those that diverged or were pruned have no mean."""
-    found = [
+    standings = [
         standing_of(
             row.name,
             list(runs[row.name].values(question.metric).values()),
@@ -250,7 +250,7 @@ def _standings(
         for row in rows
         if not row.diverged and not row.pruned
     ]
-    return [standing for standing in found if standing is not None]
+    return [standing for standing in standings if standing is not None]
 
 
 def _may_have_budgets(record: StudyRecord) -> bool:
@@ -362,9 +362,9 @@ def _metrics(runs: VariantRuns) -> dict[str, Interval]:
 def _of_windows(runs: VariantRuns, name: str) -> Interval:
     """A metric of one trial with its interval over windows, as far as it is a mean over them."""
     (trial,) = runs.finished.values()
-    mean, found = trial.metrics[name], mean_interval(runs.windows.get(name, {}).values())
-    alike = found.mean is not None and math.isclose(found.mean, mean, rel_tol=1e-3)
-    return found if alike else Interval(mean if math.isfinite(mean) else None, None, None, 1)
+    mean, interval = trial.metrics[name], mean_interval(runs.windows.get(name, {}).values())
+    alike = interval.mean is not None and math.isclose(interval.mean, mean, rel_tol=1e-3)
+    return interval if alike else Interval(mean if math.isfinite(mean) else None, None, None, 1)
 
 
 def _interval(values: list[float]) -> Interval:

@@ -20,13 +20,13 @@ def plural(number: int, noun: str) -> str:
 
 def listed(names: Iterable[str]) -> str:
     """`a, b and c`; beyond `MOST_NAMES` and one more the rest are counted."""
-    found = shortened(names)
-    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
+    shown = shortened(names)
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def shortened(names: Iterable[str]) -> list[str]:
     """The names; beyond `MOST_NAMES` and one more, the first of them and a count of the rest."""
-    found = list(names)
-    if len(found) > MOST_NAMES + 1:  # that one more is as short as the count of it
-        return [*found[:MOST_NAMES], f"{len(found) - MOST_NAMES} others"]
-    return found
+    shown = list(names)
+    if len(shown) > MOST_NAMES + 1:  # that one more is as short as the count of it
+        return [*shown[:MOST_NAMES], f"{len(shown) - MOST_NAMES} others"]
+    return shown

@@ -31,8 +31,10 @@ def trivial_baselines(
     trivial: Mapping[str, Mapping[str, float]], metric: str, direction: Direction
 ) -> tuple[TrivialBaseline, ...]:
     """The trivial baselines that have the metric, the best first; none if an older ablate stored none."""
-    found = [TrivialBaseline(name, metric, metrics[metric]) for name, metrics in trivial.items() if metric in metrics]
-    return tuple(sorted(found, key=lambda baseline: baseline.value, reverse=direction == "maximize"))
+    baselines = [
+        TrivialBaseline(name, metric, metrics[metric]) for name, metrics in trivial.items() if metric in metrics
+    ]
+    return tuple(sorted(baselines, key=lambda baseline: baseline.value, reverse=direction == "maximize"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,13 +32,13 @@ def window_noise(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> float 
         runs: Variant name to its trials.
     """
     metric, baseline = record.objective["metric"], runs[record.baseline].finished
-    found = [
+    variances = [
         variance
         for name, run in runs.items()
         if name != record.baseline and not run.diverged and not run.pruned
         if (variance := draw_variance(list(_gaps(run.finished, baseline, metric)))) is not None
     ]
-    return math.sqrt(max(0.0, statistics.median(found))) if found else None
+    return math.sqrt(max(0.0, statistics.median(variances))) if variances else None
 
 
 def _gaps(

@@ -118,10 +118,12 @@ def _load(host: str, device: str, ended: Sequence[TrialRecord]) -> WorkerLoad:
 
 
 def _failures(planned: Sequence[PlannedTrial], trials: Mapping[str, TrialRecord]) -> tuple[WorkerFailure, ...]:
-    found = []
+    failures = []
     for one in planned:
         trial = trials.get(one.key)
         if trial is not None and (trial.state in _TROUBLED or trial.attempts > 1):
             reason = trial.reason.partition("\n")[0]
-            found.append(WorkerFailure(one.variant, one.seed, trial.state, trial.attempts, place_of(trial)[0], reason))
-    return tuple(found)
+            failures.append(
+                WorkerFailure(one.variant, one.seed, trial.state, trial.attempts, place_of(trial)[0], reason)
+            )
+    return tuple(failures)

@@ -16,8 +16,8 @@ def calibrate(
     from ablate.store import open_store
 
     with open_store(store, create=False) as opened:
-        found = read_calibration(opened, study)
+        calibration = read_calibration(opened, study)
     if json_:
-        print_json(calibration_json(found))
+        print_json(calibration_json(calibration))
     else:
-        print_calibration(found, make_console())
+        print_calibration(calibration, make_console())

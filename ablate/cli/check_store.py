@@ -28,18 +28,18 @@ def check_store(
     """
     from ablate.store.check import check_store as check
 
-    found = check(store, export)
+    damage = check(store, export)
     console = make_console()
     if json_:
-        print(json.dumps(asdict(found), ensure_ascii=False))
+        print(json.dumps(asdict(damage), ensure_ascii=False))
     else:
-        for table in found.tables:
+        for table in damage.tables:
             reached = "" if table.complete else ", and some cannot be reached"
             say(console, f"{table.name}: {table.whole:,} rows can be read, {table.damaged:,} cannot{reached}")
-        for finding in found.findings:
+        for finding in damage.findings:
             say(console, finding)
     if export is not None:
         say(make_console(stderr=True), f"Wrote what can be read to {export}")
-    if found.findings:
+    if damage.findings:
         remedy = None if export else "`ablate check-store --export FILE` saves what can be read to a new store."
-        raise StoreError("the database file is damaged", where=found.where, remedy=remedy)
+        raise StoreError("the database file is damaged", where=damage.where, remedy=remedy)

@@ -23,13 +23,13 @@ def claims(
     from ablate.render.table import print_caveats
 
     report = read(store, study)
-    found = report.claims
+    judged = report.claims
     if json_:
-        print_json(claims_json(found))
-    elif found:
+        print_json(claims_json(judged))
+    elif judged:
         console = make_console()
         print_caveats(report, console)
-        print_claims(found, console)
+        print_claims(judged, console)
     else:
         say(make_console(), f"{study} claims nothing. To claim something, write `claims:` in its space file.")
-    return REFUTED if check and any(claim.verdict == "refuted" for claim in found) else 0
+    return REFUTED if check and any(claim.verdict == "refuted" for claim in judged) else 0

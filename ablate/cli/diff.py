@@ -19,8 +19,8 @@ def diff(
     from ablate.render.terminal.diff import print_diff
 
     load_plugins(plugin)
-    found = read_diff(left, right, store)
+    difference = read_diff(left, right, store)
     if json_:
-        print_json(diff_json(found))
+        print_json(diff_json(difference))
     else:
-        print_diff(found, make_console())
+        print_diff(difference, make_console())

@@ -39,10 +39,10 @@ def doctor(
     for finding in examine(chosen):
         say(progress, f"{finding.name}: {finding.state}", style="dim")
         findings.append(finding)
-    told = {"device": chosen, "findings": [asdict(finding) for finding in findings]}
-    out.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    results = {"device": chosen, "findings": [asdict(finding) for finding in findings]}
+    out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     if json_:
-        print_json(told)
+        print_json(results)
     else:
         print_findings(findings, make_console())
         say(progress, f"Wrote {out}")

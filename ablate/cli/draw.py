@@ -25,12 +25,12 @@ def draw(
     from ablate.render.drawing import compare, layout, to_svg, to_text
     from ablate.spec.lookup import find_block
 
-    found = find_block(block)
+    named = find_block(block)
     if versus is None:
-        drawn = layout(found.name, found.block, bool(found.exceptions))
+        drawn = layout(named.name, named.block, bool(named.exceptions))
     else:
         other = find_block(versus)
-        drawn = compare(other.name, other.block, found.name, found.block)
+        drawn = compare(other.name, other.block, named.name, named.block)
     if picture is not None:
         from ablate.render.drawing.write import write_svg
 

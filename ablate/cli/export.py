@@ -96,7 +96,7 @@ def _verdicts(store: Store, key: str) -> list[str]:
     """What the studies that planned a trial say of its variant."""
     from ablate.analysis import read_study
 
-    found = []
+    verdicts = []
     for study in store.studies():
         report = read_study(store, study.name)
         variant = next((planned.variant for planned in report.record.planned if planned.key == key), None)
@@ -104,5 +104,5 @@ def _verdicts(store: Store, key: str) -> list[str]:
         if row is None:
             continue
         said = "the baseline of the study" if row.name == report.baseline.name else row.verdict_sentence
-        found.append(f"{study.name}, {row.name}: {said or 'no verdict'} ({report.metric}, margin {report.margin:g})")
-    return found
+        verdicts.append(f"{study.name}, {row.name}: {said or 'no verdict'} ({report.metric}, margin {report.margin:g})")
+    return verdicts

@@ -76,8 +76,8 @@ def plan(
     machine = _machine(on, flops, efficiency, workers)
     space = load_space(file, plugin, data)
     progress = make_console(stderr=True)
-    told = lambda line: say(progress, line, style="dim")  # noqa: E731
-    made = make_plan(Planner(space, cache or default_cache(), told, weights=weights_folder(store)))
+    show_progress = lambda line: say(progress, line, style="dim")  # noqa: E731
+    made = make_plan(Planner(space, cache or default_cache(), show_progress, weights=weights_folder(store)))
     estimate = forecast(made, store, workers)
     elsewhere = None if machine is None else MachineForecast(estimate, machine)
     if json_:

@@ -48,7 +48,7 @@ def reproduce(
         LocalEngine(folder, chosen, 1, threads, tuple(plugin or ())) as engine,
         progress.status("Training it again") as status,
     ):
-        found = train_again(
+        reproduction = train_again(
             trial,
             opened,
             folder,
@@ -58,7 +58,7 @@ def reproduce(
             moved=lambda step, steps: status.update(f"Training it again: step {step} of {steps}"),
         )
     if json_:
-        print_json(reproduction_json(found))
+        print_json(reproduction_json(reproduction))
     else:
-        print_reproduction(found, make_console())
-    return DIFFERENT if found.verdict == "different" else 0
+        print_reproduction(reproduction, make_console())
+    return DIFFERENT if reproduction.verdict == "different" else 0

@@ -44,8 +44,8 @@ def show_trials(store: str, study: str, *, json_: bool) -> None:
     from ablate.store import open_store
 
     with open_store(store, create=False) as opened:
-        found = list_trials(opened, study)
+        trials = list_trials(opened, study)
     if json_:
-        print_json(trials_json(found))
+        print_json(trials_json(trials))
     else:
-        make_console().print(trials_table(found))
+        make_console().print(trials_table(trials))

@@ -17,8 +17,8 @@ def status(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> Non
     from ablate.store import open_store
 
     with open_store(store, create=False) as opened:
-        found = read_status(opened)
+        running = read_status(opened)
     if json_:
-        print_json(status_json(found))
+        print_json(status_json(running))
     else:
-        print_status(found, make_console())
+        print_status(running, make_console())

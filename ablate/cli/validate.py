@@ -19,11 +19,11 @@ def validate(
     if is_model(file) and not is_space(file):
         from ablate.render.terminal.validate import model_json, model_line
 
-        found = find_model(file)
+        model = find_model(file)
         if json_:
-            print_json(model_json(found), indent=None)
+            print_json(model_json(model), indent=None)
         else:
-            say(make_console(), model_line(found))
+            say(make_console(), model_line(model))
         return
     from ablate.planning.plan import Planner
     from ablate.render.terminal.validate import lines, look_at, validate_json

@@ -97,8 +97,8 @@ class Attempt:
 
     def start(self, started: Started) -> None:
         """Record what the trial has taken from trained weights."""
-        told = {"source": started.source, "copied": started.copied, "new": started.new, "unused": started.unused}
-        self._record(0, {TRANSFER: told})
+        transfer = {"source": started.source, "copied": started.copied, "new": started.new, "unused": started.unused}
+        self._record(0, {TRANSFER: transfer})
 
     def _record(self, step: int, values: Mapping[str, Any]) -> None:
         """Add to what was recorded at a step."""

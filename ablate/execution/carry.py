@@ -65,8 +65,8 @@ class Carrier:
             task = self._task(members[0].variant, job.fingerprint)
             for number, taken in self._starts(job, members, task):
                 members[number] = replace(members[number], start=taken.tensors)
-                told = Started(number, taken.where, taken.copied, taken.new, taken.unused)
-                yield Happened(job.number, told)
+                started = Started(number, taken.where, taken.copied, taken.new, taken.unused)
+                yield Happened(job.number, started)
             keep = _keeper(job, members) if ranks.index == 0 else None
             for event in train(members, task, self._device, keep, stopped, start=start, save=save, ranks=ranks):
                 yield Happened(job.number, event)
@@ -85,15 +85,15 @@ class Carrier:
     def _starts(self, job: Job, members: Sequence[Member], task: Task) -> Iterator[tuple[int, Transfer]]:
         """What members that start from trained weights take from them, with their numbers."""
         sources: dict[str, SourceWeights] = {}
-        for number, (told, member) in enumerate(zip(job.members, members, strict=True)):
+        for number, (started, member) in enumerate(zip(job.members, members, strict=True)):
             begin = member.variant.training.init_from
             if begin is None:
                 continue
-            if told.start not in sources:
-                sources[told.start] = read_source(told.start, Path())
-            if begin.stage is None and sources[told.start].identity() != begin.identity:
-                raise DataError("the weights have changed since the study was planned", where=told.start)
-            yield number, transfer(member.variant.model, task.shape, sources[told.start], begin)
+            if started.start not in sources:
+                sources[started.start] = read_source(started.start, Path())
+            if begin.stage is None and sources[started.start].identity() != begin.identity:
+                raise DataError("the weights have changed since the study was planned", where=started.start)
+            yield number, transfer(member.variant.model, task.shape, sources[started.start], begin)
 
     def _task(self, variant: VariantSpec, fingerprint: str) -> Task:
         key = (variant.task.canonical_json(), fingerprint)

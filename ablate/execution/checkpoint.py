@@ -54,8 +54,8 @@ def write_checkpoint(folder: Path, state: State, keys: Sequence[str]) -> None:
         keys: The keys of the trials of the job.
     """
     torch.save(state, folder / _STATE)
-    told = {"members": [*keys], "alive": [keys[member] for member in state["alive"]]}
-    (folder / MEMBERS).write_text(json.dumps(told | {_CHECKSUM: _checksum(folder / _STATE)}))
+    pack = {"members": [*keys], "alive": [keys[member] for member in state["alive"]]}
+    (folder / MEMBERS).write_text(json.dumps(pack | {_CHECKSUM: _checksum(folder / _STATE)}))
 
 
 def read_checkpoint(folder: Path) -> State:
@@ -83,8 +83,8 @@ def read_pack(description: str | bytes) -> ResumablePack:
         ValueError: The text is incomplete.
     """
     try:
-        told = json.loads(description)
-        return ResumablePack(tuple(told["members"]), frozenset(told["alive"]))
+        pack = json.loads(description)
+        return ResumablePack(tuple(pack["members"]), frozenset(pack["alive"]))
     except (KeyError, TypeError) as error:
         raise ValueError("this describes no pack") from error
 
@@ -108,15 +108,15 @@ class Checkpoints:
 
     def resumable_packs(self) -> list[ResumablePack]:
         """The packs of more than one trial with a checkpoint, as their newest checkpoint describes them."""
-        found = []
+        packs = []
         for job in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
             for checkpoint in _newest_first(job):
                 with suppress(OSError, ValueError):
                     pack = read_pack((checkpoint / MEMBERS).read_text())
                     if len(pack.members) > 1:
-                        found.append(pack)
+                        packs.append(pack)
                     break
-        return found
+        return packs
 
     def clear(self) -> None:
         """Remove all checkpoints of the study, and the folder above if it is then empty."""
@@ -206,8 +206,8 @@ def checkpoints_folder(store: str) -> Path:
 
 
 def _newest_first(job: Path) -> list[Path]:
-    found = [folder for folder in job.glob(f"{PREFIX}*") if folder.name.removeprefix(PREFIX).isdecimal()]
-    return sorted(found, key=_step, reverse=True)
+    folders = [folder for folder in job.glob(f"{PREFIX}*") if folder.name.removeprefix(PREFIX).isdecimal()]
+    return sorted(folders, key=_step, reverse=True)
 
 
 def _step(checkpoint: Path) -> int:

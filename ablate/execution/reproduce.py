@@ -195,13 +195,13 @@ def _find_data(task: TaskSpec, cache: Path, fingerprint: str, name: str, say: Ca
     try:
         task.open(cache, fingerprint)
     except DataError:
-        found = task.prepare(cache, say)
-        if found != fingerprint:
+        prepared = task.prepare(cache, say)
+        if prepared != fingerprint:
             raise DataError(
                 "its data is not what it was when the trial ran",
                 where=name,
                 expected=f"the data fingerprint {fingerprint[:12]}",
-                got=f"{found[:12]}, which is what the same source gives now",
+                got=f"{prepared[:12]}, which is what the same source gives now",
                 remedy="Bring back the text (and, for the standard library, the Python) that the trial saw.",
             ) from None
 

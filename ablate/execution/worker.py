@@ -90,12 +90,12 @@ def work(
 
 def _stopped(pipe: Connection, number: int) -> list[int]:
     """The members of a job that the driver has asked to leave. While a job runs, it sends nothing else."""
-    found: list[int] = []
+    members: list[int] = []
     while pipe.poll():
         stop: Stop = pipe.recv()
         if stop.number == number:
-            found.append(stop.member)
-    return found
+            members.append(stop.member)
+    return members
 
 
 if __name__ == "__main__":

@@ -147,27 +147,27 @@ def equal_parameters(
         # The hidden width of an MLP is written as a share of the model's; a whole number is solved for either way.
         return {path: number if match.by == "width" else number / width}
 
-    found = nearest_size(lambda number: parameters(values(number)), target, start)
-    if found is None:
+    size = nearest_size(lambda number: parameters(values(number)), target, start)
+    if size is None:
         raise UnmatchedError(f"no `{path}` makes a model")
-    if found.off(target) > match.within:
-        (value,) = values(found.number).values()
+    if size.off(target) > match.within:
+        (value,) = values(size.number).values()
         raise UnmatchedError(
-            f"the nearest that can be is `{path}: {value:.6g}` with {found.parameters:,} parameters, "
-            f"{100 * found.off(target):.2g} % off {target:,}, and {100 * match.within:g} % is asked for; "
-            f"{_way_out(match, found, target, spec, parameters)}"
+            f"the nearest that can be is `{path}: {value:.6g}` with {size.parameters:,} parameters, "
+            f"{100 * size.off(target):.2g} % off {target:,}, and {100 * match.within:g} % is asked for; "
+            f"{_way_out(match, size, target, spec, parameters)}"
         )
-    return values(found.number)
+    return values(size.number)
 
 
 def _way_out(
     match: MatchSpec,
-    found: Size,
+    size: Size,
     target: int,
     spec: VariantSpec,
     parameters: Callable[[Mapping[str, JsonValue]], int | None],
 ) -> str:
-    raise_within = f"set `within: {_rounded_up(found.off(target)):g}`"
+    raise_within = f"set `within: {_rounded_up(size.off(target)):g}`"
     if match.by == "mlp":
         return f"{raise_within}, or solve `by: width`"
     ways = [raise_within]

@@ -119,12 +119,12 @@ def _versus_baseline(row: VariantRow, report: StudyReport) -> dict[str, Any] | N
 
 
 def _scaling(report: StudyReport) -> dict[str, Any] | None:
-    found = report.scaling
-    if found is None:
+    scalings = report.scaling
+    if scalings is None:
         return None
     return {
-        "axis": found.axis,
-        "places": list(found.places),
+        "axis": scalings.axis,
+        "places": list(scalings.places),
         "variants": [
             {
                 "name": one.variant,
@@ -134,13 +134,13 @@ def _scaling(report: StudyReport) -> dict[str, Any] | None:
                     {"at": point.at, "verdict": point.verdict.word, **_paired(point.difference)} for point in one.points
                 ],
             }
-            for one in found.of
+            for one in scalings.of
         ],
     }
 
 
-def _paired(found: PairedDifference) -> dict[str, Any]:
-    return {"difference": found.difference, "low": found.low, "high": found.high, "n": found.n}
+def _paired(difference: PairedDifference) -> dict[str, Any]:
+    return {"difference": difference.difference, "low": difference.low, "high": difference.high, "n": difference.n}
 
 
 def _course(row: VariantRow, report: StudyReport) -> dict[str, Any] | None:

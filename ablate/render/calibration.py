@@ -80,36 +80,36 @@ def _no_noise(report: StudyReport) -> NotFoundError:
     )
 
 
-def calibration_json(found: StudyCalibration) -> dict[str, Any]:
+def calibration_json(calibration: StudyCalibration) -> dict[str, Any]:
     """A calibration as plain JSON data; what `ablate calibrate STUDY --json` prints."""
-    noise = asdict(found.noise)
-    noise["residuals"] = len(found.noise.residuals)
+    noise = asdict(calibration.noise)
+    noise["residuals"] = len(calibration.noise.residuals)
     return {
-        "study": found.study,
-        "metric": found.metric,
-        "margin": found.margin,
+        "study": calibration.study,
+        "metric": calibration.metric,
+        "margin": calibration.margin,
         "noise": noise,
-        "fixed": [asdict(power) for power in found.fixed],
-        "adaptive": asdict(found.adaptive) if found.adaptive else None,
+        "fixed": [asdict(power) for power in calibration.fixed],
+        "adaptive": asdict(calibration.adaptive) if calibration.adaptive else None,
     }
 
 
-def print_calibration(found: StudyCalibration, console: Console) -> None:
+def print_calibration(calibration: StudyCalibration, console: Console) -> None:
     """Print the noise, the table of what numbers of seeds can tell, and how to read it."""
-    noise, decimals = found.noise, decimals_for(found.margin, [found.noise.sd])
+    noise, decimals = calibration.noise, decimals_for(calibration.margin, [calibration.noise.sd])
     spread = ", ".join(f"{fixed(value, decimals + 1)} {which}" for value, which in (
         (noise.sd, "pooled"), (noise.least, "the least"), (noise.most, "the most"),
     ))  # fmt: skip
     comparisons = plural(noise.comparisons, "comparison")
-    console.print(plain(f"Noise of {found.metric}, paired by seed, over {comparisons}: {spread}.", "bold"))
+    console.print(plain(f"Noise of {calibration.metric}, paired by seed, over {comparisons}: {spread}.", "bold"))
     console.print()
-    console.print(_table(found, decimals))
+    console.print(_table(calibration, decimals))
     console.print()
     console.print(
         plain(
-            f"tells: how far from the margin ({found.margin:g}) a difference must lie to be decided 4 times in 5, at "
-            "the pooled noise; noisiest: the same for the variant with the most noise. can go: how often a part that "
-            "changes nothing is judged `not needed`. false: how often, at the worst, a "
+            f"tells: how far from the margin ({calibration.margin:g}) a difference must lie to be decided 4 times in "
+            "5, at the pooled noise; noisiest: the same for the variant with the most noise. can go: how often a part "
+            "that changes nothing is judged `not needed`. false: how often, at the worst, a "
             f"verdict is wrong; both from {SIMULATED:,} comparisons simulated at this noise, in brackets the 95 % "
             "Monte Carlo interval. The verdicts allow 5 %.",
             "dim",
@@ -117,16 +117,18 @@ def print_calibration(found: StudyCalibration, console: Console) -> None:
     )
 
 
-def _table(found: StudyCalibration, decimals: int) -> Table:
+def _table(calibration: StudyCalibration, decimals: int) -> Table:
     table = plain_table(gap=2)
     for title in ("seeds", "tells", "noisiest", "can go", "false needed", "false not needed"):
         table.add_column(plain(title), justify="right", no_wrap=True)
-    for power in found.fixed:
+    for power in calibration.fixed:
         table.add_row(*map(plain, (str(power.seeds), *_cells(power, decimals))))
-    if found.adaptive and found.schedule:
-        seeds = f"{found.schedule.start} to {found.schedule.max}, mean {found.adaptive.mean_seeds:.1f}"
+    if calibration.adaptive and calibration.schedule:
+        seeds = (
+            f"{calibration.schedule.start} to {calibration.schedule.max}, mean {calibration.adaptive.mean_seeds:.1f}"
+        )
         table.add_section()
-        table.add_row(*map(plain, (seeds, *_cells(found.adaptive, decimals))))
+        table.add_row(*map(plain, (seeds, *_cells(calibration.adaptive, decimals))))
     return table
 
 
@@ -135,5 +137,5 @@ def _cells(power: Power, decimals: int) -> tuple[str, ...]:
     return *tells, f"{100 * power.decides_none.share:.0f}%", _rate(power.false_needed), _rate(power.false_not_needed)
 
 
-def _rate(found: Rate) -> str:
-    return f"{100 * found.share:.1f}% ({100 * found.low:.1f}-{100 * found.high:.1f})"
+def _rate(rate: Rate) -> str:
+    return f"{100 * rate.share:.1f}% ({100 * rate.low:.1f}-{100 * rate.high:.1f})"

@@ -114,9 +114,9 @@ def _cells(row: VariantRow, report: StudyReport, metrics: Sequence[str], decimal
 
 
 def _failed(report: StudyReport) -> Iterator[Section]:
-    if found := report.failures:
-        rows = tuple((one.variant, str(one.seed), one.line) for one in found[:MOST_SHOWN])
-        more = f"and {len(found) - MOST_SHOWN} more." if len(found) > MOST_SHOWN else ""
+    if failures := report.failures:
+        rows = tuple((one.variant, str(one.seed), one.line) for one in failures[:MOST_SHOWN])
+        more = f"and {len(failures) - MOST_SHOWN} more." if len(failures) > MOST_SHOWN else ""
         table = Grid(("variant", "seed", "why"), (rows,), frozenset({0, 2}))
         yield Section("Failed trials", (table, *([Paragraph(more)] if more else [])))
 

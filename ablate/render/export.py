@@ -144,20 +144,20 @@ def _distributions(study: StudyRecord) -> dict[str, BaseDistribution]:
     """A switch is a choice of its settings, a path that was searched a range, any other path a choice of its values."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    found: dict[str, Any] = {
+    distributions: dict[str, Any] = {
         switch: CategoricalDistribution(list(settings)) for switch, settings in study.space["switches"].items()
     }
     for path, range_ in study.space["design"].get("ranges", {}).items():
         if not isinstance(range_, Mapping):  # a population's: its least and greatest value
             range_ = dict(zip(("low", "high"), range_, strict=True)) | {"log": True}
         kind = IntDistribution if all(isinstance(range_[end], int) for end in ("low", "high")) else FloatDistribution
-        found[path] = kind(range_["low"], range_["high"], log=range_.get("log", False))
+        distributions[path] = kind(range_["low"], range_["high"], log=range_.get("log", False))
     values: dict[str, dict[Any, None]] = {}
     for variant in (*study.variants, *study.scout_variants):
         for path, text in variant.settings.items():
-            if path not in found:
+            if path not in distributions:
                 values.setdefault(path, {})[_value(text)] = None
-    return found | {path: CategoricalDistribution(list(choices)) for path, choices in values.items()}
+    return distributions | {path: CategoricalDistribution(list(choices)) for path, choices in values.items()}
 
 
 def _value(text: str) -> Any:

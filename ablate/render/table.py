@@ -132,8 +132,8 @@ def study_table(report: StudyReport, console: Console, most: int | None = None) 
         table.add_section()
     if report.trivial:
         value = fixed(report.trivial.value, layout.decimals)
-        told = {report.metric: value, _VERDICT: TRIVIAL}
-        cells = [report.trivial.name, *(told.get(column.key, MISSING) for column in columns)]
+        values = {report.metric: value, _VERDICT: TRIVIAL}
+        cells = [report.trivial.name, *(values.get(column.key, MISSING) for column in columns)]
         table.add_row(*(plain(cell, "dim") for cell in cells))
     return table
 
@@ -187,22 +187,22 @@ class _Layout:
 
     def columns(self, report: StudyReport, rows: Sequence[VariantRow]) -> list[_Column]:
         """All columns but the names."""
-        found: list[tuple[str, str, Callable[[VariantRow], Text]]] = []
+        shown: list[tuple[str, str, Callable[[VariantRow], Text]]] = []
         if any(map(_is_incomplete, report.variants)):
-            found.append(("seeds", "seeds", lambda row: plain(f"{len(row.finished)}/{len(row.planned)}")))
-        found.append((_PARAMETERS, "parameters" if self.wide else "params", self._parameters))
+            shown.append(("seeds", "seeds", lambda row: plain(f"{len(row.finished)}/{len(row.planned)}")))
+        shown.append((_PARAMETERS, "parameters" if self.wide else "params", self._parameters))
         for at, title in enumerate(tuned_titles(report)):
-            found.append((f"tuned {at}", title, partial(_tuned, report, at)))
+            shown.append((f"tuned {at}", title, partial(_tuned, report, at)))
         for metric in (self.metric, self.test_metric):
             if metric:
-                found.append((metric, metric, partial(self._mean, metric=metric)))
-        found.append(("difference", "difference" if self.wide else "diff.", self._difference))
-        found.append((_VERDICT, "verdict", self._verdict))
-        found.append((_STEPS, axis_title(report), lambda row: plain(steps_to_baseline(row))))
+                shown.append((metric, metric, partial(self._mean, metric=metric)))
+        shown.append(("difference", "difference" if self.wide else "diff.", self._difference))
+        shown.append((_VERDICT, "verdict", self._verdict))
+        shown.append((_STEPS, axis_title(report), lambda row: plain(steps_to_baseline(row))))
         if any(row.course for row in report.variants):
-            found.append((_COURSE, "course", lambda row: plain(course_cell(row.course))))
-        found.append((_SPEED, "speed", lambda row: self._speed(row)))
-        return [_Column(key, title, {row.name: write(row) for row in rows}) for key, title, write in found]
+            shown.append((_COURSE, "course", lambda row: plain(course_cell(row.course))))
+        shown.append((_SPEED, "speed", lambda row: self._speed(row)))
+        return [_Column(key, title, {row.name: write(row) for row in rows}) for key, title, write in shown]
 
     def _verdict(self, row: VariantRow) -> Text:
         """The verdict as a sentence, or in two short lines."""

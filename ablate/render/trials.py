@@ -47,10 +47,10 @@ def list_trials(store: StudyReader, name: str) -> list[TrialLine]:
         NotFoundError: The store holds no such study.
     """
     record = store.study(name)
-    found = store.trials([planned.key for planned in record.planned])
+    trials = store.trials([planned.key for planned in record.planned])
     lines = []
     for planned in record.planned:
-        trial = found.get(planned.key)
+        trial = trials.get(planned.key)
         state, metrics = (trial.state, trial.metrics) if trial else (TrialState.WAITING, {})
         lines.append(TrialLine(planned.key, planned.variant, planned.seed, state, metrics, record.objective["metric"]))
     return lines

@@ -36,7 +36,7 @@ def _interval(value: Any) -> Any:
     if isinstance(text, str):
         if text.isdecimal():
             return int(text)
-        if (found := _MINUTES.fullmatch(text)) and float(found[1]) > 0:
+        if (match := _MINUTES.fullmatch(text)) and float(match[1]) > 0:
             return text
     elif isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= EXACT:
         return value
@@ -84,9 +84,9 @@ class ResourcesSpec(Spec):
         """`checkpoint_every` as numbers."""
         if isinstance(self.checkpoint_every, int):
             return CheckpointInterval(steps=self.checkpoint_every)
-        found = _MINUTES.fullmatch(self.checkpoint_every)
-        assert found is not None, "validated"
-        return CheckpointInterval(seconds=60 * float(found[1]))
+        match = _MINUTES.fullmatch(self.checkpoint_every)
+        assert match is not None, "validated"
+        return CheckpointInterval(seconds=60 * float(match[1]))
 
     @model_validator(mode="after")
     def _can_be(self) -> Self:

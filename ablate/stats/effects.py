@@ -148,7 +148,7 @@ def estimate_effects(
     effects = []
     for place, index in enumerate(shown):
         estimate = float(coefficients[kept.index(index)])
-        over_seeds = {seed: float(found[place]) for seed, found in at_seed.items()}
+        over_seeds = {seed: float(estimates[place]) for seed, estimates in at_seed.items()}
         effects.append(_effect(terms[index - len(seeds)], estimate, over_seeds, confidence))
     aliased = {
         named[index]: tuple(named[other] for other in others if other in named)
@@ -181,13 +181,13 @@ def _by_seed(
     observations: Sequence[Observation], seeds: Sequence[int], columns: Matrix, values: Matrix
 ) -> dict[int, Matrix]:
     """Seed to the effects estimated from its trials alone, of the seeds that show all of them."""
-    found = {}
+    estimates = {}
     owner = np.array([observation.seed for observation in observations])
     for seed in seeds:
         own = np.hstack([np.ones((int((owner == seed).sum()), 1)), columns[owner == seed]])
         if np.linalg.matrix_rank(own) == own.shape[1]:
-            found[seed] = np.linalg.lstsq(own, values[owner == seed])[0][1:]
-    return found
+            estimates[seed] = np.linalg.lstsq(own, values[owner == seed])[0][1:]
+    return estimates
 
 
 def _effect(term: Term, estimate: float, by_seed: Mapping[int, float], confidence: float) -> Effect:

@@ -20,8 +20,8 @@ def dominators(points: Sequence[Sequence[float]], directions: Sequence[Direction
         return []
     signs = np.array([1.0 if direction == "minimize" else -1.0 for direction in directions])
     costs = np.asarray(points, dtype=np.float64) * signs
-    found = []
+    dominating = []
     for cost in costs:
         dominates = (costs <= cost).all(axis=1) & (costs < cost).any(axis=1)
-        found.append([int(index) for index in np.flatnonzero(dominates)])
-    return found
+        dominating.append([int(index) for index in np.flatnonzero(dominates)])
+    return dominating

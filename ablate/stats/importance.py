@@ -127,8 +127,8 @@ def _margins(centred: Sequence[Configuration], factors: Mapping[str, Factor], se
 
     without = shares(0.0)
     noises = np.sqrt(variance * freedom / rng.chisquare(freedom, RESAMPLES))
-    found = [shares(noise) for noise in noises]
-    return {name: float(np.quantile([abs(each[name] - without[name]) for each in found], _LEVEL)) for name in factors}
+    samples = [shares(noise) for noise in noises]
+    return {name: float(np.quantile([abs(each[name] - without[name]) for each in samples], _LEVEL)) for name in factors}
 
 
 def _centred(configurations: Sequence[Configuration], seeds: Sequence[int]) -> list[Configuration]:
@@ -175,5 +175,5 @@ def _shares(
     finally:
         optuna.logging.set_verbosity(before)
     study.add_trials(trials)
-    found = FanovaImportanceEvaluator(n_trees=trees, seed=_SEED).evaluate(study)
-    return {name: float(found[name]) for name in factors}
+    by_factor = FanovaImportanceEvaluator(n_trees=trees, seed=_SEED).evaluate(study)
+    return {name: float(by_factor[name]) for name in factors}

@@ -20,11 +20,11 @@ def falling(values: Sequence[float]) -> list[tuple[int, float]]:
         pools.append([value])
         while len(pools) > 1 and _mean(pools[-1]) > _mean(pools[-2]):
             pools[-2:] = [pools[-2] + pools[-1]]
-    found, last = [], -1
+    steps, last = [], -1
     for pool in pools:
         last += len(pool)
-        found.append((last, _mean(pool)))
-    return found
+        steps.append((last, _mean(pool)))
+    return steps
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -40,8 +40,8 @@ def need_more_seeds(
     differences = {name: paired_difference(values, baseline).values for name, values in variants.items()}
     # A decided comparison gets no further seeds, and a tail in another comparison does not reopen it.
     most = max(map(len, differences.values()), default=0)
-    active = {name for name, found in differences.items() if len(found) == most and name not in lost}
-    tails = tails_of([sign * one for one in found] for name, found in differences.items() if name in active)
+    active = {name for name, pairs in differences.items() if len(pairs) == most and name not in lost}
+    tails = tails_of([sign * one for one in pairs] for name, pairs in differences.items() if name in active)
     return tuple(
         name
         for name, values in variants.items()

@@ -92,8 +92,8 @@ def _skewness(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Sample skewness along the last axis."""
     centred = values - values.mean(axis=-1, keepdims=True)
     variance = (centred**2).mean(axis=-1)
-    found: NDArray[np.float64] = (centred**3).mean(axis=-1) / variance**1.5
-    return found
+    skewness: NDArray[np.float64] = (centred**3).mean(axis=-1) / variance**1.5
+    return skewness
 
 
 def _correlation(rows: Sequence[NDArray[np.float64]]) -> float:
@@ -104,8 +104,8 @@ def _correlation(rows: Sequence[NDArray[np.float64]]) -> float:
     first = np.stack([row[:n] for row in rows])
     if (first.std(axis=1) == 0).any():
         return 0.5  # what comparisons with one baseline have if all trials are alike
-    found = np.corrcoef(first)
-    return max(0.0, float((found.sum() - len(rows)) / (len(rows) * (len(rows) - 1))))
+    correlations = np.corrcoef(first)
+    return max(0.0, float((correlations.sum() - len(rows)) / (len(rows) * (len(rows) - 1))))
 
 
 @functools.lru_cache(maxsize=256)

@@ -299,8 +299,8 @@ def nats(outputs: torch.Tensor, targets: torch.Tensor, smoothing: float = 0.0) -
     pack, vocabulary = outputs.shape[0], outputs.shape[-1]
     flat = outputs.reshape(-1, vocabulary)
     flat = flat.float() if flat.itemsize < 4 else flat
-    found = functional.cross_entropy(flat, targets.reshape(-1), reduction="none", label_smoothing=smoothing)
-    return found.view(pack, -1)
+    losses = functional.cross_entropy(flat, targets.reshape(-1), reduction="none", label_smoothing=smoothing)
+    return losses.view(pack, -1)
 
 
 def perplexity(loss: float) -> float:

@@ -96,7 +96,7 @@ def generate(trained: Trained, prompt: str, tokens: int, sampling: Sampling, see
     generator = torch.Generator().manual_seed(seed)
     ids = codec.encode(prompt).tolist() or [codec.end_of_document]
     known = [token for token in ids if token != codec.end_of_document]
-    told = codec.decode(known)
+    written = codec.decode(known)
     reading = Reading(trained)
     for _ in range(tokens):
         token = choose(reading.next_logits(ids), sampling, generator)
@@ -107,10 +107,10 @@ def generate(trained: Trained, prompt: str, tokens: int, sampling: Sampling, see
         text = codec.decode(known)
         # A character of several tokens is yielded once it is complete.
         if not text.endswith(_UNFINISHED):
-            yield text[len(told) :]
-            told = text
-    if len(rest := codec.decode(known)) > len(told):
-        yield rest[len(told) :]
+            yield text[len(written) :]
+            written = text
+    if len(rest := codec.decode(known)) > len(written):
+        yield rest[len(written) :]
 
 
 class Reading:

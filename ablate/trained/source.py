@@ -77,8 +77,8 @@ def read_source(source: str, weights: Path) -> SourceWeights:
             got=repr(source),
             remedy="Paths are relative to the folder in which the command runs.",
         )
-    found = load_weights(weights, source)
-    return SourceWeights(str(weights / f"{found.key}{SUFFIX}"), found.tensors, found.variant.model)
+    loaded = load_weights(weights, source)
+    return SourceWeights(str(weights / f"{loaded.key}{SUFFIX}"), loaded.tensors, loaded.variant.model)
 
 
 def _of_folder(folder: Path) -> SourceWeights:
@@ -104,17 +104,17 @@ def _of_file(path: Path) -> SourceWeights:
             remedy="Save the `state_dict` with safetensors.",
         )
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file makes the unpickler raise nearly any type
         raise _unreadable(path, error) from None
-    if not isinstance(found, Mapping) or not all(isinstance(one, Tensor) for one in found.values()):
+    if not isinstance(loaded, Mapping) or not all(isinstance(one, Tensor) for one in loaded.values()):
         raise DataError(
             "it holds other things than tensors by name",
             where=str(path),
             expected="a `state_dict`",
             remedy="Save the `state_dict` alone, with safetensors.",
         )
-    return SourceWeights(str(path), {str(name): one for name, one in found.items()}, None)
+    return SourceWeights(str(path), {str(name): one for name, one in loaded.items()}, None)
 
 
 def _of_safetensors(path: Path) -> SourceWeights:
@@ -125,8 +125,8 @@ def _of_safetensors(path: Path) -> SourceWeights:
     except (OSError, SafetensorError) as error:
         raise _unreadable(path, error) from None
     if written_by_us:
-        found = read_weights(path)
-        return SourceWeights(str(path), found.tensors, found.variant.model)
+        loaded = read_weights(path)
+        return SourceWeights(str(path), loaded.tensors, loaded.variant.model)
     return SourceWeights(str(path), tensors, None)
 
 

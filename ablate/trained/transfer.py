@@ -70,8 +70,8 @@ def listed_parts(names: Iterable[str]) -> str:
     """Names of tensors, those of several layers as one with the number of layers."""
     counts: dict[str, int] = {}
     for name in names:
-        found = _LAYER.fullmatch(name)
-        shown = name if found is None else f"{found['stack']}.*.{found['part']}"
+        match = _LAYER.fullmatch(name)
+        shown = name if match is None else f"{match['stack']}.*.{match['part']}"
         counts[shown] = counts.get(shown, 0) + 1
     return ", ".join(f"{name} ({count})" if count > 1 else name for name, count in counts.items())
 
@@ -106,9 +106,9 @@ def transfer(model: ModelSpec, shape: DataShape, source: SourceWeights, start: I
     tensors: dict[str, Tensor] = {}
     used: set[str] = set()
     for name, tensor in wanted.items():
-        found, read = matching.find(name, tensor.shape)
-        if found is not None:
-            tensors[name] = found
+        copied, read = matching.find(name, tensor.shape)
+        if copied is not None:
+            tensors[name] = copied
             used |= read
     settings = {_LAYER.sub(r"\g<part>", name) for name in own}
     fixed = {name for name in source.tensors if _LAYER.sub(r"\g<part>", name) in settings}
@@ -138,7 +138,7 @@ class _Matching:
         self.source = source
         self.exact = start.map == "exact"
         layers_of_source = filter(None, map(_LAYER.fullmatch, source.tensors))
-        depths = [int(found["index"]) for found in layers_of_source if found["stack"] == "blocks"]
+        depths = [int(layer["index"]) for layer in layers_of_source if layer["stack"] == "blocks"]
         self.depth = 1 + max(depths, default=-1)
         layers = start.layers
         if layers is not None and (len(layers) != model.depth or max(layers, default=0) >= max(1, self.depth)):
@@ -166,8 +166,8 @@ class _Matching:
         twin = f"{layer['stack']}.{before}.{layer['part']}"
         if theirs is not None and not _same_meaning(layer["part"], block, theirs):
             return None, set()
-        found = tensors.get(twin)
-        made = (found, {twin}) if found is not None else self._written_otherwise(layer["part"], twin, theirs, shape)
+        tensor = tensors.get(twin)
+        made = (tensor, {twin}) if tensor is not None else self._written_otherwise(layer["part"], twin, theirs, shape)
         value, read = made
         if value is not None and not self.exact and isinstance(block.mixer, AttentionSpec):
             kept = set(theirs.mixer.without_heads) if theirs and isinstance(theirs.mixer, AttentionSpec) else set()
@@ -176,15 +176,15 @@ class _Matching:
 
     def _outside(self, name: str, shape: torch.Size) -> tuple[Tensor | None, set[str]]:
         tensors = self.source.tensors
-        found = tensors.get(name)
-        if found is not None and found.shape == shape:
-            return found, {name}
+        tensor = tensors.get(name)
+        if tensor is not None and tensor.shape == shape:
+            return tensor, {name}
         if self.exact:
             return None, set()
-        if name == _POSITIONS and found is not None and found.shape[1] > shape[1] and found.shape[2] == shape[2]:
-            return found[:, : shape[1]], {name}
-        if name == _EMBEDDING and found is not None and found.shape[1:] == (shape[1] + 1, shape[2]):
-            return found[:, : shape[1]], {name}  # the last id of a masked language model is the mask
+        if name == _POSITIONS and tensor is not None and tensor.shape[1] > shape[1] and tensor.shape[2] == shape[2]:
+            return tensor[:, : shape[1]], {name}
+        if name == _EMBEDDING and tensor is not None and tensor.shape[1:] == (shape[1] + 1, shape[2]):
+            return tensor[:, : shape[1]], {name}  # the last id of a masked language model is the mask
         tied = tensors.get(_EMBEDDING) if "head.weight" not in tensors else None
         if name == "head.weight" and tied is not None and tied.mT.shape == shape:
             return tied.mT.contiguous(), {"embedding.weight"}

@@ -104,18 +104,18 @@ def load_weights(folder: Path, trial: str) -> Weights:
         PluginError: The trial uses a kind of a plugin that is not loaded.
         SpaceError: This version of ablate cannot read its spec.
     """
-    found = sorted(folder.glob(f"{trial}*{SUFFIX}")) if len(trial) >= _SHORTEST and trial.isalnum() else []
-    if len(found) != 1:
+    files = sorted(folder.glob(f"{trial}*{SUFFIX}")) if len(trial) >= _SHORTEST and trial.isalnum() else []
+    if len(files) != 1:
         raise NotFoundError(
-            "several trials begin so" if found else "no weights of this trial are kept",
+            "several trials begin so" if files else "no weights of this trial are kept",
             where=str(folder),
             expected=f"the key of a trial that kept its weights, or {_SHORTEST} or more of its first characters",
             got=repr(trial),
             remedy="Give more characters of the key."
-            if found
+            if files
             else "Set `save_weights: true` under `training` in the space, and run it into a new store.",
         )
-    return read_weights(found[0])
+    return read_weights(files[0])
 
 
 def read_weights(path: Path) -> Weights:
@@ -152,8 +152,8 @@ def read_weights(path: Path) -> Weights:
 
 
 def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> str:
-    told = {name: text for name, text in metadata.items() if name != _CHECKSUM}
-    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+    signed = {name: text for name, text in metadata.items() if name != _CHECKSUM}
+    digest = hashlib.sha256(json.dumps(signed, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)

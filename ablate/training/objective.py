@@ -159,10 +159,10 @@ class Objective:
             loss = self._task.loss(logits.float(), piece) * (self._task.loss_terms(piece) / terms)
             return torch.stack([loss, sum(others, torch.zeros_like(loss)) * weight])
 
-        found = sum_of_chunks(part, size, features, *values)
+        summed = sum_of_chunks(part, size, features, *values)
         if head.spec.z_loss:
-            add_loss(found[1])
-        return found[0]
+            add_loss(summed[1])
+        return summed[0]
 
     @torch.no_grad()
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:

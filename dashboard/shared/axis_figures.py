@@ -21,20 +21,20 @@ MOST_LINES = 12
 SCATTERED = "variants"
 
 
-def draw_slice(found: Slice, record: StudyRecord) -> go.Figure:
+def draw_slice(axis_slice: Slice, record: StudyRecord) -> go.Figure:
     """The objective with its intervals along an axis, a line for variants that differ in nothing else."""
     made = figure(460)
     looks = variant_looks(record)
-    lines = found.lines[:MOST_LINES]
-    if found.scattered:
-        points = sorted((point for line in found.lines for point in line.points), key=lambda point: point.at)
+    lines = axis_slice.lines[:MOST_LINES]
+    if axis_slice.scattered:
+        points = sorted((point for line in axis_slice.lines for point in line.points), key=lambda point: point.at)
         lines = (SliceLine(SCATTERED, tuple(points)),)
     for index, line in enumerate(lines):
         drawn = looks.get(line.name) or look(index)
         means = [point.objective.mean for point in line.points]
         made.add_scatter(
             x=[point.at for point in line.points], y=means, name=for_plotly(line.name),
-            mode="markers" if found.scattered else "lines+markers",
+            mode="markers" if axis_slice.scattered else "lines+markers",
             line={"color": drawn.colour, "dash": drawn.dash}, marker={"symbol": drawn.mark, "size": 8,
                                                                      "color": drawn.colour},
             error_y={
@@ -45,7 +45,7 @@ def draw_slice(found: Slice, record: StudyRecord) -> go.Figure:
                 ],
             },
             customdata=[for_plotly(point.variant) for point in line.points],
-            hovertemplate=f"%{{customdata}}<br>{for_plotly(found.axis)} %{{x}}<br>%{{y:.4f}}<extra></extra>",
+            hovertemplate=f"%{{customdata}}<br>{for_plotly(axis_slice.axis)} %{{x}}<br>%{{y:.4f}}<extra></extra>",
         )  # fmt: skip
         lost = [point for point in line.points if point.diverged]
         if lost:
@@ -55,8 +55,8 @@ def draw_slice(found: Slice, record: StudyRecord) -> go.Figure:
             )  # fmt: skip
     values = sorted({point.at for line in lines for point in line.points})
     ticks = {"tickvals": values, "ticktext": [f"{value:.4g}" for value in values]} if len(values) <= 12 else {}
-    made.update_xaxes(title=for_plotly(found.axis), type="log" if found.logarithmic else "linear", **ticks)
-    made.update_yaxes(title=for_plotly(found.metric))
+    made.update_xaxes(title=for_plotly(axis_slice.axis), type="log" if axis_slice.logarithmic else "linear", **ticks)
+    made.update_yaxes(title=for_plotly(axis_slice.metric))
     return made
 
 

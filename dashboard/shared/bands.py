@@ -11,28 +11,28 @@ from shared.colours import Look, pale
 from shared.text import for_plotly
 
 
-def draw_band(made: go.Figure, label: str, found: Band, drawn: Look, picked: list[Any] | None = None) -> None:
+def draw_band(made: go.Figure, label: str, band: Band, drawn: Look, picked: list[Any] | None = None) -> None:
     """Add a band to a figure; nothing if it is empty.
 
     Args:
         made: The figure.
         label: Its name, as users wrote it.
-        found: The band.
+        band: The band.
         drawn: Its look.
         picked: What is known of a point of it that is picked.
     """
-    if not found.mean:
+    if not band.mean:
         return
     name = for_plotly(label)
-    if found.n > 1:
+    if band.n > 1:
         made.add_scatter(
-            x=[*found.x, *reversed(found.x)], y=[*found.high, *reversed(found.low)], fill="toself", mode="lines",
+            x=[*band.x, *reversed(band.x)], y=[*band.high, *reversed(band.low)], fill="toself", mode="lines",
             fillcolor=pale(drawn.colour), line={"width": 0}, legendgroup=name, showlegend=False, hoverinfo="skip",
         )  # fmt: skip
     made.add_scatter(
-        x=found.x, y=found.mean, mode="lines+markers", name=name, legendgroup=name,
+        x=band.x, y=band.mean, mode="lines+markers", name=name, legendgroup=name,
         line={"color": drawn.colour, "dash": drawn.dash, "width": 2.2},
         marker={"color": drawn.colour, "symbol": drawn.mark, "size": 5, "maxdisplayed": 12},
-        customdata=[picked] * len(found.x),
-        hovertemplate=f"{name}, mean of {found.n}<br>%{{x:,.6~g}}<br>%{{y:.4f}}<extra></extra>",
+        customdata=[picked] * len(band.x),
+        hovertemplate=f"{name}, mean of {band.n}<br>%{{x:,.6~g}}<br>%{{y:.4f}}<extra></extra>",
     )  # fmt: skip

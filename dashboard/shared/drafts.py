@@ -59,21 +59,21 @@ def unpacked(parameter: str) -> Draft | None:
     try:
         squeezed = base64.urlsafe_b64decode(parameter + "=" * (-len(parameter) % 4))
         opened = zlib.decompressobj()
-        found = json.loads(opened.decompress(squeezed, LONGEST)) if squeezed else None
+        draft = json.loads(opened.decompress(squeezed, LONGEST)) if squeezed else None
     except (ValueError, zlib.error):
         return None
-    return found if _is_draft(found) else None
+    return draft if _is_draft(draft) else None
 
 
-def _is_draft(found: Any) -> bool:
+def _is_draft(draft: Any) -> bool:
     """Whether its parts are there and of the right sort; what is in them is for the validation to judge."""
-    if not isinstance(found, dict) or not all(isinstance(found.get(part), dict) for part in PARTS):
+    if not isinstance(draft, dict) or not all(isinstance(draft.get(part), dict) for part in PARTS):
         return False
-    variants = found.get("variants", {})
-    settings = [one for one in found["switches"].values() if isinstance(one, dict)]
+    variants = draft.get("variants", {})
+    settings = [one for one in draft["switches"].values() if isinstance(one, dict)]
     return (
-        isinstance(found["model"].get("block"), dict)
-        and len(settings) == len(found["switches"])
+        isinstance(draft["model"].get("block"), dict)
+        and len(settings) == len(draft["switches"])
         and all(isinstance(paths, str if key in WORDS else dict) for one in settings for key, paths in one.items())
         and isinstance(variants, dict)
         and all(isinstance(one, dict) for one in variants.values())

@@ -23,26 +23,26 @@ def with_aliases(row: EffectRow) -> str:
     return row.name if not row.aliases else f"{row.name} ≡ {', '.join(row.aliases)}"
 
 
-def side(row: EffectRow, found: StudyEffects) -> str:
+def side(row: EffectRow, effects: StudyEffects) -> str:
     """On which side of 0 an effect surely lies: `worse`, `better` or `unclear`."""
     if row.low is None or row.high is None or row.low <= 0 <= row.high:
         return "unclear"
-    return "worse" if found.is_worse(row.estimate) else "better"
+    return "worse" if effects.is_worse(row.estimate) else "better"
 
 
-def draw_effects(found: StudyEffects) -> go.Figure:
+def draw_effects(effects: StudyEffects) -> go.Figure:
     """A row for each main effect, then for the interactions, the largest first; dashed the margin."""
-    pairs = sorted(found.interactions, key=lambda row: -abs(row.estimate))
-    rows = [*found.main[:MOST_ROWS], *pairs[:MOST_ROWS]]
+    pairs = sorted(effects.interactions, key=lambda row: -abs(row.estimate))
+    rows = [*effects.main[:MOST_ROWS], *pairs[:MOST_ROWS]]
     made = figure(150 + (40 if any(row.aliases for row in rows) else 27) * len(rows))
-    for at in (-found.margin, found.margin):
+    for at in (-effects.margin, effects.margin):
         made.add_vline(at, line={"color": ink(), "width": 1, "dash": "dash"})
     made.add_vline(0, line={"color": ink(), "width": 1})
     looks = {"worse": verdict_look("needed"), "better": verdict_look("not needed")}
     looks["unclear"] = verdict_look("undecided")
     named: set[str] = set()
     for height, row in enumerate(rows):
-        word = side(row, found)
+        word = side(row, effects)
         drawn = looks[word]
         interval = ""
         if row.low is not None and row.high is not None:
@@ -57,16 +57,16 @@ def draw_effects(found: StudyEffects) -> go.Figure:
             hovertemplate=f"{for_plotly(with_aliases(row), 160)}<br>{row.estimate:+.4g}{interval}<extra></extra>",
         )  # fmt: skip
         named.add(word)
-    if 0 < len(found.main) < len(rows):
-        made.add_hline(min(len(found.main), MOST_ROWS) - 0.5, line={"color": faint(), "width": 2})
+    if 0 < len(effects.main) < len(rows):
+        made.add_hline(min(len(effects.main), MOST_ROWS) - 0.5, line={"color": faint(), "width": 2})
     made.update_yaxes(
         tickvals=list(range(len(rows))), ticktext=[_two_lines(row) for row in rows],
         range=[len(rows) - 0.4, -0.6], showgrid=False, zeroline=False, automargin=True,
     )  # fmt: skip
-    title = f"{found.metric}, worse →" if found.direction == "minimize" else f"← worse, {found.metric}"
+    title = f"{effects.metric}, worse →" if effects.direction == "minimize" else f"← worse, {effects.metric}"
     made.update_xaxes(
         title=for_plotly(title),
-        range=_reach(rows, found),
+        range=_reach(rows, effects),
         zeroline=False,
     )
     return made
@@ -78,36 +78,36 @@ def _two_lines(row: EffectRow) -> str:
     return name if not row.aliases else f"{name}<br>{for_plotly('≡ ' + ', '.join(row.aliases), NAME)}"
 
 
-def _reach(rows: list[EffectRow], found: StudyEffects) -> list[float]:
+def _reach(rows: list[EffectRow], effects: StudyEffects) -> list[float]:
     """What the horizontal axis shows: every interval and the margin on either side, with some room."""
-    ends = [found.margin, -found.margin]
+    ends = [effects.margin, -effects.margin]
     for row in rows:
         ends += [end for end in (row.low, row.high, row.estimate) if end is not None]
     room = 0.04 * (max(ends) - min(ends))
     return [min(ends) - room, max(ends) + room]
 
 
-def draw_pairs(found: StudyEffects) -> go.Figure:
+def draw_pairs(effects: StudyEffects) -> go.Figure:
     """The heat map: main effects on the diagonal, interactions below it; blue better, orange worse."""
-    settings = [row.settings[0] for row in found.main]
+    settings = [row.settings[0] for row in effects.main]
     at = {setting: index for index, setting in enumerate(settings)}
     cells: list[list[float | None]] = [[None] * len(settings) for _ in settings]
     words = [["these trials cannot tell"] * len(settings) for _ in settings]
-    for row in (*found.main, *found.interactions):
+    for row in (*effects.main, *effects.interactions):
         column, line = sorted((at[row.settings[0]], at[row.settings[-1]]))
         cells[line][column] = row.estimate
         interval = "" if row.low is None or row.high is None else f" [{row.low:+.3g}, {row.high:+.3g}]"
         words[line][column] = f"{for_plotly(with_aliases(row), 160)}<br>{row.estimate:+.4g}{interval}"
-    most = max((abs(row.estimate) for row in (*found.main, *found.interactions)), default=1.0) or 1.0
+    most = max((abs(row.estimate) for row in (*effects.main, *effects.interactions)), default=1.0) or 1.0
     low, high, middle = look(0).colour, look(1).colour, "#1a222c" if dark() else "#f4f5f7"
-    scale = [low, middle, high] if found.direction == "minimize" else [high, middle, low]
+    scale = [low, middle, high] if effects.direction == "minimize" else [high, middle, low]
     names = [for_plotly(f"{switch}={setting}", 32) for switch, setting in settings]
     made = figure(200 + 34 * len(names))
     made.add_heatmap(
         z=cells, x=list(range(len(names))), y=list(range(len(names))), zmin=-most, zmax=most, xgap=2, ygap=2,
         colorscale=[[0, scale[0]], [0.5, scale[1]], [1, scale[2]]], customdata=words, hoverongaps=False,
         texttemplate="%{z:+.2g}" if len(names) <= 14 else None,
-        hovertemplate="%{customdata}<extra></extra>", colorbar={"title": for_plotly(found.metric), "thickness": 12},
+        hovertemplate="%{customdata}<extra></extra>", colorbar={"title": for_plotly(effects.metric), "thickness": 12},
     )  # fmt: skip
     axis = {"tickvals": list(range(len(names))), "ticktext": names, "showgrid": False, "zeroline": False}
     made.update_xaxes(**axis, automargin=True)
@@ -116,25 +116,26 @@ def draw_pairs(found: StudyEffects) -> go.Figure:
     return made
 
 
-def draw_importances(found: StudyImportances) -> go.Figure:
+def draw_importances(importances: StudyImportances) -> go.Figure:
     """A bar for each switch and axis, the most important first, and one for the rest."""
-    names = [one.factor for one in found.factors]
+    names = [one.factor for one in importances.factors]
     heights = list(range(len(names)))
     made = figure(140 + 32 * (len(names) + 1), showlegend=False)
-    known = [one.low is not None and one.high is not None for one in found.factors]
+    known = [one.low is not None and one.high is not None for one in importances.factors]
     made.add_bar(
-        x=[100 * one.share for one in found.factors], y=heights, orientation="h", marker={"color": look(0).colour},
+        x=[100 * one.share for one in importances.factors], y=heights, orientation="h",
+        marker={"color": look(0).colour},
         error_x={
             "type": "data", "symmetric": False, "color": ink(), "thickness": 1.5,
             "array": [100 * ((one.high or 0) - one.share) if is_known else 0
-                      for one, is_known in zip(found.factors, known, strict=True)],
+                      for one, is_known in zip(importances.factors, known, strict=True)],
             "arrayminus": [100 * (one.share - (one.low or 0)) if is_known else 0
-                           for one, is_known in zip(found.factors, known, strict=True)],
+                           for one, is_known in zip(importances.factors, known, strict=True)],
         },
         customdata=[for_plotly(name) for name in names], hovertemplate="%{customdata}<br>%{x:.1f} %<extra></extra>",
     )  # fmt: skip
     made.add_bar(
-        x=[100 * found.rest], y=[len(names)], orientation="h", hovertemplate="%{x:.1f} %<extra></extra>",
+        x=[100 * importances.rest], y=[len(names)], orientation="h", hovertemplate="%{x:.1f} %<extra></extra>",
         marker={"color": "rgba(0,0,0,0)", "line": {"color": ink(), "width": 1},
                 "pattern": {"shape": "/", "fgcolor": ink(), "fillmode": "overlay"}},
     )  # fmt: skip

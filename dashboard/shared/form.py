@@ -69,40 +69,47 @@ class Form:
         objects = [option for option in options if is_object(option)]
         numbers = [option for option in options if option.get("type") in ("integer", "number")]
         nullable = any(option.get("type") == "null" for option in options)
-        told = _help(node)
+        hint = _help(node)
         names = [option["enum"] for option in options if "enum" in option and not is_object(option)]
         if names and objects and not isinstance(value, Mapping) and "kind" not in objects[0]["properties"]:
-            return self._choice(name, names[0], value, path, told, nullable)
+            return self._choice(name, names[0], value, path, hint, nullable)
         if objects and not (numbers and not isinstance(value, Mapping)):
-            return self._object(name, node, objects, value, path, nullable, told)
+            return self._object(name, node, objects, value, path, nullable, hint)
         bare = [option for option in options if not is_object(option) and option.get("type") != "null"]
         if len(bare) == 1:
             if "enum" in bare[0]:
-                return self._choice(name, bare[0]["enum"], value, path, told, nullable)
+                return self._choice(name, bare[0]["enum"], value, path, hint, nullable)
             plain = {"boolean": self._toggle, "integer": self._number, "number": self._number, "string": self._text}
             if (sort := _type(bare[0])) in plain:
-                return plain[sort](name, bare[0], value, path, told, nullable)
+                return plain[sort](name, bare[0], value, path, hint, nullable)
             entries = alternatives(bare[0].get("items", {}), self.definitions)
             if all(map(is_object, entries)) and isinstance(value, list):
-                return self._list(name, bare[0], value, path, told)
-        return self._yaml(name, bare[0] if len(bare) == 1 else node, value, path, told)
+                return self._list(name, bare[0], value, path, hint)
+        return self._yaml(name, bare[0] if len(bare) == 1 else node, value, path, hint)
 
     def _object(
-        self, name: str, node: Node, objects: list[dict[str, Any]], value: Any, path: str, nullable: bool, told: str
+        self,
+        name: str,
+        node: Node,
+        objects: list[dict[str, Any]],
+        value: Any,
+        path: str,
+        nullable: bool,
+        hint: str,
     ) -> Any:
         value = None if value is NOTHING else opened(node, value, self.definitions)
-        if nullable and not self._toggle(name, {}, value is not None, f"{path}?", told, False):
+        if nullable and not self._toggle(name, {}, value is not None, f"{path}?", hint, False):
             return None
         if not isinstance(value, Mapping):
             value = {} if isinstance(value, (str, type(None))) else {"init": value}
         kinds = {kind: one for one in objects if (kind := kind_of(one))}
         with self._frame(name, node, objects, value):
             if not kinds:
-                st.caption(_title(name), help=told)
+                st.caption(_title(name), help=hint)
                 given = self.fields(objects[0], value, path)
                 self.beside[path] = st.empty()
                 return given
-            kind = str(self._choice(name, list(kinds), value.get("kind", next(iter(kinds))), path, told, False))
+            kind = str(self._choice(name, list(kinds), value.get("kind", next(iter(kinds))), path, hint, False))
             kept = value if value.get("kind") == kind else {}
             given = self.fields(kinds[kind], kept, f"{path}.{kind}")
             self.beside[path] = st.empty()
@@ -115,36 +122,36 @@ class Form:
             return st.container(border=True)
         return st.expander(_title(name), expanded=bool(lean(node, value, self.definitions)))
 
-    def _choice(self, name: str, options: list[Any], value: Any, path: str, told: str, nullable: bool) -> Any:
+    def _choice(self, name: str, options: list[Any], value: Any, path: str, hint: str, nullable: bool) -> Any:
         key = self._begin(path, value if value in options else None if nullable else options[0])
         if len(options) <= MOST_SEGMENTS and sum(len(str(option)) for option in options) < 30:
-            return st.segmented_control(_title(name), options, key=key, help=told, required=not nullable)
+            return st.segmented_control(_title(name), options, key=key, help=hint, required=not nullable)
         shown = [None, *options] if nullable else options
-        return st.selectbox(_title(name), shown, key=key, help=told, width=BOX)
+        return st.selectbox(_title(name), shown, key=key, help=hint, width=BOX)
 
-    def _toggle(self, name: str, node: Node, value: Any, path: str, told: str, nullable: bool) -> bool:
-        return bool(st.toggle(_title(name), key=self._begin(path, value is True), help=told))
+    def _toggle(self, name: str, node: Node, value: Any, path: str, hint: str, nullable: bool) -> bool:
+        return bool(st.toggle(_title(name), key=self._begin(path, value is True), help=hint))
 
-    def _number(self, name: str, node: Node, value: Any, path: str, told: str, nullable: bool) -> Any:
+    def _number(self, name: str, node: Node, value: Any, path: str, hint: str, nullable: bool) -> Any:
         whole = node["type"] == "integer"
         cast = int if whole else float
         least, most = (None if (end := node.get(word)) is None else cast(end) for word in ("minimum", "maximum"))
         first = cast(value) if isinstance(value, (int, float)) else None if nullable else (least or cast(1))
         shape: dict[str, Any] = {"step": 1} if whole else {"format": "%g", "step": _step(first)}
         key = self._begin(path, first)
-        return st.number_input(_title(name), least, most, key=key, help=told, width=BOX, **shape)
+        return st.number_input(_title(name), least, most, key=key, help=hint, width=BOX, **shape)
 
-    def _text(self, name: str, node: Node, value: Any, path: str, told: str, nullable: bool) -> str | None:
+    def _text(self, name: str, node: Node, value: Any, path: str, hint: str, nullable: bool) -> str | None:
         key = self._begin(path, value if isinstance(value, str) else "")
         known = st.session_state[key]
-        typed = st.text_input(_title(name), key=key, help=told, width=BOX if len(known) < 24 else "stretch") or ""
+        typed = st.text_input(_title(name), key=key, help=hint, width=BOX if len(known) < 24 else "stretch") or ""
         return None if nullable and not typed else typed
 
-    def _yaml(self, name: str, node: Node, value: Any, path: str, told: str) -> Any:
+    def _yaml(self, name: str, node: Node, value: Any, path: str, hint: str) -> Any:
         """Fields without a control are edited as YAML."""
         key, title = self._begin(path, as_typed(node, value)), f"{_title(name)} (YAML)"
         box = st.text_area if takes_lines(node) else st.text_input
-        typed = box(title, key=key, help=told) or ""
+        typed = box(title, key=key, help=hint) or ""
         self.beside[path] = st.empty()
         if not typed.strip():
             return None if value is NOTHING or value is None else type(value)()
@@ -153,39 +160,39 @@ class Form:
             _complain(self.beside.pop(path), wrong)
         return read
 
-    def _list(self, name: str, node: Node, value: Any, path: str, told: str) -> list[Any]:
+    def _list(self, name: str, node: Node, value: Any, path: str, hint: str) -> list[Any]:
         """Entries that are objects: each with its controls, to be removed; and a way to add one."""
         key = f"{self.prefix}{path}[]"
         entries: list[tuple[int, Any]] = st.session_state.setdefault(key, list(enumerate(value)))
         sorts = {_sort(one): one for one in alternatives(node["items"], self.definitions)}
-        found = []
+        items = []
         for number, (entry, begun) in enumerate(entries):
             with st.container(border=True):
                 place = f"{path}.{entry}"
                 row = st.container(horizontal=True, vertical_alignment="bottom")
                 with row:
-                    sort = self._choice("sort", list(sorts), _sort(fitting(list(sorts.values()), begun)), place, told,
+                    sort = self._choice("sort", list(sorts), _sort(fitting(list(sorts.values()), begun)), place, hint,
                                         False)  # fmt: skip
                 given = self.fields(sorts[sort], begun if isinstance(begun, Mapping) else {}, f"{place}.{sort}")
                 constants = {field: one["const"] for field, one in sorts[sort]["properties"].items() if "const" in one}
-                found.append(lean(sorts[sort], given | constants, self.definitions))
+                items.append(lean(sorts[sort], given | constants, self.definitions))
                 self.beside[f"{path}.{number}"] = st.empty()
                 if row.button("Remove", key=f"{self.prefix}{place}-", icon=":material/delete:"):
                     st.session_state[key] = [kept for kept in entries if kept[0] != entry]
                     st.rerun()
-        if st.button(f"Add to {_title(name)}", key=f"{self.prefix}{path}+", icon=":material/add:", help=told):
+        if st.button(f"Add to {_title(name)}", key=f"{self.prefix}{path}+", icon=":material/add:", help=hint):
             st.session_state[key] = [*entries, (1 + max((entry for entry, _ in entries), default=-1), {})]
             st.rerun()
-        return found
+        return items
 
     def tell(self, problems: list[tuple[str, str]]) -> None:
         """Show each problem beside the closest control that it refers to."""
-        told: dict[str, list[str]] = {}
+        messages: dict[str, list[str]] = {}
         for path, said in problems:
             within = [own for own in self.beside if f"{path}.".startswith(f"{own}.")]
             if within:
-                told.setdefault(max(within, key=len), []).append(said)
-        for path, sentences in told.items():
+                messages.setdefault(max(within, key=len), []).append(said)
+        for path, sentences in messages.items():
             _complain(self.beside[path], " ".join(sentences))
 
     def _begin(self, path: str, value: Any) -> str:
@@ -198,9 +205,9 @@ class Form:
 
 def edited(form: Form, node: Node, value: Any, path: str, leave_out: tuple[str, ...] = ()) -> Any:
     """Draw a control for each field of an object and return its value in its shortest form."""
-    found = member(node, value, form.definitions)
-    assert found is not None
-    return lean(node, form.fields(found, value, path, leave_out), form.definitions)
+    option = member(node, value, form.definitions)
+    assert option is not None
+    return lean(node, form.fields(option, value, path, leave_out), form.definitions)
 
 
 def _complain(beside: DeltaGenerator, said: str) -> None:

@@ -33,31 +33,31 @@ def show_inside(key: str, name: str) -> None:
         key: Of the trial.
         name: What to call it.
     """
-    found = read_inside(store(), key)
+    inside = read_inside(store(), key)
     st.subheader("Inside the blocks", anchor=False)
-    if found is None:
+    if inside is None:
         st.caption(
             "Nothing was recorded of this trial. `record_blocks: true` under `training` of a space has every "
             "evaluation record it, for trials that are trained from then on."
         )
         return
-    _norms(found, key, name)
-    if found.maps:
-        _maps(found.maps, key, name)
+    _norms(inside, key, name)
+    if inside.maps:
+        _maps(inside.maps, key, name)
 
 
-def _norms(found: Inside, key: str, name: str) -> None:
+def _norms(inside: Inside, key: str, name: str) -> None:
     row = st.container(horizontal=True, vertical_alignment="bottom")
     quantity = row.segmented_control(
         "Over training", list(SAID), default="gradients", format_func=SAID.__getitem__, key="inside",
         bind="query-params", required=True,
     )  # fmt: skip
-    parts = found.parts_with(quantity)
+    parts = inside.parts_with(quantity)
     part = parts[0]
     if len(parts) > 1:
         part = row.selectbox("Of the", parts, format_func=lambda one: PARTS.get(one, one), key=f"part-{quantity}",
                              width=220)  # fmt: skip
-    lines = found.lines(quantity, part)
+    lines = inside.lines(quantity, part)
     if not lines:
         st.caption("No evaluation recorded this of the trial.")
         return
@@ -65,7 +65,7 @@ def _norms(found: Inside, key: str, name: str) -> None:
     chart(_over_training(lines, quantity), "inside-curve", f"{QUANTITIES[quantity]} by block: {ends}"[:1000])
     rows = [
         {"step": one.step, "quantity": of, "part": where, "value": value}
-        for one in found.recordings
+        for one in inside.recordings
         for of in SAID
         for where, value in one.values.get(of, {}).items()
     ]

@@ -25,9 +25,9 @@ def printed(study: str, name: str) -> dict[str, Maker]:
     return figure_files(f"{study}_{name}", lambda: draw(name, findings(study)))
 
 
-def printed_front(study: str, found: Front) -> dict[str, Maker]:
+def printed_front(study: str, front: Front) -> dict[str, Maker]:
     """A Pareto front."""
-    return figure_files(f"{study}_front", lambda: draw_front(found))
+    return figure_files(f"{study}_front", lambda: draw_front(front))
 
 
 def printed_bands(

@@ -20,8 +20,8 @@ from shared.text import escape
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _runs(location: str, study: str, at: tuple[Any, ...]) -> dict[str, VariantRuns]:
-    found = record(study)
-    return read_runs(store(), found, found.objective["metric"])
+    study_record = record(study)
+    return read_runs(store(), study_record, study_record.objective["metric"])
 
 
 def runs(study: str) -> Mapping[str, VariantRuns]:

@@ -19,9 +19,9 @@ def alternatives(node: Node, definitions: Node) -> list[dict[str, Any]]:
     if "$ref" in node:
         return alternatives(definitions[node["$ref"].rpartition("/")[2]], definitions)
     if "anyOf" in node:
-        found = [one for option in node["anyOf"] for one in alternatives(option, definitions)]
-        constants = [one["const"] for one in found if "const" in one]
-        described = {json.dumps({**one, "description": ""}, sort_keys=True): one for one in reversed(found)}
+        options = [one for option in node["anyOf"] for one in alternatives(option, definitions)]
+        constants = [one["const"] for one in options if "const" in one]
+        described = {json.dumps({**one, "description": ""}, sort_keys=True): one for one in reversed(options)}
         others = [one for one in reversed(described.values()) if "const" not in one]
         return [{"enum": constants}, *others] if constants else others
     return [dict(node)]
@@ -63,36 +63,36 @@ def fitting(options: list[dict[str, Any]], value: Any) -> dict[str, Any]:
     return next((option for option in options if fits(option)), options[0])
 
 
-def default_of(found: Node, name: str) -> Any:
+def default_of(default: Node, name: str) -> Any:
     """What a field of an object is if it is left out; `NOTHING` if it may not be."""
-    field = found["properties"][name]
+    field = default["properties"][name]
     if "default" in field:
         return field["default"]
-    if name in found.get("required", ()):
+    if name in default.get("required", ()):
         return NOTHING
     return {"object": {}, "array": []}.get(str(field.get("type")))  # made afresh for each value, so not in the schema
 
 
 def opened(node: Node, value: Any, definitions: Node) -> Any:
     """A bare value that stands for a mapping, as that mapping; any other value as it is."""
-    found = member(node, value, definitions)
-    if isinstance(value, str) and found is not None and "kind" in found["properties"]:
+    option = member(node, value, definitions)
+    if isinstance(value, str) and option is not None and "kind" in option["properties"]:
         return {"kind": value}
     return value
 
 
 def lean(node: Node, value: Any, definitions: Node) -> Any:
     """A value without the fields that hold their default; the kind of a member of a family stays."""
-    found = member(node, value, definitions)
-    if found is None or not isinstance(value, Mapping):
+    option = member(node, value, definitions)
+    if option is None or not isinstance(value, Mapping):
         return value
     kept = {}
     for name, item in value.items():
-        field = found["properties"].get(name)
+        field = option["properties"].get(name)
         if field is None:
             kept[name] = item  # unknown here: for the validation to refuse
             continue
-        default = default_of(found, name)
+        default = default_of(option, name)
         short = lean(field, opened(field, item, definitions), definitions)
         if "const" in field or default is NOTHING or short != lean(field, default, definitions):
             kept[name] = short

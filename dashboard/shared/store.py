@@ -58,26 +58,26 @@ def studies() -> tuple[StudySummary, ...]:
 
 def summary(study: str) -> StudySummary | None:
     """How far a study has come; None if there is none of this name."""
-    return next((found for found in studies() if found.name == study), None)
+    return next((one for one in studies() if one.name == study), None)
 
 
-def complete(found: StudySummary) -> bool:
+def complete(study: StudySummary) -> bool:
     """Whether every planned trial finished or diverged."""
-    return found.finished + found.diverged == found.planned
+    return study.finished + study.diverged == study.planned
 
 
 def every(study: str) -> float | None:
     """Refresh interval of the live parts of a page, in seconds; None once the study has ended."""
-    found = summary(study)
-    return None if found is None or complete(found) else LIVE
+    counts = summary(study)
+    return None if counts is None or complete(counts) else LIVE
 
 
 def stamp(study: str) -> tuple[datetime | int, ...]:
     """A key that changes with the stored data of a study, except for the curves of running trials."""
-    found = summary(study)
-    if found is None:
+    counts = summary(study)
+    if counts is None:
         return ()
-    return (found.updated_at, found.planned, found.finished, found.diverged, found.failed, found.running)
+    return (counts.updated_at, counts.planned, counts.finished, counts.diverged, counts.failed, counts.running)
 
 
 @st.cache_resource(show_spinner=False, max_entries=32)

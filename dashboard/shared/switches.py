@@ -75,9 +75,9 @@ def _add(switches: Switches, schema: Node, prefix: str) -> None:
     st.caption("A setting that exists gets this path too: taking a part away often needs another gain beside it.")
     if st.button("Add", key=f"{prefix}add", icon=":material/add:", type="primary", disabled=not ready):
         settings = switches.setdefault(str(switch), {first or "kept": {}})
-        told = {word: words} if word and words else {}
-        kept = {key: item for key, item in settings.get(str(setting), {}).items() if not (told and key in WORDS)}
-        settings[str(setting)] = kept | {str(path): value} | told
+        texts = {word: words} if word and words else {}
+        kept = {key: item for key, item in settings.get(str(setting), {}).items() if not (texts and key in WORDS)}
+        settings[str(setting)] = kept | {str(path): value} | texts
         _put(prefix, switches)
 
 

@@ -41,42 +41,46 @@ def show() -> None:
 
 
 def _live(study: str) -> None:
-    found = report(study)
-    st.header(escape(found.record.question or study), anchor=False)
-    if found.record.source:
-        st.caption(escape(found.record.source))
-    _progress(found)
+    study_report = report(study)
+    st.header(escape(study_report.record.question or study), anchor=False)
+    if study_report.record.source:
+        st.caption(escape(study_report.record.source))
+    _progress(study_report)
     with st.container(border=True):
-        if found.caveats:
-            caveats = "\n".join(f"- {escape(sentence)}" for sentence in found.caveats)
+        if study_report.caveats:
+            caveats = "\n".join(f"- {escape(sentence)}" for sentence in study_report.caveats)
             st.warning(caveats, icon=":material/warning:")
-        for sentence in found.answer[len(found.caveats) :]:
+        for sentence in study_report.answer[len(study_report.caveats) :]:
             st.markdown(f"**{escape(sentence)}**")
     st.subheader("Ablation table", anchor=False)
-    table = ablation(found)
-    _show_table(found, table)
-    st.caption("\n".join(f"- {escape(line)}" for line in legend(found)))
-    if rows := compared(found):
+    table = ablation(study_report)
+    _show_table(study_report, table)
+    st.caption("\n".join(f"- {escape(line)}" for line in legend(study_report)))
+    if rows := compared(study_report):
         st.subheader("Differences from the baseline", anchor=False)
         words = {row.name: row.verdict_word for row in rows}
-        told = ", ".join(f"{name} {word}" for name, word in list(words.items())[:20])
-        chart(forest(found), "forest", f"Forest plot of paired differences with the margin {found.margin:g}: {told}")
+        changes = ", ".join(f"{name} {word}" for name, word in list(words.items())[:20])
+        chart(
+            forest(study_report),
+            "forest",
+            f"Forest plot of paired differences with the margin {study_report.margin:g}: {changes}",
+        )
         if len(rows) > MOST:
             st.caption(f"The first {MOST} of {len(rows)} variants; the table has all.")
-    _course(found)
-    _scaling(found)
-    _claims(found)
-    export(_files(study, found, table), "answer")
+    _course(study_report)
+    _scaling(study_report)
+    _claims(study_report)
+    export(_files(study, study_report, table), "answer")
 
 
-def _progress(found: StudyReport) -> None:
-    counts = [f"{found.progress[TrialState.FINISHED]} of {found.planned} trials finished"]
-    counts += [f"{n} {state}" for state, n in found.progress.items() if n and state is not TrialState.FINISHED]
+def _progress(study_report: StudyReport) -> None:
+    counts = [f"{study_report.progress[TrialState.FINISHED]} of {study_report.planned} trials finished"]
+    counts += [f"{n} {state}" for state, n in study_report.progress.items() if n and state is not TrialState.FINISHED]
     st.caption(", ".join(counts))
-    diverged = [f"- {escape(_divergence(row))}" for row in found.variants if row.diverged]
+    diverged = [f"- {escape(_divergence(row))}" for row in study_report.variants if row.diverged]
     if diverged:
         st.warning("\n".join([*diverged[:MOST_TOLD], *_rest(diverged)]), icon=":material/trending_up:")
-    failed = [f"- {escape(_failure(row))}" for row in found.variants if TrialState.FAILED in row.states.values()]
+    failed = [f"- {escape(_failure(row))}" for row in study_report.variants if TrialState.FAILED in row.states.values()]
     if failed:
         st.error("\n".join([*failed[:MOST_TOLD], *_rest(failed)]), icon=":material/error:")
 
@@ -97,18 +101,18 @@ def _rest(lines: list[str]) -> list[str]:
     return [f"- and {len(lines) - MOST_TOLD} more variants"] if len(lines) > MOST_TOLD else []
 
 
-def ablation(found: StudyReport) -> pd.DataFrame:
+def ablation(study_report: StudyReport) -> pd.DataFrame:
     """The table with numbers as numbers: what is shown, and what is written to a file."""
-    return pd.DataFrame([_row(found, row) for group in groups(found) for row in group])
+    return pd.DataFrame([_row(study_report, row) for group in groups(study_report) for row in group])
 
 
-def _row(found: StudyReport, row: VariantRow) -> dict[str, object]:
-    value, paired = row.mean(found.metric), row.shown_difference
+def _row(study_report: StudyReport, row: VariantRow) -> dict[str, object]:
+    value, paired = row.mean(study_report.metric), row.shown_difference
     return {
         "variant": row.name,
         "verdict": row.verdict_cell,
-        found.metric: value.mean if value else None,
-        f"{found.metric} ±": _half(value.low, value.high) if value else None,
+        study_report.metric: value.mean if value else None,
+        f"{study_report.metric} ±": _half(value.low, value.high) if value else None,
         "difference": paired.difference if paired else None,
         "difference ±": _half(paired.low, paired.high) if paired else None,
         "seeds": f"{len(row.finished)}/{len(row.planned)}",
@@ -124,8 +128,8 @@ def _half(low: float | None, high: float | None) -> float | None:
     return None if low is None or high is None else (high - low) / 2
 
 
-def _show_table(found: StudyReport, table: pd.DataFrame) -> None:
-    decimals = shared_decimals(found)
+def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
+    decimals = shared_decimals(study_report)
     plain, signed = f"%.{decimals}f", f"%+.{decimals}f"
     number = st.column_config.NumberColumn
     st.dataframe(
@@ -134,8 +138,8 @@ def _show_table(found: StudyReport, table: pd.DataFrame) -> None:
         hide_index=True,
         height="content" if len(table) <= 25 else 600,
         column_config={
-            found.metric: number(format=plain),
-            f"{found.metric} ±": number(format=plain, help="Half of the 95 % interval over seeds"),
+            study_report.metric: number(format=plain),
+            f"{study_report.metric} ±": number(format=plain, help="Half of the 95 % interval over seeds"),
             "difference": number(format=signed, help="From the baseline, paired by seed"),
             "difference ±": number(format=plain, help="Half of the 95 % interval of the difference"),
             "parameters": number(format="localized"),
@@ -150,34 +154,34 @@ def _show_table(found: StudyReport, table: pd.DataFrame) -> None:
     )
 
 
-def _course(found: StudyReport) -> None:
+def _course(study_report: StudyReport) -> None:
     """Where the differences go, if there are evaluations before the end."""
-    if not coursed(found):
+    if not coursed(study_report):
         return
     st.subheader("Course of the differences", anchor=False)
     axis = st.segmented_control(
         "Against", list(COURSE_AXES), default="step", format_func=COURSE_AXES.__getitem__, key="along",
         bind="query-params", required=True,
     )  # fmt: skip
-    chart(course_figure(found, axis), "course", course_alt(found))
+    chart(course_figure(study_report, axis), "course", course_alt(study_report))
 
 
-def _scaling(found: StudyReport) -> None:
+def _scaling(study_report: StudyReport) -> None:
     """Whether verdicts hold at other budgets, or along the path of a sweep."""
-    if found.scaling is None:
+    if study_report.scaling is None:
         return
-    table = scaling_table(found.scaling, found.margin)
-    st.subheader(escape(scaling_title(found.scaling)), anchor=False)
+    table = scaling_table(study_report.scaling, study_report.margin)
+    st.subheader(escape(scaling_title(study_report.scaling)), anchor=False)
     rows = pd.DataFrame([row for group in table.groups for row in group], columns=list(table.titles))
-    alt = f"Differences from the baseline along {found.scaling.axis}, {len(rows)} variants"
+    alt = f"Differences from the baseline along {study_report.scaling.axis}, {len(rows)} variants"
     st.dataframe(rows, key="scaling", hide_index=True, alt=alt)
 
 
-def _claims(found: StudyReport) -> None:
-    if not found.claims:
+def _claims(study_report: StudyReport) -> None:
+    if not study_report.claims:
         return
     st.subheader("Claims", anchor=False)
-    for claim in found.claims:
+    for claim in study_report.claims:
         with st.container(border=True):
             sign = SIGNS.get(claim.verdict, ":orange-badge[undecided]")
             st.markdown(f"{sign} **{escape(claim.id)}** {escape(claim.says)}")
@@ -188,9 +192,9 @@ def _claims(found: StudyReport) -> None:
                 st.text("\n".join(evidence_lines(claim.evidence)))
 
 
-def _files(study: str, found: StudyReport, table: pd.DataFrame) -> dict[str, Maker]:
+def _files(study: str, study_report: StudyReport, table: pd.DataFrame) -> dict[str, Maker]:
     files: dict[str, Maker] = dict(table_files(f"{study}_table", table))
-    if not any(row.finished or row.diverged for row in found.variants):
+    if not any(row.finished or row.diverged for row in study_report.variants):
         return files
     for name in format_names():
         written = find_format(name)
@@ -203,8 +207,8 @@ def _render(study: str, name: str) -> str | bytes:
     return render_report(findings(study), name)
 
 
-def _before_and_after(found: StudyReport) -> None:
-    record = found.record
+def _before_and_after(study_report: StudyReport) -> None:
+    record = study_report.record
     others = [variant.name for variant in record.variants if variant.name != record.baseline]
     if not others:
         return

@@ -32,37 +32,37 @@ def show() -> None:
 
 
 def _live(study: str) -> None:
-    found = read_status(store())
+    status = read_status(store())
     st.subheader("Studies that are driven", anchor=False)
-    if not found.studies:
+    if not status.studies:
         st.info("No study is driven now. `ablate study FILE` drives one, here or on a cluster with `--engine ray`.")
-    for one in found.studies:
-        _driven(one, found)
+    for one in status.studies:
+        _driven(one, status)
     st.subheader("Trials that run", anchor=False)
-    if not found.running:
+    if not status.running:
         st.caption("None.")
         return
-    table = running_table(found)
+    table = running_table(status)
     steps = st.column_config.ProgressColumn("progress", min_value=0, max_value=1, format="percent")
     st.dataframe(
         table, key="running", hide_index=True, placeholder="-", column_config={"progress": steps},
         alt=f"{len(table)} trials that run, with their machines",
     )  # fmt: skip
     with st.container(horizontal=True):
-        for trial in found.running[:MOST_LINKS]:
+        for trial in status.running[:MOST_LINKS]:
             kept = {STUDY: trial.study} if trial.study else {}
             link("trial", f"{trial.variant or trial.key[:8]}, seed {trial.seed}", trial=trial.key, **kept)
     export(table_files("running", table), "running")
 
 
-def _driven(one: StudyStatus, found: Status) -> None:
+def _driven(one: StudyStatus, status: Status) -> None:
     driver = one.driver
     with st.container(border=True):
         st.markdown(f"**{escape(driver.study)}**")
-        since = duration((found.at - driver.since).total_seconds())
+        since = duration((status.at - driver.since).total_seconds())
         st.caption(escape(f"driven by process {driver.pid} on {driver.host} for {since}"))
         if not driver.alive:
-            silent = duration((found.at - driver.heartbeat).total_seconds())
+            silent = duration((status.at - driver.heartbeat).total_seconds())
             st.warning(f"Silent for {silent}: taken for dead. Run its command again to continue where it stopped.",
                        icon=":material/heart_broken:")  # fmt: skip
         st.progress((driver.settled + driver.failed) / max(1, driver.planned),
@@ -78,10 +78,10 @@ def _driven(one: StudyStatus, found: Status) -> None:
                      help="Times that a trial was begun again after its worker had died")  # fmt: skip
 
 
-def running_table(found: Status) -> pd.DataFrame:
+def running_table(status: Status) -> pd.DataFrame:
     """A row for each trial that runs, the oldest first."""
     rows = []
-    for trial in found.running:
+    for trial in status.running:
         where = trial.worker
         waits = "its driver is gone" if not trial.study else "waits for a worker"
         rows.append(
@@ -93,7 +93,7 @@ def running_table(found: Status) -> pd.DataFrame:
                 "step": trial.step,
                 "steps": trial.steps,
                 "val_loss": trial.val_loss,
-                "for": duration((found.at - trial.started_at).total_seconds()) if trial.started_at else None,
+                "for": duration((status.at - trial.started_at).total_seconds()) if trial.started_at else None,
                 "host": where.host if where else waits,
                 "process": where.pid if where else None,
                 "device": where.device if where else None,
@@ -157,8 +157,8 @@ def _throughput(study: str, loads: tuple[WorkerLoad, ...]) -> dict[str, Maker]:
         draw_band(made, name, one, looks[name])
     made.update_xaxes(title="hours since the first trial ended")
     made.update_yaxes(title="trials that have ended", rangemode="tozero")
-    told = "; ".join(f"{len(times):,} on {name}" for name, times in known.items())
-    chart(made, "throughput", f"Trials that have ended against time: {told}"[:1000])
+    counts = "; ".join(f"{len(times):,} on {name}" for name, times in known.items())
+    chart(made, "throughput", f"Trials that have ended against time: {counts}"[:1000])
     rows = [
         {"where": name, "hours": hour, "trials": ended}
         for name, one in lines.items()

@@ -50,16 +50,16 @@ def show() -> None:
 
 def _live(study: str, sides: list[str]) -> None:
     try:
-        found = _comparison(tuple(sides), stamp(study))
+        comparison = _comparison(tuple(sides), stamp(study))
     except NotFoundError as error:
         st.error(escape(str(error)))
         return
-    labels = _labels(found, study)
-    looks = _looks(found, read_record(study))
-    spec = _fields(found.spec, labels)
+    labels = _labels(comparison, study)
+    looks = _looks(comparison, read_record(study))
+    spec = _fields(comparison.spec, labels)
     st.subheader("What differs in the spec", anchor=False)
     _show_fields(spec, "spec", "Nothing: these are one and the same variant.")
-    results = _results(found, labels)
+    results = _results(comparison, labels)
     st.subheader("Results", anchor=False)
     number = st.column_config.NumberColumn
     formats = {name: number(format="%+.4g" if name.startswith("Δ") else "%.4g") for name in results.columns[3:]}
@@ -68,18 +68,18 @@ def _live(study: str, sides: list[str]) -> None:
         results, key="results", hide_index=True, placeholder="-", column_config=formats, alt="Metrics of each side"
     )
     st.caption("± 95 % interval over seeds. Δ: difference from the first side, paired by seed.")
-    _links(found, study)
+    _links(comparison, study)
     st.subheader("Curves", anchor=False)
-    drawn = _curves(found, labels, looks)
+    drawn = _curves(comparison, labels, looks)
     st.subheader("Blocks", anchor=False)
-    _pictures(found, labels)
+    _pictures(comparison, labels)
     st.subheader("What differs in the environment", anchor=False)
-    places = _fields(found.environment, labels)
+    places = _fields(comparison.environment, labels)
     _show_fields(places, "environment", "Nothing: the trials of all sides ran in the same place.")
     files = table_files("compare_spec", spec) | table_files("compare_results", results)
     files |= table_files("compare_environment", places) | drawn
-    first = (labels[0], found.sides[0].spec["model"])
-    for place, (side, label) in enumerate(zip(found.sides, labels, strict=True), 1):
+    first = (labels[0], comparison.sides[0].spec["model"])
+    for place, (side, label) in enumerate(zip(comparison.sides, labels, strict=True), 1):
         files |= block_files(f"compare_block_{place}", label, side.spec["model"], first if place > 1 else None)
     export(files, "compare")
 
@@ -99,10 +99,10 @@ def _comparison(sides: tuple[str, ...], at: tuple[Any, ...]) -> Comparison:
     return read_comparison(store(), sides)
 
 
-def _labels(found: Comparison, study: str) -> list[str]:
+def _labels(comparison: Comparison, study: str) -> list[str]:
     """What to call the sides: within one study by their variants alone; no two alike."""
     labels: list[str] = []
-    for number, side in enumerate(found.sides, 1):
+    for number, side in enumerate(comparison.sides, 1):
         label = one_line(
             side.name.removeprefix(f"{study}/") if side.kind == "variant" else f"trial {side.name[:8]}", 60
         )
@@ -110,18 +110,18 @@ def _labels(found: Comparison, study: str) -> list[str]:
     return labels
 
 
-def _looks(found: Comparison, record: StudyRecord) -> list[Look]:
+def _looks(comparison: Comparison, record: StudyRecord) -> list[Look]:
     """A variant of the study has its own look; sides from elsewhere have those that are left."""
     own = variant_looks(record)
-    looks = [own.get(side.name.removeprefix(f"{record.name}/")) for side in found.sides]
+    looks = [own.get(side.name.removeprefix(f"{record.name}/")) for side in comparison.sides]
     spare = (look(index) for index in range(len(own), len(own) + MOST))
     return [drawn or next(spare) for drawn in looks]
 
 
-def _fields(found: tuple[Field, ...], labels: list[str]) -> pd.DataFrame:
+def _fields(fields: tuple[Field, ...], labels: list[str]) -> pd.DataFrame:
     rows = [
         {"path": field.path, **{label: _plain(value) for label, value in zip(labels, field.values, strict=True)}}
-        for field in found
+        for field in fields
     ]
     return pd.DataFrame(rows, columns=["path", *labels])
 
@@ -139,16 +139,16 @@ def _show_fields(table: pd.DataFrame, key: str, nothing: str) -> None:
         st.dataframe(table, key=key, hide_index=True, placeholder="-", alt=f"Differing fields of the {key}")
 
 
-def _results(found: Comparison, labels: list[str]) -> pd.DataFrame:
+def _results(comparison: Comparison, labels: list[str]) -> pd.DataFrame:
     rows = []
-    for side, label in zip(found.sides, labels, strict=True):
+    for side, label in zip(comparison.sides, labels, strict=True):
         row: dict[str, object] = {"side": label, "parameters": side.parameters}
         row["trials"] = ", ".join(f"{n} {state}" for state, n in side.states.items())
-        for metric in found.metrics:
-            interval = found.interval(side, metric)
+        for metric in comparison.metrics:
+            interval = comparison.interval(side, metric)
             row[metric] = interval.mean
             row[f"{metric} ±"] = _half(interval.low, interval.high)
-            row[f"Δ {metric}"] = None if side is found.sides[0] else found.difference(side, metric).difference
+            row[f"Δ {metric}"] = None if side is comparison.sides[0] else comparison.difference(side, metric).difference
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -157,9 +157,9 @@ def _half(low: float | None, high: float | None) -> float | None:
     return None if low is None or high is None else (high - low) / 2
 
 
-def _links(found: Comparison, study: str) -> None:
+def _links(comparison: Comparison, study: str) -> None:
     with st.container(horizontal=True):
-        for side in found.sides:
+        for side in comparison.sides:
             inside, _, variant = side.name.partition("/")
             if side.kind == "trial":
                 link("trial", f"trial {side.name[:8]}", trial=side.name)
@@ -168,10 +168,10 @@ def _links(found: Comparison, study: str) -> None:
                 link("trial", f"{variant}, seed {seed}", variant=variant, seed=str(seed), **{STUDY: inside})
 
 
-def _curves(found: Comparison, labels: list[str], looks: list[Look]) -> dict[str, Maker]:
+def _curves(comparison: Comparison, labels: list[str], looks: list[Look]) -> dict[str, Maker]:
     """Draw the curves; what they are as files."""
     made, bands = figure(460), {}
-    for side, label, drawn in zip(found.sides, labels, looks, strict=True):
+    for side, label, drawn in zip(comparison.sides, labels, looks, strict=True):
         over = [trial.key for trial in side.trials.values() if trial.state is TrialState.FINISHED]
         one = band([line(curve) for curve in settled_curves(tuple(over)).values()])
         if not one.mean:
@@ -195,10 +195,10 @@ def _curves(found: Comparison, labels: list[str], looks: list[Look]) -> dict[str
     return files | printed_bands("compare_curves", bands, colours, "steps", "validation loss")
 
 
-def _pictures(found: Comparison, labels: list[str]) -> None:
-    columns = st.columns(min(3, len(found.sides)))
-    first = found.sides[0]
-    for number, (side, label) in enumerate(zip(found.sides, labels, strict=True)):
+def _pictures(comparison: Comparison, labels: list[str]) -> None:
+    columns = st.columns(min(3, len(comparison.sides)))
+    first = comparison.sides[0]
+    for number, (side, label) in enumerate(zip(comparison.sides, labels, strict=True)):
         with columns[number % len(columns)]:
             size = f", {count(side.parameters)} parameters" if side.parameters is not None else ""
             st.caption(escape(label + size))

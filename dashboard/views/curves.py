@@ -138,7 +138,7 @@ def _groups(
             name = {ALL_BUT_SEED: variant, SEED: f"seed {seed}"}.get(wish.by) or settings[variant].get(wish.by, "-")
             members.setdefault(name, {})[variant, seed] = one
     looks = variant_looks(record) if wish.by == ALL_BUT_SEED else {name: look(n) for n, name in enumerate(members)}
-    return {name: _group(looks[name], found, states, wish.spread) for name, found in members.items()}
+    return {name: _group(looks[name], seeds, states, wish.spread) for name, seeds in members.items()}
 
 
 def _aligned(lines: dict[tuple[str, int], Line], baseline: str, wish: Wish) -> dict[tuple[str, int], Line]:
@@ -221,8 +221,8 @@ def _picked(picked: Any) -> None:
 def _told(groups: dict[str, Group]) -> None:
     """What the bands leave out, in words."""
     for state in (TrialState.DIVERGED, TrialState.FAILED, TrialState.RUNNING):
-        which = [f"{variant} seed {seed}" for group in groups.values() for (variant, seed), found in group.lost.items()
-                 if found is state]  # fmt: skip
+        which = [f"{variant} seed {seed}" for group in groups.values() for (variant, seed), reason in group.lost.items()
+                 if reason is state]  # fmt: skip
         if which:
             more = f" and {len(which) - 10} more" if len(which) > 10 else ""
             st.caption(escape(f"{state}, and in no band: {', '.join(which[:10])}{more}"))

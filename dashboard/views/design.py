@@ -41,14 +41,14 @@ def show() -> None:
     st.session_state[DRAFT] = draft
     st.query_params[SPACE] = st.session_state["space in the address"] = packed(draft)
     text = text_of(draft)
-    found = ask("check", draft, text, st.session_state.get("block at the start")) or {"problems": ["No answer."]}
-    form.tell([(path, said) for path, said in found.get("beside", [])])
+    checked = ask("check", draft, text, st.session_state.get("block at the start")) or {"problems": ["No answer."]}
+    form.tell([(path, said) for path, said in checked.get("beside", [])])
     with shown:
-        _validity(found, draft)
-        _picture(found)
-        _cost(found)
-    _estimate(draft, text, found)
-    _yaml(draft, text, found)
+        _validity(checked, draft)
+        _picture(checked)
+        _cost(checked)
+    _estimate(draft, text, checked)
+    _yaml(draft, text, checked)
 
 
 def _begin(schema: Node) -> None:
@@ -76,8 +76,8 @@ def _begin(schema: Node) -> None:
 
 
 def _shortest(schema: Node, plain: Draft) -> Draft:
-    found: Draft = lean(schema["space"], plain, schema["space"]["$defs"])
-    return found
+    shortest: Draft = lean(schema["space"], plain, schema["space"]["$defs"])
+    return shortest
 
 
 def _load(draft: Draft) -> None:
@@ -119,39 +119,39 @@ def _controls(schema: Node) -> tuple[Draft, Form]:
     return lean(schema["space"], draft, definitions), form
 
 
-def _validity(found: dict[str, Any], draft: Draft) -> None:
-    problems = found["problems"]
+def _validity(checked: dict[str, Any], draft: Draft) -> None:
+    problems = checked["problems"]
     if problems:
         st.error("\n".join(f"- {escape(problem)}" for problem in problems), icon=":material/block:")
         return
     st.success(f"A valid space: {escape(str(draft['name']))}", icon=":material/check_circle:")
-    if warnings := [*found["without_effect"], *found["doubts"]]:
+    if warnings := [*checked["without_effect"], *checked["doubts"]]:
         st.warning("\n".join(f"- {escape(line)}" for line in warnings), icon=":material/warning:")
     facts = st.container(horizontal=True)
-    facts.metric("Valid variants", f"{found['variants']:,}", width="content",
+    facts.metric("Valid variants", f"{checked['variants']:,}", width="content",
                  help="Different models among the points that the design knows before results")  # fmt: skip
-    facts.metric("Points", f"{found['points']:,}", width="content")
-    if found["invalid"]:
-        table = pd.DataFrame(found["invalid"])
+    facts.metric("Points", f"{checked['points']:,}", width="content")
+    if checked["invalid"]:
+        table = pd.DataFrame(checked["invalid"])
         with st.expander(f"{len(table)} points make no model and are left out"):
             st.dataframe(table, key="invalid", hide_index=True, alt="Points that make no model, with the reasons",
                          column_config={"reason": st.column_config.TextColumn(width="large")})  # fmt: skip
 
 
-def _picture(found: dict[str, Any]) -> None:
+def _picture(checked: dict[str, Any]) -> None:
     """The block beside that at the start; where the block cannot be, the last one that could."""
-    if found.get("svg"):
-        st.session_state["last picture"] = found["svg"]
+    if checked.get("svg"):
+        st.session_state["last picture"] = checked["svg"]
     svg = st.session_state.get("last picture")
     if not svg:
         return
-    if not found.get("svg"):
+    if not checked.get("svg"):
         st.caption("The last block that could be:")
     picture(svg, "Block diagram of the draft")
 
 
-def _cost(found: dict[str, Any]) -> None:
-    cost = found.get("cost")
+def _cost(checked: dict[str, Any]) -> None:
+    cost = checked.get("cost")
     if not cost:
         return
     table = pd.DataFrame(
@@ -170,13 +170,13 @@ def _cost(found: dict[str, Any]) -> None:
     )
 
 
-def _estimate(draft: Draft, text: str, found: dict[str, Any]) -> None:
+def _estimate(draft: Draft, text: str, checked: dict[str, Any]) -> None:
     st.subheader("How long it takes", anchor=False)
     # It reads the files that the draft names, so it begins by a click on this very draft, and never by an address.
     if read_only():
         st.caption("`ablate plan` says it in the terminal; this dashboard only reads its store.")
         return
-    asked = st.button("Estimate the time", key="estimate", disabled=bool(found["problems"]),
+    asked = st.button("Estimate the time", key="estimate", disabled=bool(checked["problems"]),
                       help="Prepares the data of the space, once, as `ablate plan` does")  # fmt: skip
     if asked:
         st.session_state[ESTIMATED] = text
@@ -188,27 +188,27 @@ def _estimate(draft: Draft, text: str, found: dict[str, Any]) -> None:
 
 def _time(draft: Draft, text: str) -> None:
     with st.spinner("Preparing the data and measuring this machine"):
-        found = ask("plan", draft, text, str(options()["store"]))
-    if found is None or "problem" in found:
-        st.warning(escape(found["problem"] if found else "The estimate failed."))
+        estimate = ask("plan", draft, text, str(options()["store"]))
+    if estimate is None or "problem" in estimate:
+        st.warning(escape(estimate["problem"] if estimate else "The estimate failed."))
         return
     facts = st.container(horizontal=True)
-    facts.metric("Trials", f"{found['trials'] + found['later']:,}", width="content")
-    facts.metric("Done already", f"{found['done']:,}", width="content", help="In the store of this dashboard")
-    facts.metric("Arithmetic", arithmetic(found["flops"]), width="content")
-    facts.metric("Estimated time", duration(found["seconds"]), width="content")
-    st.caption(escape(f"With {found['workers']} workers, by {found['basis']}."))
+    facts.metric("Trials", f"{estimate['trials'] + estimate['later']:,}", width="content")
+    facts.metric("Done already", f"{estimate['done']:,}", width="content", help="In the store of this dashboard")
+    facts.metric("Arithmetic", arithmetic(estimate["flops"]), width="content")
+    facts.metric("Estimated time", duration(estimate["seconds"]), width="content")
+    st.caption(escape(f"With {estimate['workers']} workers, by {estimate['basis']}."))
 
 
-def _yaml(draft: Draft, text: str, found: dict[str, Any]) -> None:
+def _yaml(draft: Draft, text: str, checked: dict[str, Any]) -> None:
     st.subheader("The space as YAML", anchor=False)
     st.code(text, language="yaml", line_numbers=True, height=420)
-    if found["problems"]:
+    if checked["problems"]:
         st.caption("It can be downloaded once it is valid.")
         return
     name = str(draft["name"])
-    files: dict[str, Maker] = {f"{name}.yaml": lambda: text, f"{name}.svg": lambda: found["svg"]}
-    rows = [{"part": said, **found["cost"][part]} for part, said in PARTS.items()]
+    files: dict[str, Maker] = {f"{name}.yaml": lambda: text, f"{name}.svg": lambda: checked["svg"]}
+    rows = [{"part": said, **checked["cost"][part]} for part, said in PARTS.items()]
     export(files | table_files(f"{name}_cost", pd.DataFrame(rows)), "space")
     st.caption("Then, in a terminal:")
     st.code(f"ablate validate {name}.yaml\nablate study {name}.yaml", language="bash")

@@ -52,8 +52,8 @@ def _effects(study: str) -> None:
         )
         return
     table = effects_table(effects)
-    told = "; ".join(f"{row.name} {row.estimate:+.3g}" for row in effects.main[:20])
-    chart(draw_effects(effects), "effects", f"Effects on {effects.metric} with 95 % intervals. Main effects: {told}")
+    caption = "; ".join(f"{row.name} {row.estimate:+.3g}" for row in effects.main[:20])
+    chart(draw_effects(effects), "effects", f"Effects on {effects.metric} with 95 % intervals. Main effects: {caption}")
     for said in (effects_words.how_to_read(effects), effects_words.what_is_left(effects, len(effects.interactions))):
         st.markdown(escape(said))
     _show_effects(table, effects)
@@ -129,8 +129,8 @@ def _importances(study: str) -> None:
         [{"factor": one.factor, "share": one.share, "low": one.low, "high": one.high} for one in importances.factors]
         + [{"factor": "interactions and noise", "share": importances.rest}]
     )
-    told = ", ".join(f"{one.factor} {100 * one.share:.0f} %" for one in importances.factors[:20])
-    chart(draw_importances(importances), "importances", f"Shares of the variance explained: {told}")
+    caption = ", ".join(f"{one.factor} {100 * one.share:.0f} %" for one in importances.factors[:20])
+    chart(draw_importances(importances), "importances", f"Shares of the variance explained: {caption}")
     st.markdown(escape(importances_words.how_to_read(importances, record(study).objective["metric"])))
     percent = st.column_config.NumberColumn(format="percent")
     st.dataframe(
@@ -142,15 +142,15 @@ def _importances(study: str) -> None:
 
 
 def _slices(study: str) -> None:
-    found = results.slices(study)
-    if not found:
+    axis_slices = results.slices(study)
+    if not axis_slices:
         missing(
             study,
             "varies nothing that is a number",
             "`design: {kind: sweep, path: model.heads, values: [1, 2, 4]}` does, and so does a `search` with `ranges`.",
         )
         return
-    axes = {one.axis: one for one in found}
+    axes = {one.axis: one for one in axis_slices}
     axis = st.selectbox("Axis", list(axes), key="axis", bind="query-params", width=320)
     chosen = axes[axis]
     rows = [
@@ -184,8 +184,8 @@ def _slices(study: str) -> None:
 
 def _parallel(study: str) -> None:
     metric, table = record(study).objective["metric"], variant_table(record(study), results.runs(study))
-    told = axes_told(table)
-    chart(draw_parallel(table, record(study)), "parallel", f"Parallel coordinates: {told}")
-    st.caption(f"{escape(told)} Drag along an axis to choose lines; drag its name to move it.")
+    caption = axes_told(table)
+    chart(draw_parallel(table, record(study)), "parallel", f"Parallel coordinates: {caption}")
+    st.caption(f"{escape(caption)} Drag along an axis to choose lines; drag its name to move it.")
     st.dataframe(table, key="parallel-table", hide_index=True, placeholder="-", alt="Variants with their settings")
     export(table_files(f"{study}_variants", table) | printed_parallel(study, table, metric), "parallel")

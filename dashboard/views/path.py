@@ -34,16 +34,16 @@ def show() -> None:
     study = chosen_study()
     st.header("Path", anchor=False)
     st.fragment(_live, run_every=every(study))(study)
-    found = results.path(study)
-    if found is not None:
-        _pictures(found, read_record(study))
+    removal_path = results.path(study)
+    if removal_path is not None:
+        _pictures(removal_path, read_record(study))
 
 
 def _live(study: str) -> None:
     if not results.any_ended(study):
         return
-    found = results.path(study)
-    if found is None:
+    removal_path = results.path(study)
+    if removal_path is None:
         results.missing(
             study,
             "takes no path: it does not remove one component after the other",
@@ -51,12 +51,16 @@ def _live(study: str) -> None:
         )
         return
     with st.container(border=True):
-        st.markdown(f"**{escape(outcome(found))}**")
-    if found.trying:
-        st.caption(escape(f"Round {len(found.rounds) + 1} is not over: {', '.join(found.trying)} are being tried."))
-    if found.steps:
-        chart(_waterfall(found), "waterfall", _alt(found))
-    table = removals(found)
+        st.markdown(f"**{escape(outcome(removal_path))}**")
+    if removal_path.trying:
+        st.caption(
+            escape(
+                f"Round {len(removal_path.rounds) + 1} is not over: {', '.join(removal_path.trying)} are being tried."
+            )
+        )
+    if removal_path.steps:
+        chart(_waterfall(removal_path), "waterfall", _alt(removal_path))
+    table = removals(removal_path)
     st.subheader("What was tried", anchor=False)
     number = st.column_config.NumberColumn
     st.dataframe(
@@ -67,19 +71,20 @@ def _live(study: str) -> None:
             "tokens/s": number(format="compact"), "difference": number(format="%+.4f"), "low": number(format="%+.4f"),
             "high": number(format="%+.4f"), "what became of it": st.column_config.TextColumn(width="large"),
         },
-        alt=f"Removals that were tried in {len(found.rounds)} rounds, with what became of them",
+        alt=f"Removals that were tried in {len(removal_path.rounds)} rounds, with what became of them",
     )  # fmt: skip
-    st.caption(escape(f"The difference is that of {found.metric} from the baseline, paired by seed, with its 95 % "
-                      f"interval; a removal can go if it is surely at most {found.margin:g} worse."))  # fmt: skip
+    st.caption(escape(f"The difference is that of {removal_path.metric} from the baseline, paired by seed, with its "
+                      f"95 % interval; a removal can go if it is surely at most {removal_path.margin:g} "
+                      "worse."))  # fmt: skip
     export(table_files(f"{study}_path", table) | printed(study, "path"), "path")
 
 
-def removals(found: RemovalPath) -> pd.DataFrame:
+def removals(removal_path: RemovalPath) -> pd.DataFrame:
     """A row for the baseline and each removal that was tried, round by round."""
     begin = {"what became of it": "where it begins"}
-    start = {"round": 0, "path": False, "removal": "baseline", **_costs(found.baseline), **begin}
+    start = {"round": 0, "path": False, "removal": "baseline", **_costs(removal_path.baseline), **begin}
     rows = [start]
-    for number, tried in enumerate(found.rounds, 1):
+    for number, tried in enumerate(removal_path.rounds, 1):
         rows += [_row(number, one) for one in tried]
     columns = ["round", "path", "removal", "from", "parameters", "FLOP", "tokens/s", "difference", "low", "high",
                "verdict", "what became of it"]  # fmt: skip
@@ -107,16 +112,16 @@ def _costs(standing: VariantSummary) -> dict[str, object]:
     return {"parameters": standing.parameters, "FLOP": standing.flops, "tokens/s": speed}
 
 
-def _stations(found: RemovalPath) -> list[VariantSummary]:
-    return [found.baseline, *(step.standing for step in found.steps)]
+def _stations(removal_path: RemovalPath) -> list[VariantSummary]:
+    return [removal_path.baseline, *(step.standing for step in removal_path.steps)]
 
 
-def _waterfall(found: RemovalPath) -> go.Figure:
+def _waterfall(removal_path: RemovalPath) -> go.Figure:
     """A row each for loss, parameters, FLOPs and speed; a bar for what each step changed, and where it ends."""
-    stations = _stations(found)
-    names = ["baseline", *(f"− {step.switch}={step.setting}" for step in found.steps), "end"]
+    stations = _stations(removal_path)
+    names = ["baseline", *(f"− {step.switch}={step.setting}" for step in removal_path.steps), "end"]
     quantities: dict[str, Sequence[float | None]] = {
-        f"{found.metric}<br>from the baseline": [_difference(one) for one in stations],
+        f"{removal_path.metric}<br>from the baseline": [_difference(one) for one in stations],
         "parameters": [float(one.parameters) for one in stations],
         "FLOP of a trial": [one.flops for one in stations],
         "tokens a second": [one.tokens_per_second.mean for one in stations],
@@ -127,7 +132,7 @@ def _waterfall(found: RemovalPath) -> go.Figure:
     up, down = verdict_look("needed").colour, verdict_look("not needed").colour
     for row, (title, values) in enumerate(shown.items(), 1):
         known = [value or 0.0 for value in values]
-        more_is_worse = not (title.startswith("tokens") or (row == 1 and found.direction == "maximize"))
+        more_is_worse = not (title.startswith("tokens") or (row == 1 and removal_path.direction == "maximize"))
         changes = [after - before for before, after in pairwise(known)]
         made.add_waterfall(
             x=list(range(len(names))), y=[known[0], *changes, known[-1]],
@@ -141,7 +146,7 @@ def _waterfall(found: RemovalPath) -> go.Figure:
         )  # fmt: skip
         low, high = min(0.0, *known), max(0.0, *known)
         if row == 1:
-            low, high = _intervals(made, stations, found, low, high)
+            low, high = _intervals(made, stations, removal_path, low, high)
         room = 0.22 * (high - low or 1.0)
         made.update_yaxes(title=for_plotly(title).replace("&lt;br&gt;", "<br>"), tickformat="~s" if row > 1 else None,
                           range=[low - (room if low < 0 else 0), high + room], row=row, col=1)  # fmt: skip
@@ -150,12 +155,12 @@ def _waterfall(found: RemovalPath) -> go.Figure:
 
 
 def _intervals(
-    made: go.Figure, stations: list[VariantSummary], found: RemovalPath, low: float, high: float
+    made: go.Figure, stations: list[VariantSummary], removal_path: RemovalPath, low: float, high: float
 ) -> tuple[float, float]:
     """The intervals of the differences, beside the bars, and the margin in the first row; how far they reach."""
-    margin = found.margin if found.direction == "minimize" else -found.margin
+    margin = removal_path.margin if removal_path.direction == "minimize" else -removal_path.margin
     made.add_hline(margin, line={"color": ink(), "width": 1, "dash": "dash"}, row=1, col=1,
-                   annotation={"text": f"margin {found.margin:g}"})  # fmt: skip
+                   annotation={"text": f"margin {removal_path.margin:g}"})  # fmt: skip
     ends = [low, high, margin]
     for place, standing in enumerate(stations):
         paired = standing.difference
@@ -180,23 +185,23 @@ def _number(title: str, value: float, signed: bool = False) -> str:
     return ("+" if value > 0 else "−" if value < 0 else "") * signed + said
 
 
-def _alt(found: RemovalPath) -> str:
+def _alt(removal_path: RemovalPath) -> str:
     steps = [
         f"{step.switch}={step.setting} to {count(step.standing.parameters)} parameters and a difference of "
         f"{_difference(step.standing) or 0.0:+.3g}"
-        for step in found.steps
+        for step in removal_path.steps
     ]
-    return f"Waterfall of the path from {count(found.baseline.parameters)} parameters: {'; '.join(steps)}"[:1000]
+    return f"Waterfall of the path from {count(removal_path.baseline.parameters)} parameters: {'; '.join(steps)}"[:1000]
 
 
-def _pictures(found: RemovalPath, record: StudyRecord) -> None:
+def _pictures(removal_path: RemovalPath, record: StudyRecord) -> None:
     """The block at each step, beside what it was the step before."""
     st.subheader("The block at each step", anchor=False)
     models = {variant.name: variant.spec["model"] for variant in record.variants}
-    said = [record.baseline, *(f"{step.switch}={step.setting}" for step in found.steps)]
-    models_on_path = [models[standing.variant] for standing in _stations(found)]
+    said = [record.baseline, *(f"{step.switch}={step.setting}" for step in removal_path.steps)]
+    models_on_path = [models[standing.variant] for standing in _stations(removal_path)]
     files: dict[str, Maker] = {}
-    for number, (standing, label) in enumerate(zip(_stations(found), said, strict=True)):
+    for number, (standing, label) in enumerate(zip(_stations(removal_path), said, strict=True)):
         if number % ABREAST == 0:
             columns = st.columns(ABREAST)
         with columns[number % ABREAST]:

@@ -24,10 +24,10 @@ def show() -> None:
     """Draw the page."""
     st.header("Studies")
     try:
-        found = studies()
+        listed = studies()
     except NotFoundError:
-        found = ()
-    if not found:
+        listed = ()
+    if not listed:
         no_study_yet()
         st.fragment(_await_first, run_every=LIVE)()
         return
@@ -37,7 +37,7 @@ def show() -> None:
     )
     state = states.segmented_control("State", STATES, default="all", key="state", bind="query-params", required=True)
     starred = stars.toggle("Starred", key="starred", bind="query-params")
-    running = any(not complete(study) for study in found)
+    running = any(not complete(study) for study in listed)
     st.fragment(_table, run_every=LIVE if running else None)(str(words or ""), str(state), starred)
 
 

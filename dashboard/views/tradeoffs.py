@@ -53,42 +53,42 @@ def show() -> None:
 
 
 def _live(study: str, quantities: tuple[str, ...]) -> None:
-    record, found = read_record(study), results.front(study, quantities)
+    record, front = read_record(study), results.front(study, quantities)
     if not results.any_ended(study):
         return
-    if found is None:
+    if front is None:
         st.info(
             "A front needs three variants or more with all of these quantities, and no diverged seed. More variants "
             "come with more switches, or with `design: {kind: search, objectives: [objective, parameters]}`."
         )
         return
-    table = front_table(found)
-    on_front = [point.variant for point in found.points if point.on_front]
-    seen = ", ".join(words_for(one) for one in found.quantities)
-    picked = chart(_figure(found, record), "front", f"Pareto front by {seen}: {', '.join(on_front)}"[:1000], picks=True)
-    st.markdown(escape(what_it_says(found)))
+    table = front_table(front)
+    on_front = [point.variant for point in front.points if point.on_front]
+    seen = ", ".join(words_for(one) for one in front.quantities)
+    picked = chart(_figure(front, record), "front", f"Pareto front by {seen}: {', '.join(on_front)}"[:1000], picks=True)
+    st.markdown(escape(what_it_says(front)))
     st.caption(
         "Numbers are those of the table. Double-click to see intervals to their ends; pick a point to see its block."
     )
     _picked(picked)
     st.dataframe(
-        table, key="front-table", hide_index=True, placeholder="-", column_config=_formats(found),
+        table, key="front-table", hide_index=True, placeholder="-", column_config=_formats(front),
         alt=f"Variants by {seen}, with 95 % intervals; {len(table)} rows",
     )  # fmt: skip
-    export(table_files(f"{study}_front", table) | printed_front(study, found), "front")
-    _block(study, record, found)
+    export(table_files(f"{study}_front", table) | printed_front(study, front), "front")
+    _block(study, record, front)
 
 
-def front_table(found: Front) -> pd.DataFrame:
+def front_table(front: Front) -> pd.DataFrame:
     """A row for each variant, the best in the first quantity first."""
-    rows, numbers = [], numbered(found)
-    for point in found.points:
+    rows, numbers = [], numbered(front)
+    for point in front.points:
         row: dict[str, object] = {
             "number": numbers.get(point.variant),
             "variant": point.variant,
             "stands": STANDS[_stand(point)][0],
         }
-        for quantity in found.quantities:
+        for quantity in front.quantities:
             interval = point.values[quantity]
             row[quantity] = interval.mean
             if _half(interval):
@@ -107,25 +107,25 @@ def _half(interval: Interval) -> float | None:
     return (interval.high - interval.low) / 2
 
 
-def _formats(found: Front) -> dict[str, Any]:
+def _formats(front: Front) -> dict[str, Any]:
     number = st.column_config.NumberColumn
-    formats = {quantity: "compact" if quantity in COSTS else "%.4f" for quantity in found.quantities}
-    formats |= {quantity: "localized" for quantity in found.quantities if quantity == "parameters"}
+    formats = {quantity: "compact" if quantity in COSTS else "%.4f" for quantity in front.quantities}
+    formats |= {quantity: "localized" for quantity in front.quantities if quantity == "parameters"}
     formats |= {f"{quantity} ±": form for quantity, form in formats.items()}
     return {name: number(format=form) for name, form in formats.items()}
 
 
-def _figure(found: Front, record: StudyRecord) -> go.Figure:
+def _figure(front: Front, record: StudyRecord) -> go.Figure:
     """A panel for each quantity but the first; the marker's shape shows whether a variant is dominated."""
-    first, across, looks = found.quantities[0], found.quantities[1:], variant_looks(record)
+    first, across, looks = front.quantities[0], front.quantities[1:], variant_looks(record)
     made = figure(540)
     made.set_subplots(cols=len(across), shared_yaxes=True, horizontal_spacing=0.04)
-    numbers = numbered(found)
+    numbers = numbered(front)
     for column, quantity in enumerate(across, 1):
         if len(across) == 1:
-            _staircase(made, found, quantity)
+            _staircase(made, front, quantity)
         alike: dict[tuple[str, str], list[FrontPoint]] = {}
-        for point in sorted(found.points, key=lambda point: point.on_front):
+        for point in sorted(front.points, key=lambda point: point.on_front):
             alike.setdefault((_stand(point), looks[point.variant].colour), []).append(point)
         for (stand, colour), points in alike.items():  # a trace for each point would be slow for a thousand
             _, mark, size = STANDS[stand]
@@ -143,28 +143,28 @@ def _figure(found: Front, record: StudyRecord) -> go.Figure:
         made.update_xaxes(
             title=for_plotly(words_for(quantity) + unit),
             tickformat="~s",
-            range=_reach(found, quantity),
+            range=_reach(front, quantity),
             row=1,
             col=column,
         )
-    better = "lower" if found.directions[0] == "minimize" else "higher"
+    better = "lower" if front.directions[0] == "minimize" else "higher"
     made.update_yaxes(title=for_plotly(f"{words_for(first)} ({better} is better)"), row=1, col=1)
-    made.update_yaxes(range=_reach(found, first))
+    made.update_yaxes(range=_reach(front, first))
     for said, mark, size in STANDS.values():
         marker = {"symbol": mark, "size": size, "color": ink(), "line": {"color": ink(), "width": 2}}
         made.add_scatter(x=[None], y=[None], mode="markers", name=said, marker=marker)
-    made.update_layout(clickmode="event+select", uirevision=str(found.quantities))
+    made.update_layout(clickmode="event+select", uirevision=str(front.quantities))
     return made
 
 
-def numbered(found: Front) -> dict[str, str]:
+def numbered(front: Front) -> dict[str, str]:
     """Variants on the front to their numbers, the best in the first quantity first."""
-    return {name: str(number) for number, name in enumerate([one.variant for one in found.points if one.on_front], 1)}
+    return {name: str(number) for number, name in enumerate([one.variant for one in front.points if one.on_front], 1)}
 
 
-def _reach(found: Front, quantity: str) -> list[float]:
+def _reach(front: Front, quantity: str) -> list[float]:
     """What an axis shows: all means, and the intervals unless they reach very far."""
-    intervals = [point.values[quantity] for point in found.points]
+    intervals = [point.values[quantity] for point in front.points]
     means = [interval.mean or 0.0 for interval in intervals]
     low, high = min(means), max(means)
     room = FAR * (high - low) or math.inf
@@ -174,15 +174,15 @@ def _reach(found: Front, quantity: str) -> list[float]:
     return [max(low - room, least) - edge, min(high + room, most) + edge]
 
 
-def _staircase(made: go.Figure, found: Front, quantity: str) -> None:
+def _staircase(made: go.Figure, front: Front, quantity: str) -> None:
     """What the front shuts off: beyond the line some variant is at least as good in both."""
-    first = found.quantities[0]
+    first = front.quantities[0]
     corners = sorted(
         (point.values[quantity].mean or 0.0, point.values[first].mean or 0.0)
-        for point in found.points
+        for point in front.points
         if point.on_front
     )
-    small = found.directions[1] == "minimize"
+    small = front.directions[1] == "minimize"
     where, heights = zip(*corners, strict=True)
     made.add_scatter(
         x=where, y=heights, mode="lines", hoverinfo="skip", showlegend=False,
@@ -219,8 +219,8 @@ def _picked(picked: object) -> None:
     st.session_state["picked in the front"] = found
 
 
-def _block(study: str, record: StudyRecord, found: Front) -> None:
-    names = [point.variant for point in found.points]
+def _block(study: str, record: StudyRecord, front: Front) -> None:
+    names = [point.variant for point in front.points]
     st.subheader("The block of a point", anchor=False)
     name = st.selectbox("Variant (or pick a point above)", names, key="variant", bind="query-params")
     variants = {variant.name: variant for variant in record.variants}

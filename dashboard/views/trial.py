@@ -46,26 +46,26 @@ def show() -> None:
     key = _choose(record)
     if key is None:
         return
-    found = store().trials([key]).get(key)
-    if found is None:
+    trial = store().trials([key]).get(key)
+    if trial is None:
         st.badge(TrialState.WAITING, color="gray")
         st.info("This trial has not begun yet.")
         return
-    variant = _variant(record, found)
-    st.fragment(_live, run_every=LIVE if moves(found) else None)(record, variant, key)
+    variant = _variant(record, trial)
+    st.fragment(_live, run_every=LIVE if moves(trial) else None)(record, variant, key)
     edit_mark("trial", key)
-    if not moves(found):
+    if not moves(trial):
         st.fragment(show_inside)(key, variant.name or "the trial")
     _spec(record, variant)
-    _environment(found)
+    _environment(trial)
     st.subheader("Run it again", anchor=False)
     place = str(options()["store"])
     where = "" if place == DEFAULT_STORE else f" --store {hide_passwords(place)}"
     st.code(f"ablate reproduce {key[:12]}{where}", language="bash", wrap_lines=True)
-    if found.environment is not None:
+    if trial.environment is not None:
         st.caption("It was first run by")
-        st.code(found.environment.command, language="bash", wrap_lines=True)
-    if can_write(record, variant) and found.state is TrialState.FINISHED:
+        st.code(trial.environment.command, language="bash", wrap_lines=True)
+    if can_write(record, variant) and trial.state is TrialState.FINISHED:
         st.subheader("Samples", anchor=False)
         sample_box({variant.name: key})
     st.subheader("Block", anchor=False)
@@ -95,10 +95,10 @@ def _choose(record: StudyRecord) -> str | None:
     return seeds.get(seed) if seed is not None else None
 
 
-def _variant(record: StudyRecord, found: TrialRecord) -> VariantRecord:
+def _variant(record: StudyRecord, trial: TrialRecord) -> VariantRecord:
     """The variant of a trial, by the name that this study has for it."""
     own = {variant.hash: variant for variant in record.variants}
-    return own.get(found.variant_hash) or store().variant(found.variant_hash)
+    return own.get(trial.variant_hash) or store().variant(trial.variant_hash)
 
 
 def _precision(variant: VariantRecord) -> str:
@@ -106,53 +106,53 @@ def _precision(variant: VariantRecord) -> str:
 
 
 def _live(record: StudyRecord, variant: VariantRecord, key: str) -> None:
-    found = store().trial(key)
-    if not moves(found) and st.session_state.get("moved") == key:
+    trial = store().trial(key)
+    if not moves(trial) and st.session_state.get("moved") == key:
         st.session_state["moved"] = None
         st.rerun()
-    if moves(found):
+    if moves(trial):
         st.session_state["moved"] = key
-    _head(record, variant, found)
+    _head(record, variant, trial)
     points = store().curves([key])[key]
     drawn = variant_looks(record).get(variant.name, look(0))
     if points:
-        _curve(points, drawn, f"{variant.name}, seed {found.seed}")
+        _curve(points, drawn, f"{variant.name}, seed {trial.seed}")
         _log(points, key, drawn)
-    elif found.state is not TrialState.FAILED:
+    elif trial.state is not TrialState.FAILED:
         st.caption("No point of its curve has been recorded yet.")
 
 
-def _head(record: StudyRecord, variant: VariantRecord, found: TrialRecord) -> None:
+def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.badge(found.state, color=STATES[found.state])  # type: ignore[arg-type]
-        st.markdown(f"**{escape(variant.name or 'a variant of no study')}**, seed {found.seed}", width="content")
-        st.code(found.key, language=None)
-    if found.state is TrialState.DIVERGED:
-        step = f" at step {found.stopped_at:,}" if found.stopped_at is not None else ""
-        st.warning(f"Diverged{step}: {escape(found.reason)}", icon=":material/trending_up:")
-    if found.state is TrialState.FINISHED and found.reason:
-        st.caption(escape(found.reason))
-    if found.state is TrialState.FAILED:
-        said, _, rest = found.reason.partition("\n")
+        st.badge(trial.state, color=STATES[trial.state])  # type: ignore[arg-type]
+        st.markdown(f"**{escape(variant.name or 'a variant of no study')}**, seed {trial.seed}", width="content")
+        st.code(trial.key, language=None)
+    if trial.state is TrialState.DIVERGED:
+        step = f" at step {trial.stopped_at:,}" if trial.stopped_at is not None else ""
+        st.warning(f"Diverged{step}: {escape(trial.reason)}", icon=":material/trending_up:")
+    if trial.state is TrialState.FINISHED and trial.reason:
+        st.caption(escape(trial.reason))
+    if trial.state is TrialState.FAILED:
+        said, _, rest = trial.reason.partition("\n")
         st.error(f"Failed: {escape(said)}", icon=":material/error:")
         if rest.strip():
             st.code(rest.strip("\n"), language=None, wrap_lines=True)
     facts = st.container(horizontal=True)
-    for metric, value in found.metrics.items():
+    for metric, value in trial.metrics.items():
         facts.metric(escape(metric), f"{value:.5g}", width="content")
     facts.metric("Parameters", count(variant.parameters), width="content")
-    if not moves(found):
-        facts.metric("Steps", f"{found.steps:,}", width="content")
-        facts.metric("Training", duration(found.seconds), arithmetic(found.flops), delta_color="off",
+    if not moves(trial):
+        facts.metric("Steps", f"{trial.steps:,}", width="content")
+        facts.metric("Training", duration(trial.seconds), arithmetic(trial.flops), delta_color="off",
                      delta_arrow="off", width="content")  # fmt: skip
-        if found.seconds > 0:
-            share = utilisation(found.flops, found.seconds, place_of(found)[1], _precision(variant))
+        if trial.seconds > 0:
+            share = utilisation(trial.flops, trial.seconds, place_of(trial)[1], _precision(variant))
             used = f"{share:.1%} of the peak" if share is not None else None
-            facts.metric("Arithmetic", f"{arithmetic(found.flops / found.seconds)}/s", used, delta_color="off",
+            facts.metric("Arithmetic", f"{arithmetic(trial.flops / trial.seconds)}/s", used, delta_color="off",
                          delta_arrow="off", width="content", help="Model FLOP utilisation: without what is computed "
                          "again, over the peak of the device.")  # fmt: skip
-        speed = f"{found.tokens / found.seconds:,.0f} tokens/s" if found.seconds > 0 else None
-        facts.metric("Tokens", count(found.tokens), speed, delta_color="off", delta_arrow="off", width="content")
+        speed = f"{trial.tokens / trial.seconds:,.0f} tokens/s" if trial.seconds > 0 else None
+        facts.metric("Tokens", count(trial.tokens), speed, delta_color="off", delta_arrow="off", width="content")
     with st.container(horizontal=True):
         if variant.name:
             sides = [variant.name] if variant.name == record.baseline else [record.baseline, variant.name]
@@ -202,9 +202,9 @@ def _spec(record: StudyRecord, variant: VariantRecord) -> None:
     changed = differences(baseline.spec, variant.spec)
     if changed and variant.name != baseline.name:
         rows = [
-            {"path": found.path, record.baseline: _said(found.values.get("left")),
-             variant.name or "this": _said(found.values.get("right"))}
-            for found in changed
+            {"path": change.path, record.baseline: _said(change.values.get("left")),
+             variant.name or "this": _said(change.values.get("right"))}
+            for change in changed
         ]  # fmt: skip
         st.dataframe(pd.DataFrame(rows), hide_index=True, placeholder="-", key="changed",
                      alt="Fields that differ from the baseline")  # fmt: skip
@@ -219,20 +219,20 @@ def _said(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _environment(found: TrialRecord) -> None:
+def _environment(trial: TrialRecord) -> None:
     st.subheader("Environment", anchor=False)
-    if found.environment is None:
+    if trial.environment is None:
         st.caption("Nothing is known of where it ran.")
         return
-    where = found.environment
+    where = trial.environment
     commit = where.git_commit
     rows = {
         "device": where.device,
         "host": where.host,
         "commit": None if commit is None else commit + ("" if where.git_clean else " with uncommitted changes"),
-        "data": found.data_fingerprint,
-        "started": found.started_at.isoformat(" ", "seconds") if found.started_at else None,
-        "ended": found.finished_at.isoformat(" ", "seconds") if found.finished_at else None,
+        "data": trial.data_fingerprint,
+        "started": trial.started_at.isoformat(" ", "seconds") if trial.started_at else None,
+        "ended": trial.finished_at.isoformat(" ", "seconds") if trial.finished_at else None,
         **where.versions,
     }
     table = pd.DataFrame({"what": list(rows), "value": list(rows.values())})

@@ -152,12 +152,12 @@ class RayEngine(Engine):
 
     def resumable_packs(self) -> list[ResumablePack]:
         """The packs with a complete checkpoint of an earlier driver, as their newest checkpoint describes them."""
-        found = []
+        packs = []
         for checkpoints in self._storage.left(self._name).values():
             newest = next(filter(None, map(self._storage.members, checkpoints)), None)
             if newest is not None and len(newest.members) > 1:
-                found.append(newest)
-        return found
+                packs.append(newest)
+        return packs
 
     def submit(self, job: Job) -> None:
         if self._tuning is None:

@@ -29,8 +29,8 @@ def smallest_here() -> int:
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     try:
         command = [sys.executable, "-c", _SIZES]
-        told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_ASK_SECONDS)
-        return min(map(int, told.stdout.split()), default=0)
+        reply = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_ASK_SECONDS)
+        return min(map(int, reply.stdout.split()), default=0)
     except (OSError, ValueError, subprocess.SubprocessError):
         return 0
 
@@ -54,8 +54,8 @@ class Gpus:
             task = self._ask.options(num_cpus=0, num_gpus=0, scheduling_strategy=on_node(node))
             self._asked[task.remote()] = node
         if self._asked:
-            told, _ = ray.wait(list(self._asked), num_returns=len(self._asked), timeout=patience)
-            for answer in told:
+            reply, _ = ray.wait(list(self._asked), num_returns=len(self._asked), timeout=patience)
+            for answer in reply:
                 node = self._asked.pop(answer)
                 with suppress(RayError):  # the node has died; if it comes back, it is asked again
                     self._sizes[node] = ray.get(answer)

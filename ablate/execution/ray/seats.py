@@ -83,10 +83,10 @@ def seats(
         needs=tuple({**common, "GPU": share}.items()),
         memory=max(0, int(gpu_bytes * min(1.0, share)) - _CUDA_BYTES),
     )
-    found = {on_gpu: sum(on_gpu.count(node) for node in with_gpu)}
+    counts = {on_gpu: sum(on_gpu.count(node) for node in with_gpu)}
     if device == "auto":
-        found[plain] = sum(plain.count(node) for node in nodes if node.gpus == 0)
-    return found
+        counts[plain] = sum(plain.count(node) for node in nodes if node.gpus == 0)
+    return counts
 
 
 def _share(needed: int, gpu_bytes: int) -> float:

@@ -37,13 +37,13 @@ class Storage:
     def left(self, study: str) -> dict[str, list[str]]:
         """The checkpoint folders of earlier runs of a study by the key of their job, the newest first."""
         runs = re.compile(re.escape(study) + r"-\d{8}-\d{6}-\d+")
-        found: dict[str, list[str]] = {}
+        names: dict[str, list[str]] = {}
         for run in self._folders(self.path):
             if runs.fullmatch(PurePosixPath(run).name):
                 for job in self._folders(run):
                     if checkpoints := self._checkpoints(job):
-                        found.setdefault(PurePosixPath(job).name.partition("_")[0], []).extend(checkpoints)
-        return {key: sorted(paths, key=_run_and_number, reverse=True) for key, paths in found.items()}
+                        names.setdefault(PurePosixPath(job).name.partition("_")[0], []).extend(checkpoints)
+        return {key: sorted(paths, key=_run_and_number, reverse=True) for key, paths in names.items()}
 
     def members(self, checkpoint: str) -> ResumablePack | None:
         """The pack of a checkpoint; None if the checkpoint is incomplete."""

@@ -281,13 +281,13 @@ def _folder(trial: Trial) -> str:
 
 def _why(trial: Trial) -> str:
     """The reason why the actor of a trial failed, in one sentence."""
-    told = _error(trial)
-    if re.search(r"low on memory|memory monitor|OutOfMemory", told):
+    reason = _error(trial)
+    if re.search(r"low on memory|memory monitor|OutOfMemory", reason):
         return "its worker was killed because its node ran out of memory"
-    if re.search(r"node .* (died|dead|terminated)|node failure", told):
+    if re.search(r"node .* (died|dead|terminated)|node failure", reason):
         return "its node died"
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
-    if "worker process has died" in told or not lines:
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    if "worker process has died" in reason or not lines:
         return "its worker died"
     return f"its worker failed: {lines[-1]}"
 

@@ -21,17 +21,17 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from ablate.kinds.mixers.attention_cost import attention_cost
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.mixers.logits import LogitsSpec
 from ablate.kinds.mixers.output_gate import OutputGateSpec
 from ablate.kinds.mixers.query_key_norm import QueryKeyNormSpec
 from ablate.kinds.mixers.shaping import ShapingSpec
 from ablate.kinds.mixers.value_paths import ValueEmbeddingSpec, ValueResidualSpec
-from ablate.nn.kernels import linear_attention
-from ablate.nn.pack import DenseSpec, IdentitySpec, Projection, visible_pairs
+from ablate.nn.pack import DenseSpec, IdentitySpec, Projection
 from ablate.spec.annotations import ShortFor
 from ablate.spec.base import below, refusal
-from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec, check_groups
 from ablate.spec.part import SharedTensor
@@ -368,97 +368,7 @@ class AttentionSpec(MixerSpec):
         return 2 * min(length, context.window or length) * d_h * (self.kv_heads or context.heads) + centre
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """With softmax and dense maps this is Table 3 of arXiv:2308.07661."""
-        context = self.remaining(context)
-        reads_kv = self.reads_kv(context)
-        wide, d, h, d_h = context.width, context.inner_width, context.heads, context.head_width
-        kv_heads = self.kv_heads or h
-        d_kv = d_h * kv_heads
-        bias = self.query_key_bias
-        maps = linear_cost(length, wide, d, bias=bias) + self.output.cost(length, d, wide)
-        if not reads_kv:
-            maps += linear_cost(length, wide, d_kv, bias=bias) + self.value.cost(length, wide, d_kv)
-        maps = replace(maps, activations=self._kept(context, length))
-        maps += self.query_key_norm.cost(length, h, 0 if reads_kv else kv_heads, d_h) + self._paths(context, length)
-        pairs = visible_pairs(context, length)
-        if self.matmul_order == "kv_first":
-            # Causal: a state d_h x d_h for each head gets one product a token, and each token reads it.
-            core = Cost(
-                multiplications=2 * length * d * d_h,
-                additions=length * d * d_h + length * d * (d_h - 1),
-                divisions=0 if self.scale == "none" else length * d,
-            )
-        else:
-            products = Cost(
-                multiplications=2 * pairs * d,
-                additions=pairs * (d - h) + (pairs - length) * d,
-            )
-            softmax = Cost(additions=(pairs - length) * h, divisions=pairs * h, exponentiations=pairs * h)
-            scale = Cost(divisions=0 if self.scale == "none" else pairs * h)
-            core = products + scale + (softmax if self.softmax else Cost()) + self.logits.cost(length, h, pairs)
-        gains = sum(h for gain in self.shaping.gains().values() if gain.trainable)
-        terms = len(self.shaping.gains())
-        shaping = Cost(
-            parameters=gains,
-            multiplications=terms * length * d,
-            additions=max(0, terms - 1) * length * d + (length * d if "gamma" in self.shaping.gains() else 0),
-            divisions=length * d if "gamma" in self.shaping.gains() else 0,
-        )
-        total = maps + core + shaping
-        if context.positions is not None:
-            total += context.positions.cost(context, length, key_heads=0 if reads_kv else kv_heads, pairs=pairs)
-        return total
-
-    def _paths(self, context: LayerContext, length: int) -> Cost:
-        """Cost of the gate, of the terms added to the values, and of `exclusive`."""
-        d_kv, elements = context.head_width * (self.kv_heads or context.heads), length * context.inner_width
-        total = self.gate.cost(context, length)
-        if self.value_residual is not None and context.layer != self.value_residual.from_layer:
-            total += self.value_residual.cost(context, length, d_kv)
-        if self.value_embedding is not None:
-            total += self.value_embedding.cost(context, length, d_kv)
-        if self.exclusive:
-            rows = length * context.heads
-            total += Cost(
-                multiplications=3 * elements,
-                additions=3 * elements - 2 * rows,
-                divisions=elements,
-                activations=2 * elements + 3 * rows,  # v̂ and what is left of y, two sums and a norm
-            )
-        return total
-
-    def _kept(self, context: LayerContext, length: int) -> int:
-        """Scalars that autograd keeps, each once: one input for all maps, heads, products, what shaping adds up."""
-        elements, d_h = length * context.inner_width, context.head_width
-        square = context.heads * length * length
-        values = 0 if isinstance(self.value, IdentitySpec) else 1  # else they are a view of the input
-        mapped = 0 if isinstance(self.output, IdentitySpec) else 1
-        heads = length * context.width + (2 + values) * elements  # the input, queries, keys and values
-        if self.reads_kv(context):
-            heads = length * context.width + elements  # keys and values are kept by the layer that gives them
-        shaped = self.shaping.kind != "none"
-        logits = self.logits
-        if self.matmul_order == "qk_first" and (self.dropout > 0 or not logits.plain):
-            # A is made: kept are A by softmax and by gains, what a cap bounds, a sink for each row, a mask of bytes,
-            # and of dropout the noise and what it leaves.
-            squares = (self.softmax or shaped) + (logits.soft_cap is not None) + 2 * (self.dropout > 0)
-            sinks = length * context.heads * logits.sinks
-            return heads + squares * square + sinks + length * length // 4 + mapped * elements
-        if self.softmax:
-            biased = context.positions is not None and context.positions.applied == "logits"
-            bias = square if biased else length * length if context.window else 0  # a mask, in numbers
-            result = elements + length * context.heads  # with the logarithm of each row's sum
-            centre = elements if self.shaping.kind == "shaped" and context.causal else 0
-            # Shaping makes a result of its own; norms by head lay the heads out so that joining them makes a copy.
-            copied = shaped or self.gate.present or self.exclusive
-            by_head = self.query_key_norm.lays_out_heads and not copied
-            return heads + bias + result + centre + (mapped * elements if shaped or by_head else 0)
-        results = (mapped + shaped) * elements
-        if self.matmul_order == "qk_first":
-            return heads + square + results
-        if not context.causal:
-            return heads + context.heads * d_h * d_h + results
-        return length * context.width + context.heads * linear_attention.kept(length, d_h, d_h) + results
+        return attention_cost(self, self.remaining(context), length)
 
 
 def _shared_names(context: LayerContext) -> tuple[str, str]:

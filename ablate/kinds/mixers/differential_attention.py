@@ -128,8 +128,8 @@ class DifferentialAttentionSpec(MixerSpec):
         kept = length * wide + 4 * elements + elements + 2 * elements + 2 * rows + 2 * elements + rows + masked
         total = replace(maps + core + joined, activations=kept + elements)
         if context.positions is not None:
-            told = replace(self.positions_context(context), heads=2 * h)
-            total += context.positions.cost(told, length, key_heads=2 * (self.kv_heads or h))
+            halved = replace(self.positions_context(context), heads=2 * h)
+            total += context.positions.cost(halved, length, key_heads=2 * (self.kv_heads or h))
         return total
 
 
@@ -181,11 +181,11 @@ class DifferentialAttention(nn.Module):
         """The queries, keys and values of both maps, [K·B, H, T, ...]."""
         many = self.heads // self.kv_heads
         v = v.repeat_interleave(many, 2).flatten(0, 1)
-        found = []
+        pairs = []
         for which in (0, 1):
             queries, keys = q[:, :, which::2], k[:, :, which::2].repeat_interleave(many, 2)
-            found.append((queries.flatten(0, 1), keys.flatten(0, 1), v))
-        return found
+            pairs.append((queries.flatten(0, 1), keys.flatten(0, 1), v))
+        return pairs
 
     def _joined(self, first: Tensor, second: Tensor, x: Tensor) -> Tensor:
         """Both results [K·B, H, T, 2d] to [K, B, T, D]."""

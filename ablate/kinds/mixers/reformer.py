@@ -158,8 +158,8 @@ def attend_in_buckets(q: Tensor, v: Tensor, buckets: Tensor, chunk: int, causal:
         return blocks(take_rows(part, order), size)
 
     # Of each token its bucket and slot in every round; empty slots behind the text see only themselves.
-    found = torch.stack([buckets, slots], -1).transpose(2, 3).flatten(3)  # [P, H, T, R·2]
-    of_query = in_order(found + 1) - 1  # [P, H, R, n, m, R·2], -1 where the slot is empty
+    places = torch.stack([buckets, slots], -1).transpose(2, 3).flatten(3)  # [P, H, T, R·2]
+    of_query = in_order(places + 1) - 1  # [P, H, R, n, m, R·2], -1 where the slot is empty
     of_key = neighbourhood(of_query + 1, looks, 0) - 1
     at = torch.arange(of_query.shape[3] * size, device=q.device).view(-1, size, 1)
     itself = at == neighbourhood(at + 1, looks, 0).mT - 1  # [n, m, looks·m + m]

@@ -114,8 +114,8 @@ class MuonSpec(OptimizerSpec):
 
 
 def _has_matrices(model: ModelSpec, layer: int) -> bool:
-    told, block = model.layer_context(1, layer=layer), model.blocks[layer]
-    return bool(block.mixer.cost(told, 1).parameters or block.mlp.cost(told, 1).parameters)
+    layer_context, block = model.layer_context(1, layer=layer), model.blocks[layer]
+    return bool(block.mixer.cost(layer_context, 1).parameters or block.mlp.cost(layer_context, 1).parameters)
 
 
 class Muon(torch.optim.Optimizer):
@@ -164,11 +164,11 @@ class Muon(torch.optim.Optimizer):
 
 def _by_shape(parameters: Sequence[Tensor]) -> dict[torch.Size, list[Tensor]]:
     """Those that have a gradient, by the shape of their matrices."""
-    found: dict[torch.Size, list[Tensor]] = {}
+    by_shape: dict[torch.Size, list[Tensor]] = {}
     for parameter in parameters:
         if parameter.grad is not None:
-            found.setdefault(parameter.shape[-2:], []).append(parameter)
-    return found
+            by_shape.setdefault(parameter.shape[-2:], []).append(parameter)
+    return by_shape
 
 
 def adjusted(rule: Adjust, inputs: int, outputs: int) -> float:

@@ -67,10 +67,10 @@ def key(operation: str, device: str, *sizes: int) -> str:
 def table() -> dict[str, str]:
     """The table as it was when first asked for; empty where there is none that can be read."""
     try:
-        found = json.loads(table_file().read_text(encoding="utf-8"))
+        choices = json.loads(table_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return {str(name): str(way) for name, way in found.items()} if isinstance(found, dict) else {}
+    return {str(name): str(way) for name, way in choices.items()} if isinstance(choices, dict) else {}
 
 
 def remember(choices: Mapping[str, str]) -> None:

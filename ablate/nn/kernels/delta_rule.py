@@ -156,9 +156,9 @@ def _chunks(q: Tensor, written: Written, log_decay: Tensor, chunk: int, exact: t
 
 
 def _value_width(written: Written) -> int:
-    found = written.wanted if written.wanted is not None else written.value
-    assert found is not None, "without a wanted value and without values the state stays 0"
-    return found.shape[-1]
+    values = written.wanted if written.wanted is not None else written.value
+    assert values is not None, "without a wanted value and without values the state stays 0"
+    return values.shape[-1]
 
 
 def _factor(logs: Tensor, like: Tensor) -> Tensor:

@@ -37,10 +37,10 @@ class Bigrams(nn.Module):
 def pairs(tokens: Tensor, before: Tensor | None, rows: int) -> Tensor:
     """Row of each id and the one before it, [K, B, T]; that of an id without one before it is the last."""
     previous = torch.cat([tokens[..., :1] if before is None else before, tokens[..., :-1]], -1)
-    found = ((_NOW * tokens) ^ (_BEFORE * previous)) % (rows - 1)
+    rows_of_pairs = ((_NOW * tokens) ^ (_BEFORE * previous)) % (rows - 1)
     if before is not None:
-        return found
-    return torch.cat([torch.full_like(found[..., :1], rows - 1), found[..., 1:]], -1)
+        return rows_of_pairs
+    return torch.cat([torch.full_like(rows_of_pairs[..., :1], rows - 1), rows_of_pairs[..., 1:]], -1)
 
 
 class Smear(Packed):

@@ -26,11 +26,11 @@ class FurtherToken(nn.Module):
 
     def __init__(self, spec: ModelSpec, context: int, pack: int) -> None:
         super().__init__()
-        told = spec.layer_context(context, pack, layer=spec.depth - 1)
+        layer_context = spec.layer_context(context, pack, layer=spec.depth - 1)
         self.norm_embedding = RMSNorm(pack, spec.width, _EPS)
         self.norm_hidden = RMSNorm(pack, spec.width, _EPS)
-        self.join = linear(told, 2 * spec.width, spec.width)
-        self.block = build_block(spec.block, told)
+        self.join = linear(layer_context, 2 * spec.width, spec.width)
+        self.block = build_block(spec.block, layer_context)
 
     def forward(self, embedded: Tensor, hidden: Tensor) -> Tensor:
         """Embeddings of the tokens to come [K, B, T, D] and what was made of those before, to the same."""
@@ -94,7 +94,7 @@ def further_cost(spec: ModelSpec, vocabulary: int, context: int, length: int) ->
         total += Cost(activations=4 * rows * vocabulary)
         if further.form == "modules":
             tokens = length - ahead if length > ahead else 0
-            told = spec.layer_context(context, layer=spec.depth - 1)
+            layer_context = spec.layer_context(context, layer=spec.depth - 1)
             norm = Cost(
                 parameters=spec.width,
                 multiplications=2 * tokens * spec.width,
@@ -104,7 +104,7 @@ def further_cost(spec: ModelSpec, vocabulary: int, context: int, length: int) ->
             )
             total += norm * 2 + linear_cost(tokens, 2 * spec.width, spec.width)
             # A cost over no tokens is one of parameters alone.
-            block = sum(block_cost(spec.block, told, max(1, tokens)).values(), Cost())
+            block = sum(block_cost(spec.block, layer_context, max(1, tokens)).values(), Cost())
             total += block if tokens else Cost(parameters=block.parameters)
             total += replace(spec.final_norm.cost(spec.width, rows), parameters=0)
             total += replace(linear_cost(rows, spec.width, vocabulary), parameters=0)

@@ -82,9 +82,9 @@ def recomputed_activations(spec: ModelSpec, context: int) -> tuple[int, int]:
     passes = Counter(spec.order)
     freed = 0
     for layer, block in enumerate(spec.blocks):
-        told = spec.layer_context(context, layer=layer)
-        each = sum(block_cost(block, told, context).values(), Cost()).activations
-        stream = context * math.prod(block.residual.stream_sizes(told))
+        surroundings = spec.layer_context(context, layer=layer)
+        each = sum(block_cost(block, surroundings, context).values(), Cost()).activations
+        stream = context * math.prod(block.residual.stream_sizes(surroundings))
         kept.append(each)
         freed += passes[layer] * (each - stream)
     if spec.decoder is not None:
@@ -125,22 +125,24 @@ def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 
     blocks = Cost()
     passes = Counter(spec.order)
     for index, block in enumerate(spec.blocks):
-        told = replace(spec.layer_context(context, layer=index), vocabulary=vocabulary)
+        surroundings = replace(spec.layer_context(context, layer=index), vocabulary=vocabulary)
         if not layers or layers[-1].block != block or block.differs_by_layer or spec.loops:
-            parts = _step(block, told) if steps else block_cost(block, told, told.context)
+            parts = _step(block, surroundings) if steps else block_cost(block, surroundings, surroundings.context)
             parts = {name: repeated(part, passes[index]) for name, part in parts.items()}
-            cache = block.mixer.cache(told, told.context) * passes[index] if steps else 0
+            cache = block.mixer.cache(surroundings, surroundings.context) * passes[index] if steps else 0
             run = Layers(index, 0, block, parts, cache)
             if not layers or replace(layers[-1], first=index, count=0) != run:
                 layers.append(run)
         layers[-1] = replace(layers[-1], count=layers[-1].count + 1)
-        blocks += repeated(sum(block_cost(block, told, 1 if steps else told.context).values(), Cost()), passes[index])
+        blocks += repeated(
+            sum(block_cost(block, surroundings, 1 if steps else surroundings.context).values(), Cost()), passes[index]
+        )
     around = Cost()
     if vocabulary:
         length = 1 if steps else context
         around = model_cost(spec, vocabulary=vocabulary, context=context, classes=classes, length=length) + blocks * -1
-    found = Price(tuple(layers), around)
-    return _without_activations(found) if inference else found
+    total = Price(tuple(layers), around)
+    return _without_activations(total) if inference else total
 
 
 def _step(block: BlockSpec, context: LayerContext) -> dict[str, Cost]:
@@ -152,9 +154,9 @@ def _step(block: BlockSpec, context: LayerContext) -> dict[str, Cost]:
     }
 
 
-def _without_activations(found: Price) -> Price:
+def _without_activations(priced: Price) -> Price:
     layers = tuple(
         replace(run, parts={name: replace(part, activations=0) for name, part in run.parts.items()})
-        for run in found.layers
+        for run in priced.layers
     )
-    return Price(layers, replace(found.around, activations=0))
+    return Price(layers, replace(priced.around, activations=0))

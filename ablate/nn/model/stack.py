@@ -181,9 +181,9 @@ def share_modules(blocks: Iterable[nn.Module]) -> None:
 def shared_parameters(layers: Iterable[LayerContext]) -> int:
     """What layers count too often, whose positions are one module for all."""
     tables = Counter(
-        (told.positions, told.positions.cost(told, 1).parameters)
-        for told in layers
-        if told.positions is not None and told.positions.one_for_all_layers
+        (layer_context.positions, layer_context.positions.cost(layer_context, 1).parameters)
+        for layer_context in layers
+        if layer_context.positions is not None and layer_context.positions.one_for_all_layers
     )
     return sum((times - 1) * parameters for (_, parameters), times in tables.items())
 
@@ -249,8 +249,8 @@ def stack_cost(spec: ModelSpec, vocabulary: int, context: int, length: int, *, c
         apart = block.differs_by_layer or bool(spec.loops)
         alike, times = (range(first, first + count), 1) if apart else (range(first, first + 1), count)
         for layer in alike:
-            told = replace(spec.layer_context(context, layer=layer, causal=causal), vocabulary=vocabulary)
-            total += repeated(sum(block_cost(block, told, length).values(), Cost()), passes[layer]) * times
+            layer_context = replace(spec.layer_context(context, layer=layer, causal=causal), vocabulary=vocabulary)
+            total += repeated(sum(block_cost(block, layer_context, length).values(), Cost()), passes[layer]) * times
         first += count
     again = shared_parameters(spec.layer_context(context, layer=layer, causal=causal) for layer in range(spec.depth))
     return total + spec.final_norm.cost(spec.width, length) + Cost(parameters=-again)

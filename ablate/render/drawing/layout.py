@@ -152,8 +152,8 @@ class _Builder:
 
     def half(self, slots: list[str]) -> int:
         """Half the width of the widest box among them."""
-        found = [(slot, self.slots.get(slot)) for slot in slots]
-        return max((self.size(slot, part)[1] // 2 for slot, part in found if part is not None), default=6)
+        parts = [(slot, self.slots.get(slot)) for slot in slots]
+        return max((self.size(slot, part)[1] // 2 for slot, part in parts if part is not None), default=6)
 
     def join(
         self,

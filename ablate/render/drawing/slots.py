@@ -125,8 +125,8 @@ def _rows(block: BlockSpec) -> dict[str, Rows]:
         ("head width", "" if block.head_width is None else f"d_h = {block.head_width}"),
         ("window", "" if block.window is None else f"window {block.window}"),
     )
-    told = tuple((slot, label) for slot, label in settings if label)
-    mixer = ((told,) if told else ()) + block.mixer.parts()
+    shown = tuple((slot, label) for slot, label in settings if label)
+    mixer = ((shown,) if shown else ()) + block.mixer.parts()
     return {"mixer": mixer, "mlp": block.mlp.parts() if block.mlp.present else ()}
 
 

@@ -45,21 +45,21 @@ AXES = {
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:
     """The figures of a study whose baseline has a curve."""
-    found = []
+    figures = []
     shown, hidden = _panels(findings)
     rest = f" Left out: {plural(hidden, 'further variant')}." if hidden else ""
     if lost := [row.name for row in findings.report.variants if row.diverged and not row.finished]:
         rest += f" No seed finished, and so there is no curve, of {', '.join(lost)}."
     for name, axis in AXES.items():
         if shown and max(x for row in shown for x in _mean_curve(findings, row.name, axis).x) > 0:
-            found.append(
+            figures.append(
                 Picture(
                     name,
                     f"Validation loss against {axis.words}: the mean over the finished seeds, in a band from the "
                     f"lowest to the highest; the baseline in grey, dashed.{rest}",
                 )
             )
-    return tuple(found)
+    return tuple(figures)
 
 
 def _panels(findings: Findings) -> tuple[list[VariantRow], int]:

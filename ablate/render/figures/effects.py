@@ -26,24 +26,24 @@ MOST_CELLS = 16
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:
     """The figures of a study that crosses its switches."""
-    found = findings.effects
-    if found is None:
+    fitted = findings.effects
+    if fitted is None:
         return ()
-    worse = "right" if found.direction == "minimize" else "left"
-    left_out = len(found.interactions) - MOST_INTERACTIONS
+    worse = "right" if fitted.direction == "minimize" else "left"
+    left_out = len(fitted.interactions) - MOST_INTERACTIONS
     rest = f" The {left_out} smallest interactions are left out." if left_out > 0 else ""
     shown = [
         Picture(
             "effects",
-            f"Effects on {found.metric} with 95 % intervals: main effects (circles) and interactions (diamonds); "
-            f"further {worse} is worse. Dashed: the margin {found.margin:g} on either side.{rest}",
+            f"Effects on {fitted.metric} with 95 % intervals: main effects (circles) and interactions (diamonds); "
+            f"further {worse} is worse. Dashed: the margin {fitted.margin:g} on either side.{rest}",
         )
     ]
-    if found.interactions and len(found.main) <= MOST_CELLS:
+    if fitted.interactions and len(fitted.main) <= MOST_CELLS:
         shown.append(
             Picture(
                 "interactions",
-                f"On the diagonal, how much each setting changes {found.metric} on average; below it, how much two "
+                f"On the diagonal, how much each setting changes {fitted.metric} on average; below it, how much two "
                 "together change it beyond the sum. A hyphen: what these trials cannot tell.",
             )
         )
@@ -55,14 +55,17 @@ def effects(findings: Findings) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    found = findings.effects
-    assert found is not None
-    largest = sorted(found.interactions, key=lambda row: -abs(row.estimate))[:MOST_INTERACTIONS]
-    figure = Figure(figsize=(WIDTH, 1.1 + 0.24 * (len(found.main) + len(largest))), layout="constrained")
+    fitted = findings.effects
+    assert fitted is not None
+    largest = sorted(fitted.interactions, key=lambda row: -abs(row.estimate))[:MOST_INTERACTIONS]
+    figure = Figure(figsize=(WIDTH, 1.1 + 0.24 * (len(fitted.main) + len(largest))), layout="constrained")
     axes = figure.add_subplot()
     heights, labels, marks = [], [], []
     height = 0.0
-    for rows, colour, marker, word in ((found.main, BLUE, "o", "main effect"), (largest, ORANGE, "D", "interaction")):
+    for rows, colour, marker, word in (
+        (fitted.main, BLUE, "o", "main effect"),
+        (largest, ORANGE, "D", "interaction"),
+    ):
         for row in rows:
             _interval(axes, row, height, colour, marker)
             heights.append(height)
@@ -76,10 +79,10 @@ def effects(findings: Findings) -> Figure:
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.axvline(0, color=BLACK, linewidth=0.8, zorder=0)
-    for margin in (-found.margin, found.margin):
+    for margin in (-fitted.margin, fitted.margin):
         axes.axvline(margin, color=GREY, linewidth=0.8, linestyle=(0, (4, 2)), zorder=0)
-    better = "lower" if found.direction == "minimize" else "higher"
-    axes.set_xlabel(verbatim(f"change of {found.metric} ({better} is better)"))
+    better = "lower" if fitted.direction == "minimize" else "higher"
+    axes.set_xlabel(verbatim(f"change of {fitted.metric} ({better} is better)"))
     figure.legend(handles=marks, loc="outside upper right", ncols=len(marks))
     return figure
 
@@ -97,11 +100,11 @@ def interactions(findings: Findings) -> Figure:
     import numpy as np
     from matplotlib.figure import Figure
 
-    found = findings.effects
-    assert found is not None
-    names = [row.settings[0] for row in found.main]
+    fitted = findings.effects
+    assert fitted is not None
+    names = [row.settings[0] for row in fitted.main]
     values = np.full((len(names), len(names)), np.nan)
-    for row in (*found.main, *found.interactions):
+    for row in (*fitted.main, *fitted.interactions):
         first, last = (names.index(row.settings[at]) for at in (0, -1))
         values[max(first, last), min(first, last)] = row.estimate
     most = float(np.nanmax(np.abs(values))) or 1.0
@@ -115,21 +118,21 @@ def interactions(findings: Findings) -> Figure:
     axes.set_yticks(range(len(names)), labels)
     axes.tick_params(length=0)
     axes.spines[["left", "bottom"]].set_visible(False)
-    _number(axes, values, most, found)
-    figure.colorbar(image, ax=axes, label=verbatim(f"change of {found.metric}"), shrink=0.8)
+    _number(axes, values, most, fitted)
+    figure.colorbar(image, ax=axes, label=verbatim(f"change of {fitted.metric}"), shrink=0.8)
     return figure
 
 
-def _number(axes: Axes, values: object, most: float, found: StudyEffects) -> None:
+def _number(axes: Axes, values: object, most: float, fitted: StudyEffects) -> None:
     import numpy as np
 
     cells = np.asarray(values)
-    decimals = decimals_for(found.margin, [])
+    decimals = decimals_for(fitted.margin, [])
     for (line, column), value in np.ndenumerate(cells):
         if column <= line:
-            told = "-" if math.isnan(value) else fixed(float(value), decimals, sign=True)
+            label = "-" if math.isnan(value) else fixed(float(value), decimals, sign=True)
             dark = not math.isnan(value) and abs(value) > 0.6 * most
-            axes.text(column, line, told, ha="center", va="center", fontsize=7, color="white" if dark else BLACK)
+            axes.text(column, line, label, ha="center", va="center", fontsize=7, color="white" if dark else BLACK)
 
 
 FIGURES: Mapping[str, Callable[[Findings], Figure]] = {"effects": effects, "interactions": interactions}

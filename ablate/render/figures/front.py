@@ -36,23 +36,23 @@ def front(findings: Findings) -> Figure:
     return draw_front(findings.front)
 
 
-def draw_front(found: Front) -> Figure:
+def draw_front(study_front: Front) -> Figure:
     """A panel for each quantity but the first."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(STYLE):
-        return _panels(Figure(figsize=(WIDTH, 3.4), layout="constrained"), found)
+        return _panels(Figure(figsize=(WIDTH, 3.4), layout="constrained"), study_front)
 
 
-def _panels(figure: Figure, found: Front) -> Figure:
-    across = found.quantities[1:]
+def _panels(figure: Figure, study_front: Front) -> Figure:
+    across = study_front.quantities[1:]
     panels: Any = figure.subplots(1, len(across), sharey=True, squeeze=False)
     for panel, quantity in zip(panels.flat, across, strict=True):
-        _panel(panel, found, quantity)
-    better = "lower" if found.directions[0] == "minimize" else "higher"
-    panels[0, 0].set_ylabel(verbatim(f"{found.quantities[0]} ({better} is better)"))
-    _explain(figure, found)
+        _panel(panel, study_front, quantity)
+    better = "lower" if study_front.directions[0] == "minimize" else "higher"
+    panels[0, 0].set_ylabel(verbatim(f"{study_front.quantities[0]} ({better} is better)"))
+    _explain(figure, study_front)
     return figure
 
 

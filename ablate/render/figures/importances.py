@@ -28,16 +28,16 @@ def importances(findings: Findings) -> Figure:
     """A bar for each factor, the most important on top, and one for the rest."""
     from matplotlib.figure import Figure
 
-    found = findings.importances
-    assert found is not None
-    names = [verbatim(one.factor) for one in found.factors]
+    study_importances = findings.importances
+    assert study_importances is not None
+    names = [verbatim(one.factor) for one in study_importances.factors]
     figure = Figure(figsize=(WIDTH, 0.7 + 0.26 * (len(names) + 1)), layout="constrained")
     axes = figure.add_subplot()
-    for height, one in enumerate(found.factors):
+    for height, one in enumerate(study_importances.factors):
         axes.barh(height, 100 * one.share, color=BLUE, height=0.6)
         if one.low is not None and one.high is not None:
             axes.plot([100 * one.low, 100 * one.high], [height, height], color=BLACK, linewidth=1.2, marker="|")
-    axes.barh(len(names), 100 * found.rest, color="white", edgecolor=GREY, hatch="////", height=0.6)
+    axes.barh(len(names), 100 * study_importances.rest, color="white", edgecolor=GREY, hatch="////", height=0.6)
     axes.set_yticks(range(len(names) + 1), [*names, "interactions and noise"])
     axes.set_ylim(len(names) + 0.6, -0.6)
     axes.set_xlim(left=0)

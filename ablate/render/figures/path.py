@@ -43,15 +43,15 @@ def path(findings: Findings) -> Figure:
     """The differences above, the costs below, a column for each round."""
     from matplotlib.figure import Figure
 
-    found = findings.path
-    assert found is not None
+    removal_path = findings.path
+    assert removal_path is not None
     figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
     loss, costs = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    _losses(loss, found)
-    _costs(costs, found)
-    labels = ["baseline", *(f"- {verbatim(step.switch)}\n= {verbatim(step.setting)}" for step in found.steps)]
-    more = "nothing\ncheaper" if any(one.kept for one in found.rounds[-1]) else "nothing\nmore"
-    labels += [more] * (len(found.rounds) - len(found.steps))
+    _losses(loss, removal_path)
+    _costs(costs, removal_path)
+    labels = ["baseline", *(f"- {verbatim(step.switch)}\n= {verbatim(step.setting)}" for step in removal_path.steps)]
+    more = "nothing\ncheaper" if any(one.kept for one in removal_path.rounds[-1]) else "nothing\nmore"
+    labels += [more] * (len(removal_path.rounds) - len(removal_path.steps))
     costs.set_xticks(range(len(labels)), labels, rotation=0 if len(labels) < 7 else 30)
     costs.set_xlim(-0.5, len(labels) - 0.5)
     return figure

@@ -27,16 +27,16 @@ NAME = 24
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:
     """The figure, if the study has such an axis."""
-    found = findings.report.scaling
-    if found is None:
+    scalings = findings.report.scaling
+    if scalings is None:
         return ()
-    hidden = len(found.of) - MOST_PANELS
+    hidden = len(scalings.of) - MOST_PANELS
     rest = f" Left out: {plural(hidden, 'further variant')}." if hidden > 0 else ""
     return (
         Picture(
             "scaling",
-            f"Difference of {findings.report.metric} from the baseline at each {found.axis}, paired by seed, with its "
-            f"95 % interval; a mark is the verdict there, dashed the margin {findings.report.margin:g}.{rest}",
+            f"Difference of {findings.report.metric} from the baseline at each {scalings.axis}, paired by seed, with "
+            f"its 95 % interval; a mark is the verdict there, dashed the margin {findings.report.margin:g}.{rest}",
         ),
     )
 
@@ -45,26 +45,26 @@ def scaling(findings: Findings) -> Figure:
     """A panel for each variant, all with the same axes."""
     from matplotlib.figure import Figure
 
-    report, found = findings.report, findings.report.scaling
-    assert found is not None
-    shown = found.of[:MOST_PANELS]
+    report, scalings = findings.report, findings.report.scaling
+    assert scalings is not None
+    shown = scalings.of[:MOST_PANELS]
     columns = min(COLUMNS, len(shown))
     lines = math.ceil(len(shown) / columns)
     figure = Figure(figsize=(WIDTH, 0.7 + 1.7 * lines), layout="constrained")
     panels: Any = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
     margin = worst_margin(report.margin, report.direction)
     for panel, one in zip(panels.flat, shown, strict=False):
-        _draw(panel, one, found, margin)
+        _draw(panel, one, scalings, margin)
         panel.set_title(wrapped(one.variant, NAME), fontsize=7)
     for panel in panels.flat[len(shown) :]:
         panel.set_visible(False)
-    along = "budget: steps over those of the space" if found.axis == BUDGET else found.axis
+    along = "budget: steps over those of the space" if scalings.axis == BUDGET else scalings.axis
     figure.supxlabel(verbatim(along), fontsize=8)
     figure.supylabel(verbatim(f"difference of {report.metric}"), fontsize=8)
     return figure
 
 
-def _draw(panel: Axes, one: Scaling, found: Scalings, margin: float) -> None:
+def _draw(panel: Axes, one: Scaling, scalings: Scalings, margin: float) -> None:
     panel.axhline(0, color=BLACK, linewidth=0.8, zorder=0)
     panel.axhline(margin, color=BLACK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=0)
     known = [point for point in one.points if point.difference.difference is not None]
@@ -81,7 +81,7 @@ def _draw(panel: Axes, one: Scaling, found: Scalings, margin: float) -> None:
             panel.plot([point.at, point.at], [low, high], color=colour, linewidth=1.2)
         panel.plot(point.at, point.difference.difference or 0.0, color=colour, marker=marker, markersize=5)
     panel.set_xscale("log", base=2)
-    panel.set_xticks(found.places, [f"{at:g}" for at in found.places])
+    panel.set_xticks(scalings.places, [f"{at:g}" for at in scalings.places])
     panel.minorticks_off()
 
 

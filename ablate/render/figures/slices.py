@@ -26,8 +26,10 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
     """The figure of a study with a numeric axis."""
     if not findings.slices:
         return ()
-    axes = " and ".join(found.axis for found in findings.slices)
-    hidden = sum(max(0, len(found.lines) - len(LINES)) for found in findings.slices if not found.scattered)
+    axes = " and ".join(axis_slice.axis for axis_slice in findings.slices)
+    hidden = sum(
+        max(0, len(axis_slice.lines) - len(LINES)) for axis_slice in findings.slices if not axis_slice.scattered
+    )
     rest = f" {hidden} further lines are left out." if hidden > 0 else ""
     return (Picture("slices", f"{findings.report.metric} along {axes}: means with 95 % intervals over seeds.{rest}"),)
 
@@ -36,34 +38,34 @@ def slices(findings: Findings) -> Figure:
     """A panel for each axis."""
     from matplotlib.figure import Figure
 
-    found = findings.slices
-    columns = min(COLUMNS, len(found))
-    rows = math.ceil(len(found) / columns)
+    axis_slices = findings.slices
+    columns = min(COLUMNS, len(axis_slices))
+    rows = math.ceil(len(axis_slices) / columns)
     figure = Figure(figsize=(WIDTH, 0.5 + 2.7 * rows), layout="constrained")
     panels: Any = figure.subplots(rows, columns, squeeze=False)
-    for panel, one in zip(panels.flat, found, strict=False):
+    for panel, one in zip(panels.flat, axis_slices, strict=False):
         _panel(panel, one)
-    for panel in panels.flat[len(found) :]:
+    for panel in panels.flat[len(axis_slices) :]:
         panel.set_visible(False)
     return figure
 
 
-def _panel(axes: Axes, found: Slice) -> None:
-    if found.logarithmic:
-        axes.set_xscale("log", base=2 if _doubles(found) else 10)
+def _panel(axes: Axes, axis_slice: Slice) -> None:
+    if axis_slice.logarithmic:
+        axes.set_xscale("log", base=2 if _doubles(axis_slice) else 10)
         axes.xaxis.set_major_formatter("{x:g}")
-    if found.scattered:
-        for line in found.lines:
+    if axis_slice.scattered:
+        for line in axis_slice.lines:
             _line(axes, line, BLUE, "o", joined=False, aside=float)
     else:
-        shown = list(zip(found.lines, LINES, strict=False))
+        shown = list(zip(axis_slice.lines, LINES, strict=False))
         for number, (line, (colour, marker)) in enumerate(shown):
-            _line(axes, line, colour, marker, joined=True, aside=_aside(found, number - (len(shown) - 1) / 2))
+            _line(axes, line, colour, marker, joined=True, aside=_aside(axis_slice, number - (len(shown) - 1) / 2))
         if len(shown) > 1:
             axes.legend(fontsize=7, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0)
-    axes.set_xlabel(verbatim(found.axis))
-    better = "lower" if found.direction == "minimize" else "higher"
-    axes.set_ylabel(verbatim(f"{found.metric} ({better} is better)"))
+    axes.set_xlabel(verbatim(axis_slice.axis))
+    better = "lower" if axis_slice.direction == "minimize" else "higher"
+    axes.set_ylabel(verbatim(f"{axis_slice.metric} ({better} is better)"))
 
 
 def _line(
@@ -88,17 +90,17 @@ def _line(
     )
 
 
-def _aside(found: Slice, places: float) -> Callable[[float], float]:
+def _aside(axis_slice: Slice, places: float) -> Callable[[float], float]:
     """Shifts a position by this many steps, so that intervals of several lines do not overlap."""
-    at = [point.at for line in found.lines for point in line.points]
-    if found.logarithmic:
+    at = [point.at for line in axis_slice.lines for point in line.points]
+    if axis_slice.logarithmic:
         return lambda value: value * (max(at) / min(at)) ** (ASIDE * places)
     return lambda value: value + ASIDE * places * (max(at) - min(at))
 
 
-def _doubles(found: Slice) -> bool:
+def _doubles(axis_slice: Slice) -> bool:
     """Whether every place is a power of two, as numbers of heads and lengths often are."""
-    return all(math.log2(point.at).is_integer() for line in found.lines for point in line.points)
+    return all(math.log2(point.at).is_integer() for line in axis_slice.lines for point in line.points)
 
 
 FIGURES: Mapping[str, Callable[[Findings], Figure]] = {"slices": slices}

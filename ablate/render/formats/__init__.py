@@ -67,7 +67,7 @@ def find_format(name: str) -> Format:
         AblateError: There is none.
     """
     try:
-        found = FORMATS.member(name)()
+        format_ = FORMATS.member(name)()
     except PydanticCustomError:
         raise AblateError(
             "there is no such format of a report",
@@ -76,5 +76,5 @@ def find_format(name: str) -> Format:
             got=f"`{name}`",
             remedy="Give one of these.",
         ) from None
-    assert isinstance(found, Format)
-    return found
+    assert isinstance(format_, Format)
+    return format_

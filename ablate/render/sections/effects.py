@@ -22,43 +22,44 @@ def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | No
     return Section("Effects", tuple(_blocks(findings.effects, pictures)))
 
 
-def _blocks(found: StudyEffects, pictures: Mapping[str, Picture]) -> Iterator[Block]:
-    yield Paragraph(how_to_read(found))
+def _blocks(effects: StudyEffects, pictures: Mapping[str, Picture]) -> Iterator[Block]:
+    yield Paragraph(how_to_read(effects))
     yield from (pictures[name] for name in ("effects", "interactions") if name in pictures)
-    rows = (*found.main, *found.interactions)
+    rows = (*effects.main, *effects.interactions)
     decimals = decimals_for(
-        found.margin, [(row.high - row.low) / 2 for row in rows if row.low is not None and row.high]
+        effects.margin, [(row.high - row.low) / 2 for row in rows if row.low is not None and row.high]
     )
-    largest = sorted(found.interactions, key=lambda row: -abs(row.estimate))[:MOST_INTERACTIONS]
+    largest = sorted(effects.interactions, key=lambda row: -abs(row.estimate))[:MOST_INTERACTIONS]
     aliased = any(row.aliases for row in rows)
     titles = ("effect", "change", "95 % interval", *(("cannot be told from",) if aliased else ()))
     groups = tuple(
-        tuple(_cells(row, decimals)[: len(titles)] for row in group) for group in (found.main, largest) if group
+        tuple(_cells(row, decimals)[: len(titles)] for row in group) for group in (effects.main, largest) if group
     )
     yield Grid(titles, groups, frozenset({0, 3}) & frozenset(range(len(titles))))
-    if rest := what_is_left(found, len(largest)):
+    if rest := what_is_left(effects, len(largest)):
         yield Paragraph(rest)
 
 
-def how_to_read(found: StudyEffects) -> str:
+def how_to_read(effects: StudyEffects) -> str:
     """What the numbers are, in sentences."""
-    worse = "above" if found.direction == "minimize" else "below"
+    worse = "above" if effects.direction == "minimize" else "below"
     said = (
-        f"A main effect is how much {found.metric} changes from a switch's first setting to the one named, averaged "
+        f"A main effect is how much {effects.metric} changes from a switch's first setting to the one named, averaged "
         "over all settings of the other switches; an interaction (a:b) is how much the first of two effects changes "
-        f"when the second is there too. Changes {worse} 0 are for the worse; the study's margin is {found.margin:g}. "
-        f"Least squares over {plural(found.trials, 'trial')} with seeds as blocks; each 95 % interval holds by itself."
+        f"when the second is there too. Changes {worse} 0 are for the worse; the study's margin is {effects.margin:g}. "
+        f"Least squares over {plural(effects.trials, 'trial')} with seeds as blocks; each 95 % interval holds by "
+        "itself."
     )
-    if any(row.aliases for row in (*found.main, *found.interactions)):
+    if any(row.aliases for row in (*effects.main, *effects.interactions)):
         said += (
             " Effects in the last column cannot be told from the one before them: the change is what all of them do "
             "together, and a design of higher resolution would part them."
         )
-    if found.diverged:
-        count = "counts" if found.diverged == 1 else "count"
+    if effects.diverged:
+        count = "counts" if effects.diverged == 1 else "count"
         said += (
-            f" {plural(found.diverged, 'trial')} that diverged {count} as {found.counted_as:.4g}, the worst "
-            f"{found.metric} with which any trial finished: leaving them out would flatter what made them diverge."
+            f" {plural(effects.diverged, 'trial')} that diverged {count} as {effects.counted_as:.4g}, the worst "
+            f"{effects.metric} with which any trial finished: leaving them out would flatter what made them diverge."
         )
     return said
 
@@ -70,33 +71,33 @@ def _cells(row: EffectRow, decimals: int) -> tuple[str, ...]:
     return row.name, fixed(row.estimate, decimals, sign=True), interval, ", ".join(row.aliases) or MISSING
 
 
-def what_is_left(found: StudyEffects, shown: int) -> str:
+def what_is_left(effects: StudyEffects, shown: int) -> str:
     """What the estimates leave out, in sentences; empty if nothing.
 
     Args:
-        found: The effects.
+        effects: The effects.
         shown: How many interactions are shown beside it.
     """
     said = []
-    if found.chosen:
+    if effects.chosen:
         said.append("The design chose its variants by results, so settings that did well occur in more of them.")
-    if found.pruned:
+    if effects.pruned:
         said.append(
-            f"Left out, as they have no final value: {plural(found.pruned, 'trial')} stopped early, so that what is "
+            f"Left out, as they have no final value: {plural(effects.pruned, 'trial')} stopped early, so that what is "
             "shown is milder than the truth."
         )
-    if found.interactions_left_out:
+    if effects.interactions_left_out:
         said.append(
             "The variants are too few to tell interactions from one another: they are not estimated, and where there "
             "are any they widen the intervals and may shift the main effects."
         )
-    if len(found.interactions) > shown:
-        said.append(f"Left out of the table: {plural(len(found.interactions) - shown, 'smaller interaction')}.")
-    if found.unseen:
-        more = f" and {len(found.unseen) - MOST_UNSEEN} more" if len(found.unseen) > MOST_UNSEEN else ""
-        said.append(f"No trained combination shows {', '.join(found.unseen[:MOST_UNSEEN])}{more}.")
-    if found.axes:
-        said.append(f"The variants also differ in {', '.join(found.axes)}; what that does is part of the noise here.")
-    if found.sd is None:
+    if len(effects.interactions) > shown:
+        said.append(f"Left out of the table: {plural(len(effects.interactions) - shown, 'smaller interaction')}.")
+    if effects.unseen:
+        more = f" and {len(effects.unseen) - MOST_UNSEEN} more" if len(effects.unseen) > MOST_UNSEEN else ""
+        said.append(f"No trained combination shows {', '.join(effects.unseen[:MOST_UNSEEN])}{more}.")
+    if effects.axes:
+        said.append(f"The variants also differ in {', '.join(effects.axes)}; what that does is part of the noise here.")
+    if effects.sd is None:
         said.append("There are as many effects as trials, so nothing is left to see the noise from: no intervals.")
     return " ".join(said)

@@ -21,32 +21,34 @@ def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | No
     return Section("Importances", tuple(_blocks(findings.importances, findings.report.metric, pictures)))
 
 
-def _blocks(found: StudyImportances, metric: str, pictures: Mapping[str, Picture]) -> Iterator[Block]:
-    yield Paragraph(how_to_read(found, metric))
+def _blocks(importances: StudyImportances, metric: str, pictures: Mapping[str, Picture]) -> Iterator[Block]:
+    yield Paragraph(how_to_read(importances, metric))
     if "importances" in pictures:
         yield pictures["importances"]
-    rows = tuple((one.factor, _percent(one.share), _range(one)) for one in found.factors)
-    rest = (("interactions and noise", _percent(found.rest), MISSING),)
+    rows = tuple((one.factor, _percent(one.share), _range(one)) for one in importances.factors)
+    rest = (("interactions and noise", _percent(importances.rest), MISSING),)
     yield Grid(("switch or axis", "share", "interval"), (rows, rest), frozenset({0}))
 
 
-def how_to_read(found: StudyImportances, metric: str) -> str:
+def how_to_read(importances: StudyImportances, metric: str) -> str:
     """What the shares are, in sentences."""
-    count = "counts" if found.diverged == 1 else "count"
+    count = "counts" if importances.diverged == 1 else "count"
     diverged = (
-        f" {plural(found.diverged, 'diverged trial')} {count} as the worst that finished." if found.diverged else ""
+        f" {plural(importances.diverged, 'diverged trial')} {count} as the worst that finished."
+        if importances.diverged
+        else ""
     )
-    pruned = f" Left out: {plural(found.pruned, 'trial')} stopped early." if found.pruned else ""
-    if any(one.low is not None for one in found.factors):
+    pruned = f" Left out: {plural(importances.pruned, 'trial')} stopped early." if importances.pruned else ""
+    if any(one.low is not None for one in importances.factors):
         interval = (
             "The interval is of the share that would be found without noise, by simulated studies with the noise of "
-            f"these {plural(found.seeds, 'seed')}."
+            f"these {plural(importances.seeds, 'seed')}."
         )
     else:
         interval = "Too few seeds show what is noise, so there are no intervals: the shares may be noise too."
     return (
         f"How much of the variance of {metric} over the whole space each switch or axis explains by itself (fANOVA: a "
-        f"random forest over {found.variants} variants). The rest is what they do together, and noise. "
+        f"random forest over {importances.variants} variants). The rest is what they do together, and noise. "
         f"{interval}{diverged}{pruned}"
     )
 

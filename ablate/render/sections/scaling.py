@@ -21,40 +21,40 @@ OUTCOMES = {
 
 def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | None:
     """A row for each variant: its difference and verdict at each place, what a doubling changes, what became of it."""
-    report, found = findings.report, findings.report.scaling
-    if found is None:
+    report, scalings = findings.report, findings.report.scaling
+    if scalings is None:
         return None
-    each = "length has a whole schedule of its own" if found.axis == BUDGET else "value has a baseline of its own"
+    each = "length has a whole schedule of its own" if scalings.axis == BUDGET else "value has a baseline of its own"
     text = (
-        f"Difference of {report.metric} from the baseline of the same {found.axis}, paired by seed, with its 95 % "
+        f"Difference of {report.metric} from the baseline of the same {scalings.axis}, paired by seed, with its 95 % "
         f"interval and its verdict; each {each}. Each doubling: least-squares slope of the difference along the "
         "logarithm, one for each seed, with the 95 % interval of their mean. No verdict is adjusted for the others."
     )
     picture = [pictures["scaling"]] if "scaling" in pictures else []
-    return Section(scaling_title(found), (Paragraph(text), scaling_table(found, report.margin), *picture))
+    return Section(scaling_title(scalings), (Paragraph(text), scaling_table(scalings, report.margin), *picture))
 
 
-def scaling_title(found: Scalings) -> str:
+def scaling_title(scalings: Scalings) -> str:
     """The heading of the table."""
-    return "Along training budgets" if found.axis == BUDGET else f"Along {found.axis}"
+    return "Along training budgets" if scalings.axis == BUDGET else f"Along {scalings.axis}"
 
 
-def scaling_table(found: Scalings, margin: float) -> Grid:
+def scaling_table(scalings: Scalings, margin: float) -> Grid:
     """The rows.
 
     Args:
-        found: The variants along their axis.
+        scalings: The variants along their axis.
         margin: Of the study, which says how many decimals matter.
     """
     halves = [
         (point.difference.high - point.difference.low) / 2
-        for one in found.of
+        for one in scalings.of
         for point in one.points
         if point.difference.low is not None and point.difference.high is not None
     ]
     decimals = decimals_for(margin, halves)
-    titles = ("variant", *(_title(found.axis, at) for at in found.places), "each doubling", "verdict")
-    rows = tuple(_cells(one, found.places, decimals) for one in found.of)
+    titles = ("variant", *(_title(scalings.axis, at) for at in scalings.places), "each doubling", "verdict")
+    rows = tuple(_cells(one, scalings.places, decimals) for one in scalings.of)
     return Grid(titles, (rows,), frozenset({0, len(titles) - 1}))
 
 
@@ -72,5 +72,5 @@ def _cell(point: ScalePoint, decimals: int) -> str:
     if point.verdict.word == "diverged":
         return "diverged"
     write = partial(fixed, decimals=decimals, sign=True)
-    found = point.difference
-    return f"{' '.join(with_interval(found.difference, found.low, found.high, write))}, {point.verdict.word}"
+    paired = point.difference
+    return f"{' '.join(with_interval(paired.difference, paired.low, paired.high, write))}, {point.verdict.word}"

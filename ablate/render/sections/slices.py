@@ -24,23 +24,26 @@ def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | No
 def _blocks(findings: Findings, pictures: Mapping[str, Picture]) -> Iterator[Block]:
     if "slices" in pictures:
         yield pictures["slices"]
-    for found in findings.slices:
-        first, rows = found.lines[0].name, [(line.name, point) for line in found.lines for point in line.points]
-        said = f"{found.metric} along {found.axis}: means over seeds with their 95 % intervals."
+    for axis_slice in findings.slices:
+        first, rows = (
+            axis_slice.lines[0].name,
+            [(line.name, point) for line in axis_slice.lines for point in line.points],
+        )
+        said = f"{axis_slice.metric} along {axis_slice.axis}: means over seeds with their 95 % intervals."
         gaps = any(point.gap is not None for _, point in rows)
         if gaps:
             said += f" The gap is that to {first} at the same place, paired by seed."
-        if found.scattered:
+        if axis_slice.scattered:
             said += " The variants differ in other things too, so this is a cloud of points, not a curve."
         yield Paragraph(said)
         widths = [_half(point) for _, point in rows]
         decimals = decimals_for(findings.report.margin, [width for width in widths if width is not None])
-        titles = ("variants", found.axis, found.metric, *(("gap",) if gaps else ()), "diverged")
-        if found.scattered:
+        titles = ("variants", axis_slice.axis, axis_slice.metric, *(("gap",) if gaps else ()), "diverged")
+        if axis_slice.scattered:
             rows.sort(key=lambda row: row[1].at)
         cells = [_cells(name, point, decimals, gaps) for name, point in rows[:MOST_ROWS]]
         groups = {name: tuple(row for row in cells if row[0] == name) for name, *_ in cells}
-        yield Grid(titles, tuple(groups.values()) if not found.scattered else (tuple(cells),), frozenset({0}))
+        yield Grid(titles, tuple(groups.values()) if not axis_slice.scattered else (tuple(cells),), frozenset({0}))
         if len(rows) > MOST_ROWS:
             yield Paragraph(f"Left out of the table: {plural(len(rows) - MOST_ROWS, 'further point')}.")
 

@@ -93,11 +93,13 @@ def print_bench(rows: Sequence[Timing], setting: Setting, console: Console) -> N
     if not all(row.causal for row in rows):
         console.print(Text("* sees both sides; the others hide the future"))
     slopes = {name: slope for name, slope in growth(rows).items() if not math.isnan(slope)}
-    told = {name: slope for name, slope in slopes.items() if not drowned([row for row in rows if row.block == name])}
-    if told:
-        grown = ", ".join(f"{name} L^{slope:.2f}" for name, slope in told.items())
+    reliable = {
+        name: slope for name, slope in slopes.items() if not drowned([row for row in rows if row.block == name])
+    }
+    if reliable:
+        grown = ", ".join(f"{name} L^{slope:.2f}" for name, slope in reliable.items())
         console.print(Text(f"\nTime grows as {grown}."), soft_wrap=True)
-    if noisy := [name for name in slopes if name not in told]:
+    if noisy := [name for name in slopes if name not in reliable]:
         line = f"How the time of {', '.join(noisy)} grows is lost in noise; longer or more distant lengths show it."
         console.print(Text(f"\n{line}"), soft_wrap=True)
     console.print(

@@ -131,16 +131,16 @@ def parsed_values(texts: Sequence[str]) -> dict[str, Any]:
     Raises:
         AblateError: One has no equals sign.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise AblateError("this sets nothing", where="--set", expected="NAME=VALUE", got=repr(text))
         try:
-            found[name] = json.loads(value)
+            values[name] = json.loads(value)
         except ValueError:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def _is_required(member: type[Kinded], name: str) -> bool:
@@ -216,14 +216,16 @@ def print_check(checked: CheckedKind | UntriedKind, console: Console) -> None:
     for one in checked.specs:
         for finding in one.findings:
             broken.setdefault(finding.rule, []).append((one, finding))
-    for rule, found in broken.items():
-        one, finding = found[0]
+    for rule, reasons in broken.items():
+        one, finding = reasons[0]
         console.print(Text.assemble((rule, "bold red"), f"  {(rules[rule].__doc__ or '').strip()}"), soft_wrap=True)
         console.print(Text(f"  {finding.detail}"), soft_wrap=True)
         where = checked.contract.describe(finding.context)
         console.print(Text(f"  {one.spec.canonical_json()} at {where}", style="dim"), soft_wrap=True)
-        if len(found) > 1:
-            console.print(Text(f"  and {len(found) - 1} more {'time' if len(found) == 2 else 'times'}", style="dim"))
+        if len(reasons) > 1:
+            console.print(
+                Text(f"  and {len(reasons) - 1} more {'time' if len(reasons) == 2 else 'times'}", style="dim")
+            )
     for warning in _warnings(checked):
         console.print(Text.assemble(("Warning: ", "bold yellow"), warning), soft_wrap=True)
     verdict = f"breaks {len(broken)} of {len(rules)} rules" if broken else f"keeps all {len(rules)} rules"

@@ -62,11 +62,11 @@ def price_block(
     """
     model = find_block(name).model(width=width, heads=heads, depth=depth)
     try:
-        found = price(model, context=context, vocabulary=vocabulary, inference=inference)
+        cost = price(model, context=context, vocabulary=vocabulary, inference=inference)
     except ValidationError as error:
         raise refused(name, error) from None
     sizes = {"width": width, "heads": heads, "context": context, "depth": model.depth, "vocabulary": vocabulary}
-    return Priced(name, sizes, found, inference)
+    return Priced(name, sizes, cost, inference)
 
 
 def price_model(name: str, *, context: int | None, inference: bool) -> Priced:
@@ -75,14 +75,14 @@ def price_model(name: str, *, context: int | None, inference: bool) -> Priced:
     Raises:
         SpaceError: There is no such model, or its mixers refuse this context.
     """
-    found = find_model(name)
-    spec, length = found.spec, context or found.named.context
+    named = find_model(name)
+    spec, length = named.spec, context or named.named.context
     try:
-        priced = price(spec, context=length, vocabulary=found.named.vocabulary, inference=inference)
+        priced = price(spec, context=length, vocabulary=named.named.vocabulary, inference=inference)
     except ValidationError as error:
         raise refused(name, error) from None
     sizes = {"width": spec.width, "heads": spec.heads, "context": length, "depth": spec.depth}
-    return Priced(found.name, {**sizes, "vocabulary": found.named.vocabulary}, priced, inference)
+    return Priced(named.name, {**sizes, "vocabulary": named.named.vocabulary}, priced, inference)
 
 
 def price_space(space: SpaceSpec, cache: Path, say: Say, *, inference: bool) -> list[Priced]:
@@ -95,7 +95,7 @@ def price_space(space: SpaceSpec, cache: Path, say: Say, *, inference: bool) -> 
     priced = []
     for variant in make_plan(planner).variants:
         model, shape = variant.spec.model, planner.prepare(variant.spec).shape
-        found = price(
+        cost = price(
             model, context=shape.context, vocabulary=shape.vocabulary, classes=shape.classes, inference=inference
         )
         sizes = {
@@ -105,7 +105,7 @@ def price_space(space: SpaceSpec, cache: Path, say: Say, *, inference: bool) -> 
             "depth": model.depth,
             "vocabulary": shape.vocabulary,
         }
-        priced.append(Priced(variant.name, sizes, found, inference))
+        priced.append(Priced(variant.name, sizes, cost, inference))
     return priced
 
 

@@ -30,11 +30,11 @@ def print_diff(diff: Diff, console: Console) -> None:
     _print_result(diff, console)
 
 
-def _print_part(title: str, found: tuple[Difference, ...], console: Console) -> None:
+def _print_part(title: str, differences: tuple[Difference, ...], console: Console) -> None:
     console.print()
-    if found:
+    if differences:
         console.print(plain(title, "bold"))
-        console.print(differences_table(found, "left", "right"))
+        console.print(differences_table(differences, "left", "right"))
     else:
         console.print(plain(f"{title}: the same.", "bold"))
 
@@ -75,8 +75,12 @@ def _mean(interval: Interval) -> str:
 
 
 def _difference(measure: Measure) -> str:
-    found = measure.difference
-    if found.difference is None:
+    difference = measure.difference
+    if difference.difference is None:
         return MISSING
-    bounds = f" [{found.low:+.3g}, {found.high:+.3g}]" if found.low is not None and found.high is not None else ""
-    return f"{found.difference:+.3g}{bounds}"
+    bounds = (
+        f" [{difference.low:+.3g}, {difference.high:+.3g}]"
+        if difference.low is not None and difference.high is not None
+        else ""
+    )
+    return f"{difference.difference:+.3g}{bounds}"

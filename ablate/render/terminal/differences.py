@@ -13,12 +13,12 @@ from ablate.analysis.numbers import MISSING
 from ablate.render.cells import plain, plain_table
 
 
-def differences_table(found: Sequence[Difference], left: str, right: str) -> Table:
+def differences_table(differences: Sequence[Difference], left: str, right: str) -> Table:
     """A row for each path; `left` and `right` are the headings of its values."""
     table = plain_table(gap=2)
     for title in ("path", left, right):
         table.add_column(plain(title), overflow="fold")
-    for difference in found:
+    for difference in differences:
         values = difference.values
         table.add_row(plain(difference.path), *(plain(_written(values, side), "cyan") for side in ("left", "right")))
     return table

@@ -30,10 +30,10 @@ def imported_json(imported: Imported) -> dict[str, Any]:
 
 def summary(imported: Imported) -> str:
     """What was read, in one line."""
-    told = imported_json(imported)
+    facts = imported_json(imported)
     return (
-        f"{told['model_type']}: {told['family']}, {told['depth']} layers of width {told['width']}, "
-        f"{told['vocabulary']:,} tokens, context {told['context']:,}, {told['parameters']:,} parameters"
+        f"{facts['model_type']}: {facts['family']}, {facts['depth']} layers of width {facts['width']}, "
+        f"{facts['vocabulary']:,} tokens, context {facts['context']:,}, {facts['parameters']:,} parameters"
     )
 
 

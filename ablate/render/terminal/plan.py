@@ -148,14 +148,14 @@ def print_plan(plan: Plan, forecast: Estimate, console: Console, elsewhere: Mach
     if len(plan.variants) > _MOST_ROWS:
         _print(console, f"and {len(plan.variants) - _MOST_ROWS:,} variants more; --json lists them all.")
     console.print()
-    found = (
+    remarks = (
         *without_effect(plan.aliases, len(plan.variants)),
         *plan.remarks,
         *left_out(invalid.reason for invalid in plan.invalid),
         *starts({variant.name: variant.start for variant in plan.variants if variant.start is not None}),
         *doubts(plan.space),
     )
-    for line in found:
+    for line in remarks:
         _print(console, line)
     left = sum(trial.key not in forecast.done for trial in plan.trials) + len(plan.later)
     if plan.scouts:

@@ -16,67 +16,70 @@ from ablate.render.terminal.differences import differences_table
 COLOURS = {"identical": "green", "equal": "green", "different": "red"}
 
 
-def reproduction_json(found: Reproduction) -> dict[str, Any]:
-    """A reproduction as plain JSON data; in its environment, left is the stored one and right is the new one."""
+def reproduction_json(rerun: Reproduction) -> dict[str, Any]:
+    """A rerun as plain JSON data; in its environment, left is the stored one and right is the new one."""
     return {
-        "trial": found.trial.key,
-        "variant": found.variant or None,
-        "seed": found.trial.seed,
-        "verdict": found.verdict,
-        "largest_difference": found.largest_difference,
+        "trial": rerun.trial.key,
+        "variant": rerun.variant or None,
+        "seed": rerun.trial.seed,
+        "verdict": rerun.verdict,
+        "largest_difference": rerun.largest_difference,
         "tolerance": TOLERANCE,
-        "diverged_at": {"stored": found.trial.stopped_at, "again": found.diverged.step if found.diverged else None},
-        "curve": [{"step": step, "stored": old, "again": new} for step, old, new in _pairs(found)],
-        "environment": differences_json(_environment(found)),
+        "diverged_at": {
+            "stored": rerun.trial.stopped_at,
+            "again": rerun.diverged.step if rerun.diverged else None,
+        },
+        "curve": [{"step": step, "stored": old, "again": new} for step, old, new in _pairs(rerun)],
+        "environment": differences_json(_environment(rerun)),
     }
 
 
-def print_reproduction(found: Reproduction, console: Console) -> None:
+def print_reproduction(rerun: Reproduction, console: Console) -> None:
     """Print the verdict, both curves, and what differs between the environments."""
-    name = f"{found.trial.key[:12]} ({found.variant or 'a variant of no study'}, seed {found.trial.seed})"
+    name = f"{rerun.trial.key[:12]} ({rerun.variant or 'a variant of no study'}, seed {rerun.trial.seed})"
     console.print(plain(f"Trial {name}, trained again", "bold"))
     table = plain_table(gap=2)
     for title in ("step", "stored val_loss", "again", "difference"):
         table.add_column(plain(title), justify="right")
-    for step, old, new in _pairs(found):
+    for step, old, new in _pairs(rerun):
         change = MISSING if old is None or new is None else f"{new - old:+.2g}"
         table.add_row(*map(plain, (str(step), _loss(old), _loss(new), change)))
     console.print(table)
-    environment = _environment(found)
+    environment = _environment(rerun)
     if environment:
         console.print(plain("The environment differs:", "bold"))
         console.print(differences_table(environment, "stored", "now"))
     else:
         console.print(plain("The environment is the same."))
-    verdict = plain(f"{found.verdict}: {_reason(found)}.")
-    verdict.stylize(COLOURS[found.verdict], 0, len(found.verdict))
+    verdict = plain(f"{rerun.verdict}: {_reason(rerun)}.")
+    verdict.stylize(COLOURS[rerun.verdict], 0, len(rerun.verdict))
     console.print(verdict)
 
 
-def _reason(found: Reproduction) -> str:
-    ends = found.trial.stopped_at, found.diverged.step if found.diverged else None
+def _reason(rerun: Reproduction) -> str:
+    ends = rerun.trial.stopped_at, rerun.diverged.step if rerun.diverged else None
     if ends[0] != ends[1]:
         stored, again = ("finished" if end is None else f"diverged at step {end}" for end in ends)
         return f"the stored run {stored}, this one {again}"
-    if found.verdict == "identical":
+    if rerun.verdict == "identical":
         return "every loss of the curve is the same to the last bit"
-    if [point.step for point in found.stored] != [point.step for point in found.again]:
+    if [point.step for point in rerun.stored] != [point.step for point in rerun.again]:
         return "the curves are measured at different steps"
-    if found.largest_difference is None:
+    if rerun.largest_difference is None:
         return "the curves have no validation loss in common"
-    at_most = f"the validation losses differ by up to {found.largest_difference:.2g}"
+    at_most = f"the validation losses differ by up to {rerun.largest_difference:.2g}"
     return f"{at_most}; {TOLERANCE:g} counts as equal"
 
 
-def _environment(found: Reproduction) -> tuple[Difference, ...]:
-    stored = found.trial.environment
-    return environment_differences([stored] if stored is not None else [], [found.environment])
+def _environment(rerun: Reproduction) -> tuple[Difference, ...]:
+    stored = rerun.trial.environment
+    return environment_differences([stored] if stored is not None else [], [rerun.environment])
 
 
-def _pairs(found: Reproduction) -> list[tuple[int, float | None, float | None]]:
+def _pairs(rerun: Reproduction) -> list[tuple[int, float | None, float | None]]:
     """Step, stored loss, new loss, for every step of either curve."""
-    stored = {point.step: point.val_loss for point in found.stored}
-    again = {point.step: point.val_loss for point in found.again}
+    stored = {point.step: point.val_loss for point in rerun.stored}
+    again = {point.step: point.val_loss for point in rerun.again}
     return [(step, stored.get(step), again.get(step)) for step in sorted(stored.keys() | again.keys())]
 
 

@@ -76,9 +76,9 @@ def look_at(space: SpaceSpec, design: Design, resolver: Resolver, starting: Star
             continue
         if starting is not None and (made := starting.foreseen(spec)) is not None:
             begun[point.name] = made
-        found = resolver.content_hash(spec)
-        if names.setdefault(found, point.name) != point.name:
-            same_as[point.name] = names[found]
+        digest = resolver.content_hash(spec)
+        if names.setdefault(digest, point.name) != point.name:
+            same_as[point.name] = names[digest]
     missing, doubted = space.task.missing(), tuple(doubts(space))
     return Seen(len(points), design.further(), missing, doubted, reasons, same_as, len(names), begun)
 
@@ -168,12 +168,12 @@ def _fair(space: SpaceSpec) -> str:
     return f"{tuned}{'' if space.match.path is None else f', at equal {space.match.equal}'}"
 
 
-def model_json(found: FoundModel) -> dict[str, Any]:
+def model_json(model: FoundModel) -> dict[str, Any]:
     """What is known of a named model, as plain data."""
-    spec, named = found.spec, found.named
+    spec, named = model.spec, model.named
     cost = model_cost(spec, vocabulary=named.vocabulary, context=named.context, length=1)
     return {
-        "model": found.name,
+        "model": model.name,
         "description": named.description,
         "source": named.source,
         "family": spec.family,
@@ -186,18 +186,18 @@ def model_json(found: FoundModel) -> dict[str, Any]:
     }
 
 
-def model_line(found: FoundModel) -> str:
+def model_line(model: FoundModel) -> str:
     """What is known of a named model, in one line."""
-    told = model_json(found)
-    published = told["published_parameters"]
+    facts = model_json(model)
+    published = facts["published_parameters"]
     also = (
         ""
         if published is None
         else ", as published"
-        if published == told["parameters"]
+        if published == facts["parameters"]
         else f", {published:,} published"
     )
     return (
-        f"{found.name} is a valid model: {told['family']}, {plural(told['depth'], 'layer')} of width {told['width']}, "
-        f"{told['parameters']:,} parameters{also}. {found.named.description}."
+        f"{model.name} is a valid model: {facts['family']}, {plural(facts['depth'], 'layer')} of width "
+        f"{facts['width']}, {facts['parameters']:,} parameters{also}. {model.named.description}."
     )

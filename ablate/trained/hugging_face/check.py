@@ -51,8 +51,8 @@ def largest_difference(folder: Path, imported: Imported, tensors: dict[str, Tens
         arguments = (tokens[None], tokens[None], real[None], real[None])
     with torch.no_grad():
         expected = theirs(**texts).logits.float()
-        found = ours.eval()(*arguments)[0]
-    return float((found - expected)[real].abs().max())
+        logits = ours.eval()(*arguments)[0]
+    return float((logits - expected)[real].abs().max())
 
 
 def _theirs(folder: Path, imported: Imported) -> Any:

@@ -137,15 +137,15 @@ def to_ours(theirs: Mapping[str, Tensor], imported: Imported, dtype: torch.dtype
     for link in architecture.links(config):
         values = []
         for name in link.theirs:
-            found = name if name in named else tied.get(name, name)
-            if found not in named:
+            source = name if name in named else tied.get(name, name)
+            if source not in named:
                 raise DataError(
                     f"the weights have no tensor `{name}`",
                     where=str(Path(config.where).parent),
                     remedy=f"See that the weights belong to this `{CONFIG}`, and that all files are there.",
                 )
-            used.add(found)
-            values.append(theirs[named[found]].to(dtype))
+            used.add(source)
+            values.append(theirs[named[source]].to(dtype))
         try:
             made = link.conversion.to_ours(tuple(values))
         except (RuntimeError, IndexError) as error:

@@ -82,13 +82,13 @@ def write_folder(
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     end = vocabulary - 1 if codec is None else codec.end_of_document
     ends = {"bos_token_id": None, "eos_token_id": end, "pad_token_id": None}
-    found = native(spec, vocabulary, context, ends)
-    if found is None:
+    native_model = native(spec, vocabulary, context, ends)
+    if native_model is None:
         config = {**_own_config(spec, vocabulary, context), **ends}
         tensors = {f"model.{name}": tensor.clone() for name, tensor in state.items()}
         (folder / MODELLING).write_text(_TEMPLATE.read_text(encoding="utf-8"), encoding="utf-8")
     else:
-        config, imported = found
+        config, imported = native_model
         tensors = to_theirs(state, imported)
     (folder / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     save_file(tensors, folder / SINGLE, {"format": "pt"})

@@ -1,0 +1,310 @@
+"""The rules of a model: which parts, settings and families go together. `ModelSpec` applies them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from ablate.spec.base import largest_divisor, refusal
+from ablate.spec.block import BlockSpec, GainsSpec, SkipsSpec
+from ablate.spec.model_layers import LayerPlace, Layers
+from ablate.spec.part import EMBEDDING, PartSpec, SharedTensor
+from ablate.spec.residual import ResidualSpec
+
+if TYPE_CHECKING:
+    from ablate.spec.model import ModelSpec
+
+
+def check_model(model: ModelSpec, layers: Layers, places: Iterable[LayerPlace]) -> None:
+    """Refuse a model whose parts do not fit together.
+
+    Args:
+        model: The model.
+        layers: Its layers.
+        places: All its mixers, with their places.
+
+    Raises:
+        ValidationError: With the path inside the model, the rule and a remedy.
+    """
+    _check_family(model)
+    _check_norms(model)
+    checked: set[tuple[int, bool, bool]] = set()
+    for place in places:
+        like = (id(place.block), place.causal, place.cross)
+        if like not in checked:  # layers without an exception share one block
+            checked.add(like)
+            _check_forms(model, place)
+            _check_settings(model, place)
+    if model.decoder is not None:
+        _check_decoder_block(model.block)
+        _check_alone_in_layer(("decoder", "mixer"), model.decoder.mixer)
+    _check_streams(model, layers)
+    _check_shared(model, layers)
+    _check_ends(model)
+    _check_loops(model)
+
+
+def _check_norms(model: ModelSpec) -> None:
+    transform = None if model.head_transform is None else model.head_transform.norm
+    for home, norm, where in (
+        (("final_norm",), model.final_norm, "the final norm has one place: after the last block"),
+        (("embedding_norm",), model.embedding_norm, "the norm of embeddings has one place: before the first block"),
+        (("head_transform", "norm"), transform, "this norm has one place: before the output matrix"),
+    ):
+        if norm is not None and norm.place != "pre":
+            raise refusal((*home, "place"), norm.place, where, "Leave `place` out.")
+
+
+def _check_family(model: ModelSpec) -> None:
+    heads = {"decoder": (False,), "encoder": (False, True), "dual_encoder": (True,), "encoder_decoder": (False,)}
+    has_head = model.head is not None
+    if has_head not in heads[model.family]:
+        need = "needs a `head`" if not has_head else "gives tokens, and has no `head`"
+        remedy = "Add `head: {pooling: cls}`." if not has_head else "Leave `head` out, or set `family: encoder`."
+        raise refusal(("head",), model.head, f"{_a_family(model)} {need}", remedy)
+    if (model.decoder is not None) != (model.family == "encoder_decoder"):
+        need = "needs a `decoder`" if model.decoder is None else "has no `decoder` part"
+        remedy = (
+            "Add `decoder: {depth: 6, mixer: attention}`."
+            if model.decoder is None
+            else "Leave `decoder` out, or set `family: encoder_decoder`."
+        )
+        raise refusal(("decoder",), model.decoder, f"{_a_family(model)} {need}", remedy)
+    if model.head is not None and model.head.features == "interaction" and model.family != "dual_encoder":
+        raise refusal(
+            ("head", "features"),
+            "interaction",
+            f"interactions are between two texts, and {_a_family(model)} reads one",
+            "Leave `features` out, or set `family: dual_encoder`.",
+        )
+
+
+def _check_forms(model: ModelSpec, place: LayerPlace) -> None:
+    """Refuse a mixer that has no form for its place."""
+    home, mixer, causal, cross = (*place.mixer_home, "kind"), place.mixer, place.causal, place.cross
+    if causal and not mixer.causal_form:
+        raise refusal(
+            home,
+            mixer.kind_name(),
+            f"{_a_family(model)} must hide the future, and {mixer.kind_name()} has no causal form",
+            "Choose a mixer that `ablate kinds` lists as causal.",
+        )
+    if not causal and not mixer.bidirectional_form:
+        raise refusal(
+            home,
+            mixer.kind_name(),
+            f"{_a_family(model)} sees both sides, and {mixer.kind_name()} has only a causal form",
+            "Choose a mixer that `ablate kinds` lists as bidirectional.",
+        )
+    if cross and not mixer.cross_form:
+        raise refusal(
+            home,
+            mixer.kind_name(),
+            f"{mixer.kind_name()} cannot read keys and values from another sequence",
+            "Set `decoder.mixer: attention`.",
+        )
+
+
+def _check_settings(model: ModelSpec, place: LayerPlace) -> None:
+    """Refuse what the mixer of a layer cannot do: its positions, its window, its head width."""
+    block, mixer, kind = place.block, place.mixer, place.mixer.kind_name()
+    positions, heads_home = place.positions(model.positions)
+    if not place.cross and positions.in_layers and positions.applied not in mixer.relative_positions:
+        raise refusal(
+            heads_home,
+            positions.kind_name(),
+            f"{positions.kind_name()} positions are applied by the mixer, and {kind} does not",
+            "Set `positions` to learned, sinusoidal or none, or choose the mixer `attention`.",
+        )
+    if not place.cross and positions.factor_of_logits != 1.0 and not mixer.scales_logits:
+        raise refusal(
+            (*heads_home, *positions.factor_path),
+            functools.reduce(getattr, positions.factor_path, positions),
+            f"it multiplies the logits of attention by {positions.factor_of_logits:.4g}, and {kind} does not do so",
+            f"Leave `{'.'.join(positions.factor_path)}` out, or choose the mixer `attention` or `latent_attention`.",
+        )
+    if block.window is not None and not place.cross and not mixer.takes_window:
+        raise refusal(
+            (*place.home, "window"),
+            block.window,
+            f"the mixer {kind} has no window",
+            "Leave `window` out, or choose the mixer `attention`.",
+        )
+    _check_heads(model, place)
+
+
+def _check_heads(model: ModelSpec, place: LayerPlace) -> None:
+    block, mixer, kind = place.block, place.mixer, place.mixer.kind_name()
+    set_by_block = block.head_width is not None
+    head_width, home = block.head_width or model.head_width, (*place.home, "head_width")
+    if not mixer.uses_heads:
+        if set_by_block and not place.cross:
+            raise refusal(home, head_width, f"the mixer {kind} has no heads", "Leave `head_width` out.")
+    elif head_width is None and model.width % model.heads:
+        near = largest_divisor(model.width, model.heads)
+        raise refusal(
+            ("heads",),
+            model.heads,
+            f"the heads must divide the width, which is {model.width}",
+            f"Set `heads: {near}`, or a width that is a multiple of {model.heads}.",
+        )
+    elif head_width is not None and head_width * model.heads != model.width and not mixer.any_head_width:
+        raise refusal(
+            home if set_by_block else ("head_width",),
+            head_width,
+            f"the {model.heads} heads of {kind} share the width, which is {model.width}",
+            "Leave `head_width` out, or choose the mixer `attention`.",
+        )
+
+
+def _check_alone_in_layer(home: tuple[str, ...], part: PartSpec) -> None:
+    """Refuse a part that shares tensors where layers cannot."""
+    if part.shares:
+        raise refusal(
+            home,
+            part.kind_name(),
+            "the decoder of an encoder-decoder shares no tensors between its layers",
+            "Choose another kind or other settings, or set `family: decoder`.",
+        )
+
+
+def _check_decoder_block(block: BlockSpec) -> None:
+    plain = block.arrangement == "sequential" and block.skips == SkipsSpec() and block.mlp.present
+    if not plain or block.gains != GainsSpec():
+        raise refusal(
+            ("block",),
+            block.arrangement,
+            "the blocks of a decoder that reads an encoder are sequential, with an MLP, one skip round each part "
+            "and no gains",
+            "Use a block such as `post_ln` or `pre_ln`.",
+        )
+    if any(norm.on_output for norm in block.norms):
+        raise refusal(
+            ("block", "norm", "place"),
+            block.norms[0].place,
+            "a decoder that reads an encoder has its norms before the sub-layers or after the sums",
+            "Set `norm.place` to pre or post.",
+        )
+    if block.residual != ResidualSpec.default():
+        raise refusal(
+            ("block", "residual"),
+            block.residual.kind_name(),
+            "the blocks of a decoder that reads an encoder have plain residuals",
+            "Leave `residual` out.",
+        )
+    for name, part in (("mixer", block.mixer), ("mlp", block.mlp)):
+        _check_alone_in_layer(("block", name), part)
+
+
+def _check_streams(model: ModelSpec, layers: Layers) -> None:
+    """Refuse a layer whose stream has other sizes than that of the layer before it."""
+    if all(block is model.block or block.residual == model.block.residual for _, block in layers):
+        return
+    before: tuple[int, ...] | None = None
+    for layer, (home, block) in enumerate(layers):
+        sizes = block.residual.stream_sizes(model.layer_context(1, layer=layer))
+        if before is not None and sizes != before:
+            raise refusal(
+                (*home, "residual"),
+                block.residual.kind_name(),
+                f"layer {layer} has a stream of sizes {sizes}, and layer {layer - 1} gives one of sizes {before}",
+                "Set the same `residual` in all layers.",
+            )
+        before = sizes
+
+
+def _check_shared(model: ModelSpec, layers: Layers) -> None:
+    """Refuse a layer that reads what no earlier layer publishes."""
+    blocks = {id(block): block for _, block in layers}
+    if not any(block.shares for block in blocks.values()):
+        return
+    published = {model.layer_context(1).stream(EMBEDDING)}
+    if model.causal:
+        published.add(model.layer_context(1).tokens)
+    for layer, (home, block) in enumerate(layers):
+        layer_context, gives = model.layer_context(1, layer=layer), set[SharedTensor]()
+        for name, part in block.parts:
+            if part.shares and not part.pack_aware:
+                raise refusal(
+                    (*home, name),
+                    part.kind_name(),
+                    f"{part.kind_name()} shares tensors between layers, and so must keep the pack axis apart",
+                    "Write its module for [K, B, T, D], with `pack_aware = True`.",
+                )
+            for wanted in part.reads(layer_context):
+                if wanted not in published:
+                    raise _unpublished((*home, name), part, layer, wanted, published)
+            gives.update(part.publishes(layer_context))
+        published |= gives | {SharedTensor("stream", layer, block.residual.stream_sizes(layer_context))}
+
+
+def _unpublished(
+    home: tuple[str, ...], part: PartSpec, layer: int, wanted: SharedTensor, published: set[SharedTensor]
+) -> ValidationError:
+    alike = [one for one in published if (one.name, one.layer) == (wanted.name, wanted.layer)]
+    having = sorted(one.layer for one in published if one.name == wanted.name and one.layer >= 0)
+    if alike:
+        why = f"layer {wanted.layer} publishes it with the sizes {alike[0].sizes}, and {wanted.sizes} are wanted"
+    elif wanted.layer >= layer:
+        why = "a layer reads only what an earlier layer publishes"
+    else:
+        why = f"layer {wanted.layer} publishes nothing of this name"
+    where = f"the layers {', '.join(map(str, having))} publish it" if having else "no layer before it publishes it"
+    return refusal(
+        home,
+        part.kind_name(),
+        f"layer {layer} reads `{wanted.name}` of layer {wanted.layer}, but {why}",
+        f"Let this layer read another one ({where}), or choose another kind here.",
+    )
+
+
+def _check_ends(model: ModelSpec) -> None:
+    """Refuse what this family's embedding or head cannot do."""
+    for name in ("bigram", "smear"):
+        if getattr(model, name) is not None and model.family == "encoder_decoder":
+            rule = "the embedding of an encoder-decoder reads two texts and looks at one token at a time"
+            raise refusal((name,), getattr(model, name), rule, f"Leave `{name}` out, or set `family: decoder`.")
+    if model.smear is not None and model.smear.inputs > model.width:
+        rule = f"an embedding has {model.width} entries"
+        raise refusal(("smear", "inputs"), model.smear.inputs, rule, f"Set it to at most {model.width}.")
+    for name in ("logit_cap", "z_loss", "head_transform", "head_bias", "logit_scale"):
+        if getattr(model, name) not in (None, 0, False, "none") and model.head is not None:
+            rule = f"it belongs to the logits of tokens, and {_a_family(model)} with `head` has none"
+            raise refusal((name,), getattr(model, name), rule, f"Leave `{name}` out.")
+    if model.initialiser.scales_rates and (model.head is not None or model.decoder is not None):
+        rule = f"{model.initialiser.kind_name()} scales models of one stack with a head of tokens"
+        remedy = "Choose another initialiser, or a decoder or encoder of tokens."
+        raise refusal(("initialiser",), model.initialiser.kind_name(), rule, remedy)
+    if model.multi_token is None:
+        return
+    if model.family != "decoder":
+        rule = f"{_a_family(model)} does not predict the next token, so that no token comes after it"
+        raise refusal(("multi_token",), model.multi_token, rule, "Leave `multi_token` out, or set `family: decoder`.")
+    if model.multi_token.form == "modules" and model.block.shares:
+        rule = "the blocks of its modules are not layers, but `block` shares tensors with other layers"
+        raise refusal(
+            ("multi_token", "form"),
+            "modules",
+            rule,
+            "Set `form: same_logits`, or choose parts of `block` that share nothing.",
+        )
+
+
+def _check_loops(model: ModelSpec) -> None:
+    """Refuse loops over layers that are not there, and loops that overlap."""
+    end = -1
+    for index, loop in enumerate(model.loops):
+        if loop.last >= model.depth or loop.first > loop.last:
+            rule = f"a loop goes from a layer to the same or a later one, and they are numbered 0 to {model.depth - 1}"
+            raise refusal(("loops", index, "last"), loop.last, rule, "Name layers that exist, in their order.")
+        if loop.first <= end:
+            rule = f"loops are listed in the order of the layers and do not overlap; the one before ends at {end}"
+            raise refusal(("loops", index, "first"), loop.first, rule, f"Let it begin at {end + 1} or later.")
+        end = loop.last
+
+
+def _a_family(model: ModelSpec) -> str:
+    return f"{'an' if model.family.startswith('e') else 'a'} {model.family}"

@@ -1,0 +1,125 @@
+"""Studies of known truth, held in memory: a design proposes trials, and known losses with noise are their results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+
+from ablate.roles import TrialRole
+from ablate.spec.design import DesignContext, DesignSpec, PointCost
+from ablate.stats import Direction
+from ablate.store.records import (
+    CurvePoint,
+    PlannedTrial,
+    Recording,
+    StudyRecord,
+    TrialRecord,
+    TrialState,
+    VariantRecord,
+)
+
+MARGIN, SD = 0.05, 0.02
+"""Of the simulated comparisons: nats, as a small language model shows them."""
+DIRECTION: Direction = "minimize"
+_NOON = datetime(2024, 5, 17, 12, 0, tzinfo=UTC)
+
+
+class MemoryStore:
+    """The trials of one study, as reports read them."""
+
+    record: StudyRecord
+
+    def __init__(self) -> None:
+        self._trials: dict[str, TrialRecord] = {}
+
+    def add(self, planned: PlannedTrial, value: float) -> None:
+        """A trial that finished."""
+        self._trials[planned.key] = TrialRecord(
+            key=planned.key, variant_hash=planned.variant, seed=planned.seed, state=TrialState.FINISHED,
+            metrics={"val_loss": value}, steps=1, seconds=1.0, tokens=1, flops=1.0, stopped_at=None, reason="",
+            data_fingerprint="", started_at=None, finished_at=None, environment=None,
+        )  # fmt: skip
+
+    def study(self, name: str) -> StudyRecord:
+        """The study."""
+        return self.record
+
+    def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
+        """The trials that exist, by key."""
+        return {key: self._trials[key] for key in keys if key in self._trials}
+
+    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """None."""
+        return {}
+
+    def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """None."""
+        return {}
+
+    def recordings(self, key: str) -> tuple[Recording, ...]:
+        """None."""
+        return ()
+
+
+def study_in_memory(
+    spec: DesignSpec, switches: int, truth: Callable[[Mapping[str, str]], float], rng: np.random.Generator
+) -> MemoryStore:
+    """Run a design until it has no further proposals.
+
+    Args:
+        spec: The design.
+        switches: The number of switches, each with the settings `on` and `off`.
+        truth: The expected change of the loss by the settings of a point.
+        rng: Draws the effects of seeds, and the noise.
+    """
+    named = {f"s{number}": ("on", "off") for number in range(switches)}
+    cost = {name: float(2**number) for number, name in enumerate(named)}
+
+    def parameters(settings: Mapping[str, str]) -> int:
+        return 1000 + int(sum(cost[name] for name, setting in settings.items() if setting == "on"))
+
+    context = DesignContext(
+        switches=named,
+        variants={},
+        direction=DIRECTION,
+        margin=MARGIN,
+        refusal=lambda point: None,
+        cost=lambda point: PointCost(parameters(point.settings), 1.0),
+    )
+    made = MemoryStore()
+    design, shifts = spec.build(context), rng.normal(0, 0.05, 10_000)
+    planned: list[PlannedTrial] = []
+    variants: dict[str, VariantRecord] = {}
+    while proposals := design.ask():
+        for point, seed in ((proposal.point, proposal.seed) for proposal in proposals):
+            variants.setdefault(
+                point.name,
+                VariantRecord(point.name, point.name, dict(point.settings), {}, parameters(point.settings)),
+            )
+            planned.append(PlannedTrial(f"{point.name}/{seed}", point.name, seed, point.role))
+            # Half of the variance of a difference is the baseline's, which all comparisons share.
+            value = 3.0 + truth(point.settings) + shifts[seed] + float(rng.normal(0, SD / math.sqrt(2)))
+            made.add(planned[-1], value)
+            design.tell(point, seed, value)
+    made.record = StudyRecord(
+        id=1,
+        name="study",
+        question="",
+        source="",
+        space={
+            "switches": {name: {one: {} for one in settings} for name, settings in named.items()},
+            "design": spec.model_dump(mode="json"),
+        },
+        text="",
+        objective={"metric": "val_loss", "direction": DIRECTION, "margin": MARGIN},
+        baseline="baseline",
+        created_at=_NOON,
+        updated_at=_NOON,
+        variants=tuple(variants.values()),
+        planned=tuple(one for one in planned if one.role is TrialRole.COMPARISON),
+        confirm_trials=tuple(one for one in planned if one.role is TrialRole.CONFIRMATION),
+    )
+    return made
