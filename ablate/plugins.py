@@ -25,6 +25,7 @@ from ablate.spec.schedule import SCHEDULES
 from ablate.spec.task import TASKS
 from ablate.tasks.sources import SOURCES
 from ablate.tasks.tokenizers import TOKENIZERS
+from ablate.trackers import TRACKERS
 
 FAMILIES: dict[str, Family] = {
     "mixers": MIXERS,
@@ -41,6 +42,7 @@ FAMILIES: dict[str, Family] = {
     "sources": SOURCES,
     "designs": DESIGNS,
     "formats": FORMATS,
+    "trackers": TRACKERS,
 }
 """Every family by its name. Installed packages add kinds by the entry point group `ablate.NAME`."""
 

@@ -19,6 +19,7 @@ from ablate.contracts import (
     source,
     task,
     tokenizer,
+    tracker,
 )
 from ablate.contracts.contract import Contract
 
@@ -37,5 +38,6 @@ CONTRACTS: dict[str, Contract[Any, Any]] = {
     "sources": source.CONTRACT,
     "designs": design.CONTRACT,
     "formats": format.CONTRACT,
+    "trackers": tracker.CONTRACT,
 }
 """By the name of the family, as in `ablate.plugins.FAMILIES`."""

@@ -445,6 +445,31 @@ class ModelSpec(Spec):
             f"Let this layer read another one ({where}), or choose another kind here.",
         )
 
+    def check_documents(self) -> None:
+        """Refuse what cannot keep the documents of one window apart.
+
+        Raises:
+            ValidationError: With the path below this spec.
+        """
+        for place in self._places():
+            if not place.mixer.separates_documents():
+                raise refusal(
+                    (*place.mixer_home, "kind"),
+                    place.mixer.kind_name(),
+                    f"the task has `separate_documents`, and {place.mixer.kind_name()} with these settings cannot keep"
+                    " documents apart",
+                    "Use attention (with `matmul_order: qk_first`), differential_attention or latent_attention, or"
+                    " leave `separate_documents` out.",
+                )
+        for name in ("bigram", "smear", "multi_token"):
+            if getattr(self, name) is not None:
+                raise refusal(
+                    (name,),
+                    getattr(self, name),
+                    f"the task has `separate_documents`, and `{name}` reads neighbours across documents",
+                    f"Leave `{name}` out, or leave `separate_documents` out.",
+                )
+
     def check_context(self, context: int) -> None:
         """Refuse a longest input that a mixer of this model cannot work on.
 

@@ -186,6 +186,11 @@ class TaskSpec(Kinded):
     def length(self) -> int:
         """Maximum number of tokens in an input."""
 
+    @property
+    def separates_documents(self) -> bool:
+        """Whether the model must keep the documents of one window apart."""
+        return False
+
     @abstractmethod
     def prepare(self, cache: Path, say: Say) -> str:
         """Prepare the data in `cache`, unless it is already there, and return its fingerprint.

@@ -46,6 +46,8 @@ class VariantSpec(Spec):
                 "Add `head: {pooling: mean}`." if self.task.pooled else "Leave `head` out.",
             )
         try:
+            if self.task.separates_documents:
+                self.model.check_documents()
             self.model.check_context(self.task.length)
         except ValidationError as error:
             raise below(("model",), error) from None

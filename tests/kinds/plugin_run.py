@@ -44,6 +44,7 @@ def main(folder: Path, space: str) -> None:
         "tasks": "reverse",
         "designs": "leave_two_out",
         "formats": "list",
+        "trackers": "jsonl",
     }
     checked = {}
     for family, kind in kinds.items():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.contracts import average, design, format, optimizer, schedule, source, task, tokenizer
+from ablate.contracts import average, design, format, optimizer, schedule, source, task, tokenizer, tracker
 from ablate.contracts.contract import Contract
 from ablate.contracts.families import CONTRACTS
 from ablate.designs.fixed import FixedDesign
@@ -32,6 +32,7 @@ from ablate.tasks.copy import CopySpec
 from ablate.tasks.probe import Probe
 from ablate.tasks.sources.number_words import NumberWords
 from ablate.tasks.tokenizers.bytes import BytesSpec, ByteTokenizer
+from ablate.trackers.tensorboard import TensorBoard, TensorBoardSession
 
 Patch = tuple[type, str, Any]
 
@@ -330,6 +331,24 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     ),
     "a dot": (format.CONTRACT, CsvFormat(), "says_what_it_writes", (CsvFormat, "suffix", ".csv")),
     "nothing": (format.CONTRACT, CsvFormat(), "writes_a_study", (CsvFormat, "render", lambda self, *arguments: "")),
+    "another address": (
+        tracker.CONTRACT,
+        TensorBoard(argument="x"),
+        "is_found_by_its_address",
+        (TensorBoard, "address", property(lambda self: "tensorboard:y")),
+    ),
+    "what was never sent": (
+        tracker.CONTRACT,
+        TensorBoard(argument="x"),
+        "holds_a_run_that_ended",
+        (TensorBoardSession, "holds", lambda self, run: True),
+    ),
+    "forgets": (
+        tracker.CONTRACT,
+        TensorBoard(argument="x"),
+        "takes_a_run_again",
+        (TensorBoardSession, "holds", lambda self, run: False),
+    ),
 }
 
 
@@ -344,7 +363,7 @@ def test_what_is_broken_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_rule_is_broken_once() -> None:
     """Of the families of a model, other tests break the rules."""
-    names = ("optimizers", "schedules", "averages", "tokenizers", "sources", "tasks", "designs", "formats")
+    names = ("optimizers", "schedules", "averages", "tokenizers", "sources", "tasks", "designs", "formats", "trackers")
     ours = {name: CONTRACTS[name] for name in names}
     rules = {(name, rule) for name, contract in ours.items() for rule in contract.rules}
     name_of = {id(contract): name for name, contract in ours.items()}
@@ -366,6 +385,7 @@ SHIPPED = [
     ("designs", "sweep", {"path": "model.heads", "values": [1, 2]}),
     ("sources", "builtin:number_words", {}),
     ("tasks", "copy", {}),
+    ("trackers", "tensorboard", {}),
 ]
 
 

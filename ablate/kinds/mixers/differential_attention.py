@@ -80,6 +80,10 @@ class DifferentialAttentionSpec(MixerSpec):
                     "Set a `head_width` that is a multiple of 4, or other positions.",
                 ) from None
 
+    def separates_documents(self) -> bool:
+        """By the mask of its attention."""
+        return True
+
     def build(self, context: LayerContext) -> DifferentialAttention:
         return DifferentialAttention(self, context)
 
@@ -148,7 +152,7 @@ class DifferentialAttention(nn.Module):
         self.positions = build_positions(_halved(context), "query_key")
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real, or numbers documents."""
         q, k, v = self._heads(x, 0)
         whole = padding is None and self.window is None
         mask = None if whole else visible_tokens(x, padding, causal=self.causal, window=self.window).flatten(0, 1)

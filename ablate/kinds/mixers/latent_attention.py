@@ -114,6 +114,10 @@ class LatentAttentionSpec(MixerSpec):
         """The context for positions: their head width is that of the rotated channels."""
         return replace(context, head_width=self.widths(context).turned)
 
+    def separates_documents(self) -> bool:
+        """By the mask of its attention."""
+        return True
+
     def build(self, context: LayerContext) -> LatentAttention:
         return LatentAttention(self, context)
 
@@ -189,7 +193,7 @@ class LatentAttention(nn.Module):
         self.scale = factor / math.sqrt(w.query)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real, or numbers documents."""
         q, (k, v) = self._queries(x, 0), self._expanded(*self._latent(x, 0))
         whole = padding is None and self.window is None
         mask = None if whole else visible_tokens(x, padding, causal=self.causal, window=self.window).flatten(0, 1)
