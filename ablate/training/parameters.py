@@ -29,12 +29,15 @@ def _info(qualified: str, name: str, parameter: nn.Parameter, module: nn.Module)
     # Modules without pack axis follow the usual rule: weight decay for parameters with two or more axes.
     decays = name in module.decayed if isinstance(module, Packed) else len(shape) > 1
     block = _BLOCK.match(qualified)
-    return ParameterInfo(qualified, shape, _role(qualified, shape, module, decays), decays, block and int(block[1]))
+    return ParameterInfo(
+        qualified, shape, _role(qualified, name, shape, module, decays), decays, block and int(block[1])
+    )
 
 
-def _role(qualified: str, shape: tuple[int, ...], module: nn.Module, decays: bool) -> Role:
+def _role(qualified: str, name: str, shape: tuple[int, ...], module: nn.Module, decays: bool) -> Role:
     if isinstance(module, Packed) and module.is_table:
         return "embedding"
-    if not decays or len(shape) < 2:
+    depthwise = isinstance(module, Packed) and name in module.depthwise
+    if not decays or len(shape) < 2 or depthwise:
         return "gain"
     return "head" if qualified.startswith(_HEAD) else "matrix"

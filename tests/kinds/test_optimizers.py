@@ -376,3 +376,24 @@ def test_parameters_are_known_by_role_block_and_shape() -> None:
     assert len(norms) >= 5
     assert all(info.role == "gain" and not info.decays for info in norms)
     assert {info.layer for name, info in infos.items() if name.startswith("blocks.")} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("mixer", "filters"),
+    [
+        ("hyena", "mixer.short"),
+        ("mamba2", "mixer.convolution.weight"),
+        ("gated_deltanet", "mixer.key_convolution.weight"),
+    ],
+)
+def test_depthwise_filters_are_no_matrices(mixer: str, filters: str) -> None:
+    """Muon leaves them to AdamW and muP does not scale their rate: their fan-in is the number of taps."""
+    plain = {"family": "decoder", "depth": 1, "width": 16, "heads": 2, "block": {"mixer": mixer}, "positions": "none"}
+    spec = ModelSpec.model_validate({**plain, "initialiser": {"kind": "mup", "base_width": 4}})
+    infos = {info.name: info for info in parameter_infos(build_model(spec, vocabulary=17, context=9, seeds=[0]))}
+    info = infos[f"blocks.0.{filters}"]
+    assert (info.role, info.decays) == ("gain", True)
+    assert spec.rate_scaling(info).lr == 1.0
+    muon = OptimizerSpec.parse({"kind": "muon", "lr": 0.1})
+    assert "momentum_buffer" not in muon.state(torch.zeros(1, *info.shape), info)
+    assert "momentum_buffer" in muon.state(torch.zeros(1, 4, 4), infos["blocks.0.mixer.output.weight"])

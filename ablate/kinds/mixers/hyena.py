@@ -138,7 +138,7 @@ class Hyena(Packed):
         self.width = d
         self.longest = context.context
         self.input = linear(context, d, (order + 1) * d, bias=True)
-        self.declare("short", (_SHORT, (order + 1) * d), _uniform(_SHORT), decay=True)
+        self.declare("short", (_SHORT, (order + 1) * d), _uniform(_SHORT), decay=True, depthwise=True)
         self.declare("short_bias", ((order + 1) * d,), _uniform(_SHORT))
         self.filters = Filters(spec, pack, (order - 1) * d, context.context)
         self.declare("bias", ((order - 1) * d,), normal(1.0))

@@ -2,8 +2,8 @@
 
 https://github.com/fla-org/flash-linear-attention (package `flash-linear-attention`, module `fla`). Its kernels multiply
 in half precision, so they are used in mixed precision alone, under autocast; and only after they gave, once in this
-process and on this device, what the chunked form in torch gives. The adapters were written from the library's source;
-the tests of this project run on CPUs and hold the torch forms alone.
+process and on this device, the results and the gradients of the chunked form in torch. The adapters were written from
+the library's source; the tests of this project run on CPUs and hold the torch forms alone.
 
 Shapes: K pack, B batch, H heads, T tokens, d width of the keys, e width of the values.
 """
@@ -26,6 +26,9 @@ Kernel = Callable[..., Tensor]
 
 _AGREES = 2e-2
 """Largest difference to the torch form, as a share of its largest number; bfloat16 has 8 bits."""
+_GRADIENTS_AGREE = 5e-2
+"""Largest norm of the difference to a gradient of the torch form, as a share of its norm; the library's own tests allow
+up to 2e-2 between two forms, and rounding the inputs to bfloat16 adds to it."""
 
 
 def delta_rule(q: Tensor, k: Tensor, v: Tensor, strength: Tensor, log_decay: Tensor) -> Tensor:
@@ -139,6 +142,30 @@ def installed() -> bool:
 @cache
 def _trusted(name: str, device: torch.device) -> bool:
     """Whether the library's kernel gives on this device what torch gives; a warning says so if it does not."""
+    plain, fast = _FORMS[name]
+    try:
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            inputs = [x.requires_grad_() for x in _drawn(name, device)]
+            wanted, made = plain(*inputs), fast(*_halved(tuple(inputs), torch.bfloat16))
+            direction = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(1)).to(device)
+            slopes = [torch.autograd.grad((one * direction).sum(), inputs) for one in (wanted, made)]
+        off = ((made - wanted).abs().max() / wanted.abs().max()).item()
+        slopes_off = max(((ours - theirs).norm() / theirs.norm()).item() for theirs, ours in zip(*slopes, strict=True))
+    except Exception as error:  # whatever a kernel of another version, or on another device, raises
+        warnings.warn(f"flash-linear-attention is not used: {type(error).__name__}: {error}", stacklevel=3)
+        return False
+    agrees = off <= _AGREES and slopes_off <= _GRADIENTS_AGREE
+    if not agrees:
+        warnings.warn(
+            f"flash-linear-attention is not used: its kernel is {off:.2g} off the torch form, and its gradients "
+            f"{slopes_off:.2g}",
+            stacklevel=3,
+        )
+    return agrees
+
+
+def _drawn(name: str, device: torch.device) -> tuple[Tensor, ...]:
+    """Random inputs of a form."""
     generator = torch.Generator().manual_seed(0)
 
     def drawn(width: int) -> Tensor:
@@ -147,20 +174,9 @@ def _trusted(name: str, device: torch.device) -> bool:
     q, v = drawn(64) / 8, drawn(64)
     k, read = (x / x.norm(dim=-1, keepdim=True) for x in (drawn(64), drawn(64)))
     strength, by_head, by_channel = drawn(1).sigmoid(), -drawn(1).exp(), -drawn(64).exp()
-    inputs = {
+    return {
         "by head": (q, k, v, strength, by_head),
         "by channel": (q, k, v, strength, by_channel),
         "rwkv7": (q, k, v, read, drawn(64).sigmoid(), 0.6 * by_channel.clamp(min=-1)),
         "fading": (q, k, v, by_head),
     }[name]
-    plain, fast = _FORMS[name]
-    try:
-        with torch.no_grad():
-            wanted, made = plain(*inputs), fast(*_halved(inputs, torch.bfloat16))
-            off = ((made - wanted).abs().max() / wanted.abs().max()).item()
-    except Exception as error:  # whatever a kernel of another version, or on another device, raises
-        warnings.warn(f"flash-linear-attention is not used: {type(error).__name__}: {error}", stacklevel=3)
-        return False
-    if off > _AGREES:
-        warnings.warn(f"flash-linear-attention is not used: its kernel is {off:.2g} off the torch form", stacklevel=3)
-    return off <= _AGREES

@@ -18,6 +18,8 @@ class Packed(nn.Module):
         pack: K.
         initial: Name of a tensor to the rule of its initial values.
         decayed: Names of the parameters that weight decay pulls to zero (matrices; not gains, norms, biases).
+        depthwise: Names of the parameters with two axes that are no matrices: depthwise filters, whose fan-in is their
+            number of taps.
     """
 
     is_table: ClassVar[bool] = False
@@ -30,9 +32,17 @@ class Packed(nn.Module):
         self.pack = pack
         self.initial: dict[str, Initial] = {}
         self.decayed: set[str] = set()
+        self.depthwise: set[str] = set()
 
     def declare(
-        self, name: str, shape: tuple[int, ...], initial: Initial, *, decay: bool = False, trainable: bool = True
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        initial: Initial,
+        *,
+        decay: bool = False,
+        trainable: bool = True,
+        depthwise: bool = False,
     ) -> None:
         """Register a parameter (or, not trainable, a buffer) of shape [K, *shape]."""
         values = torch.zeros((self.pack, *shape))
@@ -43,3 +53,5 @@ class Packed(nn.Module):
         self.initial[name] = initial
         if decay:
             self.decayed.add(name)
+        if depthwise:
+            self.depthwise.add(name)

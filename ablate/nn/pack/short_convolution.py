@@ -34,7 +34,7 @@ class ShortConvolution(Packed):
     def __init__(self, pack: int, channels: int, taps: int, *, bias: bool = False) -> None:
         super().__init__(pack)
         self.taps = taps
-        self.declare("weight", (channels, taps), uniform(1 / math.sqrt(taps)), decay=True)
+        self.declare("weight", (channels, taps), uniform(1 / math.sqrt(taps)), decay=True, depthwise=True)
         if bias:
             self.declare("bias", (channels,), zeros)
         else:

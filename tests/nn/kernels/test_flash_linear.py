@@ -91,3 +91,25 @@ def test_on_a_cpu_torch_computes() -> None:
     q, v = noise("q", D), noise("v", E)
     made = flash_linear.fading(q, q, v, torch.zeros(K, B, H, T, 1, dtype=torch.float64))
     torch.testing.assert_close(made, (q @ q.mT).tril() @ v)
+
+
+def wrong_gradient(q: Tensor) -> Tensor:
+    """Its values, and twice its gradient."""
+    return 2 * q - q.detach()
+
+
+@pytest.mark.parametrize("name", ["by head", "by channel", "rwkv7", "fading"])
+def test_a_kernel_is_trusted_for_its_gradients_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A form that rounds its inputs to bfloat16 is trusted; one whose gradient is twice too large is not."""
+    plain, _ = flash_linear._FORMS[name]
+    made = {
+        "right": lambda *inputs: plain(*(x.float() for x in inputs)),
+        "wrong": lambda q, *others: plain(wrong_gradient(q).float(), *(x.float() for x in others)),
+    }
+    trusted, device = flash_linear._trusted.__wrapped__, torch.device("cpu")
+    monkeypatch.setitem(flash_linear._FORMS, name, (plain, made["right"]))
+    with torch.no_grad():  # as in an evaluation
+        assert trusted(name, device)
+    monkeypatch.setitem(flash_linear._FORMS, name, (plain, made["wrong"]))
+    with pytest.warns(UserWarning, match="off the torch form, and its gradients 1"):
+        assert not trusted(name, device)
