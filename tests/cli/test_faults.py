@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -87,6 +88,7 @@ def test_the_exit_code_is_1_if_any_count_but_tried_is_not_0(
     found = iter([("driver", [], 0), ("driver", wrong, 0)])
     monkeypatch.setattr(faults, "strike", lambda *_: (tmp_path.joinpath("x").touch(), next(found))[1])
     monkeypatch.setattr(shutil, "rmtree", lambda *_: None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     code, counts, said = _campaign(capsys, "--kills", "2", "--ways", "single")
     assert counts == {"tried": 2, "lost": 0, "hangs": 0, "tracebacks": 0} | ({} if word == "tried" else {word: 1})
     assert list(counts) == ["tried", "lost", "hangs", "tracebacks"]
@@ -95,8 +97,10 @@ def test_the_exit_code_is_1_if_any_count_but_tried_is_not_0(
 
 
 def test_a_server_that_does_not_start_is_no_loss(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
     def fail(*_: object) -> None:
         raise faults.SetupError("a Ray node did not start")
 
