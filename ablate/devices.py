@@ -35,8 +35,11 @@ class Device:
     bandwidth: float
 
     def peak(self, precision: str) -> float:
-        """Peak FLOP/s of products in a precision of `training.precision`."""
-        return self.bf16 if precision == "bf16" else self.fp32
+        """Peak FLOP/s of products in a precision of `training.precision`.
+
+        Units for TF32 are half as fast as those for bfloat16, on all devices that have both.
+        """
+        return {"bf16": self.bf16, "tf32": max(self.fp32, self.bf16 / 2), "fp32": self.fp32}[precision]
 
 
 def _device(name: str, title: str, fp32: float, bf16: float, memory: float, bandwidth: float) -> Device:

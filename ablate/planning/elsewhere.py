@@ -15,7 +15,7 @@ from ablate.planning.plan import Plan, Trial, Variant
 from ablate.spec.cost import BYTES
 from ablate.spec.training import TrainingSpec
 
-EFFICIENCY = {"fp32": 0.5, "bf16": 0.25}
+EFFICIENCY = {"fp32": 0.5, "tf32": 0.35, "bf16": 0.25}
 """The share of the peak that an eager training step reaches, if none is stated: matrix products in bfloat16 are so fast
 that the rest of a step takes most of the time. He and Hofmann's run (10 h on an A5000 for 659 PFLOP) reached 0.16."""
 _BANDWIDTH = 0.8

@@ -54,8 +54,8 @@ def train(
 
     Yields:
         `Tick` several times a second, `Diverged` once for each member whose loss is not finite, `Measurement` at every
-        evaluation, and `Checkpoint` as `save` says, except after the last step. The last `Measurement` has the final metrics.
-        Training ends early if all members have left.
+        evaluation, and `Checkpoint` as `save` says, except after the last step. The last `Measurement` has the final
+        metrics. Training ends early if all members have left.
     """
     with Pack(members, task, device, ranks=ranks) as pack:
         yield from [pack.point()] if start is None else _resume(pack, start)

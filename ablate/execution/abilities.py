@@ -1,0 +1,42 @@
+"""What a device must be able to do for a trial; an engine refuses a plan that asks for more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ablate.errors import EngineError
+from ablate.planning.plan import Trial
+from ablate.training.compiling import check_compiler
+
+_AMPERE = (8, 0)
+"""The compute capability of the first GPUs with units for TF32."""
+
+
+def check_abilities(trials: Iterable[Trial], device: str, *, here: bool = True) -> None:
+    """Check that a device can train trials as they ask.
+
+    Args:
+        trials: The trials.
+        device: `cpu` or `cuda`.
+        here: Whether this is the machine that trains.
+
+    Raises:
+        EngineError: A trial asks for TF32 of a device that has none, or for a compiler that is not there.
+    """
+    trainings = {trial.variant.spec.training for trial in trials}
+    if any(training.precision == "tf32" for training in trainings) and not _has_tf32(device, here):
+        raise EngineError(
+            "this device has no TF32",
+            where="training.precision: tf32",
+            expected="an NVIDIA GPU from Ampere on",
+            got=device,
+            remedy="Use `fp32` or `bf16`.",
+        )
+    if here and any(training.compile == "blocks" for training in trainings):
+        check_compiler(device)
+
+
+def _has_tf32(device: str, here: bool) -> bool:
+    import torch
+
+    return device == "cuda" and (not here or torch.cuda.get_device_capability() >= _AMPERE)
