@@ -93,6 +93,28 @@ def find_device(name: str) -> tuple[Device, int]:
     return DEVICES[device], count
 
 
+def devices_at_once(count: int, each: float | None) -> int:
+    """How many trials run at once on devices, at least one.
+
+    Args:
+        count: The number of devices.
+        each: The devices of each trial, or a fraction of one; None: one.
+
+    Raises:
+        EngineError: A trial asks for more than there are.
+    """
+    each = each or 1.0
+    if each > count:
+        raise EngineError(
+            "the machine has too few GPUs for a trial",
+            where="resources.gpus",
+            expected=f"at most {count}",
+            got=f"{each:g}",
+            remedy="Ask for fewer, or name a machine with more (`--on h100x8`).",
+        )
+    return max(1, int(count / each + 1e-6))
+
+
 def stated_device(flops: float) -> Device:
     """A device of which only the peak FLOP/s is known; its memory and bandwidth limit nothing."""
     return Device(f"a device of {flops:.3g} FLOP/s", "", flops, flops, float("inf"), float("inf"))

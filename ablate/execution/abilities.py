@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
+
 from ablate.errors import EngineError
 from ablate.planning.plan import Trial
 from ablate.training.compiling import check_compiler
@@ -23,7 +25,7 @@ def check_abilities(trials: Iterable[Trial], device: str, *, here: bool = True) 
     Raises:
         EngineError: A trial asks for TF32 of a device that has none, or for a compiler that is not there.
     """
-    trainings = {trial.variant.spec.training for trial in trials}
+    trainings = [trial.variant.spec.training for trial in trials]
     if any(training.precision == "tf32" for training in trainings) and not _has_tf32(device, here):
         raise EngineError(
             "this device has no TF32",
@@ -37,6 +39,4 @@ def check_abilities(trials: Iterable[Trial], device: str, *, here: bool = True) 
 
 
 def _has_tf32(device: str, here: bool) -> bool:
-    import torch
-
     return device == "cuda" and (not here or torch.cuda.get_device_capability() >= _AMPERE)

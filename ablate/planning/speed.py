@@ -60,33 +60,41 @@ def measure_speed(variant: Variant, task: Task, device: str, together: int, othe
     """
     where = torch.device(device)
     with _one_thread(), _busy(others if device == "cpu" else 0):
-        usual = _UTILISATION * product_rate(where)
+        by_product = measure_product(device)
+        usual = by_product.rate
         training = variant.spec.training
         if training.steps == 0 or variant.flops / training.steps * together / usual > _LONGEST_STEP:
-            return Speed(usual, 0.0, "a matrix product measured on this machine")
-        spec = variant.spec.model_copy(
-            update={"training": training.model_copy(update={"init_from": None, "compile": "none", "record_blocks": False})}
-        )
+            return by_product
+        steps = max(training.steps, _WARM_UP_STEPS + _STEPS + 1)  # so that none of those measured is the last
+        plain = {"steps": steps, "init_from": None, "compile": "none", "record_blocks": False}
+        spec = variant.spec.model_copy(update={"training": training.model_copy(update=plain)})
         members = [Member(spec, seed) for seed in range(together)]
         with Pack(members, task, where, lambda compute, _: EagerProgram(compute)) as pack:
             for step in range(1, _WARM_UP_STEPS + 1):
                 pack.step(step)
-            steps, before = 0, pack.seconds
-            begin = time.perf_counter()
-            while steps < _STEPS and (steps == 0 or time.perf_counter() - begin < _SECONDS):
-                steps += 1
-                pack.step(_WARM_UP_STEPS + steps)
             _wait(where)
-            seconds = (pack.seconds - before) / steps  # of one member
+            measured, begin = 0, time.perf_counter()
+            while measured < _STEPS and (measured == 0 or time.perf_counter() - begin < _SECONDS):
+                measured += 1
+                pack.step(_WARM_UP_STEPS + measured)
+            _wait(where)
+            seconds = (time.perf_counter() - begin) / measured / together
             begin = time.perf_counter()
             pack.point()
             evaluation = (time.perf_counter() - begin) / together
-    source = f"{steps} steps and an evaluation of {variant.name} on this machine"
+    source = f"{measured} steps and an evaluation of {variant.name} on this machine"
     return Speed(variant.flops / training.steps / seconds, evaluation / max(variant.cost.flops, 1.0), source)
 
 
-def product_rate(device: torch.device) -> float:
-    """Floating-point operations a second of a square matrix product on one thread, or on a GPU."""
+def measure_product(device: str) -> Speed:
+    """The usual share of the speed of a square matrix product, on one thread or on a GPU."""
+    with _one_thread():
+        return Speed(
+            _UTILISATION * _product_rate(torch.device(device)), 0.0, "a matrix product measured on this machine"
+        )
+
+
+def _product_rate(device: torch.device) -> float:
     a = torch.randn(_PRODUCT, _PRODUCT, device=device)
     a @ a
     _wait(device)
