@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_samples import planner
+from engine_samples import planner, space
 
+from ablate.cli.plan import plan
 from ablate.devices import DEVICES, find_device, known_device, stated_device, utilisation
 from ablate.errors import EngineError
 from ablate.nn.model.build import model_cost
@@ -183,3 +184,27 @@ def test_another_file_than_that_of_doctor_is_refused(tmp_path: Path, text: str) 
         read_doctor(tmp_path / "other.json")
     with pytest.raises(EngineError, match="no file of `ablate doctor`"):
         read_doctor(tmp_path / "nowhere.json")
+
+
+def test_the_command_counts_the_gpus_of_a_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    planner(tmp_path)  # writes the text
+    monkeypatch.setattr("ablate.cli.plan.load_space", lambda *given: space(resources={"gpus": 4}))
+    given: dict[str, Any] = {"store": str(tmp_path / "store.db"), "cache": tmp_path / "cache"}
+    plan("sample", on="h100x8", json_=True, **given)
+    machine = json.loads(capsys.readouterr().out)["machine"]
+    assert (machine["count"], machine["devices_of_a_trial"]) == (8, 4)
+    plan("sample", on="h100x8", **given)
+    assert "On 8 x h100, 4 for each trial" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(EngineError, match="too few GPUs for a trial"):
+        plan("sample", on="h100x2", **given)
+    file = doctor_file(tmp_path, "cuda: 8 x NVIDIA A100-SXM4-40GB", 1.95e12)
+    plan("sample", doctor=file, json_=True, **given)
+    machine = json.loads(capsys.readouterr().out)["machine"]
+    assert (machine["device"], machine["variants"][0]["efficiency"]) == ("a100", pytest.approx(0.1))
+    with pytest.raises(EngineError, match="Leave out --efficiency"):
+        plan("sample", doctor=file, efficiency=0.3, **given)
+    with pytest.raises(EngineError, match="no device of the table"):
+        plan("sample", on="h100", doctor=doctor_file(tmp_path, "cpu: AMD EPYC 9B14", 3e10), **given)
