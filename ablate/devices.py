@@ -116,7 +116,7 @@ def devices_at_once(count: int, each: float | None) -> int:
 
 
 def stated_device(flops: float) -> Device:
-    """A device of which only the peak FLOP/s is known; its memory and bandwidth limit nothing."""
+    """A device known only by its peak FLOP/s; its memory and bandwidth are taken as unlimited."""
     return Device(f"a device of {flops:.3g} FLOP/s", "", flops, flops, float("inf"), float("inf"))
 
 

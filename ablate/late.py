@@ -1,4 +1,4 @@
-"""Names that a package offers and imports only when somebody asks for one (PEP 562): what is light need not wait."""
+"""Lazy names of a package (PEP 562): each is imported at its first use, so that light commands start fast."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ def serve(store: str, port: int | None, host: str, plugins: tuple[str, ...], tok
         port: Where to listen; None: the first free port from 8501 on.
         host: Address to listen on.
         plugins: Files with kinds of the user's own.
-        token: What whoever opens it must give first; None: nothing on this machine, else one that is made up here.
+        token: The token that the dashboard asks each visitor for. None: no token on a loopback address, else a random
+            one.
 
     Raises:
         AblateError: The extra is not installed, the store is none, a plugin is missing, or the address is taken.
@@ -50,7 +51,7 @@ def serve(store: str, port: int | None, host: str, plugins: tuple[str, ...], tok
     if is_open and not token:
         token = secrets.token_urlsafe(16)
     if token:
-        say(make_console(), f"Whoever opens the dashboard is asked for this token: {token}")
+        say(make_console(), f"The dashboard asks each visitor for this token: {token}")
     if is_open:
         say(make_console(), f"From {host} the store can only be read. The token is sent without encryption.")
     arguments = [

@@ -394,7 +394,7 @@ def scheduled(rng: np.random.Generator, times: int) -> Iterator[Case]:
 
 
 def calibrated(rng: np.random.Generator, times: int) -> Iterator[Case]:
-    """What a calibration says is told 4 times in 5, for the noisiest of eight variants."""
+    """The difference that a calibration promises to detect 4 times in 5, for the noisiest of eight variants."""
     sds, seeds = SD * np.array([0.5, 0.5, 0.5, 1, 1, 1, 2, 4]), 10
     wrong = []
     for _ in range(max(100, times // 2)):

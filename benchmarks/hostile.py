@@ -171,7 +171,7 @@ def _changed(draw: st.DrawFn, whole: dict[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def _damaged(draw: st.DrawFn, content: bytes) -> bytes:
-    """Bytes of which some are changed, taken out, doubled or put in."""
+    """The bytes with some changed, removed, doubled or inserted."""
     numbers = random.Random(draw(st.integers(0, 2**32 - 1)))
     data = bytearray(content)
     for _ in range(draw(st.sampled_from([1, 3, 60]))):
@@ -194,7 +194,7 @@ def _damaged(draw: st.DrawFn, content: bytes) -> bytes:
 
 @st.composite
 def _flipped(draw: st.DrawFn, content: bytes) -> bytes:
-    """Bytes of which sixty are changed, and none moves."""
+    """The bytes with sixty of them changed in place."""
     numbers = random.Random(draw(st.integers(0, 2**32 - 1)))
     data = bytearray(content)
     for _ in range(draw(st.sampled_from([1, 8, 60, 60]))):
@@ -499,7 +499,7 @@ def _held_up(pid: int) -> float:
 
 
 class _EnoughError(Exception):
-    """The time of a quick campaign is over."""
+    """The time limit of a quick campaign was reached."""
 
 
 def sample(

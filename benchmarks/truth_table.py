@@ -132,7 +132,7 @@ class Replay:
     results: dict[Corner, dict[int, float]] = field(default_factory=dict)
 
     def run(self, design: Design) -> None:
-        """Answer the proposals of a design from the table until there are no more."""
+        """Answer the proposals of a design from the table until it has none left."""
         while proposals := design.ask():
             for proposal in proposals:
                 row = self.table.rows[corner(proposal.point.settings)]

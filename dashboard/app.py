@@ -1,4 +1,4 @@
-"""The dashboard's frame, run by Streamlit: the study's picker, the navigation and what is told when something fails."""
+"""The dashboard's frame, run by Streamlit: the choice of a study, the navigation, and messages of failures."""
 
 from __future__ import annotations
 

@@ -62,13 +62,13 @@ def start(name: str) -> Plain:
 
 
 def block(name: str) -> Plain:
-    """What the name of a block stands for: `block`, and the layers that differ."""
+    """The meaning of a block's name: `block`, and the layers that differ."""
     found = named_block(name)
     return {"block": found.block, "exceptions": found.exceptions}
 
 
 def check(draft: Plain, text: str, versus: Plain | None) -> Plain:
-    """What a draft makes: its picture, cost, variants; and what is wrong with it, `beside` by its path.
+    """The picture, cost and variants of a draft, and its problems, `beside` by path.
 
     Args:
         draft: The plain space.
@@ -125,7 +125,7 @@ def _model(draft: Plain) -> tuple[Any, list[str]]:
 
 
 def _beside(draft: Plain) -> list[tuple[str, str]]:
-    """What is wrong with a draft, by the path that it is wrong at."""
+    """The problems of a draft, by path."""
     try:
         SpaceSpec.model_validate(draft)
     except ValidationError as error:
@@ -134,7 +134,7 @@ def _beside(draft: Plain) -> list[tuple[str, str]]:
 
 
 def _space(draft: Plain, text: str) -> tuple[SpaceSpec | None, str | None]:
-    """The space, read from its file as `ablate validate` reads it; or what is wrong."""
+    """The space, read from its file as `ablate validate` reads it, or its problems."""
     if "extends" in draft:  # an address may hold a draft, and is not to have a file read
         return None, "A draft extends no other space: start from that space, and change it."
     name = f"{draft.get('name') or 'space'}.yaml"
@@ -189,7 +189,7 @@ def answer(request: list[Any]) -> str:
 
 
 def main() -> None:
-    """Load the plugins, then answer what is asked."""
+    """Load the plugins, then answer requests."""
     for plugin in sys.argv[1:]:
         load_plugin(plugin)
     for line in sys.stdin:

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import postgres
 import pytest
+
+from ablate.cores import available_cores
+
+# As many processes run tests as there are cores; and sums in a fixed order give the same numbers every time. Torch
+# reads this when it is imported, and the processes that tests start inherit it.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave modules and tests out of garbage collection, which Hypothesis and Streamlit call once an example or run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than cores, because some always wait for a browser, for Ray or for a command to end."""
+    return available_cores() + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

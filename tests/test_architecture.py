@@ -1,4 +1,4 @@
-"""Data flows one way: a package imports only what stands to its right in its own need, never back."""
+"""Data flows one way: a package imports only the layers listed for it, never back."""
 
 from __future__ import annotations
 

@@ -21,14 +21,14 @@ MOST_COMBINED = 3
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """By what the variants of a study are judged.
+    """The rule by which the variants of a study are judged.
 
     Attributes:
         metric: Name of the metric.
         direction: Whether a smaller or a larger one is better.
         margin: How much worse matters, in the unit of the metric.
         schedule: How the study adds seeds, which then limits their number; None if it is fixed.
-        unit: What is paired: `seed`, or `window` where nothing was trained.
+        unit: The unit of pairing: `seed`, or `window` where nothing was trained.
     """
 
     metric: str
@@ -62,7 +62,7 @@ def answer_sentences(
         rows: The variants in the order to name them, the baseline left out or not.
         baseline: That of the study.
         together: Names of the variants whose verdicts hold together.
-        judged: By what they are judged.
+        judged: The rule of the verdicts.
     """
     compared = [row for row in rows if row.verdict is not None]
     if not compared and any(row.chosen for row in rows):
@@ -200,7 +200,7 @@ def _removals(rows: Sequence[VariantRow]) -> tuple[list[VariantRow], list[Varian
 def _items(
     rows: Sequence[VariantRow], naming: _Naming, judged: Judged, say: Callable[[VariantRow], str], without: str = ""
 ) -> str:
-    """What each variant does, with how far its metric moves; variants that do the same stand in one item."""
+    """What each variant does, with how far its metric moves; variants with the same change share one item."""
     items: dict[str, list[str]] = {}
     for row in rows:
         items.setdefault(say(row), []).append(f"{naming.label(row)}{judged.moved(row)}{without}")
@@ -305,8 +305,8 @@ def _advice(rows: Sequence[VariantRow], schedule: SeedPlan | None) -> str:
     if advised is None:
         return ""
     return (
-        f" To go on, set `seeds: {{start: {advised.start}, max: {advised.max}}}`: seeds are added where they may still "
-        "decide, at wider bounds, as results have been seen."
+        f" To continue, set `seeds: {{start: {advised.start}, max: {advised.max}}}`: seeds are added where they may "
+        "still decide, at wider bounds, as results have been seen."
     )
 
 

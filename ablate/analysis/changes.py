@@ -27,9 +27,9 @@ _PARTS = {
     "model.positions": "the positions",
     "model.tied_head": "the tied head",
 }
-"""Path to what stands there. Other parts are called by the last word of their path."""
+"""Path to the name of its part. Other parts are called by the last word of their path."""
 ALONG = "@"
-"""Stands in the names of variants that numbers were set in, before them: these are known by their names alone."""
+"""Precedes numbers in the names of variants of a sweep; these variants are identified by their names alone."""
 _NOTHING = (None, False, "none", "identity")
 _MOST = 24
 """Characters of a value that is written out."""

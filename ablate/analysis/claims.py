@@ -6,9 +6,9 @@ with the number of seeds that would tell. Where a contrary has several parts (`e
 below, an order at any of its pairs), they share the error rate. Each claim is a question of its own, wrong at most
 once in twenty.
 
-Divergence counts against a variant by this rule, in what measures quality and not in what it costs: one of which a
-seed diverged is worse, by more than any margin, than one that finished that seed and diverged at none. Between two that
-diverged nothing is said, nor of a trend with a diverged trial in it.
+Divergence counts in metrics of quality, not in costs: a variant with a diverged seed is worse, by more than any margin,
+than a variant that finished that seed and never diverged. Two variants that both diverged are not compared, and a trend
+with a diverged trial is not judged.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def _count(
     results: Results,
     evidence: dict[str, Any],
 ) -> _Finding:
-    """Compare what is counted: no seed has a say in it, so it is settled as soon as it is known."""
+    """Compare costs: they do not depend on the seed, so one value of each variant decides."""
     ours, theirs = results.count(left, metric), results.count(right, metric)
     if ours is None or theirs is None:
         missing = [name for name, found in ((left, ours), (right, theirs)) if found is None]
@@ -300,9 +300,9 @@ def _found(
     evidence: dict[str, Any],
     allowance: Allowance,
 ) -> _Finding:
-    """Hold an advantage, seed by seed, against an expectation. `words` writes bounds out.
+    """Compare an advantage, paired by seed, with an expectation.
 
-    It is told whether the decision rests on the lower one, and how often each may be wrong.
+    `words(bounds, lower, error)` formats the bounds; `lower`: whether the lower one decided; `error`: its error rate.
     """
     values, schedule = list(by_seed.values()), results.schedule
     if (known := results.known_metrics()) and metric not in {*known, *COSTS}:
@@ -326,7 +326,7 @@ def _looks(
     schedule: SeedPlan | None,
     allowance: Allowance = NO_ALLOWANCE,
 ) -> list[tuple[ClaimWord, Bounds, float]]:
-    """The decisions at all looks, the first of which counts, with the error rate of their bounds."""
+    """The decisions at all looks, with the error rate of their bounds. The first decision counts."""
     shared = ERROR / expectation.parts
     contrary = {bound.n: bound for bound in bounds(values, schedule, shared, allowance)}
     found: list[tuple[ClaimWord, Bounds, float]] = []

@@ -30,7 +30,7 @@ class Line:
 
     Attributes:
         steps: At which the loss was taken, rising.
-        x: Where they stand on the axis.
+        x: Their values on the axis.
         y: The losses, finite; or differences of losses, once aligned with other lines.
     """
 

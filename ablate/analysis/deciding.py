@@ -15,7 +15,7 @@ def worst_margin(margin: float, direction: Direction) -> float:
 def deciding_bounds(verdict: Verdict | None, direction: Direction) -> Bounds | None:
     """The bounds that a verdict rests on, of variant minus baseline; None if there are none.
 
-    Bounds that are infinite, as those of a variant of which trials failed, are drawn nowhere: None too.
+    Infinite bounds, as of a variant with failed trials, cannot be drawn: None too.
     """
     bound = None if verdict is None else verdict.bound
     if bound is None or not math.isfinite(bound.low) or not math.isfinite(bound.high):

@@ -1,6 +1,6 @@
 """What each switch of a study does on average over the others, and what each pair does together.
 
-Effects are given of studies that cross their switches: every setting that was trained stands beside at least two
+Effects are estimated for studies that cross their switches: every trained setting occurs with at least two
 combinations of the other switches' settings. A grid, a fraction of one and a search do; turning one switch at a time
 does not, as its effects are those of the ablation table.
 
@@ -69,7 +69,7 @@ class StudyEffects:
         counted_as: The value that diverged trials counted as; None if none did.
         pruned: How many trials were stopped early; they have no final value and are left out.
         axes: Numeric axes along which the variants differ too; they are part of the noise.
-        chosen: Whether the design chose variants by results, so that settings that did well stand in more of them.
+        chosen: Whether the design chose variants by results, so that settings that did well occur in more of them.
     """
 
     metric: str
@@ -165,8 +165,8 @@ def counted_values(runs: VariantRuns, metric: str, worst: float) -> dict[int, fl
 def _estimate(observations: list[Observation], switches: Mapping[str, tuple[str, ...]]) -> tuple[Effects, bool]:
     """Effects with interactions, if each confounded effect is an alias of one other; else main effects alone.
 
-    In a regular fraction an interaction is the alias of one other effect, and the table can say of which. Elsewhere it
-    is a mixture of many, which would spoil the estimates that carry it.
+    In a regular fraction an interaction is the alias of one other effect, which the table names. In other designs it is
+    a mixture of many effects, which would bias the estimates.
     """
     steps = [len(settings) - 1 for settings in switches.values()]
     if (sum(steps) ** 2 - sum(step**2 for step in steps)) // 2 <= MOST_TERMS:

@@ -37,7 +37,7 @@ def factors_of(record: StudyRecord) -> Factors:
 
 
 def place(variant: VariantRecord, axis: str) -> float | None:
-    """Where a variant stands on a numeric axis, by its settings or else by its spec; None if there is no number."""
+    """The value of a variant on a numeric axis, from its settings or else from its spec; None if there is no number."""
     try:
         number = float(variant.settings.get(axis, _of_spec(variant, axis)))
     except (TypeError, ValueError):
@@ -51,7 +51,7 @@ def is_logarithmic(values: tuple[float, ...]) -> bool:
 
 
 def crosses(variants: Sequence[VariantRecord], switches: Mapping[str, tuple[str, ...]], axes: Sequence[str]) -> bool:
-    """Whether every setting of the switches stands beside at least two places of everything else that varies.
+    """Whether every setting of the switches occurs with at least two combinations of everything else that varies.
 
     A grid, a fraction of one and a search cross their switches; turning one switch at a time does not.
     """

@@ -46,8 +46,8 @@ class Tuned:
 
     Attributes:
         values: Spec path to the value that it is compared with; None before all of its grid has ended.
-        edges: Paths of which that value is the least or the greatest of the grid, so that a better one may lie outside.
-        tried: What it was tried with.
+        edges: Paths whose chosen value is at an edge of the grid, so that a better one may lie outside.
+        tried: The values that were tried.
     """
 
     values: dict[str, Any] | None
@@ -117,7 +117,7 @@ class MatchedBudgets:
 
     @property
     def axis(self) -> str:
-        """On what variants are compared before their end: what is matched, if a trial spends it step by step."""
+        """The axis for comparing unfinished variants: the matched quantity, if a trial spends it step by step."""
         return self.equal if self.equal in COUNTED else "steps"
 
     @property

@@ -105,7 +105,7 @@ def _factors(varying: Factors) -> dict[str, Factor]:
 
 
 def _places(variant: VariantRecord, varying: Factors) -> dict[str, float] | None:
-    """Where a variant stands; None if it stands outside of a numeric axis."""
+    """The place of a variant on each factor; None if it is outside of a numeric axis."""
     places: dict[str, float] = {
         switch: settings.index(variant.settings[switch]) for switch, settings in varying.switches.items()
     }

@@ -24,7 +24,7 @@ WHOLE = "block"
 
 
 class RecordingReader(Protocol):
-    """What is asked of a store here."""
+    """The part of a store's interface that this module uses."""
 
     def recordings(self, key: str) -> tuple[Recording, ...]:
         """What was recorded inside the model of a trial, by step."""
@@ -77,7 +77,7 @@ class Inside:
         return found
 
     def parts_with(self, quantity: Quantity) -> tuple[str, ...]:
-        """The parts of which it is known; `WHOLE` first, where it is a norm."""
+        """The parts that recorded the quantity; `WHOLE` first, where it is a norm."""
         whole = () if quantity == "spread" else (WHOLE,)
         return (*whole, *(part for part in self.parts if self.lines(quantity, part)))
 

@@ -145,7 +145,7 @@ def _sufficient(
 
 
 def _fresh(record: StudyRecord, found: Mapping[str, TrialRecord]) -> dict[str, dict[int, float]]:
-    """Variant to the objective by seed of the trials that confirm it; only of variants of which all have finished."""
+    """Variant to objective by seed of its confirmation trials; only variants whose confirmation trials all finished."""
     planned: dict[str, dict[int, float]] = {}
     lost = set()
     for one in record.confirm_trials:
@@ -166,7 +166,7 @@ def _holds_on_fresh_seeds(record: StudyRecord, variant: str, fresh: Mapping[str,
 
 
 def _seconds_left(trials: Iterable[TrialRecord], planned: int) -> float | None:
-    """What is left, at the pace at which the last trials ended."""
+    """Seconds that the remaining trials will take, at the pace of the latest ones."""
     ended = [trial for trial in trials if trial.finished_at is not None and trial.started_at is not None]
     left = planned - len(ended)
     if not left or len(ended) < 2:

@@ -3,8 +3,8 @@
 A variant is on the front if no other is at least as good in every mean and better in one. Means are measured, so a
 dominated variant is surely dominated only if one on the front is shown to be as good in everything: where quantities
 follow from the spec, by their values; where they are measured, by one-sided t-tests of the differences paired by seed.
-Who dominates whom is picked from the same noise, so these tests are one family: all pairs of which the one costs no
-more than the other. By Holm's procedure a study that calls anything falsely sure is one in twenty.
+The dominating variants are selected with the same noise, so these tests form one family: all ordered pairs in which the
+first costs at most as much as the second. Holm's procedure bounds the chance of any false "surely" by 5 % per study.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Front:
     Attributes:
         quantities: Names of metrics or figures of cost (`ablate.spec.quantities`), in the order asked for.
         directions: Which way each is better.
-        points: The variants that have all quantities and of which no seed diverged or was stopped early, the best in
-            the first one first.
+        points: The variants that have all quantities and no diverged or pruned seed, sorted by the first quantity,
+            best first.
         left_out: Names of the variants that diverged, were stopped early at a seed, or lack a quantity.
     """
 

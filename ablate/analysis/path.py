@@ -97,9 +97,9 @@ class RemovalPath:
         cost: What was to be small: `parameters` or `flops`.
         beam: How many variants go from a round to the next.
         baseline: Where it began.
-        rounds: The removals tried in each round that is over, those kept first, the cheapest first of these.
+        rounds: The removals tried in each complete round; those kept come first, the cheapest of them at the top.
         steps: The removals that lead to the cheapest variant, in order; empty if nothing could go.
-        trying: Names of the variants of a round that is not over; empty once the study is.
+        trying: Names of the variants of an incomplete round; empty once the study is complete.
         confirmations: Of the steps, in order, those whose fresh seeds have ended: nothing of the path was chosen by
             these. Empty if none are planned, or none has ended.
     """
@@ -119,8 +119,8 @@ class RemovalPath:
     def confirmed(self) -> tuple[Removal, ...]:
         """The steps that hold on fresh seeds, up to the first that does not.
 
-        They are tested in this order, and the first failure ends it: that the last of them is as bad as the margin
-        happens no more often than for a single test, however many steps there are.
+        They are tested in this order up to the first failure. So the chance that the last step is as bad as the margin
+        is at most that of a single test, for any number of steps.
         """
         holding = itertools.takewhile(lambda one: one.verdict.word == "not needed", self.confirmations)
         return tuple(step for step, _ in zip(self.steps, holding, strict=False))

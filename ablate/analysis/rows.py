@@ -13,7 +13,7 @@ from ablate.stats.course import CourseWord
 from ablate.store.records import TrialState
 
 SELECTED = "selected, not confirmed"
-"""What stands in place of a verdict for a variant that results chose and no fresh seeds have confirmed."""
+"""Shown instead of a verdict for a variant that was selected by results and not confirmed on fresh seeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class VariantRow:
 
     @property
     def verdict_cell(self) -> str:
-        """The verdict as the table says it: its sentence, or what stands in its place."""
+        """The verdict as the table says it: its sentence, or a replacement."""
         if self.verdict_sentence is not None:
             return self.verdict_sentence
         if self.pruned:
@@ -167,9 +167,9 @@ class VariantRow:
 
     @property
     def verdict_sentence(self) -> str | None:
-        """The verdict with its reason, or what stands in its place; None if there is neither.
+        """The verdict with its reason, or `SELECTED`; None if there is neither.
 
-        What does not only remove a part is `worse` or `not worse` than the baseline: no part of it is needed or not.
+        "Needed" applies to removed parts only. A variant with other changes is `worse` or `not worse`.
         """
         if self.verdict is None:
             return SELECTED if self.chosen else None

@@ -24,7 +24,7 @@ class SlicePoint:
     """A variant on an axis.
 
     Attributes:
-        at: Where it stands.
+        at: Its value on the axis.
         variant: Its name.
         objective: Mean over the finished seeds, with a 95 % interval.
         gap: Objective minus that of the first line at the same place, paired by seed; None on the first line, and

@@ -14,7 +14,7 @@ class StatusReader(Protocol):
     """What a status asks of a store."""
 
     def activity(self) -> Activity:
-        """What is running now."""
+        """Drivers and trials that are running now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class StudyStatus:
     """A study that is driven.
 
     Attributes:
-        driver: Its driver, and how the study stands.
+        driver: Its driver, with the counts of the study's trials.
         trials_per_hour: How many end; None if none has ended lately.
         flops_per_second: Arithmetic of those that end.
         seconds_left: None if none has ended lately.
@@ -61,7 +61,7 @@ def read_status(store: StatusReader) -> Status:
 
 
 def _study(driver: DriverRecord, found: Activity) -> StudyStatus:
-    """Trials that run count by the share that they have done, in what is left."""
+    """The status of one study. A running trial counts as done by its share of completed steps."""
     seconds = max(1.0, (found.at - driver.begin).total_seconds())
     rate = driver.ended / seconds
     done = sum((trial.step or 0) / max(1, trial.steps) for trial in found.running if trial.study == driver.study)

@@ -14,7 +14,7 @@ _TROUBLED = (TrialState.FAILED, TrialState.DIVERGED)
 
 
 class TrialReader(Protocol):
-    """What is asked of a store here."""
+    """The part of a store's interface that this module uses."""
 
     def study(self, name: str) -> StudyRecord:
         """The study of this name.
@@ -35,12 +35,12 @@ class WorkerLoad:
         host: Name of the machine; empty where that was not recorded.
         device: Of the machine.
         trials: How many ended there.
-        failed: Of them.
-        diverged: Of them.
-        seconds: Of training, evaluation left out, summed over trials.
+        failed: How many of them failed.
+        diverged: How many of them diverged.
+        seconds: Seconds of training without evaluation, summed over trials.
         tokens: Seen in training.
         flops: Arithmetic of training.
-        ended_at: When they ended, the first one first; those of which it is not known are left out.
+        ended_at: When they ended, in ascending order, without unknown times.
     """
 
     host: str
@@ -66,7 +66,7 @@ class WorkerFailure:
     Attributes:
         variant: Its name in the study.
         seed: Of the trial.
-        state: How it stands now.
+        state: Its current state.
         attempts: How often its driver began it.
         host: Where it was last; empty where that was not recorded.
         reason: Its first line, for a person.

@@ -1,9 +1,9 @@
 """The command line: parse, call, print.
 
 A file NAME.py beside this one holds the function of `ablate NAME` under that name: `check_store` for `check-store`.
-Where Python owns the name an underscore stands behind it (`list_`), and behind that of the file where it is a keyword
-(`import_.py`). `PANELS` says under which heading of `ablate --help` a command stands. Whatever is heavy is imported
-inside.
+A function whose name would hide a builtin of Python ends with an underscore (`list_`), and so does a file whose name
+would be a keyword (`import_.py`). `PANELS` assigns commands to headings of `ablate --help`. Heavy packages are imported
+inside functions.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typer.core import TyperGroup
 
 from ablate.cli.options import INTERRUPTED
 from ablate.errors import AblateError
-from ablate.execution.interrupt import heed_early_interrupts, leave_terminal
+from ablate.execution.interrupt import handle_early_interrupts, leave_terminal
 from ablate.render.terminal.console import discard_output, make_console, stdout_for_json_alone
 
 GARBAGE = 50_000
-"""Objects made between two searches for garbage. What is imported or read is none, and each search takes its time."""
+"""Allocations between two runs of the garbage collector: imports and reading leave no garbage, and each run is slow."""
 
 PANELS = {
     "Studies": ("new", "plan", "study", "status", "list", "check-store"),
@@ -73,7 +73,7 @@ class _Commands(Mapping[str, Any]):
 
 
 class _Group(TyperGroup):
-    """The group of all commands, of which a call needs one."""
+    """The group of all commands; a call imports only its own."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -88,7 +88,7 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 def main() -> None:
     """Run a command; a user's mistake is one paragraph on stderr and exit code 2."""
-    heed_early_interrupts()
+    handle_early_interrupts()
     gc.set_threshold(GARBAGE)
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
@@ -103,7 +103,7 @@ def main() -> None:
     except typer.Exit as end:
         code = end.exit_code
     except KeyboardInterrupt:
-        print("\nInterrupted. Nothing that was finished is lost; the same command goes on.", file=sys.stderr)
+        print("\nInterrupted. Finished trials are stored; run the same command to continue.", file=sys.stderr)
         code = INTERRUPTED
     except BrokenPipeError:
         discard_output()

@@ -23,7 +23,7 @@ def dashboard(
         typer.Option(
             "--token",
             metavar="TEXT",
-            help="What whoever opens it is asked for.",
+            help="The token that the dashboard asks each visitor for.",
             show_default="none here; made up and printed with --host",
         ),
     ] = None,

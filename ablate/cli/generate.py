@@ -14,7 +14,7 @@ from ablate.render.terminal.console import print_json
 
 def generate(
     trial: TrialArgument,
-    prompt: Annotated[str, typer.Option(help="The text to go on from.")] = "",
+    prompt: Annotated[str, typer.Option(help="The text to continue.")] = "",
     tokens: Annotated[int, typer.Option(min=1, help="Tokens at most.")] = 200,
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Draw from the likeliest tokens of this share.")] = 1.0,
     top_k: Annotated[int, typer.Option(min=0, help="Draw from so many of the likeliest tokens; 0 for all.")] = 0,

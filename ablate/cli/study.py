@@ -70,9 +70,9 @@ def study(
 ) -> int:
     """Train what a space asks for and answer its question.
 
-    Run it again to go on where it stopped: what is finished is in the store and is not trained again. With --json the
-    progress goes to stderr and the last line of stdout is an object. Exit codes: 0 fine, 2 a mistake in what was
-    asked, 3 some trials failed, 130 interrupted.
+    Run it again to continue where it stopped: finished trials are in the store and are not trained again. With --json
+    the progress goes to stderr and the last line of stdout is an object. Exit codes: 0 fine, 2 invalid space or
+    options, 3 some trials failed, 130 interrupted.
     """
     from ablate.api import run
     from ablate.render.table import MOST_ROWS, print_study

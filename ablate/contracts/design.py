@@ -118,7 +118,7 @@ def says_the_same_again(spec: DesignSpec, context: SpaceContext) -> Iterator[str
     if once != again:
         yield "a second design, told the same results, proposes other trials"
     if once != backwards:
-        yield "the order in which the results of a round come in changes what is proposed next"
+        yield "the next proposals depend on the order in which the results of a round arrive"
 
 
 def waits_for_results(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:

@@ -38,7 +38,7 @@ class FormatContext:
 
 
 class _Sample:
-    """A study of three variants and three seeds, one of which diverged."""
+    """A study of three variants and three seeds; one trial diverged."""
 
     def __init__(self, question: str) -> None:
         planned = [PlannedTrial(f"{name}/{seed}", name, seed) for seed in range(_SEEDS) for name in _LOSSES]

@@ -33,7 +33,7 @@ def fills_the_weight(spec: InitialiserSpec, context: LayerContext) -> Iterator[s
 
 
 def depends_on_the_seed_alone(spec: InitialiserSpec, context: LayerContext) -> Iterator[str]:
-    """Equal seeds give equal values; what torch's own random numbers stand at makes no difference."""
+    """Equal seeds give equal values, whatever the state of torch's global random generator."""
     for role in get_args(Role):
         torch.manual_seed(1)
         first = _values(spec, context, role, seed=0)

@@ -247,7 +247,7 @@ def keeps_members_apart(spec: MixerSpec, context: LayerContext) -> Iterator[str]
 
 
 def ignores_padding(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
-    """What stands at padded positions does not change real positions; padding nothing is no padding."""
+    """Values at padded positions do not change real positions; an all-real mask gives the result without a mask."""
     length = context.context
     mixer = _mixer(spec, context, [0])
     position = torch.arange(length)
@@ -297,7 +297,7 @@ def _takes(spec: MixerSpec, context: LayerContext) -> bool:
 
 @torch.no_grad()
 def _mixer(spec: MixerSpec, context: LayerContext, seeds: Sequence[int]) -> nn.Module:
-    """The mixer away from its initial values: a gain that starts at 0 would hide what stands behind it."""
+    """The mixer with perturbed weights: a gain with the initial value 0 would hide the parts behind it."""
     mixer = build_mixer(spec, context)
     initialise(mixer, seeds)
     for name, parameter in mixer.named_parameters():

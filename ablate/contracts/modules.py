@@ -56,7 +56,7 @@ def gap(left: Tensor, right: Tensor) -> float:
 
 @torch.no_grad()
 def shaken(module: nn.Module, seeds: Sequence[int], *, pack_aware: bool = True) -> nn.Module:
-    """A module away from its initial values: a gain that starts at 0 would hide what stands behind it."""
+    """A module with perturbed weights: a gain with the initial value 0 would hide the parts behind it."""
     initialise(module, seeds)
     for name, parameter in module.named_parameters():
         for member, seed in enumerate(seeds):

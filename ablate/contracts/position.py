@@ -24,7 +24,7 @@ def contexts(spec: PositionSpec) -> list[LayerContext]:
 
 
 def keeps_shape(spec: PositionSpec, context: LayerContext) -> Iterator[str]:
-    """Embeddings, queries and keys keep their shape; what is added to logits broadcasts to [K, B, H, T, T]."""
+    """Embeddings, queries and keys keep their shape; a bias of logits broadcasts to [K, B, H, T, T]."""
     x = _input(spec, context, 1)
     y = _apply(spec, _module(spec, context, [0]), x, context.context, 0)
     wanted = (*x.shape[:-1], context.context) if spec.applied == "logits" else tuple(x.shape)

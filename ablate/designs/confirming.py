@@ -35,7 +35,7 @@ class ConfirmingDesign(Design):
         inner: The design that chooses.
         baseline: The first point of it.
         seeds: How many confirm.
-        chosen: What is to be confirmed, once the design within proposes no more.
+        chosen: Returns the points to confirm, once the inner design has no further proposals.
     """
 
     def __init__(self, inner: Design, baseline: Point, seeds: int, chosen: Callable[[], Sequence[Point]]) -> None:

@@ -31,7 +31,7 @@ def d_optimal(candidates: Matrix, size: int, precision: Matrix, *, starts: int =
         candidates: Model matrix of the candidate runs, [N, P].
         size: Number of runs to choose, at most N.
         precision: Prior precision of each term, [P].
-        starts: Number of random starts, of which the best result is returned.
+        starts: Number of random starts; the best result is returned.
         seed: Random seed of the starts.
     """
     generator = np.random.default_rng(seed)

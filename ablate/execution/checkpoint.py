@@ -46,7 +46,7 @@ def job_key(job: Job) -> str:
 
 
 def write_checkpoint(folder: Path, state: State, keys: Sequence[str]) -> None:
-    """Write the state of a job into a folder, and then what it is of.
+    """Write the state of a job into a folder, and then the file that names its job and step.
 
     Args:
         folder: An empty folder.
@@ -71,7 +71,7 @@ def read_checkpoint(folder: Path) -> State:
         state: State = torch.load(folder / _STATE, weights_only=True)
     except UnreadableCheckpointError:
         raise
-    except Exception as error:  # the file may hold anything, and what is read fails on that in many ways
+    except Exception as error:  # a damaged file raises many types of exception
         raise UnreadableCheckpointError(f"{type(error).__name__}") from error
     return state
 
@@ -181,8 +181,8 @@ class JobCheckpoints:
             shutil.rmtree(partial, ignore_errors=True)
             said = (str(error).strip() or type(error).__name__).splitlines()[0]
             self.remarks.append(
-                f"the checkpoint of step {step} could not be written to {self.folder} ({said}); training goes on,"
-                " and earlier checkpoints stay"
+                f"the checkpoint of step {step} could not be written to {self.folder} ({said}); training continues,"
+                " and earlier checkpoints are kept"
             )
             return
         for old in _newest_first(self.folder)[_KEPT:]:

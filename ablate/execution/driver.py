@@ -1,7 +1,7 @@
 """The driver: submits the trials of a design to an engine, and passes their results to the store and to the design.
 
-Only this process writes to the store. To resume a study, run it again: a new design is told the stored results, and
-only missing trials are trained.
+Only this process writes to the store. To resume a study, run it again: the driver passes the stored results to a new
+design and trains only the missing trials.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def run_study(
     observer: Observer,
     packing: Packing = Packing(most=1),  # noqa: B008 - frozen
 ) -> StudyResult:
-    """Run a space until its design proposes no more trials or the run is interrupted (SIGINT or SIGTERM).
+    """Run a space until its design has no further proposals or the run is interrupted (SIGINT or SIGTERM).
 
     Args:
         planner: The planner of the space.

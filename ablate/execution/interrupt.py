@@ -14,7 +14,7 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _early = False
 
 
-def heed_early_interrupts() -> None:
+def handle_early_interrupts() -> None:
     """Record a SIGINT that arrives before a study runs, besides raising KeyboardInterrupt.
 
     Some libraries swallow the exception while they are imported. The study then stops as soon as it begins.
@@ -64,7 +64,7 @@ def stop_on_signal() -> Iterator[StopRequest]:
 
 
 def leave_terminal() -> None:
-    """Send to nowhere what is still to be printed on a terminal, because it has closed."""
+    """Discard the remaining output, because the terminal has closed."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for output in (1, 2):
         if stat.S_ISCHR(os.fstat(output).st_mode):  # a closed terminal no longer reports that it is one

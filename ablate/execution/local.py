@@ -46,7 +46,7 @@ class _Worker:
 
 
 class LocalEngine(Engine):
-    """Runs jobs in worker processes on this machine, each of which runs many jobs.
+    """Runs jobs in worker processes on this machine; each process runs many jobs.
 
     Args:
         cache: The folder of prepared data.

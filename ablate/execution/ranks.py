@@ -25,23 +25,23 @@ from ablate.spec.resources import CheckpointInterval
 from ablate.training.ranks import RankLostError, Ranks
 
 SILENT_SECONDS = 600.0
-"""How long the other ranks may be silent before the trial is started anew from its last checkpoint."""
+"""How long the other ranks may be silent before the trial is restarted from its last checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Orders:
-    """What a further rank is told on its standard input.
+    """The job description that each rank but the first reads from its standard input.
 
     Attributes:
         job: The job.
         cache: The folder of prepared data.
         devices: The devices of the ranks.
-        index: Of the rank.
-        threads: Of each rank.
-        plugins: The files that it imports.
-        start: The folder of the checkpoint to resume from; empty for a beginning.
+        index: The index of this rank.
+        threads: Threads of each rank.
+        plugins: Plugin files to import.
+        start: The folder of the checkpoint to resume from; empty to start at step 0.
         interval: When checkpoints are written.
-        meeting: The file by which the ranks find each other.
+        meeting: The file through which the ranks connect (torch's `FileStore`).
         silent_seconds: See `SILENT_SECONDS`.
     """
 

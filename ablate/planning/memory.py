@@ -88,7 +88,7 @@ def free_bytes(device: str) -> int:
 
 
 def check_memory(plan: Plan, workers: int, device: str) -> None:
-    """Refuse a plan of which `workers` trials at once cannot fit.
+    """Refuse a plan if `workers` of its trials do not fit into memory at once.
 
     Args:
         plan: What is to be trained.
@@ -114,7 +114,7 @@ def _remedy(variant: Variant, there: float) -> str:
 
 
 def check_fits(variant: str, needed: int, workers: int, device: str, remedy: str = "") -> None:
-    """Refuse a variant of which `workers` trials at once cannot fit.
+    """Refuse a variant if `workers` of its trials do not fit into memory at once.
 
     Args:
         variant: Its name.

@@ -73,7 +73,7 @@ class InvalidPoint:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial of the plan: a variant, a seed and what it is trained for."""
+    """A trial of the plan: a variant, a seed and a role."""
 
     key: str
     variant: Variant
@@ -412,7 +412,7 @@ def _variants_of(trials: Iterable[Trial]) -> list[Variant]:
 
 
 def _refuse_unmatched(planner: Planner) -> None:
-    """Refuse a space of which some variant cannot have the baseline's budget."""
+    """Refuse a space with a variant that cannot have the baseline's budget."""
     for name, reason in planner.unmatched.items():
         others = f" (and {len(planner.unmatched) - 1} more)" if len(planner.unmatched) > 1 else ""
         raise SpaceError(

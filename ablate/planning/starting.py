@@ -1,4 +1,4 @@
-"""Where the variants of a study start from trained weights: which weights these are, and what is taken from them."""
+"""Trained weights that variants of a study start from: their source, and which tensors are copied."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Starting:
 
 
 def refuse_untrained(spec: VariantSpec, made: Transfer) -> None:
-    """Refuse a model of which some weights would stay random, as it is never trained.
+    """Refuse a model that is not trained and would keep some random weights.
 
     Raises:
         SpaceError: There are such weights.

@@ -23,8 +23,8 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
 
     Every trial has the settings of its switches and the values of its paths as parameters, the validation losses along
     its curve as intermediate values, and variant, seed and key as user attributes; `role` says what it was
-    trained for (comparison, tuning, timing or confirmation). A trial that had failed or was pruned, and has ended
-    otherwise since, is written again: Optuna changes none that is over.
+    trained for (comparison, tuning, timing or confirmation). A trial that had failed or was pruned, and has
+    finished since, is written as a new trial, because Optuna does not change completed trials.
 
     Args:
         store: Where the study is.
@@ -161,7 +161,7 @@ def _distributions(study: StudyRecord) -> dict[str, BaseDistribution]:
 
 
 def _value(text: str) -> Any:
-    """The value of a path, of which a study keeps the text."""
+    """The value of a path; a study stores it as text."""
     for kind in (int, float):
         try:
             return kind(text)

@@ -12,7 +12,7 @@ from ablate.render.blocks import Block, Listing, Paragraph
 
 _KEPT = ("--plugin", "--engine")
 """Options of `ablate study` without which a space cannot be read or run. What else was given names where trials run
-and are stored; `--data` stands in the space."""
+and are stored; the space contains `--data`."""
 
 
 def reproduction(findings: Findings) -> Iterator[Block]:

@@ -35,9 +35,9 @@ WIDE = 120
 MOST_ROWS = 100
 """Of a table on a terminal; there are more in few studies, and laying out a thousand takes seconds."""
 TRIVIAL = "trivial baseline"
-"""What stands in place of a verdict for a rule that learns nothing."""
+"""Shown instead of a verdict for a trivial baseline."""
 CAUTION = "Caution:"
-"""What a caveat of an answer begins with."""
+"""The first word of each caveat of an answer."""
 COLOURS = {"needed": "red", "not needed": "green", "undecided": "yellow", "diverged": "magenta"}
 
 
@@ -340,7 +340,7 @@ def _course(report: StudyReport) -> Iterator[str]:
 
 
 def _rare(report: StudyReport) -> Iterator[str]:
-    """What a bound cannot see: a rare failure of which no seed shows anything."""
+    """The caveat that bounds from few seeds miss rare failures."""
     pairs = [row.difference.n for row in report.variants if row.difference is not None and row.difference.n >= 2]
     if pairs and (fewest := min(pairs)) < ENOUGH:
         seen = 1 - ERROR ** (1 / fewest)

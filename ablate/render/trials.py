@@ -27,7 +27,7 @@ class TrialLine:
         key: Content hash (hex).
         variant: Name of the variant in the study.
         seed: Its seed.
-        state: Where it stands.
+        state: Its state.
         metrics: Final metrics by name; empty unless finished.
         objective: Name of the metric that the study looks at.
     """

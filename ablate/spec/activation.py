@@ -43,4 +43,4 @@ LABELS: dict[Activation, str] = {
 """How a picture names those that are not named as in torch."""
 
 KEPT: dict[Activation, int] = {"relu": 0, "identity": 0, "quick_gelu": 3}
-"""Tensors that an activation keeps for its backward pass besides its result; 1 unless it stands here."""
+"""Tensors that an activation keeps for its backward pass besides its result; 1 for those not listed."""

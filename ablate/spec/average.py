@@ -1,4 +1,4 @@
-"""`AverageSpec`: the average of the weights that is evaluated. The kinds stand in `ablate/kinds/averages/`."""
+"""`AverageSpec`: the average of the weights that is evaluated. The kinds are in `ablate/kinds/averages/`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AVERAGES = Family("average", package="ablate.kinds.averages", entry_points="abla
 class AverageSpec(Kinded):
     """A running average of the weights, a ← a + w_t (θ_t - a) after step t, which is evaluated and kept in place of θ.
 
-    The training goes on with θ. A final subclass adds `kind`, its fields, `weight` and `source`.
+    Training continues with θ. A final subclass adds `kind`, its fields, `weight` and `source`.
     """
 
     family = AVERAGES

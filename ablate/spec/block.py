@@ -175,9 +175,9 @@ class BlockSpec(Spec):
             raise refusal(
                 ("skips", "mixer") if second else ("arrangement",),
                 2 if second else "mlp_first",
-                "the second skip of the mixer joins after the MLP, which stands before it"
+                "the second skip of the mixer joins after the MLP, but here the MLP is before the mixer"
                 if second
-                else "a block without MLP has nothing that could stand before the mixer",
+                else "a block without MLP has nothing to compute before the mixer",
                 "Set `arrangement: sequential`.",
             )
         if self.skips.mixer == 0 and self.gains.mixer_skip != GainSpec():

@@ -1,4 +1,4 @@
-"""What may be added to the token embedding, what stands before the logits, and what is predicted beside a token."""
+"""Specs of terms added to the token embedding, of layers before the logits, and of further predicted tokens."""
 
 from __future__ import annotations
 

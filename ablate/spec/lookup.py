@@ -1,4 +1,4 @@
-"""Looks up what is named on the command line: a block, a mixer kind in a plain pre-norm block, or a model."""
+"""Looks up a name from the command line: a block, a mixer kind in a plain pre-norm block, or a model."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class FoundModel:
 
 
 MODELS = "models/"
-"""What may stand before the name of a model, and must where a block has the same name."""
+"""An optional prefix of the name of a model, required if a block has the same name."""
 
 
 def is_model(name: str) -> bool:

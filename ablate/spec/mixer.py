@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from ablate.spec.annotations import OneOf
-from ablate.spec.base import Family
+from ablate.spec.base import Family, largest_divisor, refusal
 from ablate.spec.cost import Cost
 from ablate.spec.named import block_names
 from ablate.spec.part import PartSpec
@@ -94,3 +94,19 @@ class MixerSpec(PartSpec):
 
 
 Mixer = Annotated[MixerSpec, OneOf]
+
+
+def check_groups(field: str, groups: int, heads: int, rule: str) -> None:
+    """Refuse a number of groups of heads that does not divide the number of heads.
+
+    Args:
+        field: The field that sets the number of groups.
+        groups: The number of groups.
+        heads: The number of heads.
+        rule: The violated rule, with `{}` for the number of heads.
+
+    Raises:
+        ValidationError: Some group would have more heads than another.
+    """
+    if heads % groups:
+        raise refusal((field,), groups, rule.format(heads), f"Set `{field}: {largest_divisor(heads, groups)}`.")

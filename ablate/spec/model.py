@@ -33,7 +33,7 @@ _SELECTOR = re.compile(r"first|last|(?P<low>\d+)(?:-(?P<high>\d+))?")
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A mixer and where it stands.
+    """A mixer and its place in a model.
 
     Attributes:
         home: Where its block is written.
@@ -109,7 +109,7 @@ class ModelSpec(Spec):
     cross-attention sub-layer between the two."""
     positions: Position = default_kind(PositionSpec)
     """Added to the token embedding (`learned`, `sinusoidal`), or applied by the mixer of every layer (`rotary`,
-    `alibi`), of which a block may set its own."""
+    `alibi`); a block may set its own."""
     embedding_scale: Literal["none", "sqrt_width"] = "none"
     """`sqrt_width`: embeddings are multiplied by √d (arXiv:1706.03762, §3.4)."""
     bigram: BigramSpec | None = None
@@ -207,7 +207,7 @@ class ModelSpec(Spec):
                 ("multi_token",), self.multi_token, rule, "Leave `multi_token` out, or set `family: decoder`."
             )
         if self.multi_token.form == "modules" and self.block.shares:
-            rule = "the blocks of its modules stand apart, and `block` reads tensors of other layers or publishes some"
+            rule = "the blocks of its modules are not layers, but `block` shares tensors with other layers"
             raise refusal(
                 ("multi_token", "form"),
                 "modules",
@@ -225,7 +225,7 @@ class ModelSpec(Spec):
                 )
                 raise refusal(("loops", index, "last"), loop.last, rule, "Name layers that exist, in their order.")
             if loop.first <= end:
-                rule = f"loops stand in the order of the layers and do not overlap, and the one before ends at {end}"
+                rule = f"loops are listed in the order of the layers and do not overlap; the one before ends at {end}"
                 raise refusal(("loops", index, "first"), loop.first, rule, f"Let it begin at {end + 1} or later.")
             end = loop.last
 
@@ -364,7 +364,7 @@ class ModelSpec(Spec):
             raise refusal(
                 ("block", "norm", "place"),
                 block.norms[0].place,
-                "in the blocks of a decoder that reads an encoder norms stand before the sub-layers or after the sums",
+                "a decoder that reads an encoder has its norms before the sub-layers or after the sums",
                 "Set `norm.place` to pre or post.",
             )
         if block.residual != ResidualSpec.default():
@@ -482,7 +482,7 @@ class ModelSpec(Spec):
         in_decoder = self.decoder is not None and (causal or cross)
         block = self.block if in_decoder else self._layers[layer][1]
         positions = block.positions or self.positions
-        # A CLS token stands before the text.
+        # A CLS token precedes the text.
         extra = 1 if self.head is not None and self.head.pooling == "cls" else 0
         return LayerContext(
             pack=pack,
@@ -551,7 +551,7 @@ class ModelSpec(Spec):
         return f"{'an' if self.family.startswith('e') else 'a'} {self.family}"
 
     def _places(self) -> Iterator[_Place]:
-        """Every mixer and where it stands."""
+        """Every mixer with its place."""
         for layer, (home, block) in enumerate(self._layers):
             yield _Place(home, block, (*home, "mixer"), block.mixer, layer, self.causal, cross=False)
         if self.decoder is not None:

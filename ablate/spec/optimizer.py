@@ -30,11 +30,11 @@ class RatesSpec(Spec):
     gain: float = Field(default=1.0, gt=0)
     """Of gains, norms, biases and all else that is no matrix."""
     layer_decay: float = Field(default=1.0, gt=0, le=1)
-    """Share that each block, and below the first one the embedding, has of the rate of what stands above it (the
-    discriminative rates of arXiv:1801.06146, section 3.2, with 1/2.6)."""
+    """Ratio of the rate of each block, and of the embedding, to the rate of the next block or head (the discriminative
+    rates of arXiv:1801.06146, section 3.2, with 1/2.6)."""
 
     def factor(self, parameter: ParameterInfo, depth: int) -> float:
-        """The share of one parameter in a model of `depth` blocks; what stands above the last block has no decay."""
+        """The share of one parameter in a model of `depth` blocks; parameters after the last block have no decay."""
         by_role = {"embedding": self.embedding, "head": self.head, "gain": self.gain, "matrix": 1.0}
         below = depth + 1 if parameter.role == "embedding" else 0
         if parameter.layer is not None:

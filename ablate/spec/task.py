@@ -175,7 +175,7 @@ class TaskSpec(Kinded):
 
     family = TASKS
     metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss"})
-    """Names of the metrics of `Task.metrics`, of which an objective names one; always includes `val_loss`."""
+    """Names of the metrics of `Task.metrics`, the choices of an objective; always includes `val_loss`."""
     model_families: ClassVar[frozenset[str]]
     """Model families that support this task."""
     pooled: ClassVar[bool | None] = None

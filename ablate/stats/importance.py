@@ -81,10 +81,10 @@ class Importance:
 def importances(configurations: Sequence[Configuration], factors: Mapping[str, Factor]) -> tuple[Importance, ...]:
     """The importance of each factor, in the order of the factors; none where all variants are equally good.
 
-    The intervals are of the share that would be found without noise. Studies are simulated whose variants stand as far
-    apart as these surely do, with the noise that the seeds show (its own uncertainty included), and half the width is
-    how far off their shares come out: 97.5 % of the time at most so far. Noise takes shares from all factors, and few
-    seeds do not tell how much: resampling seeds, as is often done, gives intervals that miss most of the time.
+    The intervals are for the share without noise. We simulate studies whose variants differ by a lower bound of the
+    observed differences, with the noise estimated from the seeds (its uncertainty included). Half the width is the
+    97.5 % quantile of the error of their shares. Noise takes shares from all factors, and few seeds do not show how
+    much: the usual resampling of seeds gives intervals that miss most of the time.
 
     Args:
         configurations: Each has a place for every factor; those without a value are left out.

@@ -41,7 +41,7 @@ class SeedSchedule:
         if (self.start, self.max) not in _table():
             starts, lasts = zip(*_table(), strict=True)
             raise ValueError(
-                f"a schedule starts with {min(starts)} to {max(starts)} seeds and goes on to more, at most "
+                f"a schedule starts with {min(starts)} to {max(starts)} seeds and continues with more, at most "
                 f"{max(lasts)}; got start {self.start}, max {self.max}"
             )
 

@@ -51,7 +51,7 @@ class Tails:
 
     @property
     def pooled(self) -> bool:
-        """Whether there are comparisons enough for the pooled standard deviation to stand for the tail."""
+        """Whether there are enough comparisons to estimate the tail by the pooled standard deviation."""
         return self.comparisons >= LEAST_COMPARISONS
 
     def turned(self) -> Tails:
@@ -59,7 +59,7 @@ class Tails:
         return Tails(-self.skewness, self.sd, self.comparisons, self.high, self.low)
 
     def both(self) -> Tails:
-        """The same, for differences of which it is not known on which side the tail lies."""
+        """The same, for differences whose tail may be on either side."""
         return Tails(self.skewness, self.sd, self.comparisons, low=True, high=True)
 
 

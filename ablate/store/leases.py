@@ -169,7 +169,7 @@ def process_began(pid: int) -> float:
     import psutil
 
     try:
-        # The name of the program, which stands in brackets, may hold anything; the 20th value after it is the time.
+        # The program's name, in brackets, may contain any characters; the 20th value after it is the start time.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return int(fields[19]) / os.sysconf("SC_CLK_TCK")
     except (OSError, IndexError, ValueError):

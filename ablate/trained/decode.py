@@ -45,7 +45,7 @@ def load_trained(folder: Path, trial: str, cache: Path, say: Callable[[str], Non
         folder: Where the weights are kept.
         trial: The key of a trial, or the first characters of it.
         cache: Folder of prepared data: the task's tokenizer is there.
-        say: Receives progress if the data must be prepared anew.
+        say: Receives progress if the data must be prepared again.
 
     Raises:
         NotFoundError: No weights of such a trial are kept.
@@ -116,7 +116,7 @@ def generate(trained: Trained, prompt: str, tokens: int, sampling: Sampling, see
 class Reading:
     """A decoder that reads a text as it grows and keeps what its mixers can keep of it.
 
-    Beyond the context the window moves with every token, and with it all positions: it is then read anew each time.
+    Beyond the context, each token moves the window and all positions, so the whole window is read again each time.
     """
 
     def __init__(self, trained: Trained) -> None:
@@ -139,7 +139,7 @@ class Reading:
 
 @torch.no_grad()
 def next_logits(trained: Trained, ids: Sequence[int]) -> torch.Tensor:
-    """Logits [V] of the token after `ids`, of which the last that fit the context are read."""
+    """Logits [V] of the token after `ids`, from as many of the last ids as fit the context."""
     window = torch.tensor(ids[-trained.task.shape.context :])
     logits: torch.Tensor = trained.model(window.view(1, 1, -1))[0, 0, -1]
     return logits

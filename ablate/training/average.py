@@ -1,4 +1,4 @@
-"""The average of the weights of a pack, which stands in their place when they are evaluated or kept."""
+"""The average of the weights of a pack, used in their place for evaluation and in saved files."""
 
 from __future__ import annotations
 

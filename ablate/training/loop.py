@@ -49,8 +49,8 @@ def train(
         start: State of a `Checkpoint` to resume from. Its events are yielded first. A state of another structure, which
             an older version wrote, is not used.
         save: When to yield a checkpoint.
-        ranks: The processes that train the pack together: each calls this with equal arguments, and what the first one
-            is told by `stopped` and by its clock holds for all.
+        ranks: The processes that train the pack together. Each calls this with equal arguments; all follow the first
+            rank's result of `stopped` and its clock.
 
     Yields:
         `Tick` several times a second, `Diverged` once for each member whose loss is not finite, `Measurement` at every

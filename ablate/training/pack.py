@@ -297,7 +297,7 @@ class Pack:
         for name in _BY_POSITION:
             getattr(self, name).copy_(state["by_position"][name])
         of_ranks = state.get("random_of_ranks", [])
-        # Saved by another number of ranks, each but the first goes on with noise that it draws anew.
+        # After a change of the number of ranks, each rank but the first continues with a fresh random state.
         own = state["random"] if self.ranks.index == 0 else []
         if len(of_ranks) == self.ranks.count:
             own = of_ranks[self.ranks.index]
@@ -445,7 +445,7 @@ class Pack:
     def _measure_apart(self, packed: Batch, windows: dict[str, list[list[float]]]) -> None:
         """Add the metrics of each example of a batch, [K, B, ...], to those of the windows before.
 
-        An example of which nothing is scored has none.
+        An example without scored tokens has none.
         """
         for index in range(len(packed["inputs"][0])):
             alone = {name: values[:, index : index + 1] for name, values in packed.items()}

@@ -25,7 +25,7 @@ _BUCKET = 1 << 23
 
 
 class RankLostError(Exception):
-    """Another rank has died or does not answer, so that the trial cannot go on in these processes."""
+    """Another rank has died or does not answer, so that the trial cannot continue in these processes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from shared.colours import dark, look, variant_looks
 from shared.text import for_plotly
 
 MOST_LINES = 12
-"""Lines of a slice; further ones stand in the table only."""
+"""Lines of a slice; further ones are in the table only."""
 SCATTERED = "variants"
 
 
@@ -61,7 +61,7 @@ def draw_slice(found: Slice, record: StudyRecord) -> go.Figure:
 
 
 def variant_table(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> pd.DataFrame:
-    """A row for each variant of which a trial ended: settings, parameters, mean objective unless a seed diverged."""
+    """A row for each variant with an ended trial: settings, parameters, mean objective unless a seed diverged."""
     metric = record.objective["metric"]
     rows = [
         {
@@ -104,7 +104,7 @@ def axes_told(table: pd.DataFrame) -> str:
     """What the parallel axes show, in words."""
     sizes, lost = table["parameters"], int((table["diverged"] > 0).sum())
     said = f"{len(table)} variants, {count(int(sizes.min()))} to {count(int(sizes.max()))} parameters."
-    return said + (f" {lost} diverged and stand at the worst value that finished." if lost else "")
+    return said + (f" {lost} diverged and are drawn at the worst finished value." if lost else "")
 
 
 def _mean(values: Mapping[int, float]) -> float | None:

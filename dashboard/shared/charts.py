@@ -30,7 +30,7 @@ def ink() -> str:
 
 
 def faint() -> str:
-    """The colour of what stands behind."""
+    """The colour of background marks."""
     return "rgba(200,210,225,0.16)" if dark() else "rgba(60,75,95,0.13)"
 
 
@@ -52,7 +52,7 @@ def chart(made: go.Figure, key: str, alt: str, picks: bool = False) -> Any:
         picks: Whether its points can be picked; the page is then run again with those that are.
 
     Returns:
-        What is picked, if `picks`.
+        The selected points, if `picks`.
     """
     config = {"displaylogo": False, "toImageButtonOptions": {"format": "svg", "filename": key}}
     if picks:

@@ -60,12 +60,12 @@ def look(index: int) -> Look:
 
 
 def verdict_look(word: str) -> Look:
-    """The look of a verdict, or of what stands in its place."""
+    """The look of a verdict or of its replacement."""
     colours, mark = _VERDICTS[word]
     return Look(colours[dark()], "solid", mark)
 
 
 def pale(colour: str, share: float = 0.18) -> str:
-    """The colour, of which only this share covers what is below."""
+    """The colour with this opacity."""
     red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
     return f"rgba({red},{green},{blue},{share})"

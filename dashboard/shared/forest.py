@@ -13,7 +13,7 @@ from shared.colours import verdict_look
 from shared.text import for_plotly
 
 MOST = 60
-"""Rows of one plot; further variants stand in the table only."""
+"""Rows of one plot; further variants are in the table only."""
 
 
 def compared(report: StudyReport) -> list[VariantRow]:

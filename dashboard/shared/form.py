@@ -17,19 +17,19 @@ from shared.text import escape
 from shared.typed import as_typed, read_yaml, takes_lines
 
 MOST_SEGMENTS = 4
-"""Options that stand side by side; more fold into a box."""
+"""The most options shown as a segmented control; more become a select box."""
 BOX = 190
-"""Pixels that a box is wide, so that several stand in a row."""
+"""Width of a box in pixels, so that several fit in a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Draws controls and gives what they are set to.
+    """Draws controls and returns their values.
 
     Attributes:
-        definitions: What references of the schema lead to.
-        prefix: Of the keys of all controls; another one forgets what was typed.
-        beside: Path of what was typed, of an object or of an entry of a list, to where its problems are told.
+        definitions: The definitions that references of the schema point to.
+        prefix: Prefix of the keys of all controls; another prefix resets the controls.
+        beside: Path of an input, an object or an entry of a list to the container that shows its problems.
     """
 
     definitions: Node
@@ -43,12 +43,12 @@ class Form:
 
         Args:
             node: Its schema.
-            value: What it is, possibly without what holds its default.
-            path: Where it stands, which names the controls.
-            leave_out: Fields that get none, and stay what they are.
+            value: Its value, possibly without fields that hold their default.
+            path: Its path, which names the controls.
+            leave_out: Fields without a control, which keep their values.
 
         Returns:
-            What it is then, without what holds its default.
+            The new value, without fields that hold their default.
         """
         given: dict[str, Any] = {}
         row = st.container(horizontal=True, vertical_alignment="bottom")
@@ -64,7 +64,7 @@ class Form:
         return given
 
     def control(self, name: str, node: Node, value: Any, path: str) -> Any:
-        """The control of one field, and what it is set to."""
+        """Draw the control of one field and return its value."""
         options = alternatives(node, self.definitions)
         objects = [option for option in options if is_object(option)]
         numbers = [option for option in options if option.get("type") in ("integer", "number")]
@@ -197,7 +197,7 @@ class Form:
 
 
 def edited(form: Form, node: Node, value: Any, path: str, leave_out: tuple[str, ...] = ()) -> Any:
-    """A control for each field of an object, and what it is set to in its shortest form."""
+    """Draw a control for each field of an object and return its value in its shortest form."""
     found = member(node, value, form.definitions)
     assert found is not None
     return lean(node, form.fields(found, value, path, leave_out), form.definitions)

@@ -12,11 +12,11 @@ from ablate.store import StudyRecord, VariantRecord
 from shared.store import options, read_only
 
 PATIENCE = 180
-"""Seconds that a sample may take; the weights are loaded anew for each."""
+"""Seconds that a sample may take; each sample loads the weights."""
 
 
 def can_write(record: StudyRecord, variant: VariantRecord) -> bool:
-    """Whether the trials of a variant are decoders of which the weights were kept."""
+    """Whether the trials of a variant are decoders with saved weights."""
     kept = [spec.get("training", {}).get("save_weights") for spec in (record.space, variant.spec)]
     return any(kept) and variant.spec["model"].get("family") == "decoder"
 
@@ -24,7 +24,7 @@ def can_write(record: StudyRecord, variant: VariantRecord) -> bool:
 def sample_box(keys: dict[str, str]) -> None:
     """A form that asks for the next tokens of a text, and what each trial writes; `keys` has them by label."""
     with st.form("sample", border=True):
-        prompt = st.text_input("Text to go on from", key="prompt", max_chars=2000)
+        prompt = st.text_input("Text to continue", key="prompt", max_chars=2000)
         seed = st.number_input("Seed of the draws", 0, 2**31, key="draws", width=180)
         asked = st.form_submit_button("Write", icon=":material/edit:", disabled=read_only())
     if not asked or read_only():

@@ -62,7 +62,7 @@ def summary(study: str) -> StudySummary | None:
 
 
 def complete(found: StudySummary) -> bool:
-    """Whether every trial that it planned is over for good."""
+    """Whether every planned trial finished or diverged."""
     return found.finished + found.diverged == found.planned
 
 
@@ -73,7 +73,7 @@ def every(study: str) -> float | None:
 
 
 def stamp(study: str) -> tuple[datetime | int, ...]:
-    """Changes whenever what is known of a study may have changed, but for the curves of trials that run."""
+    """A key that changes with the stored data of a study, except for the curves of running trials."""
     found = summary(study)
     if found is None:
         return ()

@@ -63,7 +63,7 @@ def _driven(one: StudyStatus, found: Status) -> None:
         st.caption(escape(f"driven by process {driver.pid} on {driver.host} for {since}"))
         if not driver.alive:
             silent = duration((found.at - driver.heartbeat).total_seconds())
-            st.warning(f"Silent for {silent}: taken for dead. The command that began it goes on where it stopped.",
+            st.warning(f"Silent for {silent}: taken for dead. Run its command again to continue where it stopped.",
                        icon=":material/heart_broken:")  # fmt: skip
         st.progress((driver.settled + driver.failed) / max(1, driver.planned),
                     f"{driver.settled:,} of {driver.planned:,} trials done")  # fmt: skip

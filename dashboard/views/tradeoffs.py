@@ -116,7 +116,7 @@ def _formats(found: Front) -> dict[str, Any]:
 
 
 def _figure(found: Front, record: StudyRecord) -> go.Figure:
-    """A panel for each quantity but the first; by shape, how a variant stands."""
+    """A panel for each quantity but the first; the marker's shape shows whether a variant is dominated."""
     first, across, looks = found.quantities[0], found.quantities[1:], variant_looks(record)
     made = figure(540)
     made.set_subplots(cols=len(across), shared_yaxes=True, horizontal_spacing=0.04)
@@ -211,7 +211,7 @@ def _number(value: float, quantity: str) -> str:
 
 
 def _picked(picked: object) -> None:
-    """What is picked in the figure is what the box below it shows."""
+    """Show the point selected in the figure in the select box below it."""
     points = picked["selection"]["points"] if picked else []  # type: ignore[index]
     found = next((point["customdata"][0] for point in points if point.get("customdata")), None)
     if found is not None and found != st.session_state.get("picked in the front"):

@@ -281,7 +281,7 @@ def test_the_answer_names_what_is_undecided_and_how_many_seeds_would_settle_it()
         'These 2 verdicts hold jointly too, not only one by one: with 95 % confidence no "worse" among them is wrong, '
         'and with 95 % confidence no "not worse" is (Holm\'s procedure).',
         f"Undecided: c=x; d=x. About {undecided.further_seeds} more seeds would settle 1 of them, "
-        "the others would require more than 100. To go on, set `seeds: {start: 2, max: 19}`: seeds are added where "
+        "the others would require more than 100. To continue, set `seeds: {start: 2, max: 19}`: seeds are added where "
         "they may still decide, at wider bounds, as results have been seen.",
     )
 

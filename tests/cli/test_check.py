@@ -1,4 +1,4 @@
-"""`ablate check`: finds what is broken in a user's mixer, from a file or from an installed package."""
+"""`ablate check`: finds the mistakes of a user's mixer, from a file or from an installed package."""
 
 from __future__ import annotations
 

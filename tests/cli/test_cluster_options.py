@@ -1,4 +1,4 @@
-"""Options that choose an engine and what a job gets, and what a person hears who gets them wrong."""
+"""Options that choose an engine and the resources of a job, and the messages for wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cache, temporary files and output on a disk that is full: a sentence, and the same command goes on."""
+"""Cache, temporary files and output on a full disk: a clear message, and the same command continues later."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_full_disk_is_reported_and_the_same_command_continues(
     assert told("first.code").strip() == "2"
     assert "the prepared data cannot be written (No space left on device)" in told("first.err")
     assert "set ABLATE_CACHE to another folder" in told("first.err")
-    assert told("second.code").strip() == "2"  # whoever reads standard output has no room for it
+    assert told("second.code").strip() == "2"  # standard output itself is on the full disk
     assert "No space left on device" in told("second.err")
     assert '"failed": 0' in told("third.out")
     assert len(place.trials("finished")) == 3

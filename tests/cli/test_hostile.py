@@ -25,7 +25,7 @@ def test_changed_input_ends_in_a_sentence_or_a_result(store: bytes, tmp_path: Pa
 
 
 def test_the_campaign_sees_hangs_tracebacks_and_losses(store: bytes, tmp_path: Path) -> None:
-    """By commands that do what none of ours may: each kind of failure is told from all others."""
+    """Commands that misbehave in every known way: the campaign recognises each kind of failure."""
     plugins = {
         "hangs": "import time\ntime.sleep(60)",
         "tracebacks": "import os\nos._exit(7)",

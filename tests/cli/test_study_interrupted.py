@@ -101,14 +101,14 @@ def test_one_process_at_a_time_and_ctrl_c_ends_it_well(place: Workplace) -> None
 
 @pytest.mark.parametrize("hung_up", [True, False])
 def test_a_terminal_that_closes_loses_nothing(place: Workplace, hung_up: bool) -> None:
-    """Who hears of it (SIGHUP) stops in order; who does not, as after `disown`, goes on and prints to nowhere."""
+    """A driver that receives SIGHUP stops in order; one that does not (`disown`) continues without output."""
     steps = 600 if hung_up else 60  # a study that is to be stopped must not end before
     command = [ABLATE, "study", place.space(steps=steps, seeds=4), "--workers", "1", "--pack", "1"]
     ours, theirs = pty.openpty()
 
     # The terminal's own process: when it is gone, the system sends SIGHUP to whoever runs on the terminal.
     def on_the_terminal() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests, such as nohup, may ignore it
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the parent of the tests, such as nohup, may ignore it
         fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
 
     own = {"preexec_fn": on_the_terminal} if hung_up else {}

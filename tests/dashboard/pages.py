@@ -85,6 +85,16 @@ class Page:
         """All words on the page, the navigation left out."""
         return str(self.main.inner_text())
 
+    def wait_for_text(self, text: str) -> None:
+        """Wait until the page shows a text: after a click it shows its old content until Streamlit's rerun began.
+
+        Raises:
+            AssertionError: The text did not appear in time. The error quotes what the page shows.
+        """
+        from playwright.sync_api import expect
+
+        expect(self.main).to_contain_text(text, use_inner_text=True, timeout=PATIENCE)
+
     def table(self, name: str) -> list[dict[str, str]]:
         """The rows of a table, as a screen reader reads them."""
         rows = self.tab.locator(f'[role="region"][aria-label^="{name}"]').evaluate(READ)

@@ -94,9 +94,9 @@ def test_the_numbers_are_those_of_show(page: Page, shown: dict[str, Any]) -> Non
             assert float(row["difference"]) == pytest.approx(versus["difference"], rel=1e-12)
             assert float(row["difference ±"]) == pytest.approx((versus["high"] - versus["low"]) / 2, rel=1e-9)
     for sentence in shown["answer"]:
-        assert sentence in page.text
-    assert shown["claims"][0]["sentence"] in page.text
-    assert "rate=wild diverged with seed 0, 1" in page.text
+        page.wait_for_text(sentence)
+    page.wait_for_text(shown["claims"][0]["sentence"])
+    page.wait_for_text("rate=wild diverged with seed 0, 1")
 
 
 def test_a_way_from_studies_to_a_trial_to_a_comparison(page: Page, place: Workplace, shown: dict[str, Any]) -> None:
@@ -111,9 +111,9 @@ def test_a_way_from_studies_to_a_trial_to_a_comparison(page: Page, place: Workpl
         record = store.study("tiny")
         key = next(trial.key for trial in record.planned if trial.variant == "norm=none" and trial.seed == 0)
         loss = store.trial(key).metrics["val_loss"]
-    assert key in page.text
-    assert f"{loss:.5g}" in page.text
-    assert f"ablate reproduce {key[:12]}" in page.text
+    page.wait_for_text(key)
+    page.wait_for_text(f"{loss:.5g}")
+    page.wait_for_text(f"ablate reproduce {key[:12]}")
     page.main.get_by_role("link", name="Compare with the baseline").click()
     page.tab.wait_for_url("**/compare?*")
     page.settle()
@@ -266,7 +266,7 @@ def test_hostile_text_is_shown_as_text(browser: Any, cache: Path, tmp_path: Path
         page.open("/answer")
         assert page.main.get_by_role("heading").first.inner_text().strip("\u2068\u2069").startswith(HOSTILE[:90])
         page.open("/trial?seed=0&variant=" + "baseline")
-        assert "**bold**" in page.text
+        page.wait_for_text("**bold**")
 
 
 def test_an_empty_folder_says_how_to_begin_and_then_fills(browser: Any, place: Workplace, tmp_path: Path) -> None:

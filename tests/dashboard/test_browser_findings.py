@@ -57,7 +57,7 @@ def test_effects_are_those_of_the_report(page: Page, said: dict[str, dict[str, A
     assert numbers(rows, "change") == pytest.approx([row["estimate"] for row in told], rel=1e-9)
     assert [row["cannot be told from"] or "" for row in rows] == [", ".join(row["aliases"]) for row in told]
     assert any(row["aliases"] for row in told), "a fraction of resolution III has aliases"
-    assert "diverged count as" in page.text
+    page.wait_for_text("diverged count as")
     alias = next(row for row in rows if row["cannot be told from"])
     labels = page.tab.locator(".ytick").all_text_contents()
     assert any(alias["effect"] in label and f"≡ {alias['cannot be told from']}" in label for label in labels)
@@ -66,7 +66,7 @@ def test_effects_are_those_of_the_report(page: Page, said: dict[str, dict[str, A
 def test_each_view_of_effects_has_an_address(page: Page, said: dict[str, dict[str, Any]]) -> None:
     page.open("/effects?study=crossed&show=Parallel")
     assert len(page.table("Variants with their settings")) == len(said["crossed"]["variants"])
-    assert "diverged and stand at the worst value" in page.text
+    page.wait_for_text("diverged and are drawn at the worst finished value")
     page.tab.get_by_role("radio", name="Importances").click()
     page.tab.wait_for_url("**show=Importances*")
     page.main.get_by_text("How much of the variance").wait_for()
@@ -134,7 +134,7 @@ def test_the_cluster_says_what_failed_and_what_runs(browser: Any, base: str, cac
         with serving(place) as other, tab(browser, other) as page:
             page.tab.goto(other + "/cluster?study=slow", wait_until="commit")
             page.main.get_by_text("of 6 trials done").wait_for()
-            assert f"driven by process {process.pid}" in page.text
+            page.wait_for_text(f"driven by process {process.pid}")
             page.tab.locator('[role="region"][aria-label*="trials that run"]').wait_for()
             page.check()
     finally:
@@ -178,8 +178,9 @@ def test_a_space_made_by_clicks_is_valid_and_runs(page: Page, place: Workplace) 
     page.open(f"/design?space={packed(start)}")
     page.main.get_by_text("A valid space: made").wait_for()
     page.tab.get_by_role("tab", name="Switches").click()
-    page.tab.get_by_role("button", name="Remove").first.click()
-    page.settle()
+    removals = page.tab.get_by_role("button", name="Remove")
+    removals.first.click()
+    removals.nth(1).wait_for(state="detached")
     page.tab.get_by_role("tab", name="Block").click()
     box = page.tab.get_by_role("combobox", name="mixer").first
     box.fill("fnet")

@@ -1,4 +1,4 @@
-"""A search that remembers finds what a search finds that reads every prefix anew."""
+"""A search with cached states finds the same texts as one that reads every prefix again."""
 
 from __future__ import annotations
 

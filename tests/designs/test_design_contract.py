@@ -136,7 +136,7 @@ def test_resumed_by_telling(case) -> None:  # type: ignore[no-untyped-def]
         while True:
             proposals = design.ask()
             asked += proposals
-            for proposal in proposals:  # as the driver does: what is known is told at once, the rest is trained
+            for proposal in proposals:  # as the driver does: known results are passed on at once, the rest is trained
                 key = (proposal.point.name, proposal.seed)
                 if key in stored:
                     design.tell(proposal.point, proposal.seed, stored[key])

@@ -131,7 +131,7 @@ def test_resumed_by_telling_and_in_any_order(spec: dict[str, Any]) -> None:
 def test_verdicts_keep_their_error_rates() -> None:
     """At the worst truth, a variant worse by exactly the margin, each word is false at most once in twenty.
 
-    All rates are equally good, so that what is chosen is chosen by noise alone, as in real trials with a small grid.
+    All rates are equally good, so that noise alone decides the choice, as in real trials with a small grid.
     """
     draw, studies, margin = random.Random(5), 2000, 0.1
     words: Counter[str] = Counter()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from ablate.store import Store, open_store
 
@@ -52,3 +53,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
     """An empty store."""
     with open_store(tmp_path / "store.db") as opened:
         yield opened
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working folder, and one thread."""
+    monkeypatch.chdir(tmp_path)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield tmp_path
+    torch.set_num_threads(before)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +33,7 @@ RATES = {"rate": {"usual": {}, "high": {"training.optimizer.lr": 2e-3}}}
 """Two variants of one structure: they can share a pack."""
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.chdir(tmp_path)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield tmp_path
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def job_of(trials: list[Trial]) -> Job:

@@ -126,7 +126,7 @@ def test_a_population_exchanges_weights_and_values(trainer: Listening, ray_folde
     assert {values[0] for values in used.values()} <= {float(f"{value:.4g}") for value in begins}
     took = {key for key, values in used.items() if len(set(values)) > 1}
     assert took, "nobody took over values"
-    for key in took:  # who takes over goes on with other values from an exchange on
+    for key in took:  # a member that copies another continues with other values after an exchange
         assert used[key].index(next(value for value in used[key] if value != used[key][0])) in (3, 5)
     trained = {key: curve[1].seconds for key, curve in curves.items()}
     assert len(set(trained.values())) < 4, "nobody has the weights, and so the first steps, of another"

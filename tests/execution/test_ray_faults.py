@@ -122,7 +122,7 @@ def test_a_node_killed_in_the_middle_loses_no_finished_trial_and_trains_none_twi
 def test_a_killed_driver_continues_where_it_was_from_checkpoints_and_brings_plugins_to_a_cluster_it_was_connected_to(
     cluster: Cluster, trainer: Listening, ray_folder: Path, store: Store, tmp_path: Path
 ) -> None:
-    # The first job goes on and ends; the others wait at step 300 for a kill that may come late.
+    # The first job continues and ends; the others wait at step 300 for a kill that may come late.
     (tmp_path / HOLDING).touch()
     held = plugin(ray_folder, "holds", HOLD.format(file=str(tmp_path / HOLDING), but=1))
     arguments = (str(Path(__file__).parent), str(tmp_path / "store.db"), cluster.address, held)

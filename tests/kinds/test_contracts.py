@@ -1,4 +1,4 @@
-"""The contracts find what is broken: each rule is broken on purpose, and the kinds that we ship break none."""
+"""The contracts find violations: a test breaks each rule on purpose, and our own kinds pass all rules."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def base(context: Any, name: str = "baseline", **settings: str) -> Point:
 
 
 def all_bytes() -> ByteTokenizer:
-    """A tokenizer whose end of a document stands for a byte."""
+    """A tokenizer whose end-of-document id is also the id of a byte."""
     made = ByteTokenizer()
     made.token_bytes = np.ones_like(made.token_bytes)
     return made

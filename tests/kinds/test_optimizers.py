@@ -273,7 +273,7 @@ def test_groups_have_rates_of_their_own() -> None:
 
 
 def test_rates_fall_from_the_head_to_the_embedding() -> None:
-    """What stands one below another has a share of its rate: head and norm, block 1, block 0, embedding."""
+    """Each level has a share of the rate of the level above: head and norm, block 1, block 0, embedding."""
     rates = rates_of({"lr": 1.0, "rates": {"layer_decay": 0.5}})
     assert rates["head.weight"] == rates["norm.weight"] == 1
     assert {rate for name, rate in rates.items() if name.startswith("blocks.1.")} == {0.5}

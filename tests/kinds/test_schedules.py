@@ -81,7 +81,7 @@ def test_a_warmup_longer_than_the_training_is_refused() -> None:
 
 
 def of_transformers(make: Callable[..., LambdaLR], steps: int, **settings: Any) -> list[float]:
-    """The factors of a schedule of `transformers`, of which step 0 is the one before our first."""
+    """The factors of a schedule of `transformers`; its step 0 is before our first."""
     scheduler = make(torch.optim.SGD([torch.zeros(1)], lr=1.0), **settings)
     return [float(scheduler.lr_lambdas[0](step)) for step in range(1, steps + 1)]
 

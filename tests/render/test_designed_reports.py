@@ -73,7 +73,7 @@ def test_a_section_is_there_where_the_design_gives_it(kind: str, expected: set[s
     made = document(findings(kind), shown)
     assert {section.title for section in made.sections} & SECTIONS == expected
     blocks = [block for section in made.sections for block in section.blocks]
-    assert all(blocks.count(picture) == 1 for picture in shown), "each picture stands in one place"
+    assert all(blocks.count(picture) == 1 for picture in shown), "each picture occurs once"
 
 
 def test_the_sections_of_a_path_and_of_a_search() -> None:

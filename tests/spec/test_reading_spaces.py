@@ -1,4 +1,4 @@
-"""Space files: every mistake is told with file, line and column, and with a way out."""
+"""Space files: every mistake is reported with file, line and column, and with a remedy."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_file_that_is_no_mapping_in_yaml(text: str | bytes, where: str, proble
 
 
 def _doubling(first: str, twice: str) -> str:
-    """Thirty mappings, each of which names the one before it twice."""
+    """Thirty mappings; each names the one before it twice."""
     return f"a0: &a0 {first}\n" + "".join(f"a{i}: &a{i} {{{twice.format(f'*a{i - 1}')}}}\n" for i in range(1, 30))
 
 

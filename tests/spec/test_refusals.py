@@ -26,7 +26,7 @@ ATTENTION: list[Case] = [
     (
         {"mixer.matmul_order": "kv_first"},
         "mixer.matmul_order",
-        "softmax stands between",
+        "softmax is applied between",
         "`softmax: false`",
         {"mixer.softmax": False},
     ),

@@ -1,4 +1,4 @@
-"""Switches and variants of a space: what settings give, what is refused, and who is to blame."""
+"""Switches and variants of a space: what settings give, what is refused, and which setting is named."""
 
 from __future__ import annotations
 

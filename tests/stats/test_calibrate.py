@@ -66,7 +66,7 @@ def test_the_noise_of_a_study_is_drawn_with_its_skew() -> None:
 
 
 def test_an_estimated_noise_is_allowed_for() -> None:
-    """A distance that is worked out from each study's own estimate is told as often as it says, over studies."""
+    """A minimum detectable difference estimated from each study is detected as often as promised, over studies."""
     rng = np.random.default_rng(5)
     seeds, studies = 6, 40_000
     estimates = rng.standard_normal((studies, seeds)).std(axis=1, ddof=1)

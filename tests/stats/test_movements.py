@@ -13,7 +13,7 @@ STEPS = [100.0 * n for n in range(1, 13)]
 
 
 def wander(rng: np.random.Generator, seeds: int, kept: float) -> np.ndarray:
-    """Differences without a trend: each seed's own offset, and noise of which a share is kept to the next point."""
+    """Differences without a trend: an offset for each seed, and autoregressive noise."""
     noise = np.zeros((seeds, len(STEPS)))
     for at in range(len(STEPS)):
         noise[:, at] = (kept * noise[:, at - 1] if at else 0.0) + rng.normal(0, 0.01, seeds)

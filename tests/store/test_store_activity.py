@@ -1,4 +1,4 @@
-"""What goes on in a store, on both backends; and who may run a trial."""
+"""Running drivers and trials of a store, on both backends; and the claims of trials by drivers."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def change(location: str, **values: Any) -> None:
         connection.execute(update(leases).values(**values))
 
 
-def test_a_second_driver_hears_who_holds_the_study(store: Store, location: str) -> None:
+def test_a_second_driver_is_refused_with_the_holder_of_the_study(store: Store, location: str) -> None:
     with store.lease("s"):
         with store.lease("another study"):
             pass
@@ -96,7 +96,7 @@ def test_a_driver_on_another_machine_is_believed_for_a_minute(store: Store, loca
 
 
 def test_a_driver_in_a_container_with_the_name_of_this_host_lives(store: Store, location: str) -> None:
-    """Its process cannot be seen from here, which is no sign of death: it stands in a table of processes of its own."""
+    """A process in another PID namespace is invisible from here, which is no sign of its death."""
     with store.lease("s"):
         change(location, processes=f"{processes()} of a container", pid=2**22 + 1)
         with pytest.raises(StudyBusyError), store.lease("s"):

@@ -233,7 +233,7 @@ def test_a_locked_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     browser = sqlite3.connect(path, isolation_level=None)
     browser.execute("BEGIN IMMEDIATE")
     with open_store(path, create=False) as reader:
-        assert reader.studies()[0].finished == 1  # Reading goes on.
+        assert reader.studies()[0].finished == 1  # Reading still works.
         with pytest.raises(StoreError, match="locked"):
             reader.record_outcome(outcome("baseline", 1), HERE)
     assert "locked" in str(refusal(path))

@@ -12,7 +12,7 @@ from ablate.tasks.tokenizers import Tokenizer
 
 
 def silent(line: str) -> None:
-    """A `Say` that nobody hears."""
+    """A `Say` that prints nothing."""
 
 
 @pytest.fixture(scope="session")

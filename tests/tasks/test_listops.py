@@ -22,7 +22,7 @@ from ablate.tasks.sources.listops import expression, grown, trees
 
 
 def silent(line: str) -> None:
-    """A `Say` that nobody hears."""
+    """A `Say` that prints nothing."""
 
 
 def published_tree(depth: int) -> Any:

@@ -1,4 +1,4 @@
-"""Tables: every format gives the same rows, bad rows are told with file and line, missing columns with those there."""
+"""Tables: every format gives the same rows; messages name file and line of a bad row, all columns if one is missing."""
 
 from __future__ import annotations
 

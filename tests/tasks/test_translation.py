@@ -18,7 +18,7 @@ from ablate.tasks.translation import UNSCORED, Translation, TranslationSpec
 
 
 def silent(line: str) -> None:
-    """A `Say` that nobody hears."""
+    """A `Say` that prints nothing."""
 
 
 PLAIN: dict[str, Any] = {

@@ -156,7 +156,7 @@ def test_cached_decoding_gives_the_same_logits(both: Both) -> None:
     states, logits = cast(States, ()), []
     with torch.no_grad():
         if both.imported.spec.family == "encoder":
-            pytest.skip("encoders do not write")
+            pytest.skip("an encoder generates no text")
         elif both.imported.spec.family == "decoder":
             advance = ours.step
         else:
@@ -184,7 +184,7 @@ def test_weights_go_back_as_they_came(both: Both, tmp_path: Path) -> None:
 
 
 def test_a_config_without_defaults_means_the_same(both: Both) -> None:
-    """What `transformers` takes where `config.json` has nothing is what is taken here."""
+    """Defaults of settings that `config.json` leaves out are those of `transformers`."""
     plain = json.loads((both.folder / "config.json").read_text())
     defaults = transformers.CONFIG_MAPPING[both.case.kind]().to_dict()
     for name, value in both.imported.architecture.defaults.items():

@@ -1,4 +1,4 @@
-"""Batches that are made in advance: those of the step, whatever was asked for before; no more of them than fit."""
+"""Prefetched batches: each step gets its own batch in any order of requests; the queue is bounded by memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def asked(batches: Batches, calls: list[tuple[list[int], int]]) -> None:
 
 def test_batches_are_those_of_their_step_and_seeds() -> None:
     batches = Batches(RandomTokens(), 4, STEPS, CPU)
-    steps = [*range(1, 9), *range(30, 35), 3, 4]  # a run that goes on elsewhere, as from a checkpoint
+    steps = [*range(1, 9), *range(30, 35), 3, 4]  # a run that jumps to other steps, as after a checkpoint
     asked(batches, [([3], step) for step in steps])
     asked(batches, [([3, 5], step) for step in range(5, 9)])
     asked(batches, [([5], step) for step in range(9, STEPS + 1)])  # a member has left

@@ -1,4 +1,4 @@
-"""Kinds of MLP, norm and residual, and what stands at the ends of a model, under bfloat16 products."""
+"""Kinds of MLP, norm and residual, embeddings and heads under bfloat16 products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that goes on from a checkpoint is the run that was never interrupted."""
+"""A run that resumes from a checkpoint equals an uninterrupted run."""
 
 from __future__ import annotations
 

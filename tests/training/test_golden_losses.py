@@ -1,6 +1,6 @@
 """A refactor keeps the first 20 training losses of every named block.
 
-When the mathematics change on purpose, `python tests/training/test_golden_losses.py` writes the losses anew.
+After an intended change of the mathematics, `python tests/training/test_golden_losses.py` rewrites the losses.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def test_the_seconds_of_a_pack_are_shared_out(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("ablate.training.pack.time.perf_counter", lambda: float(next(clock)))
     events = list(train([member(0), member(1)], RandomTokens(), CPU, stopped=_Stops({4: [0]})))
     seconds = [point.seconds for point in points(events)]
-    assert seconds[:5] == [0, 0.5, 1.0, 1.5, 2.0], "a second for each step, of which each of two has half"
+    assert seconds[:5] == [0, 0.5, 1.0, 1.5, 2.0], "a second for each step, shared by two members"
     assert seconds[5:] == [3.0 + step for step in range(STEPS - 4)]
 
 

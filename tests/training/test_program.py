@@ -1,4 +1,4 @@
-"""A step as a CUDA graph, on a device that is played: what is captured, replayed, and run one operation at a time."""
+"""A step as a CUDA graph, on a simulated device: what is captured, replayed, and run one operation at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CUDA = torch.device("cuda")
 
 
 class PlayedGraph:
-    """Stands for `torch.cuda.CUDAGraph`: a replay runs the captured step anew, on the tensors of its capture."""
+    """Replaces `torch.cuda.CUDAGraph`: a replay runs the captured step again, on the tensors of its capture."""
 
     def __init__(self) -> None:
         self.step: Callable[[], None] = lambda: None

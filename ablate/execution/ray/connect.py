@@ -44,7 +44,7 @@ def connect(address: str | None, threads: int) -> bool:
         threads: The threads of each worker.
 
     Returns:
-        Whether this call connected. False: the process was connected before, and whoever connected it disconnects.
+        Whether this call connected. False: the process was connected before, and the caller must not disconnect it.
 
     Raises:
         EngineError: There is no cluster.

@@ -109,7 +109,7 @@ class JobTrainable(Trainable):
         return result
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Write the state that the last result asked to be saved, and what it is of."""
+        """Write the state that the last result asked to be saved, with the file that names its job and step."""
         write_checkpoint(Path(checkpoint_dir), self._state, [member.key for member in self._job.members])
 
     def load_checkpoint(self, checkpoint: Any) -> None:

@@ -20,8 +20,8 @@ class EMASpec(AverageSpec):
     decay: float = Field(default=0.999, gt=0, lt=1)
     """d; about 1/(1 - d) steps are averaged."""
     corrected: bool = True
-    """Whether step t weighs (1 - d)/(1 - d^t), so that the first steps have no more weight than later ones. Without,
-    as in torch, the average begins at the weights after the first step."""
+    """Whether step t has weight (1 - d)/(1 - d^t), which removes the extra weight of the first steps. If not, the
+    average begins at the weights after the first step, as in torch."""
 
     def weight(self, step: int, steps: int) -> float:
         if self.corrected:

@@ -1,7 +1,7 @@
 """Dot-product attention with every part of it a switch.
 
 A = softmax(Q·Kᵀ·scale + M), or A = Q·Kᵀ·scale ∘ M without softmax; then shaping, A·V and the output projection.
-Settings of one part stand together: `query_key_norm`, `logits`, `gate`, `shaping`, and what is added to the values
+Settings of one part are grouped: `query_key_norm`, `logits`, `gate`, `shaping`, and what is added to the values
 (`value_residual`, `value_embedding`). With `exclusive` each head's output y_t loses its share along the token's own
 value, y_t - (y_t·v̂_t)·v̂_t with v̂ = v/‖v‖. With `shared_kv` later layers attend to the keys and values of one layer.
 
@@ -30,10 +30,10 @@ from ablate.kinds.mixers.value_paths import ValueEmbeddingSpec, ValueResidualSpe
 from ablate.nn.kernels import linear_attention
 from ablate.nn.pack import DenseSpec, IdentitySpec, Projection, visible_pairs
 from ablate.spec.annotations import ShortFor
-from ablate.spec.base import below, largest_divisor, refusal
+from ablate.spec.base import below, refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.mixer import MixerSpec, check_groups
 from ablate.spec.part import SharedTensor
 
 
@@ -68,11 +68,11 @@ class AttentionSpec(MixerSpec):
     output: Projection = DenseSpec()
     """W_P, after the heads are joined."""
     shaping: Annotated[ShapingSpec, ShortFor("kind")] = ShapingSpec()
-    """What is added to and taken from the attention matrix."""
+    """Terms added to and subtracted from the attention matrix."""
     logits: LogitsSpec = LogitsSpec()
-    """What is done to the logits before and in softmax: soft cap, sinks, precision."""
+    """Changes of the logits before and in softmax: soft cap, sinks, precision."""
     gate: Annotated[OutputGateSpec, ShortFor("kind")] = OutputGateSpec()
-    """What multiplies the heads' output before W_P: `headwise` or `elementwise`, or a mapping with more."""
+    """The gate that multiplies the heads' output before W_P: `headwise` or `elementwise`, or a mapping with more."""
     exclusive: bool = False
     """Whether each head's output loses its share along the token's own value (arXiv:2603.09078)."""
     value_residual: ValueResidualSpec | None = None
@@ -122,7 +122,7 @@ class AttentionSpec(MixerSpec):
             raise refusal(
                 ("matmul_order",),
                 self.matmul_order,
-                "softmax stands between Q·Kᵀ and V, so the products cannot be taken in the order Q·(Kᵀ·V)",
+                "softmax is applied between Q·Kᵀ and V, so the products cannot be taken in the order Q·(Kᵀ·V)",
                 "Set `softmax: false`, or `matmul_order: qk_first`.",
             )
         if not self.softmax and self.shaping.kind == "shaped":
@@ -190,14 +190,7 @@ class AttentionSpec(MixerSpec):
         context = self.remaining(context)
         self._check_paths(context)
         groups = self.kv_heads or context.heads
-        if context.heads % groups:
-            near = largest_divisor(context.heads, groups)
-            raise refusal(
-                ("kv_heads",),
-                groups,
-                f"the heads of keys and values must divide the {context.heads} query heads",
-                f"Set `kv_heads: {near}`.",
-            )
+        check_groups("kv_heads", groups, context.heads, "the heads of keys and values must divide the {} query heads")
         if groups != context.heads and isinstance(self.value, IdentitySpec):
             raise refusal(
                 ("value",),
@@ -308,7 +301,7 @@ class AttentionSpec(MixerSpec):
             raise refusal(
                 ("dropout",),
                 self.dropout,
-                "dropout falls on Kᵀ·V, of which a causal mixer has another one at each token",
+                "with `kv_first` dropout is applied to Kᵀ·V, and a causal mixer has a different Kᵀ·V at each token",
                 "Set `dropout: 0`, or `matmul_order: qk_first`.",
             )
         if self.value_embedding is not None and not context.causal:
@@ -412,7 +405,7 @@ class AttentionSpec(MixerSpec):
         return total
 
     def _paths(self, context: LayerContext, length: int) -> Cost:
-        """Cost of the gate, of what is added to the values, and of `exclusive`."""
+        """Cost of the gate, of the terms added to the values, and of `exclusive`."""
         d_kv, elements = context.head_width * (self.kv_heads or context.heads), length * context.inner_width
         total = self.gate.cost(context, length)
         if self.value_residual is not None and context.layer != self.value_residual.from_layer:

@@ -243,7 +243,7 @@ class Attention(nn.Module):
         return bias.masked_fill(~self._visible(q, k, padding), -math.inf)
 
     def _hidden(self, a: Tensor) -> Tensor:
-        """[..., T, S] with 0, or False, where the future or what lies outside the window stands."""
+        """[..., T, S] with 0, or False, at future positions and outside the window."""
         if self.window is not None:
             a = a.triu(1 - self.window)
         if self.causal:
@@ -329,7 +329,7 @@ class Attention(nn.Module):
             return (q.to(exact) * scale) @ k.to(exact).mT
 
     def _softmax(self, logits: Tensor, bias: Tensor | None, visible: Tensor | None) -> Tensor:
-        """Rows of weights [K, B, H, T, S]; what is not visible has none, and a sink takes its share."""
+        """Rows of weights [K, B, H, T, S]; 0 at hidden positions. A sink takes a share of each row."""
         cap = self.spec.logits.soft_cap
         if cap is not None:
             logits = (logits / cap).tanh() * cap
@@ -341,7 +341,7 @@ class Attention(nn.Module):
 
 
 class Sinks(Packed):
-    """A trained logit for each head, behind which no value stands; N(0, std²) at the start, as in gpt-oss."""
+    """A trained logit for each head without a value; its initial value is N(0, std²), as in gpt-oss."""
 
     logit: Tensor
 
@@ -356,5 +356,5 @@ class Sinks(Packed):
 
 
 def _apart(state: State) -> tuple[State, State]:
-    """What is kept of keys and of values; nothing of either at first."""
+    """The cached keys and the cached values; empty at first."""
     return (state[:1], state[1:])

@@ -4,8 +4,8 @@ Block i sees blocks i-1, i, i+1 (w = 3), r random others, and the first and last
 (internal transformer construction). One softmax runs over all of it, no token is counted twice.
 
 - Big Bird (arXiv:2007.14062), section 2 and appendix D; https://arxiv.org/abs/2007.14062
-- The random blocks are drawn once from the member's own seed, for each head. The released code draws them anew in each
-  process (from a fixed seed of NumPy's), and `transformers` puts the first block in their place outside training.
+- The random blocks are drawn once from the member's own seed, for each head. The released code draws them in each
+  process (with a fixed NumPy seed), and `transformers` replaces them by the first block outside training.
 - Texts too short for so many distinct blocks see fewer random ones, and up to three blocks see everything. The released
   code falls back to full attention there.
 - The maps have no biases.

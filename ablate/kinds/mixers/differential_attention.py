@@ -34,10 +34,10 @@ from ablate.nn.pack import (
     visible_pairs,
     visible_tokens,
 )
-from ablate.spec.base import largest_divisor, refusal
+from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.mixer import MixerSpec, check_groups
 
 _LAMBDA_STD = 0.1
 
@@ -60,14 +60,7 @@ class DifferentialAttentionSpec(MixerSpec):
 
     def check(self, context: LayerContext) -> None:
         groups = self.kv_heads or context.heads
-        if context.heads % groups:
-            near = largest_divisor(context.heads, groups)
-            raise refusal(
-                ("kv_heads",),
-                groups,
-                f"the heads of keys and values must divide the {context.heads} query heads",
-                f"Set `kv_heads: {near}`.",
-            )
+        check_groups("kv_heads", groups, context.heads, "the heads of keys and values must divide the {} query heads")
         if context.head_width % 2:
             raise refusal(
                 (),

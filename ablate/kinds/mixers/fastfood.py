@@ -9,10 +9,10 @@ n is d_h, or the next power of two above it, x then being filled up with zeros, 
 - On Learning the Transformer Kernel (arXiv:2110.08323); https://arxiv.org/abs/2110.08323
 
 The equations and the initial values (S, G, B ~ N(0, 1/n), one of each for all heads) are those of the authors'
-released code, in the setting that learns all three. Departures: that code draws Π anew at every forward, in evaluation
-too; here it is drawn once, from the member's own seed. Its class of positive features cannot be made (it calls the
-constructor of a class that it does not descend from); `prf` is what that class's forward says. It takes head widths
-that are powers of two only, and adds 1e-6 to the denominator; here nothing is added.
+released code, in the setting that learns all three. Departures: that code redraws Π in every forward pass, also in
+evaluation; here it is drawn once, from the member's own seed. Its class of positive features cannot be instantiated (it
+calls the constructor of a class that it does not inherit from); `prf` follows that class's forward. It needs a head
+width that is a power of two, and adds 1e-6 to the denominator; here nothing is added.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, m features.
 """

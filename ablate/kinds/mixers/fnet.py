@@ -2,7 +2,7 @@
 
 y = Re(F_seq(F_hidden(x))) (arXiv:2105.03824, eq. 3), both transforms unnormalised.
 
-Padded tokens count as zeros, so that real ones do not see them; the authors' code transforms whatever stands there.
+Padded tokens count as zeros, so that real ones do not see them; the authors' code transforms their embeddings too.
 The transform is over the padded length either way.
 
 - FNet: Mixing Tokens with Fourier Transforms (arXiv:2105.03824); https://arxiv.org/abs/2105.03824

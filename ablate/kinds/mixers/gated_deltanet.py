@@ -17,6 +17,7 @@ Shapes: K pack, B batch, T tokens, D width, H heads of values, G heads of querie
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Literal
 
@@ -38,10 +39,9 @@ from ablate.nn.pack import (
     short_convolution_cost,
     split_heads,
 )
-from ablate.spec.base import largest_divisor, refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.mixer import MixerSpec, check_groups
 
 _UNIT_EPS = 1e-6
 """ε of unit length, inside the root."""
@@ -66,7 +66,7 @@ class GatedDeltaNetSpec(MixerSpec):
     taps: int = Field(default=4, ge=1, le=64)
     """Tokens that the short convolution sees."""
     negative_eigenvalues: bool = False
-    """Whether β is 2σ, so that what is written may turn what was read round (arXiv:2411.12537)."""
+    """Whether β is 2σ, so that the state transition can have negative eigenvalues (arXiv:2411.12537)."""
     eps: float = Field(default=1e-6, gt=0)
     """ε of the norm of each head."""
 
@@ -78,13 +78,7 @@ class GatedDeltaNetSpec(MixerSpec):
 
     def check(self, context: LayerContext) -> None:
         heads, groups, _, _ = self.sizes(context)
-        if heads % groups:
-            raise refusal(
-                ("key_heads",),
-                groups,
-                f"the heads of queries and keys must divide the {heads} heads of values",
-                f"Set `key_heads: {largest_divisor(heads, groups)}`.",
-            )
+        check_groups("key_heads", groups, heads, "the heads of queries and keys must divide the {} heads of values")
 
     def build(self, context: LayerContext) -> GatedDeltaNet:
         return GatedDeltaNet(self, context)
@@ -161,26 +155,28 @@ def gated_norm_cost(rows: int, width: int) -> Cost:
     )
 
 
-class GatedDeltaNet(nn.Module):
-    """The module of `GatedDeltaNetSpec`."""
+class DeltaNet(nn.Module, ABC):
+    """A mixer by the delta rule, with short convolutions of queries, keys and values; subclasses add decay and gate.
 
-    def __init__(self, spec: GatedDeltaNetSpec, context: LayerContext) -> None:
+    Args:
+        context: Context of its layer.
+        heads: H, heads of values.
+        keys: Width of all queries, and of all keys.
+        values: Width of all values.
+        taps: Tokens that a short convolution sees.
+    """
+
+    def __init__(self, context: LayerContext, heads: int, keys: int, values: int, taps: int) -> None:
         super().__init__()
         d, pack = context.width, context.pack
-        self.spec = spec
-        self.heads, self.groups, key, value = spec.sizes(context)
-        keys, values = self.groups * key, self.heads * value
+        self.heads = heads
         self.query = linear(context, d, keys)
         self.key = linear(context, d, keys)
         self.value = linear(context, d, values)
-        self.gate = linear(context, d, values)
-        self.strength = linear(context, d, self.heads)
-        self.fade = linear(context, d, self.heads)
-        self.query_convolution = ShortConvolution(pack, keys, spec.taps)
-        self.key_convolution = ShortConvolution(pack, keys, spec.taps)
-        self.value_convolution = ShortConvolution(pack, values, spec.taps)
-        self.decay = Decay(pack, self.heads)
-        self.norm = RMSNorm(pack, value, spec.eps)
+        self.query_convolution = ShortConvolution(pack, keys, taps)
+        self.key_convolution = ShortConvolution(pack, keys, taps)
+        self.value_convolution = ShortConvolution(pack, values, taps)
+        self.strength = linear(context, d, heads)
         self.output = linear(context, values, d, role="output")
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
@@ -189,8 +185,8 @@ class GatedDeltaNet(nn.Module):
             x = x * padding.unsqueeze(-1)
         q, k, v = (one(x) for one in (self.query, self.key, self.value))
         convolved = (self.query_convolution(q), self.key_convolution(k), self.value_convolution(v))
-        q, k, v, strength, fade = self._heads(x, *convolved)
-        return self._joined(x, flash_linear.delta_rule(q, k, v, strength, fade))
+        q, k, v, strength, fade = self.split(x, *convolved)
+        return self.join(x, flash_linear.delta_rule(q, k, v, strength, fade))
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
         """The state is kept, and the inputs within reach of the convolutions."""
@@ -198,14 +194,33 @@ class GatedDeltaNet(nn.Module):
         convolutions = (self.query_convolution, self.key_convolution, self.value_convolution)
         before = state[1:] if state else (None,) * 3
         made = [c.step(one(x), kept) for c, one, kept in zip(convolutions, maps, before, strict=True)]
-        q, k, v, strength, fade = self._heads(x, *(y for y, _ in made))
+        q, k, v, strength, fade = self.split(x, *(y for y, _ in made))
         matrix = state[0] if state else q.new_zeros(*q.shape[:3], q.shape[-1], v.shape[-1])
-        written = delta_rule.Written(k, strength * k, v)
-        o, matrix = delta_rule.recur(q, written, fade, matrix)
-        return self._joined(x, o), (matrix, *(kept for _, kept in made))
+        o, matrix = delta_rule.recur(q, delta_rule.Written(k, strength * k, v), fade, matrix)
+        return self.join(x, o), (matrix, *(kept for _, kept in made))
 
-    def _heads(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-        """Queries, keys and values [K, B, H, T, ...], β and g [K, B, H, T, 1]."""
+    @abstractmethod
+    def split(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        """Queries and keys of unit length and values [K, B, H, T, ...], β and g [K, B, H, T, 1 or d]."""
+
+    @abstractmethod
+    def join(self, x: Tensor, o: Tensor) -> Tensor:
+        """Norm, gate and output map: [K, B, H, T, d_v] to [K, B, T, D]."""
+
+
+class GatedDeltaNet(DeltaNet):
+    """The module of `GatedDeltaNetSpec`."""
+
+    def __init__(self, spec: GatedDeltaNetSpec, context: LayerContext) -> None:
+        heads, self.groups, key, value = spec.sizes(context)
+        super().__init__(context, heads, self.groups * key, heads * value, spec.taps)
+        self.spec = spec
+        self.gate = linear(context, context.width, heads * value)
+        self.fade = linear(context, context.width, heads)
+        self.decay = Decay(context.pack, heads)
+        self.norm = RMSNorm(context.pack, value, spec.eps)
+
+    def split(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         many = self.heads // self.groups
         q, k = (unit(split_heads(one, self.groups)).repeat_interleave(many, 2) for one in (q, k))
         strength = torch.sigmoid(self.strength(x)) * (2 if self.spec.negative_eigenvalues else 1)
@@ -213,8 +228,7 @@ class GatedDeltaNet(nn.Module):
         gates = (one.transpose(2, 3).unsqueeze(-1) for one in (strength, fade))
         return q / math.sqrt(q.shape[-1]), k, split_heads(v, self.heads), *gates
 
-    def _joined(self, x: Tensor, o: Tensor) -> Tensor:
-        """Norm, gate and output map: [K, B, H, T, d_v] to [K, B, T, D]."""
+    def join(self, x: Tensor, o: Tensor) -> Tensor:
         mixed: Tensor = self.output(join_heads(self.norm(o)) * F.silu(self.gate(x)))
         return mixed
 

@@ -8,7 +8,7 @@ y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ), queries and ke
 - On Learning the Transformer Kernel (arXiv:2110.08323); https://arxiv.org/abs/2110.08323
 
 The equations, R and the network are those of the authors' released code (ListOps and retrieval; its text model goes
-d_h/2 to 2d_h to 4d_h to d_h). Departures: that code draws the noise anew at every forward, in evaluation too; here it
+d_h/2 to 2d_h to 4d_h to d_h). Departures: that code redraws the noise in every forward pass, in evaluation too; here it
 is drawn once, from the member's own seed, one set for all heads, so that batch normalisation has the same batch in
 training and evaluation and needs no running means. Its positive form makes (P - 1) // 2 draws where P are meant and
 divides by √(P - 1); here there are R draws and √R, a constant without effect. It adds 1e-6 to the denominator; here

@@ -7,7 +7,7 @@ y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ), queries and ke
 - On Learning the Transformer Kernel (arXiv:2110.08323); https://arxiv.org/abs/2110.08323
 
 The equations, R and the initial values (Σ and σ by Xavier's rule on the stacked tensors, μ uniform) are those of the
-authors' released code. Departures: that code draws the noise ε anew at every forward, in evaluation too; here it is
+authors' released code. Departures: that code redraws the noise ε in every forward pass, in evaluation too; here it is
 drawn once, from the member's own seed, and shared by all heads. It adds 1e-6 to the denominator; here nothing is added.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, m features.

@@ -157,7 +157,7 @@ class Hyena(Packed):
         real = None if padding is None else padding[..., None]
         streams = self.input(x) if real is None else self.input(x) * real
         streams = convolution.depthwise(streams, self.short) + self.short_bias[:, None, None]
-        if real is not None:  # the biases stand at padded tokens too
+        if real is not None:  # the biases were added at padded tokens too
             streams = streams * real
         first, *gates, v = torch.split(streams, self.width, -1)
         filters = torch.split(self.filters(length), self.width, -1)

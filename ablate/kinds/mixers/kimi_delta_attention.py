@@ -23,14 +23,11 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
-from ablate.kinds.mixers.gated_deltanet import Decay, delta_cost, gated_norm_cost, gates_cost, unit
-from ablate.nn.kernels import delta_rule, flash_linear
+from ablate.kinds.mixers.gated_deltanet import Decay, DeltaNet, delta_cost, gated_norm_cost, gates_cost, unit
 from ablate.nn.pack import (
     RMSNorm,
-    ShortConvolution,
-    State,
     join_heads,
     linear,
     log_uniform,
@@ -106,60 +103,28 @@ class KimiDeltaAttentionSpec(MixerSpec):
         )
 
 
-class KimiDeltaAttention(nn.Module):
+class KimiDeltaAttention(DeltaNet):
     """The module of `KimiDeltaAttentionSpec`."""
 
     def __init__(self, spec: KimiDeltaAttentionSpec, context: LayerContext) -> None:
-        super().__init__()
-        d, pack = context.width, context.pack
-        self.spec = spec
-        self.heads, width, rank = spec.sizes(context)
-        inner = self.heads * width
-        self.query = linear(context, d, inner)
-        self.key = linear(context, d, inner)
-        self.value = linear(context, d, inner)
-        self.query_convolution = ShortConvolution(pack, inner, spec.taps)
-        self.key_convolution = ShortConvolution(pack, inner, spec.taps)
-        self.value_convolution = ShortConvolution(pack, inner, spec.taps)
-        self.strength = linear(context, d, self.heads)
-        self.fade_down = linear(context, d, rank)
+        heads, width, rank = spec.sizes(context)
+        inner = heads * width
+        super().__init__(context, heads, inner, inner, spec.taps)
+        self.fade_down = linear(context, context.width, rank)
         self.fade_up = linear(context, rank, inner)
-        self.decay = Decay(pack, self.heads, width)
+        self.decay = Decay(context.pack, heads, width)
         self.decay.initial |= {"rate": log_uniform(1.0, 16.0), "bias": step_bias(0.001, 0.1)}
-        self.gate_down = linear(context, d, rank)
+        self.gate_down = linear(context, context.width, rank)
         self.gate_up = linear(context, rank, inner, bias=spec.gate_bias)
-        self.norm = RMSNorm(pack, width, spec.eps)
-        self.output = linear(context, inner, d, role="output")
+        self.norm = RMSNorm(context.pack, width, spec.eps)
 
-    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
-        if padding is not None:
-            x = x * padding.unsqueeze(-1)
-        q, k, v = (one(x) for one in (self.query, self.key, self.value))
-        convolved = (self.query_convolution(q), self.key_convolution(k), self.value_convolution(v))
-        q, k, v, strength, fade = self._heads(x, *convolved)
-        return self._joined(x, flash_linear.delta_rule(q, k, v, strength, fade))
-
-    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """The state is kept, and the inputs within reach of the convolutions."""
-        maps = (self.query, self.key, self.value)
-        convolutions = (self.query_convolution, self.key_convolution, self.value_convolution)
-        before = state[1:] if state else (None,) * 3
-        made = [c.step(one(x), kept) for c, one, kept in zip(convolutions, maps, before, strict=True)]
-        q, k, v, strength, fade = self._heads(x, *(y for y, _ in made))
-        matrix = state[0] if state else q.new_zeros(*q.shape[:3], q.shape[-1], v.shape[-1])
-        o, matrix = delta_rule.recur(q, delta_rule.Written(k, strength * k, v), fade, matrix)
-        return self._joined(x, o), (matrix, *(kept for _, kept in made))
-
-    def _heads(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-        """Queries, keys, values and g [K, B, H, T, d], and β [K, B, H, T, 1], before g."""
+    def split(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         q, k, v = (split_heads(one, self.heads) for one in (q, k, v))
         strength = torch.sigmoid(self.strength(x)).transpose(2, 3).unsqueeze(-1)
         fade = split_heads(self.decay(self.fade_up(self.fade_down(x))), self.heads)
         return unit(q) / math.sqrt(q.shape[-1]), unit(k), v, strength, fade
 
-    def _joined(self, x: Tensor, o: Tensor) -> Tensor:
-        """Norm, gate and output map: [K, B, H, T, d] to [K, B, T, D]."""
+    def join(self, x: Tensor, o: Tensor) -> Tensor:
         gate = torch.sigmoid(self.gate_up(self.gate_down(x)))
         mixed: Tensor = self.output(join_heads(self.norm(o)) * gate)
         return mixed

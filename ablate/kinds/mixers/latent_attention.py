@@ -65,7 +65,7 @@ class LatentWidths:
 
 
 class LatentAttentionSpec(MixerSpec):
-    """Multi-head latent attention: low-rank keys and values, of which inference keeps the small factor."""
+    """Multi-head latent attention: low-rank keys and values; inference caches their low-rank factor."""
 
     source = "arXiv:2405.04434 eqs 9-19; arXiv:2412.19437 eqs 1-11"
     complexity = "L²d"
@@ -106,7 +106,7 @@ class LatentAttentionSpec(MixerSpec):
                 ("turned_width",),
                 self.widths(context).turned,
                 f"the layer's {context.positions.kind_name()} positions cannot be applied to so many channels",
-                "Set an even `turned_width`, of which the positions turn a part that is even too.",
+                "Set an even `turned_width`. If the positions rotate only a share of it, that share must be even too.",
             ) from None
 
     def _of_turned(self, context: LayerContext) -> LayerContext:

@@ -1,4 +1,4 @@
-"""What is done to the logits of attention: a soft cap, sinks, and the precision in which they are made.
+"""Changes of the logits of attention: a soft cap, sinks, and the precision in which they are computed.
 
 - Soft cap: a ← c·tanh(a/c), before the mask. Gemma 2 (arXiv:2408.00118), section 2; https://arxiv.org/abs/2408.00118
 - Sinks: p_ij = e^(a_ij)/(Σ_j e^(a_ij) + e^(s_h)), s_h trained. gpt-oss (arXiv:2508.10925)
@@ -17,12 +17,12 @@ from ablate.spec.cost import Cost
 
 
 class LogitsSpec(Spec):
-    """What is done to the logits. Where anything is, the attention matrix is made in full."""
+    """Changes of the logits. Any of them materialises the whole attention matrix."""
 
     soft_cap: float | None = Field(default=None, gt=0)
     """c: logits are bounded by it, a ← c·tanh(a/c), before biases and masks."""
     sinks: bool = False
-    """Whether each head has a trained logit that no token stands behind, so that its weights may sum to less than 1."""
+    """Whether each head has a trained logit without a token, so that its weights may sum to less than 1."""
     precision: Literal["inputs", "float32"] = "inputs"
     """In which precision logits and softmax are computed: that of the queries (a fused kernel sums in single precision
     all the same), or single precision at least."""

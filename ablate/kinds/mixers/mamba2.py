@@ -40,7 +40,7 @@ from ablate.nn.pack import (
 from ablate.spec.base import largest_divisor, refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.mixer import MixerSpec, check_groups
 
 _USUAL_HEAD = 64
 
@@ -82,11 +82,7 @@ class Mamba2Spec(MixerSpec):
                 f"the heads share {wide} channels, and their width must divide that",
                 f"Set `head_width: {near}`, or leave it out.",
             )
-        if heads % self.groups:
-            near = largest_divisor(heads, self.groups)
-            raise refusal(
-                ("groups",), self.groups, f"the groups must divide the {heads} heads", f"Set `groups: {near}`."
-            )
+        check_groups("groups", self.groups, heads, "the groups must divide the {} heads")
 
     def build(self, context: LayerContext) -> Mamba2:
         return Mamba2(self, context)

@@ -10,7 +10,7 @@ The m directions ω are Gaussian vectors, orthogonal to each other in blocks of 
 Departures of well-known code, which this file does not share: Google's code adds a small ε to the softmax features,
 and, since the largest key of the whole sequence is taken off before that, lets the future into a causal model by more
 than rounding; here nothing is added, and what is taken off cancels exactly (`nn.kernels.linear_attention`: causal,
-the largest so far). It draws ω anew now and then; here ω is drawn once, from the member's own seed, and shared by all
+the largest so far). It redraws ω periodically; here ω is drawn once, from the member's own seed, and shared by all
 heads. Long Range Arena's Performer has ReLU features without projection.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, m features.

@@ -6,7 +6,7 @@ and itself only where it sees nothing else. Several hashes: o_i = Σ_r exp(z_i�
 pair that N_ij hashes find is lowered by log N_ij: the whole is one softmax over the union of what the hashes find.
 
 - Reformer (arXiv:2001.04451), section 2 and appendix A; https://arxiv.org/abs/2001.04451
-- R is drawn once from the member's own seed, for each head. The released code draws it anew at each pass.
+- R is drawn once from the member's own seed, for each head. The released code redraws it in each forward pass.
 - The paper leaves the scale out "for clarity"; as in the authors' code it is q·k/‖k‖, with no 1/√d_h.
 - The authors' code, and `transformers`, let a chunk see across buckets, count a pair that two hashes find twice, and
   let the first chunk see the last; here it is as the text says.
@@ -149,8 +149,8 @@ def attend_in_buckets(q: Tensor, v: Tensor, buckets: Tensor, chunk: int, causal:
     """
     rounds, length = buckets.shape[2:]
     size, looks = _chunks(length, chunk)
-    order = buckets.sort(stable=True).indices  # [P, H, R, T]: which token stands at each slot
-    slots = order.argsort(-1)  # at which slot each token stands
+    order = buckets.sort(stable=True).indices  # [P, H, R, T]: the token at each slot
+    slots = order.argsort(-1)  # the slot of each token
     k = q * (q.square().sum(-1, keepdim=True) + _EPS * q.shape[-1]).rsqrt()
 
     def in_order(part: Tensor) -> Tensor:

@@ -217,7 +217,7 @@ class LowRank(nn.Module):
     """act(x·A)·B + b; A starts at 0 and B orthogonal, times 0.1.
 
     Args:
-        context: Where it stands.
+        context: Context of its layer.
         rank: Width between A and B.
         activation: act; None for none.
         bias: How b starts; None for no b.

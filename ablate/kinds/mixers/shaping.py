@@ -1,4 +1,4 @@
-"""Shaped attention: what is added to and taken from the attention matrix, with gains for each head.
+"""Shaped attention: terms added to and subtracted from the attention matrix, with gains for each head.
 
 - Simplifying Transformer Blocks (arXiv:2311.01906), eqs 4 and 5; https://arxiv.org/abs/2311.01906
 """
@@ -21,7 +21,7 @@ _STARTS: dict[str, dict[str, float]] = {
 
 
 class ShapingSpec(Spec):
-    """What is added to and taken from the attention matrix; one gain of each sort for each head.
+    """Terms added to and subtracted from the attention matrix; one gain of each term for each head.
 
     `value_skipinit`: A ← α·I + β·A (eq. 4), α = 1 and β = 0 at the start.
     `shaped`: A ← α·I + β·A - γ·C (eq. 5), all 1 at the start, and W_Q = 0 so that A = C there: C is the value that A

@@ -1,4 +1,4 @@
-"""What is added to the values of attention: those of an earlier layer, and rows of a table by token.
+"""Terms added to the values of attention: the values of an earlier layer, and rows of a table by token.
 
 - Value Residual Learning, ResFormer (arXiv:2410.17897), eq. 5: v_l ← λ₁·v_first + λ₂·v_l; https://arxiv.org/abs/2410.17897
 - https://github.com/KellerJordan/modded-nanogpt, records of 2024-11-06 (v ← (1 - λ)·v + λ·v_first, λ trained) and of

@@ -27,7 +27,7 @@ class RMSNormSpec(NormSpec):
     gain: bool = True
     """Whether there is a g."""
     eps_outside: bool = False
-    """Whether ε is added to the root in place of what stands under it."""
+    """Whether ε is added to the root, not to the mean square under it."""
 
     def build(self, pack: int, width: int) -> RMSNorm:
         return RMSNorm(pack, width, self.eps, gain=self.gain, eps_outside=self.eps_outside)

@@ -8,13 +8,13 @@ from ablate.spec.residual import ResidualSpec
 
 
 def check_every_join(spec: ResidualSpec, block: BlockSpec, *, gains: bool = True, post: bool = True) -> None:
-    """Refuse a block with a sub-layer that has not one skip, which such a residual would take the place of.
+    """Refuse a block unless each sub-layer has exactly one skip, which this residual replaces.
 
     Args:
         spec: The residual.
         block: The block.
         gains: Whether skips may have gains.
-        post: Whether a norm may stand after the sum.
+        post: Whether a norm after the sum is allowed.
 
     Raises:
         ValidationError: With the path inside the block.

@@ -29,7 +29,7 @@ def choose(operation: str, ways: Mapping[str, Way], rule: str, x: Tensor, *sizes
 
 
 def choice(operation: str, ways: Mapping[str, Way], rule: str, device: str, *sizes: int) -> str:
-    """The name of what `choose` gives."""
+    """The name of the implementation that `choose` returns."""
     here = key(operation, device, *sizes)
     if _asked is not None:
         _asked[here] = (tuple(ways), rule)
@@ -39,7 +39,7 @@ def choice(operation: str, ways: Mapping[str, Way], rule: str, device: str, *siz
 
 @contextmanager
 def asking() -> Iterator[dict[str, tuple[tuple[str, ...], str]]]:
-    """Notes what is chosen while the body runs: key to the names of all ways, and that of the rule."""
+    """Record each choice made in the body: key to the names of all implementations, and the default one."""
     global _asked
     before, _asked = _asked, {}
     try:
@@ -50,7 +50,7 @@ def asking() -> Iterator[dict[str, tuple[tuple[str, ...], str]]]:
 
 @contextmanager
 def taking(name: str, way: str) -> Iterator[None]:
-    """Has a way taken where this key is asked for while the body runs, whatever was measured."""
+    """Use this implementation for the key in the body, whatever was measured."""
     _taken[name] = way
     try:
         yield
@@ -59,7 +59,7 @@ def taking(name: str, way: str) -> Iterator[None]:
 
 
 def key(operation: str, device: str, *sizes: int) -> str:
-    """Under what a choice stands in the table."""
+    """The key of a choice in the table; sizes are rounded up to powers of two."""
     return "/".join([operation, device, *(str(1 << max(0, size - 1).bit_length()) for size in sizes)])
 
 

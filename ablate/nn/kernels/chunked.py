@@ -50,7 +50,7 @@ def chunked(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, chunk: in
 
 
 def segments(length: int, width: int, chunk: int) -> int:
-    """Segments of a text, before each of which but the first a state is kept; `width` is d."""
+    """The number of segments of a text. A state is kept before each but the first; `width` is d."""
     return -(-length // _tokens_of_segment(length, width, chunk))
 
 
@@ -114,7 +114,7 @@ def _over_later(log_decay: Tensor | None, chunk: int) -> Callable[[Tensor, Tenso
 
 
 class _Segment:
-    """Some texts, some heads of each and some tokens; zeros fill up the last chunk. Chunks stand as [s·n, C, width]."""
+    """Some texts, heads and tokens; the last chunk is zero-padded. Chunks have shape [s·n, C, width]."""
 
     def __init__(self, rows: slice, heads: slice, tokens: slice, chunk: int, mask: Tensor, is_last: bool) -> None:
         self.where = (rows, heads, tokens)
@@ -158,7 +158,7 @@ class _Segment:
     def before(self, k: Tensor, v: Tensor, start: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """The states before each chunk [s·n, d, e], and that behind the segment [s, d, e], from the one before it.
 
-        None stands for zeros, and for a state that nobody reads.
+        None means a state of zeros, or one that is not needed.
         """
         if start is None and self.is_last and self.chunks == 1:
             return None, None

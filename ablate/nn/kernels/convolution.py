@@ -160,8 +160,10 @@ def _for_weights(channels: Tensor, w: Tensor) -> Tensor:
 
 
 class _Pairs(torch.autograd.Function):
-    """As `_Depthwise`, B even. Z = X_0 + i·X_1 gives Z·W = Y_0 + i·Y_1; and the real part of what Z̄·G stands for is
-    the sum of what X̄_0·G_0 and X̄_1·G_1 stand for. Spectra are [D, pairs, n]; a few pairs at a time stay in the cache.
+    """As `_Depthwise`, for even B: two real sequences share a complex transform.
+
+    Z = X_0 + i·X_1 gives Z·W = Y_0 + i·Y_1, and the real part of the inverse of Z̄·G is the sum of those of X̄_0·G_0 and
+    X̄_1·G_1. Spectra are [D, pairs, n]; a few pairs at a time fit into the cache.
     """
 
     @staticmethod
@@ -307,7 +309,7 @@ def _points(x: Tensor, w: Tensor) -> int:
 
 
 def _transform(x: Tensor, points: int) -> Tensor:
-    """[..., T, D] to [..., D, F]. Tokens stand last and close together: strided transforms are slower."""
+    """[..., T, D] to [..., D, F]. Tokens are moved to the last, contiguous axis: strided transforms are slower."""
     spectra: Tensor = torch.fft.rfft(x.mT.contiguous(), points)
     return spectra
 

@@ -1,7 +1,7 @@
 """A recurrent state that forgets, corrects itself and is written to: the delta rule and its relatives, in chunks.
 
 S_t = diag(e^(g_t))·S_{t-1} + w_t·(c_t - r_t·S)ᵀ + k_tᵀ·v_t and o_t = q_t·S_t, with log decays g_t ≤ 0 for each head or
-for each channel of the keys. w_t is what is written where r_t reads: c_t - r_t·S is how far what r_t reads is from c_t.
+for each channel of the keys. The state is read with the key r_t and corrected at the key w_t by the error c_t - r_t·S.
 S is the decayed state, diag(e^(g_t))·S_{t-1}, in Gated DeltaNet (arXiv:2412.06464, eq. 10) and Kimi Delta Attention
 (arXiv:2510.26692, eq. 1), which have no k_tᵀ·v_t, and S_{t-1} itself in RWKV-7 (arXiv:2503.14456, eq. 17), where c = 0.
 

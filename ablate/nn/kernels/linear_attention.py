@@ -23,7 +23,7 @@ from ablate.nn.kernels.choice import choose
 from ablate.nn.kernels.chunked import chunked, segments
 
 CHUNKS = {str(chunk): chunk for chunk in (16, 32, 64, 128)}
-"""Tokens in a chunk, a power of two: those of which `ablate bench --tune` finds the fastest."""
+"""Tokens in a chunk, a power of two; `ablate bench --tune` finds the fastest."""
 
 
 def bidirectional(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ def normalised(
 
 
 def _quotient(y: Tensor) -> Tensor:
-    """Numerators [..., e] over the denominator that stands last in [..., e + 1]; 0 where that is 0 or next to it.
+    """[..., e + 1] to [..., e]: numerators over the denominator, the last entry; 0 where that is (almost) 0.
 
     The gradient divides by the denominator too; below the smallest normal number its inverse would overflow.
     """

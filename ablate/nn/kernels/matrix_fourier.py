@@ -1,11 +1,11 @@
 """Fourier transforms of real columns as products with matrices, along the first axis where the numbers lie.
 
-Short transforms of many columns are bound by the moving of numbers, of which a product does none. n points are taken in
-one product, or in two with n = n1·n2 (Cooley and Tukey 1965; with the twiddle factors inside of the second's matrices,
+Short transforms of many columns are limited by memory traffic for reordering, which a product avoids. n points take one
+product, or two with n = n1·n2 (Cooley and Tukey 1965; with the twiddle factors inside of the second's matrices,
 as in arXiv:2311.05908): t = n2·t1 + t2 and f = f1 + n1·f2 give ω^(t·f) = ω_n1^(t1·f1) · ω_n^(t2·f1)·ω_n2^(t2·f2).
 Columns are real, so that f1 ≤ n1/2 is enough. The spectrum has F = (n1/2 + 1)·n2 frequencies, in the order (f1, f2).
 
-Shapes: K pack, T rows of which the rest up to n are 0, C columns, h = n1/2 + 1.
+Shapes: K pack, T rows (zero-padded to n), C columns, h = n1/2 + 1.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from torch import Tensor
 _LEAST = 1 << 20
 """Multiplications below which oneDNN's way in takes longer than the product."""
 _ROUNDING = 1e-5
-"""Error of a product of float32 of which more was rounded than its sums; bfloat16 makes 1e-2."""
+"""A relative error above this shows that a float32 product rounded its factors too; with bfloat16 it is 1e-2."""
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ def onednn_allowed() -> Iterator[None]:
     try:
         yield
     finally:
-        # What is inherited reads as if it were its own; written back, it would no longer follow what it comes from.
+        # An inherited setting reads like an own one. Writing it back would stop it from following its parent.
         inherited = before == torch.backends.mkldnn.fp32_precision
         settings.fp32_precision = "none" if inherited else before
 

@@ -3,8 +3,8 @@
 Sequential: X̂ = α_SA·X + β_SA·Mixer(Norm(X)); X_out = α_FF·X̂ + β_FF·MLP(Norm(X̂)).
 Parallel: X_out = α_comb·X + β_FF·MLP(Norm(X)) + β_SA·Mixer(Norm(X)), one norm shared by both branches.
 With `arrangement: mlp_first` the two sub-layers of a sequential block change places.
-With post-norm the norm stands after each sum; it may also stand on what a sub-layer gives (OLMo 2), or there and before
-the sub-layer (sandwich). A second skip of the mixer adds X to the second sum too (SimpleTRON).
+With post-norm the norm is after each sum; it may also be on the output of a sub-layer (OLMo 2), or on its input and
+output (sandwich). A second skip of the mixer adds X to the second sum too (SimpleTRON).
 
 Shapes: K pack, B batch, T tokens, D width.
 """
@@ -149,7 +149,7 @@ class SequentialBlock(Block):
 
     @staticmethod
     def on_output(y: Tensor, spec: NormSpec, norm: nn.Module, second: nn.Module | None) -> Tensor:
-        """What a sub-layer gives, normed if its norm stands there."""
+        """The output of a sub-layer, normalised if its norm is there."""
         if not spec.on_output:
             return y
         normed: Tensor = (norm if second is None else second)(y)

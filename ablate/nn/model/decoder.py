@@ -38,12 +38,12 @@ class Decoder(TokenHead):
         return logits
 
     def look_further(self, tokens: Tensor, embedded: Tensor, hidden: Tensor, logits: Tensor) -> None:
-        """Add the losses of the tokens after the next one, as far as these stand in the text.
+        """Add the losses of the tokens after the next one, as far as the text has them.
 
         Args:
             tokens: Ids, [K, B, T].
             embedded: Their embeddings, [K, B, T, D].
-            hidden: What the blocks give, [K, B, T, D].
+            hidden: The output of the blocks, [K, B, T, D].
             logits: Of the next token, [K, B, T, V]; features [K, B, T, D] where logits are computed in chunks.
         """
         assert self.spec.multi_token is not None
@@ -56,7 +56,7 @@ class Decoder(TokenHead):
                 add_token_loss(weight, logits[:, :, :-ahead], tokens[:, :, ahead:], head)
 
     def logits_of_hidden(self, hidden: Tensor) -> Tensor:
-        """What blocks give, [K, B, T, D], to logits [K, B, T, V]."""
+        """The output of the blocks, [K, B, T, D], to logits [K, B, T, V]."""
         return self.capped_logits(self.norm(hidden))
 
     def step(self, tokens: Tensor, place: int, states: States) -> tuple[Tensor, States]:
@@ -64,11 +64,11 @@ class Decoder(TokenHead):
 
         Args:
             tokens: The token at `place`, counted from 0.
-            place: How many tokens stand before it.
-            states: What the blocks keep of those; empty at first.
+            place: The number of tokens before it.
+            states: States of the blocks after those tokens; empty at first.
 
         Returns:
-            The logits, and what is to be kept for the next token.
+            The logits, and the states for the next token.
         """
         looked_back, *of_blocks = states or ((),) * (1 + len(self.spec.order))
         before = iter(of_blocks)

@@ -60,7 +60,7 @@ class Price:
 
     @property
     def total(self) -> Cost:
-        """Of all layers and what is around them."""
+        """The cost of all layers, the embeddings and the head."""
         return sum((run.cost * run.count for run in self.layers), self.around)
 
     @property
@@ -113,8 +113,8 @@ def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 
         context: The longest input in tokens.
         vocabulary: Number of token ids; 0 prices the blocks alone.
         classes: Number of classes, for a model with a `head`.
-        inference: Whether the model goes on from `context` - 1 tokens that it has read, by one more. A model that sees
-            both sides cannot, and reads all again; it keeps nothing.
+        inference: Whether to price one more token after `context` - 1 tokens that are cached. A bidirectional model has
+            no cache and reads all tokens again.
 
     Raises:
         ValidationError: A mixer refuses this context.

@@ -253,12 +253,12 @@ def stack_cost(spec: ModelSpec, vocabulary: int, context: int, length: int, *, c
 
 
 def repeated(cost: Cost, times: int) -> Cost:
-    """The cost of passing several times through what is there once."""
+    """The cost of several passes through one set of weights."""
     return cost * times + Cost(parameters=-(times - 1) * cost.parameters)
 
 
 def embedding_cost(spec: ModelSpec, context: int, length: int) -> Cost:
-    """Cost of what is done to token embeddings by themselves: scale, segments, positions, norm."""
+    """Cost of the operations on token embeddings: scale, segments, positions, norm."""
     scaled = Cost(
         parameters=spec.segments * spec.width,
         multiplications=length * spec.width * (spec.embedding_scale != "none"),

@@ -1,4 +1,4 @@
-"""What stands round the output matrix of a model of tokens: a dense layer before it, a bias after it.
+"""The parts around the output matrix of a model of tokens: a dense layer before it, a bias after it.
 
 Shapes: K pack, B batch, T tokens, D width, V vocabulary.
 """

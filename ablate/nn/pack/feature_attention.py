@@ -70,7 +70,7 @@ def feature_attention_cost(context: LayerContext, length: int, size: int, featur
     """Cost of the four maps, of φ and of the sums.
 
     Args:
-        context: Where the mixer stands.
+        context: Context of the mixer's layer.
         length: L, tokens.
         size: m, features of a query or key.
         feature: Cost of φ for one query or key, with what it keeps for the backward pass beside its result.

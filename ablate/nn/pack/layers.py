@@ -41,9 +41,9 @@ def linear(context: LayerContext, inputs: int, outputs: int, *, bias: bool = Fal
     """A map that starts as the model's initialiser says.
 
     Args:
-        context: Where it stands.
-        inputs: Width of what goes in.
-        outputs: Width of what comes out.
+        context: Context of its layer.
+        inputs: Width of the input.
+        outputs: Width of the output.
         bias: Whether there is one; it starts at 0.
         role: `output` for the last map of a branch, `head` for one to logits.
     """

@@ -105,7 +105,7 @@ class Batchwise(nn.Module):
         return False
 
     def end_step(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> None:
-        """The backward pass of a step has ended: change what is not trained by gradients.
+        """Called after the backward pass of a step, to update buffers that are not trained by gradients.
 
         Args:
             total: Sums a tensor over the processes that train the same model.

@@ -20,12 +20,12 @@ class Stepping(Protocol):
     """A mixer with a recurrent or cached form."""
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """What `forward` gives for token `place` (from 0) of a sequence, and what is to be kept for the next one.
+        """The output of `forward` at token `place` (from 0) of a sequence, and the state for the next token.
 
         Args:
             x: The token, [K, B, 1, D].
-            place: How many tokens stand before it.
-            state: What is kept of those.
+            place: The number of tokens before it.
+            state: The state after those tokens.
         """
 
 

@@ -24,7 +24,7 @@ class Unpacked(nn.Module):
         self.module = build()
 
     def start(self, seed: int) -> None:
-        """Make the module anew, with every random number that torch draws for it taken from `seed`."""
+        """Build the module with torch's random generator seeded by `seed`."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.module = self._build()

@@ -1,7 +1,7 @@
 """From a block, or from two, to a picture: the input below, the output above, skips beside what they go round.
 
-A sequential block is one column. A parallel one is two, the MLP at the right, both fed by the norm below them. Beside
-another block the arrangement is that of the block that is drawn, and what only the other has stands in it as removed.
+A sequential block is one column. A parallel one is two, the MLP at the right, both fed by the norm below them. When two
+blocks are compared, the new one determines the arrangement, and parts that only the old one has are drawn as removed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ablate.render.drawing.picture import Box, Chip, Drawing, Note, Polyline, Presence, Sum
-from ablate.render.drawing.slots import Slots, Stands
+from ablate.render.drawing.slots import SlotPart, Slots
 from ablate.spec.block import BlockSpec
 
 _GAP = 2
@@ -112,40 +112,40 @@ class _Builder:
         self.picture.sums.append(Sum(0, at, "kept"))
         both = self.slots.get("skip_both")
         if both is not None:
-            beside = _ROUND + 6 * (self.slots.get("skip_mixer") is not None)  # its word stands between the two
+            beside = _ROUND + 6 * (self.slots.get("skip_mixer") is not None)  # its label is between the two
             self.skip(0, fork, at, -(half + beside), both)
         self.finish(0, at - 1)
 
     def column(self, x: int, y: int, slots: list[str]) -> tuple[int, int]:
         """Boxes above each other from row y on, the line through them; the row above, and half their width."""
         for slot in slots:
-            stands = self.slots.get(slot)
-            if stands is None:
+            part = self.slots.get(slot)
+            if part is None:
                 continue
-            height, width = self.size(slot, stands)
+            height, width = self.size(slot, part)
             bottom = y - _GAP
-            self.picture.lines.append(Polyline(((x, y), (x, bottom + 1)), "kept", arrow=stands.state != "removed"))
+            self.picture.lines.append(Polyline(((x, y), (x, bottom + 1)), "kept", arrow=part.state != "removed"))
             top = bottom - height + 1
             kind = slot.partition("_")[0]
             self.picture.boxes.append(
-                Box(x - width // 2, top, width, height, kind, stands.label, stands.state, stands.was)  # type: ignore[arg-type]
+                Box(x - width // 2, top, width, height, kind, part.label, part.state, part.was)  # type: ignore[arg-type]
             )
             for index, row in enumerate(self.parts.get(slot, ())):
-                # The first part of the computation stands lowest.
+                # The first part of the computation is at the bottom.
                 self.chips(x, bottom - 1 - 2 * index, row)
             y = top - 1
         return y, self.half(slots)
 
-    def chips(self, x: int, y: int, row: list[Stands]) -> None:
+    def chips(self, x: int, y: int, row: list[SlotPart]) -> None:
         at = x - _row_width(row) // 2
-        for stands in row:
-            width = len(stands.label) + 2
-            self.picture.chips.append(Chip(at, y, width, stands.label, stands.state))
+        for part in row:
+            width = len(part.label) + 2
+            self.picture.chips.append(Chip(at, y, width, part.label, part.state))
             at += width + 1
 
-    def size(self, slot: str, stands: Stands) -> tuple[int, int]:
+    def size(self, slot: str, part: SlotPart) -> tuple[int, int]:
         """Height and width of a box; widths are odd, so that it has a middle column."""
-        label = stands.label + (f" (was {stands.was})" if stands.was else "")
+        label = part.label + (f" (was {part.was})" if part.was else "")
         rows = self.parts.get(slot, [])
         width = max([len(label) + 4, 13, *(_row_width(row) + 4 for row in rows)])
         return 3 + 2 * len(rows), width + 1 - width % 2
@@ -153,7 +153,7 @@ class _Builder:
     def half(self, slots: list[str]) -> int:
         """Half the width of the widest box among them."""
         found = [(slot, self.slots.get(slot)) for slot in slots]
-        return max((self.size(slot, stands)[1] // 2 for slot, stands in found if stands is not None), default=6)
+        return max((self.size(slot, part)[1] // 2 for slot, part in found if part is not None), default=6)
 
     def join(
         self,
@@ -162,7 +162,7 @@ class _Builder:
         y: int,
         beside: int,
         slot: str,
-        and_from: tuple[Stands | None, int, int] | None = None,
+        and_from: tuple[SlotPart | None, int, int] | None = None,
     ) -> int:
         """A sum above row y where a skip comes in from `fork` (and a second one), if there is any; the row above."""
         skip = self.slots.get(slot)
@@ -180,26 +180,26 @@ class _Builder:
             self.skip(x, low, at, left, again)
         return at - 1
 
-    def skip(self, x: int, fork: int, at: int, beside: int, stands: Stands) -> None:
+    def skip(self, x: int, fork: int, at: int, beside: int, part: SlotPart) -> None:
         """A line from the main one at `fork` round to a sum at `at`, along column `beside`."""
         side = 1 if beside > x else -1
-        state = stands.state
+        state = part.state
         points = ((x, fork), (beside, fork), (beside, at), (x + side, at))
         self.picture.lines.append(Polyline(points, state, arrow=True))
-        words = "skip" if not stands.label else "skip, again" if stands.label == "again" else f"skip {stands.label}"
+        words = "skip" if not part.label else "skip, again" if part.label == "again" else f"skip {part.label}"
         anchor = "start" if side > 0 else "end"
         self.picture.notes.append(Note(beside + 2 * side, (fork + at) // 2, words, state, anchor))  # type: ignore[arg-type]
 
     def ghost_skip(self, slot: str, x: int, fork: int, at: int, beside: int) -> None:
         """A skip of the other block, which goes round one branch of a parallel one."""
-        stands = self.slots.get(slot)
-        if stands is not None:
+        part = self.slots.get(slot)
+        if part is not None:
             column = x + beside
             points = ((x, fork), (column, fork), (column, at), (x, at))
-            self.picture.lines.append(Polyline(points, stands.state))
+            self.picture.lines.append(Polyline(points, part.state))
             side = 1 if beside > 0 else -1
             anchor = "start" if side > 0 else "end"
-            note = Note(column + 2 * side, (fork + at) // 2, "skip", stands.state, anchor)  # type: ignore[arg-type]
+            note = Note(column + 2 * side, (fork + at) // 2, "skip", part.state, anchor)  # type: ignore[arg-type]
             self.picture.notes.append(note)
 
     def feed_from_below(self, fork: int, half: int) -> None:
@@ -224,16 +224,16 @@ class _Builder:
         self.note("output", x, y - 2)
 
 
-def _state(stands: Stands | None) -> Presence:
-    return "kept" if stands is None else stands.state
+def _state(part: SlotPart | None) -> Presence:
+    return "kept" if part is None else part.state
 
 
-def _part_rows(rows: list[list[Stands]]) -> list[list[Stands]]:
+def _part_rows(rows: list[list[SlotPart]]) -> list[list[SlotPart]]:
     return [row for row in rows if row]
 
 
-def _row_width(row: list[Stands]) -> int:
-    return sum(len(stands.label) + 2 for stands in row) + len(row) - 1
+def _row_width(row: list[SlotPart]) -> int:
+    return sum(len(part.label) + 2 for part in row) + len(row) - 1
 
 
 def _shifted(picture: Drawing) -> Drawing:

@@ -59,7 +59,7 @@ class Polyline:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Words beside a line; `anchor` says which end of them stands at x."""
+    """A label beside a line; `anchor` says which end of the text is at x."""
 
     x: int
     y: int

@@ -1,4 +1,4 @@
-"""The slots of a block: every place where a part may stand, and what stands there. Two blocks are compared by them."""
+"""The slots of a block and their parts. The drawing of a difference compares two blocks slot by slot."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Rows = tuple[tuple[tuple[str, str], ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Stands:
-    """What stands in a slot, and since when."""
+class SlotPart:
+    """The part in a slot and how it differs from the part of the other block."""
 
     label: str
     state: Presence
@@ -33,12 +33,12 @@ class Slots:
         self._old, self._new = _labels(old), _labels(new)
         self._rows = {box: (_rows(old)[box], _rows(new)[box]) for box in ("mixer", "mlp")}
 
-    def get(self, slot: str) -> Stands | None:
-        """What stands there; None if it is empty in both."""
+    def get(self, slot: str) -> SlotPart | None:
+        """The part in a slot; None if the slot is empty in both blocks."""
         return _beside(self._old.get(slot), self._new.get(slot))
 
-    def rows(self, box: str) -> list[list[Stands]]:
-        """What stands inside the mixer or the MLP; a part that became another stands there twice."""
+    def rows(self, box: str) -> list[list[SlotPart]]:
+        """The parts inside the mixer or the MLP, in rows; a replaced part is listed as removed and as added."""
         old, new = ({slot: label for row in rows for slot, label in row} for rows in self._rows[box])
         order: list[list[str]] = [[slot for slot, _ in row] for row in self._rows[box][1]]
         for index, row in enumerate(self._rows[box][0]):
@@ -48,28 +48,28 @@ class Slots:
                 shared[0].extend(missing)
             elif missing:
                 order.insert(_place(order, self._rows[box][0][index + 1 :]), missing)
-        return [[stands for slot in row for stands in _both(old.get(slot), new.get(slot))] for row in order]
+        return [[part for slot in row for part in _both(old.get(slot), new.get(slot))] for row in order]
 
 
 def _place(order: list[list[str]], after: Rows) -> int:
-    """Before the first row that stands after it in the other block too, else at the end."""
+    """The index before the first row that follows it in the other block too, else the end."""
     known = {slot for row in after for slot, _ in row}
     return next((index for index, row in enumerate(order) if known & set(row)), len(order))
 
 
-def _beside(old: str | None, new: str | None) -> Stands | None:
+def _beside(old: str | None, new: str | None) -> SlotPart | None:
     if new is None:
-        return None if old is None else Stands(old, "removed")
+        return None if old is None else SlotPart(old, "removed")
     if old is None:
-        return Stands(new, "added")
-    return Stands(new, "kept") if old == new else Stands(new, "added", old)
+        return SlotPart(new, "added")
+    return SlotPart(new, "kept") if old == new else SlotPart(new, "added", old)
 
 
-def _both(old: str | None, new: str | None) -> list[Stands]:
+def _both(old: str | None, new: str | None) -> list[SlotPart]:
     if old is not None and old == new:
-        return [Stands(old, "kept")]
+        return [SlotPart(old, "kept")]
     states: tuple[tuple[str | None, Presence], ...] = ((old, "removed"), (new, "added"))
-    return [Stands(label, state) for label, state in states if label is not None]
+    return [SlotPart(label, state) for label, state in states if label is not None]
 
 
 def _labels(block: BlockSpec) -> dict[str, str]:

@@ -33,7 +33,7 @@ def _forest_caption(report: StudyReport) -> str:
     return (
         f"Difference of {report.metric} from the baseline, paired by {report.unit}; further {worse} is worse, and "
         f"shaded is worse by more than the margin {report.margin:g}. Thin: 95 % interval; thick: the one-sided 95 % "
-        f"bounds that the verdict rests on; small dots: single {report.unit}s. What diverged stands at the worse edge."
+        f"bounds that the verdict rests on; small dots: single {report.unit}s. Diverged variants are at the worse edge."
     )
 
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 Column = Sequence[str | float | None]
 """What the variants have on an axis: words, or numbers."""
 PALEST = 0.85
-"""How far along the scale of colours the highest value stands; beyond, it is too pale for paper."""
+"""The place of the highest value on the colour scale; higher places are too pale for paper."""
 
 
 def draw_parallel(columns: Mapping[str, Column], coloured: str) -> Figure:
     """Draw the axes side by side.
 
     Args:
-        columns: Name of an axis to a value for each variant; words stand in the order in which they come.
+        columns: Name of an axis to a value for each variant; words are in order of first occurrence.
         coloured: The axis, of numbers, whose values colour the lines; a line that has none is dotted, in grey, and
             does not reach this axis.
     """
@@ -65,7 +65,7 @@ def _words(column: Column) -> list[str]:
 
 
 def _places(column: Column) -> list[float | None]:
-    """Where each value stands between 0 and 1; what is missing stands nowhere."""
+    """The place of each value between 0 and 1; None for a missing value."""
     if words := _words(column):
         room = max(1, len(words) - 1)
         return [words.index(value) / room if isinstance(value, str) else None for value in column]

@@ -19,7 +19,7 @@ LINES = ((BLACK, "o"), (BLUE, "s"), (VERMILLION, "D"), (GREEN, "^"), (ORANGE, "v
 """Colour and marker of each line; of more lines the rest is not drawn."""
 COLUMNS = 2
 ASIDE = 0.006
-"""How far lines stand apart from one another, as a share of the axis."""
+"""The horizontal distance between lines, as a share of the axis."""
 
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:

@@ -17,7 +17,7 @@ LOOKS = {
     "diverged": (PURPLE, "X"),
     SELECTED: (BLACK, "v"),
 }
-"""Verdict, or what stands in its place, to its colour and its marker."""
+"""Verdict, or its replacement, to colour and marker."""
 
 STYLE: dict[Any, Any] = {
     "font.size": 8.0,

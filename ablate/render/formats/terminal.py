@@ -44,7 +44,7 @@ def _grid(block: Grid, console: Console) -> None:
     for group in block.groups:
         for row in group:
             cells = [*map(plain, row)]
-            if block.texts:  # what a row is of stands in the first column of text
+            if block.texts:  # the first text column names the row
                 first = min(block.texts)
                 cells[first] = named(row[first], console.width // 3)
             table.add_row(*cells)

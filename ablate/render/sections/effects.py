@@ -79,7 +79,7 @@ def what_is_left(found: StudyEffects, shown: int) -> str:
     """
     said = []
     if found.chosen:
-        said.append("The design chose its variants by results, so settings that did well stand in more of them.")
+        said.append("The design chose its variants by results, so settings that did well occur in more of them.")
     if found.pruned:
         said.append(
             f"Left out, as they have no final value: {plural(found.pruned, 'trial')} stopped early, so that what is "

@@ -26,7 +26,7 @@ def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | No
 
 
 def what_it_says(front: Front) -> str:
-    """How many variants stand on the front, how many are surely beaten, and what is left out, in sentences."""
+    """Sentences that count the variants on the front, the surely dominated and the excluded ones."""
     on_front = [point for point in front.points if point.on_front]
     others = [point for point in front.points if not point.on_front]
     sure = sum(point.surely for point in others)

@@ -1,4 +1,4 @@
-"""Commands worth typing next, aligned, each with what it does; they work as they stand."""
+"""Suggested next commands, aligned, each with its purpose; they can be copied as they are."""
 
 from __future__ import annotations
 

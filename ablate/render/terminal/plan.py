@@ -1,4 +1,4 @@
-"""`ablate plan`: every trial with its cost and an estimate of time, and what is left out."""
+"""`ablate plan`: every trial with its cost and an estimate of time, and the excluded points."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _machine_json(plan: Plan, forecast: MachineForecast) -> dict[str, Any]:
 
 
 def print_plan(plan: Plan, forecast: Estimate, console: Console, elsewhere: MachineForecast | None = None) -> None:
-    """Print a row for each variant with its trials, then what is left out, then the sum.
+    """Print a row for each variant with its trials, then the excluded points, then the totals.
 
     Args:
         plan: The plan.

@@ -17,7 +17,7 @@ _TEXTS, _TOKENS = 3, 33
 
 
 def largest_difference(folder: Path, imported: Imported, tensors: dict[str, Tensor]) -> float:
-    """The largest difference of logits on random tokens, of which some are padding, in single precision.
+    """The largest difference of logits on random tokens, some of them padding, in single precision.
 
     Args:
         folder: The files, which `transformers` reads again.

@@ -229,7 +229,7 @@ def _json(path: Path, what: str) -> dict[str, Any]:
 
 
 def _number(plain: dict[str, Any]) -> Any:
-    """Numbers that JSON does not have stand there as `{"__float__": "Infinity"}`."""
+    """Decode numbers that JSON does not have, written as `{"__float__": "Infinity"}`."""
     return float(plain["__float__"]) if plain.keys() == {"__float__"} else plain
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 
 import torch
+from slow_forms import assert_equal_forms
 from torch import Tensor, nn
 
 from ablate.kinds.mixers.attention import AttentionSpec
@@ -67,7 +68,7 @@ def by_matrix(mixer: nn.Module, sees: Sees) -> Slow:
 
 
 def matrix(q: Tensor, k: Tensor, seen: list[list[bool]]) -> Tensor:
-    """softmax(Q·Kᵀ/√d_h) over what is seen, [T, T]."""
+    """softmax(Q·Kᵀ/√d_h) over the visible positions, [T, T]."""
     weights = torch.exp(q @ k.mT / math.sqrt(q.shape[-1])) * torch.tensor(seen)
     return weights / weights.sum(-1, keepdim=True)
 
@@ -75,21 +76,8 @@ def matrix(q: Tensor, k: Tensor, seen: list[list[bool]]) -> Tensor:
 def assert_is(mixer: nn.Module, slow: Slow, length: int, padded: bool) -> None:
     """Outputs at real tokens, and the gradients of the input and of every parameter, are those of `slow`."""
     x = text(length).requires_grad_()
-    padding = some_padding(length) if padded else None
-    real = torch.ones(K, B, length, dtype=torch.bool) if padding is None else padding
-    expected = torch.stack([torch.stack([slow(k, x[k, b], real[k, b].tolist()) for b in range(B)]) for k in range(K)])
-    found = mixer(x, padding)
-    torch.testing.assert_close(found[real], expected[real], rtol=1e-9, atol=1e-9)
-    direction = torch.randn(found.shape, generator=stream(1, "direction"), dtype=torch.float64) * real[..., None]
-    leaves = [x, *mixer.parameters()]
-    for ours, theirs in zip(
-        *(
-            torch.autograd.grad((y * direction).sum(), leaves, allow_unused=True, materialize_grads=True)
-            for y in (found, expected)
-        ),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
+    real = some_padding(length) if padded else torch.ones(K, B, length, dtype=torch.bool)
+    assert_equal_forms(mixer, lambda _, k, row, seen: slow(k, row, seen), x, real, padded=padded)
 
 
 def assert_is_full_attention(mixer: nn.Module, length: int, causal: bool) -> None:

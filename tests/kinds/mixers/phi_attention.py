@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from slow_forms import Slow, assert_equal_forms, perturbed
 from torch import Tensor, nn
 
-from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
@@ -28,12 +28,8 @@ def noise(name: str, *shape: int) -> Tensor:
 
 def trained(spec: MixerSpec, causal: bool, length: int, pack: int = K) -> nn.Module:
     """A mixer in float64 whose every parameter is away from its initial value."""
-    mixer = spec.build(LayerContext(pack, D, H, depth=5, context=max(length, 16), causal=causal, init_std=0.4))
-    initialise(mixer, list(range(pack)))
-    mixer.double()
-    with torch.no_grad():
-        for name, parameter in mixer.named_parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=stream(9, name), dtype=torch.float64)
+    context = LayerContext(pack, D, H, depth=5, context=max(length, 16), causal=causal, init_std=0.4)
+    mixer: nn.Module = perturbed(spec, context)
     return mixer
 
 
@@ -62,26 +58,8 @@ def mask(length: int) -> Tensor:
     return torch.stack(rows).view(K, B, length)
 
 
-Slow = Callable[[nn.Module, int, Tensor, list[bool]], Tensor]
-"""Mixer, member, one sequence [T, D] and which of its tokens are real, to [T, D]."""
-
-
 def assert_same(mixer: nn.Module, slow: Slow, length: int, padded: bool) -> None:
     """Outputs at real positions, and gradients of the input and of every parameter, equal those of the slow form."""
     x = noise("x", K, B, length, D).requires_grad_()
-    padding = mask(length) if padded else None
     real = mask(length) if padded else torch.ones(K, B, length, dtype=torch.bool)
-    fast = mixer(x, padding)
-    reference = torch.stack(
-        [torch.stack([slow(mixer, k, x[k, b], real[k, b].tolist()) for b in range(B)]) for k in range(K)]
-    )
-    torch.testing.assert_close(fast[real], reference[real], rtol=1e-9, atol=1e-9)
-    direction = noise("direction", *fast.shape) * real[..., None]
-    tensors = [x, *mixer.parameters()]
-    names = ["x", *(name for name, _ in mixer.named_parameters())]
-    ours, theirs = (
-        torch.autograd.grad((y * direction).sum(), tensors, allow_unused=True, materialize_grads=True)
-        for y in (fast, reference)
-    )
-    for name, a, b in zip(names, ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-8, msg=lambda m, name=name: f"{name}: {m}")
+    assert_equal_forms(mixer, slow, x, real, padded=padded)

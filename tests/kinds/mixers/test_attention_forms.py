@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from slow_forms import perturbed
 from torch import Tensor
 
 from ablate.kinds.mixers.attention import AttentionSpec
@@ -20,7 +21,6 @@ from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.positions.alibi import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.kernels.relative_positions import alibi_bias, rotate
-from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.position import PositionSpec
@@ -32,14 +32,7 @@ ROTARY, ALIBI = RotarySpec(), AlibiSpec()
 
 def attention(settings: dict[str, Any], **context: Any) -> Attention:
     """A mixer in float64 whose every parameter is random."""
-    surroundings = replace(CONTEXT, **context)
-    spec = AttentionSpec.model_validate(settings)
-    spec.check(surroundings)
-    mixer = spec.build(surroundings).double()
-    initialise(mixer, list(range(surroundings.pack)))
-    with torch.no_grad():
-        for name, parameter in mixer.named_parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=stream(9, name), dtype=torch.float64)
+    mixer: Attention = perturbed(AttentionSpec.model_validate(settings), replace(CONTEXT, **context))
     return mixer
 
 
@@ -68,7 +61,7 @@ def turned(row: Tensor, position: int, base: float) -> Tensor:
 
 
 def slow(mixer: Attention, k: int, x: Tensor, memory: Tensor, real: list[bool]) -> Tensor:
-    """One sequence [T, D] that reads `memory` [S, D], of which `real` says what may be seen."""
+    """One sequence [T, D] that reads `memory` [S, D]; `real` marks its visible positions."""
     spec, d_h = mixer.spec, mixer.query.weight.shape[-1] // H
     base = None if mixer.positions is None else mixer.positions.base
     window = mixer.window or T
@@ -227,7 +220,7 @@ def test_slopes_of_alibi_are_geometric() -> None:
 
 @pytest.mark.parametrize("positions", [ROTARY, ALIBI])
 def test_moving_a_text_along_moves_the_output_along(positions: PositionSpec) -> None:
-    """What stands before it being padded; learned positions would tell the places apart."""
+    """Padding before a token changes nothing; learned positions would make a difference."""
     mixer = attention({}, causal=True, positions=positions)
     x = noise("x", K, B, 4, D)
     shifted = torch.cat([noise("before", K, B, 3, D), x], 2)

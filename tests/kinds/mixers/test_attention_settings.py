@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
+from slow_forms import assert_equal_forms, perturbed
 from torch import Tensor
 
 from ablate.contracts.mixer import check_mixer
@@ -22,7 +23,6 @@ from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.kernels.relative_positions import rotate
 from ablate.nn.model.build import build_model, model_cost
 from ablate.nn.model.decoder import Decoder
-from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
@@ -35,14 +35,7 @@ ROTARY = RotarySpec(base=50.0)
 
 def attention(settings: dict[str, Any], **context: Any) -> Attention:
     """A mixer in float64 whose every parameter is random."""
-    told = replace(CONTEXT, **context)
-    spec = AttentionSpec.model_validate(settings)
-    spec.check(told)
-    mixer = spec.build(told).double()
-    initialise(mixer, list(range(K)))
-    with torch.no_grad():
-        for name, parameter in mixer.named_parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=stream(9, name), dtype=torch.float64)
+    mixer: Attention = perturbed(AttentionSpec.model_validate(settings), replace(CONTEXT, **context))
     return mixer
 
 
@@ -147,15 +140,7 @@ def test_attention_is_its_equations(name: str, causal: bool, padded: bool) -> No
     mixer, x = attention(settings, causal=causal, **context), noise("x", K, B, T, D)
     place = torch.arange(T)
     real = torch.stack([place < 5, place >= 2] * 2).view(K, B, T) if padded else torch.ones(K, B, T, dtype=torch.bool)
-    fast = mixer(x, real if padded else None)
-    reference = torch.stack([torch.stack([slow(mixer, k, x[k, b], real[k, b].tolist()) for b in range(B)])
-                             for k in range(K)])  # fmt: skip
-    torch.testing.assert_close(fast[real], reference[real], rtol=1e-9, atol=1e-9)
-    tensors = [x, *mixer.parameters()]
-    direction = torch.randn(fast.shape, generator=stream(0, "direction"), dtype=torch.float64) * real[..., None]
-    ours, theirs = (torch.autograd.grad((y * direction).sum(), tensors) for y in (fast, reference))
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
+    assert_equal_forms(mixer, slow, x, real, padded=padded)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -207,7 +192,7 @@ def test_logits_in_single_precision_are_more_exact() -> None:
 
 
 def test_dropout_falls_on_the_product_of_keys_and_values() -> None:
-    """SimpleTRON: what is dropped of a bidirectional state is dropped for all queries."""
+    """SimpleTRON: a dropped element of a bidirectional state is dropped for all queries."""
     settings = {"softmax": False, "matmul_order": "kv_first", "dropout": 0.5, "scale": "length"}
     mixer, x = attention(settings, causal=False).train(), noise("x", K, B, T, D)
     torch.manual_seed(3)
@@ -345,7 +330,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         {"softmax": False, "matmul_order": "kv_first", "dropout": 0.1},
         {},
         "block.mixer.dropout",
-        "another one at each token",
+        "a different Kᵀ·V at each token",
     ),
     ({"shared_kv": 0, "value_residual": {}}, {}, "block.mixer.value_residual", "as they are"),
     ({"value_residual": {"from_layer": 3}}, {}, "block.mixer", "only what an earlier layer publishes"),

@@ -1,4 +1,4 @@
-"""Every discovered mixer kind keeps the contract, at many of its settings; and the contract finds what is broken."""
+"""Every discovered mixer kind passes the contract, at many of its settings; and the contract finds violations."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def test_contract_says_once_that_a_size_is_to_be_refused() -> None:
 
 
 class Placed(Mean):
-    """Adds how far away each token is, if it is told to apply positions and does."""
+    """Adds the distance of each token if the layer has positions and `applies` is set."""
 
     def __init__(self, context: LayerContext, applies: bool) -> None:
         super().__init__(context)

@@ -98,7 +98,7 @@ def tables_5_and_6(t: int, d: int, n: int) -> dict[str, tuple[int, ...]]:
     """The same for the one token at length t in inference.
 
     The paper prints 2td - tn + t + 4d² - 5d - 1 additions for attention, which is right for one head only; its own
-    terms (QKᵀ: td - tn; softmax: tn - n; AV: td - d; maps: 4d² - 4d) add up to what stands here.
+    terms (QKᵀ: td - tn; softmax: tn - n; AV: td - d; maps: 4d² - 4d) add up to the formula here.
     """
     return {
         "attention": (2 * t * d + 4 * d**2, 2 * t * d + 4 * d**2 - 5 * d - n, 2 * t * n, t * n),
@@ -197,7 +197,7 @@ def test_causal_attention_takes_the_half_below_the_diagonal(softmax: bool) -> No
 
 @pytest.mark.parametrize("name", ["he", "we"])
 def test_extractor_maps_take_the_products_that_torch_counts(name: str) -> None:
-    """The convolution is a transform, of which torch counts nothing, and the adjustment one product an element."""
+    """The convolution is an FFT, which torch does not count, and the adjustment one product an element."""
     spec = ExtractorSpec.model_validate({"type": name})
     convolution = D * T * (T + 1) // 2
     maps = spec.cost(HIDDEN_FUTURE, T).multiplications - convolution - T * D

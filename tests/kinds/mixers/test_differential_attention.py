@@ -11,13 +11,13 @@ import torch
 from copied import Pair, compare, linear
 from double_precision import compute_in_double
 from pydantic import ValidationError
+from slow_forms import assert_equal_forms, perturbed
 from torch import Tensor
 
 from ablate.contracts.mixer import check_mixer
 from ablate.kinds.mixers.differential_attention import DifferentialAttentionSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.kernels.relative_positions import rotate
-from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.sentences import describe
@@ -26,15 +26,8 @@ D, H, T = 24, 3, 11
 CONTEXT = LayerContext(1, D, H, depth=9, context=T, causal=True, init_std=0.5, layer=4)
 
 
-def differential(settings: dict[str, Any], told: LayerContext) -> Any:
-    spec = DifferentialAttentionSpec.model_validate(settings)
-    spec.check(told)
-    mixer = spec.build(told).double()
-    initialise(mixer, list(range(told.pack)))
-    with torch.no_grad():
-        for name, parameter in mixer.named_parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=stream(9, name), dtype=torch.float64)
-    return mixer
+def differential(settings: dict[str, Any], context: LayerContext) -> Any:
+    return perturbed(DifferentialAttentionSpec.model_validate(settings), context)
 
 
 def slow(mixer: Any, k: int, x: Tensor, real: list[bool]) -> Tensor:
@@ -81,14 +74,7 @@ def test_it_is_its_equations(name: str, padded: bool) -> None:
     x = torch.randn(2, 2, T, D, generator=stream(1, "x"), dtype=torch.float64).requires_grad_()
     place = torch.arange(T)
     real = torch.stack([place < 8, place >= 3] * 2).view(2, 2, T) if padded else torch.ones(2, 2, T, dtype=torch.bool)
-    fast = mixer(x, real if padded else None)
-    reference = torch.stack([torch.stack([slow(mixer, k, x[k, b], real[k, b].tolist()) for b in range(2)])
-                             for k in range(2)])  # fmt: skip
-    torch.testing.assert_close(fast[real], reference[real], rtol=1e-9, atol=1e-9)
-    tensors, direction = [x, *mixer.parameters()], torch.randn_like(fast) * real[..., None]
-    gradients = [torch.autograd.grad((y * direction).sum(), tensors) for y in (fast, reference)]
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9)
+    assert_equal_forms(mixer, slow, x, real, padded=padded)
 
 
 @pytest.mark.parametrize("groups", [1, 3])

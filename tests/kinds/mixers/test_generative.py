@@ -60,6 +60,6 @@ def test_training_and_evaluation_are_one(form: str) -> None:
     ("form", "context", "draws"), [("rks", 4000, 256), ("prf", 4000, 256), ("rks", 100, 50), ("prf", 100, 100)]
 )
 def test_usual_number_of_draws(form: str, context: int, draws: int) -> None:
-    """At d_h = 64: P = 256, and no more features than there are tokens."""
+    """At d_h = 64: P = 256, and at most as many features as tokens."""
     mixer = GenerativeSpec(form=form).build(LayerContext(1, 64 * H, H, depth=1, context=context, causal=False))
     assert mixer.features.generator.noise.shape == (1, draws, 64)

@@ -52,6 +52,6 @@ def test_gmm_is_its_equation(length: int, causal: bool, padded: bool, form: str)
     ("form", "context", "draws"), [("rks", 4000, 256), ("prf", 4000, 256), ("rks", 100, 25), ("prf", 100, 100)]
 )
 def test_usual_number_of_draws(form: str, context: int, draws: int) -> None:
-    """At d_h = 64: P = 256, and no more features than there are tokens."""
+    """At d_h = 64: P = 256, and at most as many features as tokens."""
     mixer = GmmSpec(form=form).build(LayerContext(1, 128, 2, depth=1, context=context, causal=False))
     assert mixer.features.noise.shape == (1, 64, draws)

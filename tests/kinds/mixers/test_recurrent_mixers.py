@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
+from slow_forms import perturbed
 from torch import Tensor
 
 from ablate.contracts.mixer import check_mixer
@@ -25,7 +26,6 @@ from ablate.kinds.mixers.mlstm import MLSTMSpec
 from ablate.kinds.mixers.rwkv7 import RWKV7Spec
 from ablate.nn.kernels.flash_linear import installed
 from ablate.nn.model.build import build_model
-from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
@@ -38,17 +38,6 @@ CONTEXT = LayerContext(K, D, H, depth=5, context=64, causal=True, init_std=0.4)
 
 def noise(name: str, *shape: int) -> Tensor:
     return torch.randn(shape, generator=stream(1, name), dtype=torch.float64)
-
-
-def trained(spec: MixerSpec, told: LayerContext = CONTEXT) -> Any:
-    """A mixer in float64 whose every parameter is away from its initial value."""
-    spec.check(told)
-    mixer = spec.build(told).double()
-    initialise(mixer, list(range(told.pack)))
-    with torch.no_grad():
-        for name, parameter in mixer.named_parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=stream(9, name), dtype=torch.float64)
-    return mixer
 
 
 def convolved(x: Tensor, convolution: Any, k: int) -> Tensor:
@@ -247,7 +236,7 @@ def call(mixer: Any, x: Tensor, padding: Tensor | None, shared: tuple[Tensor, ..
 @pytest.mark.parametrize("name", FORMS)
 def test_it_is_its_recurrence(name: str, length: int, padded: bool) -> None:
     slow, spec, told = FORMS[name]
-    mixer, x = trained(spec, told), noise("x", K, B, length, D).requires_grad_()
+    mixer, x = perturbed(spec, told), noise("x", K, B, length, D).requires_grad_()
     place = torch.arange(length)
     real = torch.ones(K, B, length, dtype=torch.bool)
     if padded:
@@ -270,7 +259,7 @@ def test_it_is_its_recurrence(name: str, length: int, padded: bool) -> None:
 @pytest.mark.parametrize("name", FORMS)
 def test_it_decodes_token_by_token(name: str) -> None:
     _, spec, told = FORMS[name]
-    mixer, x = trained(spec, told), noise("x", K, B, 37, D)
+    mixer, x = perturbed(spec, told), noise("x", K, B, 37, D)
     shared = tuple(noise(one.name, K, B, 37, *one.sizes) for one in spec.reads(told))
     whole, state = call(mixer, x, None, shared), ()
     for t in range(37):
@@ -292,7 +281,7 @@ def test_it_keeps_the_contract(spec: MixerSpec) -> None:
 @pytest.mark.parametrize("spec", CONTRACT, ids=lambda spec: spec.kind_name())
 def test_bfloat16_is_as_exact_as_its_inputs(spec: MixerSpec) -> None:
     """Under autocast, with the state in single precision, the output is off by what bfloat16 rounds."""
-    mixer, x = trained(spec).float(), noise("x", K, B, 70, D).float().requires_grad_()
+    mixer, x = perturbed(spec, CONTEXT).float(), noise("x", K, B, 70, D).float().requires_grad_()
     exact = call(mixer, x, None, ())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = call(mixer, x, None, ())
@@ -304,7 +293,7 @@ def test_bfloat16_is_as_exact_as_its_inputs(spec: MixerSpec) -> None:
 
 
 def test_padding_anywhere_is_like_its_absence_for_mlstm() -> None:
-    mixer, x, real = trained(MLSTMSpec()), noise("x", K, B, 13, D), torch.tensor([0, 2, 3, 5, 8, 9])
+    mixer, x, real = perturbed(MLSTMSpec(), CONTEXT), noise("x", K, B, 13, D), torch.tensor([0, 2, 3, 5, 8, 9])
     padding = torch.zeros(K, B, 13, dtype=torch.bool).index_fill(2, real, True)
     torch.testing.assert_close(mixer(x, padding)[:, :, real], mixer(x[:, :, real]))
 
@@ -363,7 +352,7 @@ def test_the_library_of_kernels_is_no_dependency() -> None:
 
 def test_channel_mixing_is_its_equation() -> None:
     """Equations 22 and 23 of arXiv:2503.14456, token by token, with padding; and step by step."""
-    mixer = trained(ChannelMixingSpec(ratio=1.5))
+    mixer = perturbed(ChannelMixingSpec(ratio=1.5), CONTEXT)
     x, place = noise("x", K, B, 7, D), torch.arange(7)
     padding = torch.stack([place < 5, place >= 2, place >= 0]).expand(K, B, 7)
     y = mixer(x, padding)

@@ -9,31 +9,20 @@ import pytest
 import torch
 from copied import Pair, compare, linear, norm, turned
 from double_precision import compute_in_double
+from slow_forms import perturbed
 from torch import Tensor
 
 from ablate.kinds.mixers.gated_deltanet import GatedDeltaNetSpec
 from ablate.kinds.mixers.kimi_delta_attention import KimiDeltaAttentionSpec
 from ablate.kinds.mixers.mamba2 import Mamba2Spec
 from ablate.kinds.mixers.mlstm import MLSTMSpec
-from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
 
 transformers = pytest.importorskip("transformers")
 
 D, T = 12, 37
 CONTEXT = LayerContext(1, D, 4, depth=3, context=T, causal=True, init_std=0.5)
-
-
-def trained(spec: MixerSpec, told: LayerContext = CONTEXT) -> Any:
-    spec.check(told)
-    mixer = spec.build(told).double()
-    initialise(mixer, [0])
-    with torch.no_grad():
-        for name, parameter in mixer.named_parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=stream(9, name), dtype=torch.float64)
-    return mixer
 
 
 def inputs(padded: bool) -> tuple[Tensor, Tensor]:
@@ -67,7 +56,7 @@ def test_gated_deltanet_is_that_of_qwen3_next(padded: bool, monkeypatch: pytest.
         linear_value_head_dim=d_v, linear_conv_kernel_dim=4, num_hidden_layers=2, rms_norm_eps=1e-6,
     )  # fmt: skip
     theirs = module.Qwen3NextGatedDeltaNet(config, 0).double()
-    ours = trained(GatedDeltaNetSpec(heads=H, key_heads=G, key_width=d_k, value_width=d_v))
+    ours = perturbed(GatedDeltaNetSpec(heads=H, key_heads=G, key_width=d_k, value_width=d_v), CONTEXT)
 
     def by_group(*maps: Tensor) -> Tensor:
         """Maps [D, heads·width] side by side within each group, as rows of nn.Linear."""
@@ -103,7 +92,7 @@ def test_kimi_delta_attention_is_that_of_kimi_linear(padded: bool, monkeypatch: 
         rms_norm_eps=1e-5,
     )  # fmt: skip
     theirs = module.KimiLinearDeltaAttention(config, 0).double()
-    ours = trained(KimiDeltaAttentionSpec(heads=H, head_width=d))
+    ours = perturbed(KimiDeltaAttentionSpec(heads=H, head_width=d), CONTEXT)
     convolutions = (ours.query_convolution, ours.key_convolution, ours.value_convolution)
     gate = theirs.forget_gate
     named = dict(gate.named_parameters())
@@ -141,7 +130,7 @@ def test_mamba2_is_that_of_transformers(groups: int, padded: bool, monkeypatch: 
         num_hidden_layers=2, layer_norm_epsilon=1e-5,
     )  # fmt: skip
     theirs = module.Mamba2Mixer(config, 0).double().eval()
-    ours = trained(Mamba2Spec(head_width=4, state=5, groups=groups))
+    ours = perturbed(Mamba2Spec(head_width=4, state=5, groups=groups), CONTEXT)
     pairs = copied(
         [
             Pair((ours.gate.weight, ours.inputs.weight, ours.step_size.weight), theirs.in_proj.weight, turned),
@@ -172,7 +161,7 @@ def test_mlstm_is_that_of_xlstm(monkeypatch: pytest.MonkeyPatch) -> None:
     )  # fmt: skip
     theirs = module.xLSTMLayer(config).double()
     told = replace(CONTEXT, heads=3, head_width=0)
-    ours = trained(MLSTMSpec(), told)
+    ours = perturbed(MLSTMSpec(), told)
     pairs = copied(
         [
             *linear(ours.query, theirs.q),

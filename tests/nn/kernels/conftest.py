@@ -1,21 +1,12 @@
-"""One thread, so that sums in a fixed order give the same numbers every time; and segments of two sizes."""
+"""Segments of two sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-import torch
 
 from ablate.nn.kernels import chunked
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module", params=[1, chunked._SEGMENT], ids=["many segments", "one segment"])

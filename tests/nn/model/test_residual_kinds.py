@@ -228,7 +228,7 @@ def test_decoding_token_by_token_gives_what_the_whole_text_gives(kind: str) -> N
 
 
 def put(theirs: Any, ours: Any, names: list[str], prefix: str) -> None:
-    """F, b and s of `transformers`, of which ours are parts."""
+    """F, b and s of `transformers`, which contain ours."""
     with torch.no_grad():
         getattr(theirs, f"{prefix}fn").copy_(torch.cat([getattr(ours, f"{name}_map")[0].T for name in names]))
         getattr(theirs, f"{prefix}base").copy_(torch.cat([getattr(ours, f"{name}_bias")[0] for name in names]))
@@ -304,11 +304,11 @@ def test_the_normalised_residual_is_equations_10_and_11() -> None:
             "no single sum",
         ),
         ({"residual": "normalised"}, ("norm",), "has its own norms"),
-        ({"arrangement": "mlp_first", "skips": {"mixer": 2}}, ("skips", "mixer"), "which stands before it"),
+        ({"arrangement": "mlp_first", "skips": {"mixer": 2}}, ("skips", "mixer"), "the MLP is before the mixer"),
         (
             {"arrangement": "mlp_first", "mlp": "none", "skips": {"mlp": 0}},
             ("arrangement",),
-            "nothing that could stand",
+            "nothing to compute before",
         ),
         (
             {"arrangement": "parallel", "skips": {"mlp": 0}, "norm": {"kind": "rms", "place": "sandwich"}},

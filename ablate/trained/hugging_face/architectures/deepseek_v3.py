@@ -16,7 +16,7 @@ _BALANCE_RATE = 0.001
 
 
 class DeepseekV3(LlamaLike):
-    """`transformers`, `models/deepseek_v3`. Channels that turn stand there as pairs, in ours as halves."""
+    """`transformers`, `models/deepseek_v3`. Rotated channels are adjacent pairs there, two halves in ours."""
 
     model_type = "deepseek_v3"
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -112,7 +112,7 @@ def latent_links(config: Config, theirs: str, ours: str, *, interleaved: bool) -
         config: The settings.
         theirs: What the names of their tensors begin with.
         ours: What the names of ours begin with.
-        interleaved: Whether channels that turn together stand side by side in theirs.
+        interleaved: Whether channels that are rotated together are adjacent in theirs.
     """
     plain, turned, latent = config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["kv_lora_rank"]
     heads = config["num_attention_heads"]
@@ -134,7 +134,7 @@ def latent_links(config: Config, theirs: str, ours: str, *, interleaved: bool) -
 
 
 def expert_links(theirs: str, ours: str, experts: int) -> Iterator[Link]:
-    """Gated experts, of which their files have each by itself."""
+    """Gated experts; the files hold the weights of each expert separately."""
     for name in ("up", "gate", "down"):
         each = tuple(f"{theirs}.experts.{expert}.{name}_proj.weight" for expert in range(experts))
         yield Link(each, (f"{ours}.experts.{name}",), STACKED.then(TURNED))

@@ -132,7 +132,7 @@ def _delta_links(config: Config, theirs: str, ours: str) -> Iterator[Link]:
 
 
 def _by_group(groups: int, sizes: list[int]) -> Conversion:
-    """Rows that stand side by side within each group, to maps with the rows of all groups."""
+    """A matrix whose rows are sorted by group, to one matrix per map with the rows of all groups."""
 
     def to_ours(theirs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         return tuple(one.flatten(0, 1).mT for one in torch.split(torch.unflatten(theirs[0], 0, (groups, -1)), sizes, 1))
