@@ -120,17 +120,18 @@ def forecast(
         records = {}
     settled = [record for record in records.values() if record.state in SETTLED]
     done = frozenset(record.key for record in settled)
-    left = [trial for trial in (*plan.trials, *plan.later) if trial.key not in done]
-    if not left:
-        return Forecast(done, 1.0, "nothing", workers)
+    trials = (*plan.trials, *plan.later)
+    left = [trial for trial in trials if trial.key not in done]
     rates = [
         record.flops / record.seconds
         for record in settled
         if record.seconds > 0 and (record.worker is None or record.worker.device.startswith(device))
     ]
-    measured = _measured(left, device, workers, tasks)
+    basis = f"{len(rates)} trials of this plan in the store"
+    if not trials or (rates and not left):  # nothing is left to estimate
+        return Forecast(done, statistics.median(rates) if rates else 1.0, basis, workers)
+    measured = _measured(left or trials, device, workers, tasks)
     if rates:
-        basis = f"{len(rates)} trials of this plan in the store"
         return Forecast(done, statistics.median(rates), basis, workers, measured.evaluation)
     ranks = max(1, int(resources.gpus or 1)) if device == "cuda" else 1
     return Forecast(done, measured.rate * ranks, measured.source, workers, measured.evaluation)
