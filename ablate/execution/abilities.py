@@ -8,7 +8,7 @@ import torch
 
 from ablate.errors import EngineError
 from ablate.planning.plan import Trial
-from ablate.training.compiling import check_compiler
+from ablate.training.compiling import missing_compiler
 
 _AMPERE = (8, 0)
 """The compute capability of the first GPUs with units for TF32."""
@@ -36,6 +36,22 @@ def check_abilities(trials: Iterable[Trial], device: str, *, here: bool = True) 
         )
     if here and any(training.compile == "blocks" for training in trainings):
         check_compiler(device)
+
+
+def check_compiler(device: str) -> None:
+    """Check that this machine can compile for a device, `cpu` or `cuda`.
+
+    Raises:
+        EngineError: It has no C++ compiler, or no Triton for a GPU.
+    """
+    if missing := missing_compiler(device):
+        raise EngineError(
+            "this machine cannot compile the blocks of a model",
+            where="training.compile: blocks",
+            expected=missing,
+            got="none",
+            remedy="Install it, or leave `compile` out.",
+        )
 
 
 def _has_tf32(device: str, here: bool) -> bool:

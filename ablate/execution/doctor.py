@@ -19,13 +19,13 @@ from torch import distributed
 
 from ablate.devices import known_device
 from ablate.errors import EngineError
+from ablate.execution.abilities import check_compiler
 from ablate.execution.environment import describe_environment
 from ablate.nn.model.build import model_cost
 from ablate.planning.memory import free_bytes, trial_bytes
 from ablate.planning.plan import Variant
 from ablate.spec.variant import VariantSpec
 from ablate.timing.clock import peak_bytes
-from ablate.training.compiling import check_compiler
 from ablate.training.members import Member
 from ablate.training.pack import Pack
 from ablate.training.program import BuildProgram, EagerProgram, build_program

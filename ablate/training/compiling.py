@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from ablate.errors import EngineError
 from ablate.nn.model.block import Block
 from ablate.nn.model.encoder_decoder import DecoderBlock
 
@@ -79,37 +78,20 @@ def compiler_failures() -> tuple[type[Exception], ...]:
     return (TorchDynamoException, InductorError)
 
 
-def check_compiler(device: str) -> None:
-    """Check that this machine can compile for a device.
-
-    Args:
-        device: `cpu` or `cuda`.
-
-    Raises:
-        EngineError: It has no C++ compiler, or no Triton for a GPU.
-    """
-    missing = ""
-    if device == "cpu":
-        from torch._inductor.cpp_builder import get_cpp_compiler
-        from torch._inductor.exc import InvalidCxxCompiler
-
-        try:
-            found = shutil.which(get_cpp_compiler())
-        except (InvalidCxxCompiler, RuntimeError):
-            found = None
-        missing = "" if found else "a C++ compiler: g++ or clang++, or the one that $CXX names"
-    else:
+def missing_compiler(device: str) -> str:
+    """What this machine lacks to compile for a device, `cpu` or `cuda`; empty if it can compile."""
+    if device != "cpu":
         from torch.utils._triton import has_triton
 
-        missing = "" if has_triton() else "Triton, for a GPU that it supports"
-    if missing:
-        raise EngineError(
-            "this machine cannot compile the blocks of a model",
-            where="training.compile: blocks",
-            expected=missing,
-            got="none",
-            remedy="Install it, or leave `compile` out.",
-        )
+        return "" if has_triton() else "Triton, for a GPU that it supports"
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        found = shutil.which(get_cpp_compiler())
+    except (InvalidCxxCompiler, RuntimeError):
+        found = None
+    return "" if found else "a C++ compiler: g++ or clang++, or the one that $CXX names"
 
 
 def _blocks(model: nn.Module) -> list[nn.Module]:

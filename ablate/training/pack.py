@@ -25,11 +25,11 @@ from ablate.training.assembly import assemble, compact
 from ablate.training.average import WeightAverage
 from ablate.training.batches import Batches
 from ablate.training.compiling import (
-    check_compiler,
     compile_blocks,
     compile_clock,
     compiler_failures,
     eager_blocks,
+    missing_compiler,
     run_eagerly,
 )
 from ablate.training.events import Diverged, Measurement, State
@@ -83,8 +83,8 @@ class Pack:
         self.device = device
         self.training = members[0].variant.training
         self._compiles = self.training.compile == "blocks"
-        if self._compiles:
-            check_compiler(device.type)
+        if self._compiles and (missing := missing_compiler(device.type)):
+            raise RuntimeError(f"this machine cannot compile the blocks of a model; it lacks {missing}")
         self.compile_seconds = 0.0
         self._not_compiled = ""
         count = len(members)

@@ -10,10 +10,10 @@ from engine_samples import planner
 from random_tokens import CPU, RandomTokens, variant
 
 from ablate.errors import EngineError
+from ablate.execution.abilities import check_compiler
 from ablate.execution.local import LocalEngine
 from ablate.planning.plan import make_plan
 from ablate.spec.training import TrainingSpec
-from ablate.training.compiling import check_compiler
 from ablate.training.events import Remark
 from ablate.training.loop import train
 from ablate.training.members import Member
