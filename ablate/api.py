@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from pydantic import ValidationError
 from torch import nn
 
+from ablate.analysis.findings import read_findings
+from ablate.analysis.study import StudyReport
 from ablate.errors import ArgumentError, EngineError, SpaceError, check_argument, check_count, check_texts
 from ablate.execution.checkpoint import checkpoints_folder
 from ablate.execution.choose import EngineOptions, make_engine
 from ablate.execution.driver import run_study
 from ablate.execution.environment import describe_environment
-from ablate.execution.observer import Observer
+from ablate.execution.observer import Observer, ObserverGroup
+from ablate.execution.tracking import TrackingObserver
 from ablate.nn.model.build import build_model
 from ablate.notebook import DEFAULT_STORE, Study
 from ablate.planning.packing import Packing
 from ablate.planning.plan import Plan, Planner, make_plan
 from ablate.plugins import load_plugin
+from ablate.render.formats import Place, find_format
 from ablate.spec import reading
 from ablate.spec.model import ModelSpec
 from ablate.spec.resources import ResourcesSpec
@@ -28,6 +32,7 @@ from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.tasks.cache import default_cache
+from ablate.trackers import Tracker, find_tracker
 from ablate.trained.weights import weights_folder
 
 Plugins = str | Path | Sequence[str | Path]
@@ -78,6 +83,7 @@ def run(
     address: str | None = None,
     resources: ResourcesSpec | None = None,
     pack: int | None = None,
+    log_to: Sequence[str] = (),
 ) -> Study:
     """Run or resume a space; finished trials of the store are not trained again.
 
@@ -97,6 +103,7 @@ def run(
         address: Of the cluster: `auto`, HOST:PORT or `local`; None: $RAY_ADDRESS if it is set, else `local`.
         resources: What each job gets, in place of the space's `resources`.
         pack: The most trials of one structure that are trained together as one program; None: as many as pay.
+        log_to: Addresses of trackers to which the trials are copied, such as `tensorboard:DIR`.
 
     Raises:
         AblateError: The space, its data, the device, the engine or the store cannot be used.
@@ -111,6 +118,7 @@ def run(
     check_argument("engine", engine, str, "local or ray")
     space, folder = _read(space, plugins), _folder(cache)
     observer = observer or Observer()
+    trackers = [find_tracker(address) for address in check_texts("log_to", log_to, "a list of addresses of trackers")]
     options = EngineOptions(
         folder,
         device,
@@ -133,8 +141,36 @@ def run(
             observer.say(opened.caution)
         planner = Planner(space, folder, observer.say, weights=weights_folder(opened.where))
         environment, packing = describe_environment(trainer.device), Packing(pack, trainer.device)
-        result = run_study(planner, opened, trainer, environment, observer, packing)
+        with _tracking(trackers, space.name, opened, observer) as watching:
+            result = run_study(planner, opened, trainer, environment, watching, packing)
     return Study(space.name, store, result=result)
+
+
+@contextmanager
+def _tracking(trackers: Sequence[Tracker], study: str, store: Store, observer: Observer) -> Iterator[Observer]:
+    """Within it a study runs whose events go to an observer and to trackers; then they get what they lack."""
+    if not trackers:
+        yield observer
+        return
+    tracking = TrackingObserver(study, trackers, observer.say)
+    try:
+        yield ObserverGroup(observer, tracking)
+        tracking.catch_up(store)
+        findings = read_findings(store, study)
+        tracking.conclude(str(find_format("md").render(findings, Place())), _differences(findings.report))
+    finally:
+        tracking.close()
+
+
+def _differences(report: StudyReport) -> dict[str, float]:
+    """Each variant's difference from the baseline and its interval, by `VARIANT/NAME`."""
+    return {
+        f"{row.name}/{name}": value
+        for row in report.variants
+        if row.difference is not None
+        for name in ("difference", "low", "high")
+        if (value := getattr(row.difference, name)) is not None
+    }
 
 
 def _folder(cache: str | Path | None) -> Path:

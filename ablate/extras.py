@@ -9,10 +9,13 @@ from ablate.errors import MissingPackageError
 PACKAGES: dict[str, tuple[str, ...]] = {
     "dashboard": ("streamlit", "plotly", "pandas", "pyarrow"),
     "figures": ("matplotlib",),
+    "mlflow": ("mlflow",),
     "notebook": ("pandas",),
     "search": ("optuna", "sklearn", "cmaes"),
+    "tensorboard": ("tensorboard",),
     "transformers": ("transformers",),
     "translation": ("sacrebleu",),
+    "wandb": ("wandb",),
 }
 """Extra to the packages that the commands behind it import."""
 

@@ -14,6 +14,7 @@ from ablate.render.formats import FORMATS
 from ablate.spec.average import AVERAGES
 from ablate.spec.base import Family, Kinded, Spec
 from ablate.spec.design import DESIGNS
+from ablate.spec.growth import GROWTHS
 from ablate.spec.initialiser import INITIALISERS
 from ablate.spec.mixer import MIXERS
 from ablate.spec.mlp import MLPS
@@ -25,6 +26,7 @@ from ablate.spec.schedule import SCHEDULES
 from ablate.spec.task import TASKS
 from ablate.tasks.sources import SOURCES
 from ablate.tasks.tokenizers import TOKENIZERS
+from ablate.trackers import TRACKERS
 
 FAMILIES: dict[str, Family] = {
     "mixers": MIXERS,
@@ -35,12 +37,14 @@ FAMILIES: dict[str, Family] = {
     "initialisers": INITIALISERS,
     "optimizers": OPTIMIZERS,
     "schedules": SCHEDULES,
+    "growths": GROWTHS,
     "averages": AVERAGES,
     "tasks": TASKS,
     "tokenizers": TOKENIZERS,
     "sources": SOURCES,
     "designs": DESIGNS,
     "formats": FORMATS,
+    "trackers": TRACKERS,
 }
 """Every family by its name. Installed packages add kinds by the entry point group `ablate.NAME`."""
 

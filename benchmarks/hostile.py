@@ -45,6 +45,7 @@ from ablate.spec.named import shipped_spaces
 from ablate.spec.reading import load_space
 from ablate.store import Environment, open_store
 from benchmarks.driver import InstantEngine
+from benchmarks.scheduling import scheduled, told
 
 SECONDS = 10.0
 BYTES = 2 << 30
@@ -405,9 +406,9 @@ class Ending:
     """How a case ended.
 
     Attributes:
-        code: Exit code; None if it was killed for its time or its memory.
+        code: Exit code; None if it was killed for its time or its memory, and `left` says for which.
         error: What it wrote to stderr.
-        left: Why something was lost: what was changed that should not be; empty if nothing was.
+        left: What was changed that should not be; empty if nothing was.
     """
 
     code: int | None
@@ -436,15 +437,14 @@ def run_case(case: Case, folder: Path, seconds: float = SECONDS) -> Ending:
         pid = os.fork()
     if pid == 0:
         _call(case, work, folder)
-    code = _awaited(pid, seconds)
+    code, why = _awaited(pid, seconds)
     error = (folder / "stderr").read_text(errors="replace")
     store = work / "studies" / "ablate.db"
     before = case.files.get("studies/ablate.db")
-    left = (
-        "the store was changed" if before is not None and (not store.is_file() or store.read_bytes() != before) else ""
-    )
+    if not why and before is not None and (not store.is_file() or store.read_bytes() != before):
+        why = "the store was changed"
     outside = {path.name for path in folder.iterdir()} - {"work", "stdout", "stderr", "cache"}
-    return Ending(code, error, f"written outside: {outside}" if outside else left)
+    return Ending(code, error, f"written outside: {outside}" if outside and not why else why)
 
 
 def _call(case: Case, work: Path, folder: Path) -> NoReturn:
@@ -470,8 +470,8 @@ def _call(case: Case, work: Path, folder: Path) -> NoReturn:
         os._exit(code)
 
 
-def _awaited(pid: int, seconds: float) -> int | None:
-    """The exit code of a process; None if it had to be killed.
+def _awaited(pid: int, seconds: float) -> tuple[int | None, str]:
+    """The exit code of a process; None, and the reason, if it had to be killed.
 
     The time that it was ready to run and other processes had the cores does not count.
     """
@@ -480,22 +480,19 @@ def _awaited(pid: int, seconds: float) -> int | None:
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            return os.waitstatus_to_exitcode(status)
-        late = time.monotonic() - begun > seconds and time.monotonic() - begun - _held_up(pid) > seconds
-        if late or process.memory_info().rss > BYTES:
+            return os.waitstatus_to_exitcode(status), ""
+        why, now = "", time.monotonic() - begun
+        if now > seconds:
+            ran, waited = scheduled(pid)
+            why = told(now, ran, waited) if now - waited > seconds else ""
+        if (size := process.memory_info().rss) > BYTES:
+            why = f"it uses {size / 2**30:.1f} GiB"
+        if why:
             os.killpg(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-            return None
+            return None, why
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
-
-
-def _held_up(pid: int) -> float:
-    """Seconds that a process has waited for a core."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):  # a kernel that does not tell
-        return 0.0
 
 
 class _EnoughError(Exception):
@@ -567,7 +564,7 @@ def campaign(arguments: Sequence[str]) -> int:
     for part in range(-(-asked.cases // _TOGETHER)):
         number = min(_TOGETHER, asked.cases - part * _TOGETHER)
         place = folder / "cases" / str(part)
-        tally += sample(cases(store), number, asked.seed + part, place, end - time.monotonic())
+        tally += sample(cases(store), number, asked.seed + part, place, end - time.monotonic(), SECONDS)
         if asked.log is not None:
             asked.log.write_text("\n".join([*tally.worst, tally.table()]) + "\n")
         if time.monotonic() > end:

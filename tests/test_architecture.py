@@ -45,7 +45,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "render.terminal.console": {"errors"},
     "serving": {"errors", "extras", "store", "render.terminal.console"},
     "dashboard": {"errors", "command_line", "devices", "spec", "stats", "store", "analysis", "render", "serving"},
-    "plugins": {"errors", "locations", "spec", "tasks", "render"},
+    "trackers": {"errors", "extras", "locations", "spec"},
+    "plugins": {"errors", "locations", "spec", "tasks", "render", "trackers"},
     "planning": {
         "roles",
         "errors",
@@ -86,6 +87,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "training",
             "store",
             "plugins",
+            "trackers",
         ),
         *("planning", "trained", "timing"),
     },

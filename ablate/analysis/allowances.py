@@ -112,6 +112,8 @@ def _over(tails: Tails) -> str:
 
 
 def _choice(name: str, regret: float) -> str:
+    if math.isinf(regret):
+        return f"its tuning seeds do not bound how much better {name} may be at another value; tune with more seeds"
     return f"by its tuning seeds {name} may be up to {at_most(regret)} better at another value; tune with more seeds"
 
 

@@ -129,7 +129,11 @@ class MatchedBudgets:
 
 def scouts_of(record: StudyRecord) -> StudyRecord:
     """A study with the trials and variants that tune or time others in place of those that are compared."""
-    return replace(record, variants=record.scout_variants, planned=record.scout_trials)
+    names = {planned.variant for planned in record.scout_trials}
+    compared = (
+        variant for variant in record.variants if variant.name in names
+    )  # with seeds that only others start from
+    return replace(record, variants=(*record.scout_variants, *compared), planned=record.scout_trials)
 
 
 def read_tuning(store: StudyReader, record: StudyRecord) -> Tuning | None:

@@ -44,12 +44,12 @@ def check(
             remedy="Write `ablate check KIND` or `ablate check --all`.",
         )
     load_plugins(plugin)
-    from ablate.render.terminal.check import check_all, check_json, check_kind, parsed_values, print_check
+    from ablate.render.terminal.check import UntriedKind, check_all, check_json, check_kind, parsed_values, print_check
 
     values = parsed_values(set_ or ())
     console, kept, reports = make_console(), True, []
     for checked in check_all(family, values) if kind is None else [check_kind(kind, family, values)]:
-        kept = kept and checked.keeps_the_contract
+        kept = kept and (isinstance(checked, UntriedKind) or checked.keeps_the_contract)
         if json_:
             reports.append(check_json(checked))
         else:

@@ -49,6 +49,14 @@ DataOption = Annotated[
     str | None,
     typer.Option("--data", metavar="SOURCE", help="Data in place of the space's: file:PATH, hub:NAME or builtin:NAME."),
 ]
+LogToOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log-to",
+        metavar="TRACKER",
+        help="Copy curves and answer: tensorboard:DIR, wandb:PROJECT or mlflow:URI; may be given several times.",
+    ),
+]
 
 
 def pack_size(text: str) -> int | None:

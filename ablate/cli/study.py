@@ -28,6 +28,7 @@ from ablate.cli.options import (
     DataOption,
     DeviceOption,
     JsonOption,
+    LogToOption,
     PackOption,
     PluginOption,
     SpaceArgument,
@@ -67,6 +68,7 @@ def study(
     label: LabelOption = None,
     checkpoint_every: CheckpointOption = None,
     storage: StorageOption = None,
+    log_to: LogToOption = None,
 ) -> int:
     """Train what a space asks for and answer its question.
 
@@ -108,6 +110,7 @@ def study(
             address=address,
             resources=resources,
             pack=most,
+            log_to=tuple(log_to or ()),
         )
     result = ran.result
     assert result is not None, "a study that was run says how that ended"

@@ -48,6 +48,7 @@ class Contract(Generic[KindT, ContextT]):
         contexts: The surroundings in which a kind is tried; none if it refuses all of them.
         describe: Surroundings in words.
         given: Values of fields that have no default, by the name of the field.
+        smaller: Values of fields whose defaults are too large to be tried, by the name of the field.
         precondition: A rule without which no other can be tried. Where it is broken, the other rules are tried in the
             next of the fallbacks.
         fallbacks: Surroundings to try in place of those in which the precondition is broken, in order.
@@ -59,6 +60,7 @@ class Contract(Generic[KindT, ContextT]):
     contexts: Callable[[KindT], Sequence[ContextT]]
     describe: Callable[[ContextT], str]
     given: Mapping[str, Any] = field(default_factory=dict)
+    smaller: Mapping[str, Any] = field(default_factory=dict)
     precondition: Rule[KindT, ContextT] = _none
     fallbacks: Callable[[KindT, ContextT], Sequence[ContextT]] = _no_fallbacks
     warnings: Callable[[KindT], Iterator[str]] = _none

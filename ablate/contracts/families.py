@@ -8,6 +8,7 @@ from ablate.contracts import (
     average,
     design,
     format,
+    growth,
     initialiser,
     mixer,
     mlp,
@@ -19,6 +20,7 @@ from ablate.contracts import (
     source,
     task,
     tokenizer,
+    tracker,
 )
 from ablate.contracts.contract import Contract
 
@@ -31,11 +33,13 @@ CONTRACTS: dict[str, Contract[Any, Any]] = {
     "initialisers": initialiser.CONTRACT,
     "optimizers": optimizer.CONTRACT,
     "schedules": schedule.CONTRACT,
+    "growths": growth.CONTRACT,
     "averages": average.CONTRACT,
     "tasks": task.CONTRACT,
     "tokenizers": tokenizer.CONTRACT,
     "sources": source.CONTRACT,
     "designs": design.CONTRACT,
     "formats": format.CONTRACT,
+    "trackers": tracker.CONTRACT,
 }
 """By the name of the family, as in `ablate.plugins.FAMILIES`."""

@@ -32,7 +32,7 @@ def _rows(spec: Source, columns: tuple[str, ...]) -> list[Row]:
 
 def is_named_by_its_address(spec: Source, context: SourceContext) -> Iterator[str]:
     """Its address names it again."""
-    if parse(spec.address, with_test=spec.with_test) != spec:
+    if parse(spec.address, with_test=spec.with_test, partial=spec.partial) != spec:
         yield f"`{spec.address}` names another source"
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ablate.spec.task import Batch
 
 _TOLERANCE = 1e-4
+SAMPLE = f"file:{Path(__file__).with_name('sample.jsonl')}"
+"""Address of sixty short rows with the columns `text`, `label`, `a` and `b`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,23 @@ def draws_batches_by_seed_and_step(spec: TaskSpec, context: TaskContext) -> Iter
             yield "two seeds have batches of other shapes at one step"
         if _equal(first, of_other_seed) and _equal(first, task.train_batch(3, 3, context.batch_size)):
             yield "every seed and step has the same batch"
+
+
+def has_shorter_inputs(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
+    """If it says that inputs may have fewer tokens, they have as many as are asked for, and have a loss."""
+    if not spec.shortens:
+        return
+    with _opened(spec) as task:
+        length = (task.shape.context + 1) // 2
+        once, again = (task.shorter_batch(3, 2, context.batch_size, length) for _ in range(2))
+        if once["inputs"].shape != (context.batch_size, length):
+            yield f"{length} tokens were asked for, and `inputs` are of shape {tuple(once['inputs'].shape)}"
+            return
+        if not _equal(once, again):
+            yield "the same seed and step gave another shorter batch"
+        loss = task.loss(task.outputs(_model(spec, task, context, [0]), _packed(once, 1)).float(), _packed(once, 1))
+        if not loss.isfinite().all():
+            yield f"the loss of shorter inputs is {loss.tolist()}"
 
 
 def keeps_ids_within_the_vocabulary(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
@@ -194,6 +213,7 @@ CONTRACT: Contract[TaskSpec, TaskContext] = Contract(
     rules=by_name(
         is_prepared_once,
         draws_batches_by_seed_and_step,
+        has_shorter_inputs,
         keeps_ids_within_the_vocabulary,
         validates_on_the_same_batches,
         has_a_loss_for_each_member,
@@ -203,5 +223,14 @@ CONTRACT: Contract[TaskSpec, TaskContext] = Contract(
         comes_back_from_json,
     ),
     contexts=lambda spec: [TaskContext(family, 4) for family in sorted(spec.model_families)],
+    given={
+        "data": SAMPLE,
+        "sources": {"texts": {"data": SAMPLE, "weight": 2.0}, "pairs": {"data": SAMPLE, "weight": 1.0, "text": "a"}},
+        "tokenizer": "bytes",
+        "context": 48,
+        "source": "a",
+        "target": "b",
+    },
+    smaller={"train_rows": 60, "validation_rows": 20, "shortest": 5, "longest": 20},
     describe=lambda context: f"{context.model_family}, batches of {context.batch_size}",
 )

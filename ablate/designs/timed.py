@@ -14,8 +14,13 @@ from ablate.roles import TIMING_SEEDS, TrialRole
 TIMING_STEPS = 40
 """Number of steps of a timing trial; the first half is a warm-up and is not measured."""
 
-_TRAINED = {"training.steps": TIMING_STEPS, "training.evaluations": 2}
-_IRRELEVANT_PATHS = ("training.optimizer.lr", "training.optimizer.weight_decay", "training.schedule")
+_SCHEDULE = "training.schedule"
+_TRAINED: dict[str, JsonValue] = {
+    "training.steps": TIMING_STEPS,
+    "training.evaluations": 2,
+    _SCHEDULE: {"kind": "constant"},  # others may need more steps
+}
+_IRRELEVANT_PATHS = ("training.optimizer.lr", "training.optimizer.weight_decay", _SCHEDULE)
 """Paths that do not affect the duration of a step."""
 
 
@@ -31,7 +36,8 @@ def timing_point(point: Point, written: Mapping[str, JsonValue]) -> Point:
     name = point.name.partition(" (")[0]
     kept = ", ".join(f"{path}={value}" for path, value in tuned.items() if path not in written)
     name = f"{name} ({f'{kept}, ' if kept else ''}timing)"
-    return replace(point, name=name, tuned=tuned | _TRAINED, role=TrialRole.TIMING)
+    kept_paths = {path: value for path, value in tuned.items() if not f"{path}.".startswith(f"{_SCHEDULE}.")}
+    return replace(point, name=name, tuned=kept_paths | _TRAINED, role=TrialRole.TIMING)
 
 
 def keeps_step_time(path: str) -> bool:

@@ -15,6 +15,8 @@ from ablate.designs.scouting import ScoutingDesign
 from ablate.roles import TUNING_SEEDS, TrialRole
 from ablate.spec.fairness import TuneSpec
 
+_ONE_SEED = ("One tuning seed does not show its noise: no bound holds, and every comparison stays undecided. Use two.",)
+
 
 def tuning_rank(results: Iterable[float | None], direction: Literal["minimize", "maximize"]) -> tuple[int, float]:
     """Rank of a combination of values by the results of its trials (None: diverged or failed); lower is better.
@@ -51,6 +53,7 @@ class TunedDesign(ScoutingDesign):
         return (
             *self._inner.remarks(),
             f"Tunes {paths}: {trials} trials for each variant, with seeds from {TUNING_SEEDS} on, not compared.",
+            *(_ONE_SEED if len(self._seeds) == 1 else ()),
         )
 
     def _scouts(self, points: Iterable[Point]) -> list[Proposal]:

@@ -123,7 +123,8 @@ def _run(
                 pack.step(step)
                 losses.append(pack.last_loss())
             _wait(device)
-            return _Run(losses, (time.perf_counter() - begin) / _TIMED, pack.step_flops, pack.eager_remark)
+            flops = pack.totals.phases[-1].flops
+            return _Run(losses, (time.perf_counter() - begin) / _TIMED, flops, pack.eager_remark)
 
 
 def _wait(device: torch.device) -> None:

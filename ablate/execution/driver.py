@@ -212,8 +212,10 @@ class _Driver:
             asked = [trial for _, trial in wanted if trial is not None]
             before = [stage for trial in asked for stage in stages_of(trial)]
             self.sources |= {stage.key for stage in before}
-            new = {trial.key: trial for trial in (*asked, *before) if trial.key not in self.trials}
-            self.extend(new.values())
+            # A trial that is compared and gives its weights to another is planned as compared: the later entry counts.
+            wanted_by_key = {trial.key: trial for trial in (*before, *asked)}
+            self.extend(trial for trial in wanted_by_key.values() if trial.key not in self.trials)
+            self.promote(trial for trial in asked if self.trials[trial.key].role is TrialRole.STAGE)
             for proposal, trial in wanted:
                 if trial is None:
                     self.design.tell(proposal.point, proposal.seed, None)
@@ -268,6 +270,12 @@ class _Driver:
         for record in settled.values():
             self.reuse(record)
 
+    def promote(self, trials: Iterable[Trial]) -> None:
+        """Plan trials in the role that the design asks for, which were planned as stages of others only."""
+        promoted = {trial.key: trial for trial in trials if trial.role is not TrialRole.STAGE}
+        self.trials |= promoted
+        self.ledger.promote(promoted.values())
+
     def start(self, pack: NextPack) -> None:
         """Submit trials to the engine as one job, without those that another study trains or has trained."""
         begun = {waiting.trial.key: waiting for waiting in pack.waiting if self.begin_trial(waiting)}
@@ -277,12 +285,15 @@ class _Driver:
         now = datetime.now(UTC)
         trials = pack.whole or tuple(waiting.trial for waiting in begun.values())
         attempts, members, unwanted = [], [], []
+        stages = {
+            stage.hash for stage in self.planner.stages.values() if stage is not None
+        }  # later trials may start there
         for i, trial in enumerate(trials):
             spec, weights = trial.variant.spec, ""
             if trial.key in begun:
                 waiting = begun[trial.key]
                 attempts.append(Attempt(trial, waiting.attempt, i, len(trials), now, parted=waiting.parted))
-                keeps = spec.training.save_weights or trial.key in self.sources
+                keeps = spec.training.save_weights or trial.key in self.sources or trial.variant.hash in stages
                 weights = weights_file(trial.key, self.ledger.where) if keeps else ""
                 self.observer.started(trial)
             elif trial.key not in self.diverged:  # a diverged member leaves at the same step again

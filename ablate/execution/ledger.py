@@ -96,6 +96,10 @@ class Ledger:
             self._store.plan_trials(self._study, [_planned(trial) for trial in added])
             self._store.forget_unfinished([trial.key for trial in added], self._driver)
 
+    def promote(self, trials: Iterable[Trial]) -> None:
+        """Write the role of trials that were planned as stages of others, and are asked for by the design now."""
+        self._store.plan_trials(self._study, [_planned(trial) for trial in trials])
+
     def settled(self, trials: Iterable[Trial], *, pruned: bool = False) -> dict[str, TrialRecord]:
         """The trials that need no training, by key, whichever study trained them.
 

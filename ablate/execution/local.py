@@ -289,15 +289,21 @@ def _check_shares(trial: Trial, ranks: int) -> None:
         EngineError: It cannot.
     """
     training = trial.variant.spec.training
-    share, rest = divmod(training.batch_size, ranks)
-    if rest or (training.micro_batch is not None and share % min(share, training.micro_batch)):
-        raise EngineError(
-            "the batch cannot be divided among the GPUs of a trial",
-            where=f"variant {trial.variant.name}",
-            expected=f"a `training.batch_size` that is a multiple of {ranks} times `training.micro_batch`",
-            got=f"batch_size {training.batch_size}, micro_batch {training.micro_batch or 'not set'}",
-            remedy="Change one of them, or `resources.gpus`.",
-        )
+    for size in sorted({phase.batch_size for phase in training.phases(trial.variant.context)}):
+        share, rest = divmod(size, ranks)
+        if rest or (training.micro_batch is not None and share % min(share, training.micro_batch)):
+            grows = training.batch_growth is not None
+            raise EngineError(
+                "the batch cannot be divided among the GPUs of a trial",
+                where=f"variant {trial.variant.name}",
+                expected=f"a `training.batch_size` that is a multiple of {ranks} times `training.micro_batch`"
+                f"{' at each step' if grows else ''}",
+                got=f"{'a batch of' if grows else 'batch_size'} {size}, "
+                f"micro_batch {training.micro_batch or 'not set'}",
+                remedy="Change one of them"
+                f"{f', set `training.batch_growth.multiple: {ranks * (training.micro_batch or 1)}`' if grows else ''}"
+                ", or `resources.gpus`.",
+            )
 
 
 def _gpus() -> int:

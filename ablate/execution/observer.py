@@ -41,3 +41,50 @@ class Observer:
 
     def beat(self) -> None:
         """A fraction of a second has passed."""
+
+
+class ObserverGroup(Observer):
+    """Passes every event on to several observers."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def say(self, line: str) -> None:
+        """To the first alone."""
+        self._observers[0].say(line)
+
+    def planned(self, plan: Plan, settled: Collection[str], elsewhere: int, workers: int) -> None:
+        for observer in self._observers:
+            observer.planned(plan, settled, elsewhere, workers)
+
+    def extended(self, trials: Collection[Trial], settled: Collection[str]) -> None:
+        for observer in self._observers:
+            observer.extended(trials, settled)
+
+    def reused(self, trial: Trial) -> None:
+        for observer in self._observers:
+            observer.reused(trial)
+
+    def started(self, trial: Trial) -> None:
+        for observer in self._observers:
+            observer.started(trial)
+
+    def moved(self, trial: Trial, step: int, train_loss: float) -> None:
+        for observer in self._observers:
+            observer.moved(trial, step, train_loss)
+
+    def measured(self, trial: Trial, point: Measurement, member: int) -> None:
+        for observer in self._observers:
+            observer.measured(trial, point, member)
+
+    def lost(self, trial: Trial, reason: str) -> None:
+        for observer in self._observers:
+            observer.lost(trial, reason)
+
+    def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
+        for observer in self._observers:
+            observer.ended(trial, outcome)
+
+    def beat(self) -> None:
+        for observer in self._observers:
+            observer.beat()

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pydantic import JsonValue, ValidationError
 
 from ablate.designs.base import BASELINE, Point
-from ablate.designs.timed import keeps_step_time, timing_point
-from ablate.planning.match import Step, equal_parameters, equal_steps
+from ablate.designs.timed import TIMING_STEPS, keeps_step_time, timing_point
+from ablate.planning.match import Step, UnmatchedError, equal_parameters, equal_steps
 from ablate.spec.cost import Cost
 from ablate.spec.paths import full_path, value_at
 from ablate.spec.resolver import Resolver
@@ -36,7 +36,8 @@ class Budget:
         space: Says what is equal.
         resolver: Of the space.
         spec_of: The variant of a point as the space writes it; None if it makes no model.
-        measure: The cost of a variant, the arithmetic of a usual forward pass, and the tokens of one of its batches.
+        measure: The cost of a variant, with its trained parameters alone, and the tokens and arithmetic of one of its
+            steps, on average.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Budget:
         space: SpaceSpec,
         resolver: Resolver,
         spec_of: Callable[[Point], VariantSpec | None],
-        measure: Callable[[VariantSpec, Point], tuple[Cost, float, int]],
+        measure: Callable[[VariantSpec, Point], tuple[Cost, float, float]],
     ) -> None:
         self._match = space.match
         self._resolver = resolver
@@ -117,12 +118,18 @@ class Budget:
             return None
 
     def _step(self, spec: VariantSpec, point: Point, seconds: float | None) -> Step:
-        cost, forward, tokens = self._measure(spec, point)
-        flops = spec.training.step_flops(forward, cost.parameters, spec.model.width)
-        return Step(float(tokens), flops, flops if seconds is None else seconds)
+        _, tokens, flops = self._measure(spec, point)
+        return Step(tokens, flops, flops if seconds is None else seconds)
 
     def _seconds(self, point: Point) -> float | None:
         """Seconds of a step, the median over the timing trials; None before they have ended."""
-        spec = self._spec_of(timing_point(point, self.written)) if self._match.equal == "seconds" else None
-        timed = self._timed.get(self._resolver.content_hash(spec), {}) if spec is not None else {}
+        if self._match.equal != "seconds":
+            return None
+        spec = self._spec_of(timing_point(point, self.written))
+        if spec is None:
+            raise UnmatchedError(
+                f"its steps cannot be timed: with `training.steps: {TIMING_STEPS}` its settings make no model; use "
+                "`match: flops`"
+            )
+        timed = self._timed.get(self._resolver.content_hash(spec), {})
         return statistics.median(timed.values()) if timed else None

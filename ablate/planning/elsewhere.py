@@ -100,9 +100,11 @@ class Machine:
         flops = variant.flops * (_RECOMPUTED if training.recompute == "blocks" else 1.0)
         arithmetic = flops / (self.device.peak(training.precision) * self.share(training))
         state = 2 * BYTES + training.optimizer.state_bytes()
-        moved = _STATE_PASSES * state * variant.cost.parameters
-        moved += _ACTIVATION_PASSES * training.batch_size * variant.cost.activation_bytes
-        return max(arithmetic, training.steps * moved / (self.device.bandwidth * _BANDWIDTH))
+        context = max(1, variant.context)
+        inputs = sum(phase.steps * phase.batch_size * phase.context / context for phase in training.phases(context))
+        moved = float(training.steps * _STATE_PASSES * state * variant.cost.parameters)
+        moved += inputs * _ACTIVATION_PASSES * variant.cost.activation_bytes
+        return max(arithmetic, moved / (self.device.bandwidth * _BANDWIDTH))
 
     def fits(self, variant: Variant) -> bool:
         """Whether the predicted memory of a trial is there."""

@@ -48,10 +48,14 @@ def equal_steps(match: MatchSpec, baseline: Step, steps: int, variant: Step) -> 
         variant: One step of the variant.
 
     Raises:
-        UnmatchedError: Already one step is more than half as much again.
+        UnmatchedError: Already one step is more than half as much again, or the baseline takes no step.
     """
     each: float = getattr(variant, match.equal)
     budget: float = getattr(baseline, match.equal) * steps
+    if steps == 0:
+        raise UnmatchedError(
+            f"the baseline takes no step, so there are no {match.equal} to match; set `training.steps`"
+        )
     if each <= 0:
         return steps
     if budget / each < 2 / 3:

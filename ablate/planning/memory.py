@@ -35,7 +35,10 @@ def largest_micro_batch(variant: Variant, there: float) -> TrainingSpec | None:
         there: The bytes that one trial may use.
     """
     training = variant.spec.training
-    sizes = [size for size in range(training.batch_size, 0, -1) if training.batch_size % size == 0]
+    batches = {phase.batch_size for phase in training.phases(variant.context)} | {training.batch_size}
+    sizes = [
+        size for size in range(training.batch_size, 0, -1) if not any(batch % min(batch, size) for batch in batches)
+    ]
     ways: tuple[Literal["none", "blocks"], ...] = ("none", "blocks") if training.recompute == "none" else ("blocks",)
     for recompute, size in itertools.product(ways, sizes):
         smaller = training.model_copy(update={"micro_batch": size, "recompute": recompute})

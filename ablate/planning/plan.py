@@ -28,6 +28,7 @@ from ablate.spec.variant import VariantSpec, trial_key
 from ablate.tasks.base import Task
 from ablate.trained.transfer import Transfer
 from ablate.trained.weights import DEFAULT_STORE, weights_folder
+from ablate.training.totals import Totals, totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class Planner:
     """By name of the point (and its tuned values): every resolved point, planned or not."""
     stages: dict[str, Variant] = field(default_factory=dict)
     """By content hash of the spec as the space writes it: the variant that is trained before it."""
-    costs: dict[tuple[str, str], tuple[Cost, float]] = field(default_factory=dict)
+    costs: dict[tuple[str, str, int], tuple[Cost, float]] = field(default_factory=dict)
     """By canonical JSON of the model and of the task: of the longest input, and the arithmetic of a usual one."""
     starting: Starting = field(init=False)
     """Where variants start from trained weights."""
@@ -213,27 +214,49 @@ class Planner:
         spec = self._spec(point)
         return spec if isinstance(spec, VariantSpec) else None
 
-    def _measured(self, spec: VariantSpec, point: Point) -> tuple[Cost, float, int]:
-        """The cost of a variant, the arithmetic of a usual forward pass, and the tokens of one of its batches."""
+    def _priced(self, spec: VariantSpec, point: Point, length: int = 0) -> tuple[Cost, float]:
+        """The cost of a variant, and the arithmetic of a forward pass: the mean, or that of inputs of this length."""
         task = self.prepare(spec)
-        read = self.resolver.text(spec.model), self.resolver.text(spec.task)
+        read = self.resolver.text(spec.model), self.resolver.text(spec.task), length
         if read not in self.costs:
-            self.costs[read] = _cost(spec, task, point)
-        return *self.costs[read], task.tokens_per_batch(spec.training.batch_size)
+            self.costs[read] = _cost(spec, task, point, (length,) if length else task.input_lengths())
+        return self.costs[read]
 
-    def _variant(self, point: Point, spec: VariantSpec, digest: str, stage: Variant | None = None) -> Variant:
-        cost, forward, _ = self._measured(spec, point)
+    def _totals(self, spec: VariantSpec, point: Point, task: Task, trainable: int, undone: float) -> Totals:
+        """Tokens and arithmetic of a trial; `undone` is the arithmetic of frozen gradients for a token."""
+        context, lengths = task.shape.context, task.input_lengths()
+
+        def forward(length: int) -> float:
+            return self._priced(spec, point, 0 if length == context else length)[1]
+
+        def frozen(length: int) -> float:
+            return undone * (sum(lengths) / len(lengths) if length == context else length)
+
+        return totals(spec, task, trainable, forward, frozen)
+
+    def _trained(self, spec: VariantSpec, point: Point) -> tuple[Cost, int, tuple[float, float]]:
+        """The cost with trained parameters, how many are frozen, and tokens and arithmetic of a trial."""
+        cost, _ = self._priced(spec, point)
         task = self.prepare(spec)
         frozen, undone = self.starting.frozen(spec, task)
         cost = replace(cost, parameters=cost.parameters - frozen)
-        step = spec.training.step_flops(forward, cost.parameters, spec.model.width, undone)
+        return cost, frozen, self._totals(spec, point, task, cost.parameters, undone).whole
+
+    def _measured(self, spec: VariantSpec, point: Point) -> tuple[Cost, float, float]:
+        """The cost of a variant, and the tokens and arithmetic of one of its steps, on average if its batches grow."""
+        cost, _, (tokens, flops) = self._trained(spec, point)
+        return cost, tokens / max(1, spec.training.steps), flops / max(1, spec.training.steps)
+
+    def _variant(self, point: Point, spec: VariantSpec, digest: str, stage: Variant | None = None) -> Variant:
+        cost, frozen, (_, flops) = self._trained(spec, point)
+        task = self.prepare(spec)
         return Variant(
             name=point.name,
             settings={**point.settings, **{path: str(value) for path, value in point.values.items()}},
             spec=spec,
             hash=digest,
             cost=cost,
-            flops=step * spec.training.steps,
+            flops=flops,
             fingerprint=task.fingerprint,
             frozen=frozen,
             start=self.starting.transfer(spec, task, None if stage is None else (stage.spec, self.prepare(stage.spec))),
@@ -300,10 +323,10 @@ class Planner:
         }
 
 
-def _cost(spec: VariantSpec, task: Task, point: Point) -> tuple[Cost, float]:
+def _cost(spec: VariantSpec, task: Task, point: Point, lengths: tuple[int, ...]) -> tuple[Cost, float]:
+    """The cost of a whole input, and the mean arithmetic of the forward pass over inputs of these lengths."""
     shape = {"vocabulary": task.shape.vocabulary, "context": task.shape.context, "classes": task.shape.classes}
     with cost_of_a_plugin(point.name):
-        lengths = task.input_lengths()
         costs = {at: model_cost(spec.model, **shape, length=at) for at in {task.shape.context, *lengths}}
         return costs[task.shape.context], sum(costs[at].flops for at in lengths) / len(lengths)
 

@@ -67,6 +67,7 @@ def measure_speed(variant: Variant, task: Task, device: str, together: int, othe
             return by_product
         steps = max(training.steps, _WARM_UP_STEPS + _STEPS + 1)  # so that none of those measured is the last
         plain = {"steps": steps, "init_from": None, "compile": "none", "record_blocks": False}
+        plain |= {"batch_growth": None, "context_growth": None}  # the largest sizes
         spec = variant.spec.model_copy(update={"training": training.model_copy(update=plain)})
         members = [Member(spec, seed) for seed in range(together)]
         with Pack(members, task, where, lambda compute, _: EagerProgram(compute)) as pack:
@@ -82,8 +83,9 @@ def measure_speed(variant: Variant, task: Task, device: str, together: int, othe
             begin = time.perf_counter()
             pack.point()
             evaluation = (time.perf_counter() - begin) / together
+            flops = pack.totals.phases[-1].flops
     source = f"{measured} steps and an evaluation of {variant.name} on this machine"
-    return Speed(variant.flops / training.steps / seconds, evaluation / max(variant.cost.flops, 1.0), source)
+    return Speed(flops / seconds, evaluation / max(variant.cost.flops, 1.0), source)
 
 
 def measure_product(device: str) -> Speed:

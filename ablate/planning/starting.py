@@ -101,7 +101,7 @@ class Starting:
         return made
 
     def frozen(self, spec: VariantSpec, task: Task) -> tuple[int, float]:
-        """How many parameters are frozen, and the arithmetic of their gradients for a usual example.
+        """How many parameters are frozen, and the arithmetic of their gradients for a token.
 
         Raises:
             SpaceError: A part to freeze is none of the model, or nothing is left to train.
@@ -126,8 +126,7 @@ class Starting:
                 got=", ".join(parts),
                 remedy="Leave a part out, or set `training.steps: 0`.",
             )
-        lengths = task.input_lengths()
-        return whole, 2.0 * maps * sum(lengths) / len(lengths)
+        return whole, 2.0 * maps
 
     def _source(self, name: str) -> tuple[SourceWeights, str]:
         if name not in self._sources:

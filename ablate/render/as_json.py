@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -173,5 +174,14 @@ def designed_json(findings: Findings) -> dict[str, Any]:
         "path": findings.path,
         "front": findings.front,
     }
-    plain = {name: None if found is None else asdict(found) for name, found in designed.items()}
-    return plain | {"slices": [asdict(found) for found in findings.slices]}
+    plain = {name: None if found is None else _finite(asdict(found)) for name, found in designed.items()}
+    return plain | {"slices": [_finite(asdict(found)) for found in findings.slices]}
+
+
+def _finite(value: Any) -> Any:
+    """The same data with null for infinite bounds and NaN, which JSON has no number for."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

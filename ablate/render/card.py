@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ablate.spec.cost import Cost
+from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 
 PICTURE = "block.svg"
@@ -78,7 +79,7 @@ def card(variant: VariantSpec, facts: ModelFacts) -> str:
         "",
         f"- Data: `{facts.data}`",
         f"- Task: {variant.task.kind_name()}, inputs of {variant.task.length} tokens",
-        f"- {training.steps:,} steps of {training.batch_size} inputs by {training.optimizer.kind_name()} from {start}, "
+        f"- {training.steps:,} steps of {_inputs(training)} by {training.optimizer.kind_name()} from {start}, "
         f"seed {facts.seed}",
         *([] if facts.tokenizer else ["- Its tokenizer has no form that `transformers` reads; use `ablate generate`."]),
         "",
@@ -99,3 +100,9 @@ def card(variant: VariantSpec, facts: ModelFacts) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _inputs(training: TrainingSpec) -> str:
+    """What a batch holds, in words."""
+    size = f"{training.batch_size} inputs" if training.batch_growth is None else f"up to {training.batch_size} inputs"
+    return size if training.context_growth is None else f"{size}, which grow to this length,"

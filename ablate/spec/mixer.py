@@ -57,11 +57,21 @@ class MixerSpec(PartSpec):
             "source": cls.source,
         }
 
+    def separates_documents(self) -> bool:
+        """Whether it can keep documents of one window apart; then `padding` may hold their numbers."""
+        return False
+
+    def positions_context(self, context: LayerContext) -> LayerContext:
+        """The context in which the positions of its layer are built: that of the layer, unless other widths turn."""
+        return context
+
     @abstractmethod
     def build(self, context: LayerContext) -> nn.Module:
         """The module. `forward(x, padding=None)` maps x [K, B, T, D] to [K, B, T, D].
 
-        `padding` is [K, B, T], True where a token is real; None means that all are.
+        `padding` is [K, B, T], True where a token is real; None means that all are. If the mixer separates documents,
+        `padding` may be integers [K, B, T]: adjacent tokens with one number are a document, and no token sees another
+        document.
         """
 
     @abstractmethod

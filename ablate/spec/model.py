@@ -437,6 +437,31 @@ class ModelSpec(Spec):
             f"Let this layer read another one ({where}), or choose another kind here.",
         )
 
+    def check_documents(self) -> None:
+        """Refuse what cannot keep the documents of one window apart.
+
+        Raises:
+            ValidationError: With the path below this spec.
+        """
+        for place in self._places():
+            if not place.mixer.separates_documents():
+                raise refusal(
+                    (*place.mixer_home, "kind"),
+                    place.mixer.kind_name(),
+                    f"the task has `separate_documents`, and {place.mixer.kind_name()} with these settings cannot keep"
+                    " documents apart",
+                    "Use attention (with `matmul_order: qk_first`), differential_attention or latent_attention, or"
+                    " leave `separate_documents` out.",
+                )
+        for name in ("bigram", "smear", "multi_token"):
+            if getattr(self, name) is not None:
+                raise refusal(
+                    (name,),
+                    getattr(self, name),
+                    f"the task has `separate_documents`, and `{name}` reads neighbours across documents",
+                    f"Leave `{name}` out, or leave `separate_documents` out.",
+                )
+
     def check_context(self, context: int) -> None:
         """Refuse a longest input that a mixer of this model cannot work on.
 
@@ -445,14 +470,18 @@ class ModelSpec(Spec):
         """
         for place in self._places():
             told = self.layer_context(context, layer=place.layer, causal=place.causal, cross=place.cross)
-            parts: list[tuple[tuple[str, ...], PartSpec | PositionSpec]] = [(place.mixer_home, place.mixer)]
+            parts: list[tuple[tuple[str, ...], PartSpec | PositionSpec, LayerContext]]
+            parts = [(place.mixer_home, place.mixer, told)]
             if not place.cross:
-                parts += [((*place.home, "mlp"), place.block.mlp), ((*place.home, "residual"), place.block.residual)]
+                parts += [
+                    ((*place.home, "mlp"), place.block.mlp, told),
+                    ((*place.home, "residual"), place.block.residual, told),
+                ]
             if told.positions is not None:
-                parts.append((self._positions(place)[1], told.positions))
-            for home, part in parts:
+                parts.append((self._positions(place)[1], told.positions, place.mixer.positions_context(told)))
+            for home, part, its_context in parts:
                 try:
-                    part.check(told)
+                    part.check(its_context)
                 except ValidationError as error:
                     raise below(home, error) from None
 

@@ -101,6 +101,17 @@ class Task(ABC):
             Tensors with leading axis B, including `inputs` [B, T] (int64).
         """
 
+    def shorter_batch(self, seed: int, step: int, batch_size: int, length: int) -> Batch:
+        """As `train_batch`, with inputs of fewer tokens than the context. Tasks with `TaskSpec.shortens` override it.
+
+        Args:
+            seed: Of the trial.
+            step: The step.
+            batch_size: B.
+            length: Number of tokens in each input.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no shorter inputs")
+
     @abstractmethod
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """The validation batches, equal for all trials: tensors as in `train_batch`, and those that `measure` needs."""
@@ -141,7 +152,7 @@ class Task(ABC):
 
     @abstractmethod
     def tokens_per_batch(self, batch_size: int) -> int:
-        """Number of training tokens in a batch, for the token axis of curves."""
+        """Number of training tokens in a batch of whole inputs, for the token axis of curves."""
 
     def input_lengths(self) -> tuple[int, ...]:
         """Padded lengths of training inputs, all with equal frequency. Default: the context.
@@ -178,6 +189,8 @@ class TaskSpec(Kinded):
     """Names of the metrics of `Task.metrics`, the choices of an objective; always includes `val_loss`."""
     model_families: ClassVar[frozenset[str]]
     """Model families that support this task."""
+    shortens: ClassVar[bool] = False
+    """Whether inputs may have fewer tokens, as `training.context_growth` asks for; see `Task.shorter_batch`."""
     pooled: ClassVar[bool | None] = None
     """Whether the model needs a pooling `head` (True), must not have one (False), or this depends on the family."""
 
@@ -185,6 +198,11 @@ class TaskSpec(Kinded):
     @abstractmethod
     def length(self) -> int:
         """Maximum number of tokens in an input."""
+
+    @property
+    def separates_documents(self) -> bool:
+        """Whether the model must keep the documents of one window apart."""
+        return False
 
     @abstractmethod
     def prepare(self, cache: Path, say: Say) -> str:

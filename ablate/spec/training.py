@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 from ablate.spec.annotations import OneOf, ShortFor, default_kind
 from ablate.spec.average import Average
 from ablate.spec.base import Spec, below, largest_divisor, refusal
+from ablate.spec.growth import Growth, Phase, runs
 from ablate.spec.optimizer import OptimizerSpec
 from ablate.spec.population import PopulationSpec
 from ablate.spec.schedule import ScheduleSpec
@@ -27,7 +28,12 @@ class TrainingSpec(Spec):
     steps: int = Field(ge=0)
     """Optimizer steps. With 0 a model that `init_from` names is evaluated as it is."""
     batch_size: int = Field(ge=1)
-    """Sequences in a batch."""
+    """Sequences in a batch; the largest number of them, if it grows."""
+    batch_growth: Growth | None = Field(default=None, exclude_if=lambda growth: growth is None)
+    """How the batch size grows over the steps up to `batch_size`; it is constant unless set."""
+    context_growth: Growth | None = Field(default=None, exclude_if=lambda growth: growth is None)
+    """How the length of training inputs grows over the steps up to the context of the task; it is constant unless set.
+    Validation and test always have the whole context."""
     optimizer: Annotated[OptimizerSpec, OneOf]
     """The optimizer; `adamw` unless it says its `kind`."""
     schedule: Annotated[ScheduleSpec, OneOf] = default_kind(ScheduleSpec)
@@ -36,9 +42,9 @@ class TrainingSpec(Spec):
     """The average of the weights that is evaluated and kept in place of the weights after the last step; none unless
     set."""
     micro_batch: int | None = Field(default=None, ge=1)
-    """Sequences that are processed at once, a divisor of `batch_size`: the gradients of the parts of a batch are summed
-    before the step. Results are those of the whole batch but for rounding and the noise of dropout; less memory is
-    needed. Default: the whole batch."""
+    """Sequences that are processed at once: the gradients of the parts of a batch are summed before the step. A divisor
+    of `batch_size`, and of each larger batch that `batch_growth` gives. Results are those of the whole batch but for
+    rounding and the noise of dropout; less memory is needed. Default: the whole batch."""
     recompute: Literal["none", "blocks"] = "none"
     """What is computed again in the backward pass to save memory: `blocks` keeps only the input of each block, for
     about a third more time. Results stay the same."""
@@ -88,6 +94,25 @@ class TrainingSpec(Spec):
         return self
 
     @model_validator(mode="after")
+    def _grows_to_its_batch(self) -> Self:
+        if self.batch_growth is None:
+            return self
+        try:
+            self.batch_growth.check(self.batch_size)
+        except ValidationError as error:
+            raise below(("batch_growth",), error) from None
+        sizes = [phase.batch_size for phase in self.phases(context=1)]
+        uneven = [size for size in sizes if size % min(size, self.rows_at_once)]
+        if uneven:
+            raise refusal(
+                ("batch_growth", "multiple"),
+                self.batch_growth.multiple,
+                f"a micro-batch, of {self.micro_batch} sequences, divides each larger batch, and one has {uneven[0]}",
+                f"Set `multiple: {self.micro_batch}`, or a smaller `micro_batch`.",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _evaluates_what_was_trained(self) -> Self:
         if self.steps == 0 and self.init_from is None:
             raise refusal(
@@ -131,7 +156,32 @@ class TrainingSpec(Spec):
         """As any spec, without what changes no result."""
         return {name: value for name, value in super().canonical().items() if name not in _ASIDE}
 
-    def step_flops(self, forward: float, parameters: int, width: int, frozen: float = 0.0) -> float:
+    def shape_at(self, step: int, context: int) -> tuple[int, int]:
+        """Batch size, and length of training inputs in tokens, at a step counted from 1.
+
+        Args:
+            step: The step.
+            context: Length of the inputs of the task.
+        """
+        batch, growth = self.batch_growth, self.context_growth
+        return (
+            self.batch_size if batch is None else batch.size(self.batch_size, step, self.steps),
+            context if growth is None else growth.size(context, step, self.steps),
+        )
+
+    def phases(self, context: int) -> tuple[Phase, ...]:
+        """The steps by the shape of their batches, in order; none without a step.
+
+        Args:
+            context: Length of the inputs of the task.
+        """
+        if self.batch_growth is None and self.context_growth is None:
+            return (Phase(1, self.steps, self.batch_size, context),) if self.steps else ()
+        return tuple(runs(lambda step: self.shape_at(step, context), self.steps))
+
+    def step_flops(
+        self, forward: float, parameters: int, width: int, frozen: float = 0.0, batch_size: int | None = None
+    ) -> float:
         """Arithmetic of one step: forward and backward pass over a batch, and the optimizer.
 
         Args:
@@ -139,9 +189,10 @@ class TrainingSpec(Spec):
             parameters: Trainable parameters of the model.
             width: Of the model.
             frozen: Part of `forward` that frozen maps do, whose own gradients are not computed.
+            batch_size: Sequences in the batch; `self.batch_size` unless given.
         """
         backward = _BACKWARD * forward - frozen
-        return (forward + backward) * self.batch_size + self.optimizer.step_flops(parameters, width)
+        return (forward + backward) * (batch_size or self.batch_size) + self.optimizer.step_flops(parameters, width)
 
     def evaluation_steps(self) -> tuple[int, ...]:
         """The steps after which the validation loss is measured, ascending, the last step among them."""

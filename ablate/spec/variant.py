@@ -46,6 +46,8 @@ class VariantSpec(Spec):
                 "Add `head: {pooling: mean}`." if self.task.pooled else "Leave `head` out.",
             )
         try:
+            if self.task.separates_documents:
+                self.model.check_documents()
             self.model.check_context(self.task.length)
         except ValidationError as error:
             raise below(("model",), error) from None
@@ -58,6 +60,7 @@ class VariantSpec(Spec):
                 "the loss is computed in chunks of tokens, and this model predicts a class",
                 "Leave `loss_chunk` out.",
             )
+        self._check_context_growth()
         initialiser, optimizer = self.model.initialiser, self.training.optimizer
         if initialiser.scales_rates and not optimizer.adaptive:
             raise refusal(
@@ -71,6 +74,22 @@ class VariantSpec(Spec):
         except ValidationError as error:
             raise below(("training", "optimizer"), error) from None
         return self
+
+    def _check_context_growth(self) -> None:
+        growth = self.training.context_growth
+        if growth is None:
+            return
+        if not self.task.shortens:
+            raise refusal(
+                ("training", "context_growth"),
+                growth.kind_name(),
+                f"the inputs of the task {self.task.kind_name()} are whole, and lose their answer when they are cut",
+                "Leave `context_growth` out, or choose the task `language_model` or `masked_language_model`.",
+            )
+        try:
+            growth.check(self.task.length)
+        except ValidationError as error:
+            raise below(("training", "context_growth"), error) from None
 
     def stage(self) -> VariantSpec | None:
         """The variant that is trained before this one; None if it starts from no stage of its study.

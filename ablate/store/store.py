@@ -210,7 +210,7 @@ class Store:
             self._writer.put_variants(connection, self._touch(connection, study), variants)
 
     def plan_trials(self, study: str, planned: Sequence[PlannedTrial]) -> None:
-        """Append trials to the plan of a study. Trials that are already planned are not changed.
+        """Append trials to the plan of a study. Of trials that are already planned only stages change: to the new role.
 
         Raises:
             NotFoundError: There is no such study.

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Insert, bindparam, select
 
+from ablate.roles import TrialRole
 from ablate.store import queries
 from ablate.store.database import Database
 from ablate.store.leases import free
@@ -69,12 +70,16 @@ class Writer:
         )
 
     def put_planned(self, connection: Connection, study: int, added: Sequence[PlannedTrial]) -> None:
-        """Append trials to the plan of a study, with the state of those that already exist."""
+        """Append trials to the plan of a study, with the state of those that already exist.
+
+        A trial planned as a stage of others takes the new role and variant. Other planned trials stay as they are.
+        """
         if not added:
             return
         first = queries.next_position(connection, study, study_trials.c.study_id, study_trials.c.position)
+        stage = study_trials.c.role == TrialRole.STAGE
         connection.execute(
-            self._database.insert(study_trials).on_conflict_do_nothing(),
+            self._database.upsert(study_trials, keep=("position", "state"), where=stage),
             [study_trial_row(study, position, planned) for position, planned in enumerate(added, first)],
         )
         for chunk in queries.chunks([planned.key for planned in added]):

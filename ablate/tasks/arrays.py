@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,19 +18,27 @@ class GrowingArray:
     Args:
         path: The file to write.
         dtype: Data type of its elements.
+        size: Number of elements to keep of a file that was not completed; what was written after them is removed.
     """
 
-    def __init__(self, path: Path, dtype: Any) -> None:
-        self._file = path.open("wb")
+    def __init__(self, path: Path, dtype: Any, size: int = 0) -> None:
+        self._file = path.open("r+b" if size else "wb")
         self._dtype = np.dtype(dtype)
-        self.size = 0
+        self.size = size
         self._write_header()
         self._header = self._file.tell()
+        self._file.truncate(self._header + size * self._dtype.itemsize)
+        self._file.seek(0, os.SEEK_END)
 
     def append(self, values: NDArray[Any]) -> None:
         """Append elements."""
         self._file.write(values.astype(self._dtype, copy=False).tobytes())
         self.size += values.size
+
+    def sync(self) -> None:
+        """Write everything to the disk, so that `size` elements survive a crash of the machine."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
 
     def __enter__(self) -> Self:
         return self

@@ -42,17 +42,18 @@ def default_cache() -> Path:
     return typed_path(named, DataError) if named else user_cache_path("ablate")
 
 
-def prepare(cache: Path, key: str, build: Callable[[Path], dict[str, Any]], say: Say) -> str:
+def prepare(cache: Path, key: str, build: Callable[[Path], dict[str, Any]], say: Say, *, resumes: bool = False) -> str:
     """Build prepared data unless an intact copy exists.
 
     Concurrent calls with one key build once; the other processes wait. A build that is killed leaves a temporary
-    folder, which the next build removes.
+    folder, which the next build removes, or continues if it `resumes`.
 
     Args:
         cache: The cache folder; created if it is missing.
         key: Content hash of all inputs, 64 hexadecimal digits.
         build: Writes the files into the empty folder it receives, and returns facts to store in the manifest.
         say: Called with progress messages.
+        resumes: Whether `build` may receive the folder of a build that was interrupted, and continues it.
 
     Returns:
         The fingerprint, 64 hexadecimal digits, for `locate`.
@@ -70,7 +71,7 @@ def prepare(cache: Path, key: str, build: Callable[[Path], dict[str, Any]], say:
                 if content is None:
                     if folder.exists():
                         say(f"The prepared data in {folder} is damaged; preparing it again")
-                    _build(folder, build)
+                    _build(folder, build, resumes)
                     content = _content(folder)
     except OSError as error:
         raise DataError(
@@ -116,13 +117,13 @@ def _locked(lock: Path, say: Say) -> AbstractContextManager[Any]:
         return held.acquire()
 
 
-def _build(folder: Path, build: Callable[[Path], dict[str, Any]]) -> None:
+def _build(folder: Path, build: Callable[[Path], dict[str, Any]], resumes: bool) -> None:
     # We hold the lock, so an existing folder is damaged or was left by a process that was killed.
     building = folder.with_name(f"{folder.name}.building")
-    for leftover in (building, folder):
+    for leftover in (folder,) if resumes else (building, folder):
         if leftover.exists():
             shutil.rmtree(leftover)
-    building.mkdir()
+    building.mkdir(exist_ok=True)
     try:
         about = build(building)
         files = {path.name: _checksum(path) for path in sorted(building.iterdir())}
@@ -132,8 +133,10 @@ def _build(folder: Path, build: Callable[[Path], dict[str, Any]]) -> None:
             _sync(path)
         os.replace(building, folder)
         _sync(folder.parent)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+    except BaseException as error:
+        if not resumes or isinstance(error, Exception):  # an interrupt (Ctrl-C) leaves what can be continued
+            shutil.rmtree(building, ignore_errors=True)
+        raise
 
 
 def _content_if_intact(folder: Path) -> str | None:

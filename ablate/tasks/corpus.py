@@ -7,9 +7,10 @@ with the length of the text.
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby, islice
 from operator import itemgetter
@@ -66,11 +67,14 @@ class Documents(Corpus):
     column: str = field(repr=False)
     held_out: dict[bytes, str] = field(repr=False)
     """Split of each held-out document, by digest."""
+    read: int = field(repr=False)
+    """Number of documents that were read, duplicates included."""
     note: str = ""
 
     def documents(self) -> Iterator[tuple[SourceDocument, str]]:
         seen: dict[bytes, None] = {}
-        for document in self.source.documents(self.column, BadRows(refuse=False), lambda line: None):
+        every = self.source.documents(self.column, BadRows(refuse=False), lambda line: None)
+        for document in islice(every, self.read):
             if document.text and (digest := _digest(document.text)) not in seen:
                 seen[digest] = None
                 yield document, self.held_out.get(digest, "train")
@@ -129,6 +133,38 @@ class OneText(Corpus):
             position += len(rest)
 
 
+class MixedCorpus(Corpus):
+    """Several corpora, whose splits are named `train-NAME`, `validation-NAME` and `test-NAME`.
+
+    A document that one of them holds out is in the training text of none. Training documents that two of them have are
+    in both, because each is read as often as its weight says.
+
+    Args:
+        parts: The corpora by name.
+    """
+
+    def __init__(self, parts: Mapping[str, Corpus]) -> None:
+        self._parts = parts
+        names = "\0".join(f"{name}\0{part.fingerprint}" for name, part in parts.items())
+        self.fingerprint = hashlib.sha256(names.encode()).hexdigest()
+        self.sizes = {f"{split}-{name}": size for name, part in parts.items() for split, size in part.sizes.items()}
+        self.dropped = sum(part.dropped for part in parts.values())
+        self.bad_rows = sum(part.bad_rows for part in parts.values())
+        self.note = "; ".join(f"{name}: {part.note}" for name, part in parts.items() if part.note)
+        self._held_out = {digest for part in parts.values() if isinstance(part, Documents) for digest in part.held_out}
+
+    def documents_in(self, name: str) -> Iterator[SourceDocument]:
+        """The documents of a split of one corpus."""
+        split, _, part = name.partition("-")
+        documents = self._parts[part].documents_in(split)
+        if split != "train":
+            return documents
+        return (document for document in documents if _digest(document.text) not in self._held_out)
+
+    def documents(self) -> Iterator[tuple[SourceDocument, str]]:
+        return ((document, split) for split in self.sizes for document in self.documents_in(split))
+
+
 class _Content:
     """The content hash and the length of a text that is read line by line."""
 
@@ -166,6 +202,7 @@ def read_corpus(
     column: str = "text",
     refuse_bad_rows: bool = True,
     test_share: float = 0.0,
+    most_bytes: int | None = None,
 ) -> Corpus:
     """Read a source and assign its documents to splits; a single document is cut into contiguous splits instead.
 
@@ -181,21 +218,28 @@ def read_corpus(
         column: The column of a table that holds the text.
         refuse_bad_rows: Whether a bad row of a table raises an error; otherwise it is skipped and counted.
         test_share: Share of the documents to hold out for the test split; at least one, unless the share is 0.
+        most_bytes: Reading ends with the document (of a single text, the line) that reaches this number of UTF-8
+            bytes; None: all is read. The corpus then is the beginning of the source.
 
     Raises:
         DataError: The source is missing or unreadable, has fewer distinct documents than splits, or is a single text of
             only a few characters.
     """
-    source, bad_rows = parse(address), BadRows(refuse_bad_rows)
+    source, bad_rows = parse(address, partial=most_bytes is not None), BadRows(refuse_bad_rows)
+    most = math.inf if most_bytes is None else most_bytes
     shares = {"validation": validation_share, **({"test": test_share} if test_share else {})}
     if lines := source.only_text(say):
-        return _one_text(source, lines, shares, address, say)
+        whole = lines
+        return _one_text(source, lambda: _beginning(whole(), most), shares, address, say)
     digests: dict[bytes, None] = {}
-    read = 0
+    read = size = 0
     for document in source.documents(column, bad_rows, say):
         read += 1
         if document.text:
             digests[_digest(document.text)] = None
+            size += len(document.text.encode())
+        if size >= most:
+            break
     if not digests:
         raise DataError("the source contains no text", where=address, remedy="Name a source that contains text.")
     dropped = read - len(digests)
@@ -215,7 +259,18 @@ def read_corpus(
         source=source,
         column=column,
         held_out=held_out,
+        read=read,
     )
+
+
+def _beginning(lines: Iterator[str], most: float) -> Iterator[str]:
+    """Lines until their UTF-8 bytes reach a number."""
+    size = 0
+    for line in lines:
+        yield line
+        size += len(line.encode())
+        if size >= most:
+            return
 
 
 def _first(source: Source, column: str) -> Iterator[str]:

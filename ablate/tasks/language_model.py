@@ -40,9 +40,18 @@ class LanguageModelSpec(TextSpec):
 
     model_families: ClassVar[frozenset[str]] = frozenset({"decoder"})
     metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_perplexity", "val_bits_per_byte"})
+    shortens: ClassVar[bool] = True
 
     kind: Literal["language_model"] = "language_model"
     """Predict the next token of text."""
+    separate_documents: bool = False
+    """Whether no token sees another document of its window, and positions start anew in each document. The
+    end-of-document token then begins the next document."""
+
+    @property
+    def separates_documents(self) -> bool:
+        """As the space says."""
+        return self.separate_documents
 
     def open(self, cache: Path, fingerprint: str) -> LanguageModel:
         """Memory-map the prepared tokens after verifying their checksums.
@@ -60,6 +69,7 @@ class LanguageModel(Text):
         spec: The task.
         folder: Folder of the verified prepared data.
         fingerprint: Fingerprint of the prepared data.
+        part: As of `Text`.
 
     Raises:
         DataError: The text of a split is too short for the context.
@@ -67,12 +77,31 @@ class LanguageModel(Text):
 
     tokenwise = True
 
-    def __init__(self, spec: LanguageModelSpec, folder: Path, fingerprint: str) -> None:
-        super().__init__(spec, folder, fingerprint, window=spec.context + 1)
+    def __init__(self, spec: LanguageModelSpec, folder: Path, fingerprint: str, part: str = "") -> None:
+        super().__init__(spec, folder, fingerprint, window=spec.context + 1, part=part)
+        self._separate = spec.separate_documents
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
         """Windows at uniform random positions: `inputs` and `targets`, int64 [B, T]."""
-        return _shifted(self.train_windows(f"{self.fingerprint}/{seed}/{step}/{batch_size}", batch_size))
+        return self.as_batch(self.train_windows(f"{self.fingerprint}/{seed}/{step}/{batch_size}", batch_size))
+
+    def as_batch(self, windows: NDArray[np.int64]) -> Batch:
+        """Windows [B, T + 1] as `inputs` and `targets`, and `documents`, int32 [B, T], if these are separate."""
+        batch = _shifted(windows)
+        if self._separate:
+            ends = batch["inputs"] == self.token_bytes.size - 1
+            batch["documents"] = ends.cumsum(1).int()
+        return batch
+
+    def outputs(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+        """Logits [K, B, T, V]."""
+        outputs: torch.Tensor = model(batch["inputs"], batch.get("documents"))
+        return outputs
+
+    def shorter_batch(self, seed: int, step: int, batch_size: int, length: int) -> Batch:
+        """The first `length` tokens of the inputs and targets of `train_batch`."""
+        windows = self.train_windows(f"{self.fingerprint}/{seed}/{step}/{batch_size}", batch_size)
+        return _shifted(windows[:, : length + 1])
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """The same windows at each call, without repeated targets: as `train_batch`, with `target_bytes`, int64 [B].
@@ -89,7 +118,7 @@ class LanguageModel(Text):
         import torch
 
         for first in range(0, self.starts(split).size, batch_size):
-            batch = _shifted(self.windows(split, slice(first, first + batch_size)))
+            batch = self.as_batch(self.windows(split, slice(first, first + batch_size)))
             target_bytes = self.token_bytes[batch["targets"].numpy()].sum(axis=1)
             yield {**batch, "target_bytes": torch.from_numpy(target_bytes)}
 

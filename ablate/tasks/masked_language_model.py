@@ -35,6 +35,7 @@ class MaskedLanguageModelSpec(TextSpec):
     model_families: ClassVar[frozenset[str]] = frozenset({"encoder"})
     metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_perplexity", "val_accuracy"})
     pooled: ClassVar[bool | None] = False
+    shortens: ClassVar[bool] = True
 
     kind: Literal["masked_language_model"] = "masked_language_model"
     """Predict masked tokens of a text."""
@@ -76,7 +77,7 @@ class MaskedLanguageModel(Text):
     def __init__(self, spec: MaskedLanguageModelSpec, folder: Path, fingerprint: str) -> None:
         super().__init__(spec, folder, fingerprint, window=spec.context, more_ids=1)
         self._shares = spec.mask_share, spec.random_share
-        self._masked_count = min(spec.context, max(1, round(spec.hidden_share * spec.context)))
+        self._hidden_share = spec.hidden_share
 
     @property
     def mask(self) -> int:
@@ -87,6 +88,11 @@ class MaskedLanguageModel(Text):
         """Windows at uniform random positions: `inputs` [B, T], `positions` and `targets` [B, M], int64."""
         name = f"{self.fingerprint}/{seed}/{step}/{batch_size}"
         return self._mask_tokens(self.train_windows(name, batch_size), f"{name}/hidden")
+
+    def shorter_batch(self, seed: int, step: int, batch_size: int, length: int) -> Batch:
+        """The first `length` tokens of the windows of `train_batch`, of which the same share is masked."""
+        name = f"{self.fingerprint}/{seed}/{step}/{batch_size}"
+        return self._mask_tokens(self.train_windows(name, batch_size)[:, :length], f"{name}/hidden")
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """The same windows with the same masks at each call, in the format of `train_batch`."""
@@ -143,7 +149,8 @@ class MaskedLanguageModel(Text):
 
         batch, tokens = windows.shape
         draws = Draws(name)
-        positions = np.sort(draws.subsets(tokens, self._masked_count, batch), axis=1)
+        masked_count = min(tokens, max(1, round(self._hidden_share * tokens)))
+        positions = np.sort(draws.subsets(tokens, masked_count, batch), axis=1)
         targets = np.take_along_axis(windows, positions, axis=1)
         uniform = draws.uniforms(positions.shape)
         masked, random = self._shares

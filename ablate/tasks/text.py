@@ -5,10 +5,15 @@ Shapes: B batch, T tokens, W tokens in a window.
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import sys
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +36,12 @@ CODE_VERSION = 1
 """Part of the key of prepared data. Increment it when reading, splitting or tokenizing changes."""
 
 TOKEN_BYTES = "token_bytes.npy"
+
+_PROGRESS = "progress.json"
+_SAVED_TOKENS = 1 << 24
+"""Tokens after which the progress of a preparation is saved."""
+_BYTES_READ = 8
+"""UTF-8 bytes of text that are read for each token of `tokens`; tokens of subwords have about four."""
 
 _COUNTED = 1 << 24
 """Maximum number of training tokens, in evenly spaced runs, that the trivial baselines count."""
@@ -58,6 +69,9 @@ class TextSpec(TokenizedSpec):
     test_share: float = Field(default=0.0, ge=0, lt=1)
     """Share of the documents that is held out for a test, which is measured once, at the end of a trial, on as many
     windows; 0: no test."""
+    tokens: int | None = Field(default=None, ge=1, le=10**13)
+    """Number of training tokens that are prepared, from the beginning of the data; unless set, all. 8 bytes of text are
+    read for each of them, of which the shares are held out."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Share of the target's probability that is spread over all ids, in training alone (arXiv:1512.00567, §7)."""
 
@@ -74,6 +88,7 @@ class TextSpec(TokenizedSpec):
             column=self.text,
             refuse_bad_rows=self.bad_rows == "refuse",
             test_share=self.test_share,
+            most_bytes=bytes_to_read(self.tokens),
         )
         revision = corpus.source.revision()
         key = content_hash(
@@ -84,31 +99,43 @@ class TextSpec(TokenizedSpec):
                 "code": CODE_VERSION,
                 **({"revision": revision} if revision else {}),
                 **({"test_share": self.test_share} if self.test_share else {}),
+                **({"tokens": self.tokens} if self.tokens is not None else {}),
             }
         )
-        fingerprint = prepared.prepare(cache, key, lambda folder: self._build(corpus, folder, say), say)
+        build = partial(self.build, corpus, say=say, most=self.most_tokens)
+        fingerprint = prepared.prepare(cache, key, build, say, resumes=True)
         self.open(cache, fingerprint)
         return fingerprint
 
-    def _build(self, corpus: Corpus, folder: Path, say: Say) -> dict[str, Any]:
-        say(f"Training the tokenizer ({self.tokenizer.kind_name()}) from {corpus.sizes['train']:,} training documents")
-        tokenizer = self.tokenizer.train(
-            ReiterableTexts(lambda: (document.text for document in corpus.documents_in("train")))
-        )
+    def build(self, corpus: Corpus, folder: Path, say: Say, most: Callable[[str], int]) -> dict[str, Any]:
+        """Write the files of a corpus, in a folder that may hold the beginning of them.
+
+        Args:
+            corpus: The text; the names of its training splits begin with `train`.
+            folder: Where the files go.
+            say: Called with progress messages.
+            most: Gives the number of tokens to prepare of a split.
+
+        Returns:
+            What the manifest says about them.
+        """
+        progress = _Progress(folder / _PROGRESS)
+        if progress.begun:
+            say("Continuing a preparation that was interrupted")
+            tokenizer = self.tokenizer.load(folder)
+        else:
+            train = [split for split in corpus.sizes if split.startswith("train")]
+            count = sum(corpus.sizes[split] for split in train)
+            say(f"Training the tokenizer ({self.tokenizer.kind_name()}) from {count:,} training documents")
+            tokenizer = self.tokenizer.train(
+                ReiterableTexts(lambda: (document.text for split in train for document in corpus.documents_in(split)))
+            )
+            tokenizer.save(folder)
+            progress.save()
         say("Tokenizing the text")
-        dtype = token_dtype(tokenizer.vocabulary)
-        end = np.array([tokenizer.end_of_document])
-        splits: dict[str, dict[str, int]] = {}
-        for split, documents in corpus.sizes.items():
-            with GrowingArray(folder / f"{split}.npy", dtype) as tokens:
-                ends: deque[bool] = deque()
-                for ids in tokenizer.encode_all(_texts(corpus.documents_in(split), ends)):
-                    tokens.append(ids)
-                    if ends.popleft():
-                        tokens.append(end)
-            splits[split] = {"documents": documents, "tokens": tokens.size}
+        splits = {split: _tokenize(corpus, split, tokenizer, folder, progress, most(split)) for split in corpus.sizes}
         np.save(folder / TOKEN_BYTES, tokenizer.token_bytes)
-        tokenizer.save(folder)
+        progress.remove()
         counted = [f"{sizes['tokens']:,} {split}" for split, sizes in splits.items()]
         say(f"Prepared {', '.join(counted)} tokens")
         return {
@@ -118,6 +145,76 @@ class TextSpec(TokenizedSpec):
             "division": corpus.note,
             "left_out": {"empty_or_copies": corpus.dropped, "bad_rows": corpus.bad_rows},
         }
+
+    def most_tokens(self, split: str) -> int:
+        """Number of tokens of a split that are prepared."""
+        if self.tokens is None:
+            return sys.maxsize
+        shares = {"validation": self.validation_share, TEST: self.test_share}
+        if split == "train":
+            return self.tokens
+        trained = 1 - sum(shares.values())
+        evaluated = self.validation_windows * (self.context + 1)
+        return max(evaluated, math.ceil(self.tokens * shares[split] / max(trained, 0.01)))
+
+
+def _tokenize(
+    corpus: Corpus, split: str, tokenizer: Tokenizer, folder: Path, progress: _Progress, most: int
+) -> dict[str, int]:
+    """Write the tokens of a split, from where an interrupted preparation was; returns what the manifest says."""
+    found = progress.splits.setdefault(split, {"documents": 0, "tokens": 0, "read": 0, "complete": 0})
+    if not found["complete"]:
+        dtype, end = token_dtype(tokenizer.vocabulary), np.array([tokenizer.end_of_document])
+        ends = deque[bool]()
+        documents = islice(corpus.documents_in(split), found["read"], None)
+        with GrowingArray(folder / f"{split}.npy", dtype, found["tokens"]) as tokens:
+            for ids in tokenizer.encode_all(_texts(documents, ends)):
+                ended = ends.popleft()
+                ids = np.concatenate([ids, end]) if ended else ids
+                tokens.append(ids[: most - tokens.size])
+                found["read"], found["documents"] = found["read"] + 1, found["documents"] + ended
+                if tokens.size >= most:
+                    break
+                if tokens.size - found["tokens"] >= _SAVED_TOKENS:
+                    tokens.sync()
+                    found["tokens"] = tokens.size
+                    progress.save()
+            tokens.sync()
+        found["tokens"], found["complete"] = tokens.size, 1
+        progress.save()
+    return {"documents": max(1, found["documents"]), "tokens": found["tokens"]}
+
+
+class _Progress:
+    """How far a preparation is, in a file beside the tokens.
+
+    Args:
+        file: The file.
+
+    Attributes:
+        begun: Whether the file was there: the tokenizer is saved.
+        splits: Of each split, the documents and tokens on the disk, the texts read (a long document is several), and
+            whether it is complete.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.begun = file.exists()
+        self.splits: dict[str, dict[str, int]] = json.loads(file.read_text(encoding="utf-8")) if self.begun else {}
+
+    def save(self) -> None:
+        """Replace the file."""
+        new = self._file.with_suffix(".new")
+        with new.open("w", encoding="utf-8") as file:
+            json.dump(self.splits, file)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._file)
+
+    def remove(self) -> None:
+        """Remove the file, and what a kill has left of a new one: everything is prepared."""
+        self._file.unlink()
+        self._file.with_suffix(".new").unlink(missing_ok=True)
 
 
 class Text(Task):
@@ -129,6 +226,7 @@ class Text(Task):
         fingerprint: Fingerprint of the prepared data.
         window: Number of tokens W in one window.
         more_ids: Number of ids that the task adds to those of the tokenizer.
+        part: What the names of its files end with, where a folder holds several texts.
 
     Raises:
         DataError: The text of a split is shorter than a window.
@@ -137,14 +235,17 @@ class Text(Task):
         tokens: Token ids of each split.
     """
 
-    def __init__(self, spec: TextSpec, folder: Path, fingerprint: str, window: int, more_ids: int = 0) -> None:
+    def __init__(
+        self, spec: TextSpec, folder: Path, fingerprint: str, window: int, more_ids: int = 0, part: str = ""
+    ) -> None:
         self.fingerprint = fingerprint
         self.spec = spec
         splits = [*SPLITS, *([TEST] if spec.test_share else [])]
-        self.tokens = {split: mapped(folder / f"{split}.npy") for split in splits}
+        self.tokens = {split: mapped(folder / f"{split}{part}.npy") for split in splits}
         self.token_bytes: NDArray[np.int64] = np.load(folder / TOKEN_BYTES)
         self.shape = DataShape(vocabulary=self.token_bytes.size + more_ids, context=spec.context)
         self._folder = folder
+        self._part = part
         self._window = window
         for split, tokens in self.tokens.items():
             if tokens.size < window:
@@ -208,7 +309,7 @@ class Text(Task):
         samples = windows[spread(len(windows), 3)]
         about = prepared.about(self._folder)
         return DataSummary(
-            rows={split: about[split]["documents"] for split in self.tokens},
+            rows={split: about[split + self._part]["documents"] for split in self.tokens},
             tokens={split: tokens.size for split, tokens in self.tokens.items()},
             lengths=tuple(int(length) for length in train if length) or tuple(int(length) for length in validation),
             samples=tuple(self.decode(sample) for sample in samples),
@@ -225,7 +326,7 @@ class Text(Task):
         ends: list[NDArray[Any]] = []
         for start in range(0, self.tokens[split].size, _COUNTED):
             # A new mapping each time: pages that a mapping has read count as memory of this process while it exists.
-            tokens = mapped(self._folder / f"{split}.npy")[start : start + _COUNTED]
+            tokens = mapped(self._folder / f"{split}{self._part}.npy")[start : start + _COUNTED]
             ends.append(start + np.flatnonzero(tokens == self.token_bytes.size - 1))
         return np.diff(np.concatenate(ends), prepend=-1) - 1
 
@@ -235,6 +336,11 @@ class Text(Task):
     @abstractmethod
     def baselines(self) -> dict[str, dict[str, float]]:
         """As `Task.baselines`."""
+
+
+def bytes_to_read(tokens: int | None) -> int | None:
+    """UTF-8 bytes of text that are read to prepare a number of tokens; None, all, for None."""
+    return None if tokens is None else _BYTES_READ * tokens
 
 
 def _texts(documents: Iterator[SourceDocument], ends: deque[bool]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ablate.spec.training import TrainingSpec
 from ablate.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -32,15 +33,14 @@ class Batches:
 
     Args:
         task: The opened task.
-        batch_size: Batch size B.
-        steps: The last step.
+        training: Gives the last step, and the batch size B and the length of inputs at each step.
         device: Device of the batches.
     """
 
-    def __init__(self, task: Task, batch_size: int, steps: int, device: torch.device) -> None:
+    def __init__(self, task: Task, training: TrainingSpec, device: torch.device) -> None:
         self._task = task
-        self._batch_size = batch_size
-        self._steps = steps
+        self._training = training
+        self._steps = training.steps
         self._device = device
         self._executor = ThreadPoolExecutor(1) if device.type == "cuda" else None
         self._next: tuple[int, tuple[int, ...], Future[Batch]] | None = None
@@ -76,7 +76,12 @@ class Batches:
 
     def _prepare(self, seeds: Sequence[int], step: int) -> Batch:
         """The stacked batch of a step. Members with equal seeds share a batch, which is prepared once."""
-        batches = {seed: self._task.train_batch(seed, step, self._batch_size) for seed in dict.fromkeys(seeds)}
+        context = self._task.shape.context
+        size, length = self._training.shape_at(step, context)
+        if length == context:
+            batches = {seed: self._task.train_batch(seed, step, size) for seed in dict.fromkeys(seeds)}
+        else:
+            batches = {seed: self._task.shorter_batch(seed, step, size, length) for seed in dict.fromkeys(seeds)}
         if len(seeds) == 1:
             return {name: values.unsqueeze(0) for name, values in batches[seeds[0]].items()}
         return {name: torch.stack([batches[seed][name] for seed in seeds]) for name in batches[seeds[0]]}

@@ -40,6 +40,7 @@ from ablate.training.objective import Objective
 from ablate.training.optimizer import PackOptimizer, optimizer_order
 from ablate.training.program import BuildProgram, EagerProgram, build_program, first_sentence
 from ablate.training.ranks import Ranks
+from ablate.training.totals import Totals, totals
 
 if TYPE_CHECKING:
     from ablate.tasks.base import Batch
@@ -67,6 +68,7 @@ class Pack:
         alive: Numbers of the members that have not left.
         events: All points and divergences so far.
         compile_seconds: Wall time of compilation so far, which `seconds` does not count.
+        totals: Tokens and arithmetic of each member.
     """
 
     def __init__(
@@ -96,24 +98,12 @@ class Pack:
         self._build_program = program if ranks.count == 1 else lambda compute, device: EagerProgram(compute)
         self._objective = Objective(task, self.training, self._forward_context, ranks)
         self._prepare()
-        shape = task.shape
-        forward = mean_flops(
-            members[0].variant.model,
-            task.input_lengths(),
-            vocabulary=shape.vocabulary,
-            context=shape.context,
-            classes=shape.classes,
-        )
-        whole = sum(parameter.numel() for parameter in self.model.parameters()) // count
-        frozen, frozen_maps = frozen_counts(self.model, self.training.freeze)
-        lengths = task.input_lengths()
-        undone = 2.0 * frozen_maps * sum(lengths) / len(lengths)
-        self.step_flops = self.training.step_flops(forward, whole - frozen, members[0].variant.model.width, undone)
-        self.step_tokens = task.tokens_per_batch(self.training.batch_size)
-        self.batches = Batches(task, self.training.batch_size, self.training.steps, device)
+        self.totals = self._totals()
+        self.batches = Batches(task, self.training, device)
         self.steps = 0
         self.seconds = 0.0
         self.events: list[Measurement | Diverged] = []
+        self._batch_shape: tuple[int, int] | None = None
         self._losses = 0
         self._loss = torch.zeros(count, device=device)
         self._loss_sum = torch.zeros(count, dtype=torch.float64, device=device)
@@ -144,6 +134,10 @@ class Pack:
         """Run one optimizer step of all members."""
         begin, compiled = time.perf_counter(), self._clock()
         batch = self.batches.get([member.seed for member in self._placed()], step)
+        shape = self.training.shape_at(step, self.task.shape.context)
+        if self._batch_shape not in (None, shape):  # a CUDA graph is of one shape
+            self._program = self._build_program(self._compute, self.device)
+        self._batch_shape = shape
         self._optimizer.set_rates(step)
         self._loss = self._program.run(batch)
         if self._average is not None:
@@ -178,11 +172,12 @@ class Pack:
         mean = (self._loss_sum / self._losses).tolist() if self._losses else nothing
         self._loss_sum.zero_()
         self._losses = 0
+        tokens, flops = self.totals.until(self.steps)
         point = Measurement(
             step=self.steps,
             seconds=self.seconds,
-            tokens=self.steps * self.step_tokens,
-            flops=self.steps * self.step_flops,
+            tokens=tokens,
+            flops=flops,
             train_loss=self._by_member(mean),
             metrics={name: self._by_member(values) for name, values in metrics.items()},
             inside=self._inside(),
@@ -304,6 +299,25 @@ class Pack:
         for drawn, saved in zip(self._random(), own, strict=False):
             if saved.shape == drawn.get_state().shape:  # another shape: it was saved on another type of device
                 drawn.set_state(saved.cpu())
+
+    def _totals(self) -> Totals:
+        """Tokens and arithmetic of a member."""
+        first, shape = self.members[0].variant, self.task.shape
+        whole = sum(parameter.numel() for parameter in self.model.parameters()) // len(self.members)
+        frozen, frozen_maps = frozen_counts(self.model, self.training.freeze)
+
+        def lengths(length: int) -> tuple[int, ...]:
+            return self.task.input_lengths() if length == shape.context else (length,)
+
+        def forward(length: int) -> float:
+            return mean_flops(
+                first.model, lengths(length), vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes
+            )
+
+        def undone(length: int) -> float:
+            return 2.0 * frozen_maps * sum(lengths(length)) / len(lengths(length))
+
+        return totals(first, self.task, whole - frozen, forward, undone)
 
     def _random_of_ranks(self) -> State:
         """The random states of all ranks, if there are several."""

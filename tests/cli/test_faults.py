@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import re
+import shutil
+import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
+from cli_runs import eventually
 
 from ablate.store import Environment, TrialRecord, TrialState
-from benchmarks.faults import compare
+from benchmarks import faults
+from benchmarks.faults import WAYS, Bench, Study, Watch, campaign, compare, preload, turns
 
-ROOT = Path(__file__).parents[2]
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TRIAL = TrialRecord(
     key="k" * 64,
@@ -47,9 +57,94 @@ def test_the_campaign_sees_what_was_lost_trained_twice_or_differs() -> None:
     assert compare({}, other, alone) == ["kkkkkkkk: val_loss is 2.01 and was 2.0"]
 
 
+def test_a_loop_a_wait_and_a_busy_machine_are_told_apart() -> None:
+    loop = [sys.executable, "-c", "while True: pass"]
+    with subprocess.Popen(loop) as busy, subprocess.Popen(["sleep", "60"]) as idle:
+        try:
+            of_cpu, of_time = Watch(patience=1e9, longest=1e9, cpu=0.5), Watch(patience=0.5, longest=1e9, cpu=1e9)
+            held_up = Watch(patience=0.0, longest=1e9, cpu=1e9)
+            held_up._before = {busy.pid: (0.0, -1e6)}  # as if it had waited for a core all that time
+            eventually(of_cpu.is_late)
+            eventually(of_time.is_late)
+            assert not held_up.is_late()
+        finally:
+            busy.kill()
+            idle.kill()
+    assert re.fullmatch(r"no end after [\d.]+ s: 0\.[5-9] s on a core, [\d.]+ s ready .*", of_cpu.told())
+
+
+def _campaign(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, int], str]:
+    code = campaign([*arguments, "--json"])
+    printed = capsys.readouterr()
+    return code, json.loads(printed.out), printed.err
+
+
+@pytest.mark.parametrize("word", ["tried", "lost", "hangs", "tracebacks"])
+def test_the_exit_code_is_1_if_any_count_but_tried_is_not_0(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = [] if word == "tried" else [f"{word} something", f"{word} something else"]
+    found = iter([("driver", [], 0), ("driver", wrong, 0)])
+    monkeypatch.setattr(faults, "strike", lambda *_: (tmp_path.joinpath("x").touch(), next(found))[1])
+    monkeypatch.setattr(shutil, "rmtree", lambda *_: None)
+    code, counts, said = _campaign(capsys, "--kills", "2", "--ways", "single")
+    assert counts == {"tried": 2, "lost": 0, "hangs": 0, "tracebacks": 0} | ({} if word == "tried" else {word: 1})
+    assert list(counts) == ["tried", "lost", "hangs", "tracebacks"]
+    assert code == (word != "tried")
+    assert said.count("something") == len(wrong)
+
+
+def test_a_server_that_does_not_start_is_no_loss(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise faults.SetupError("a Ray node did not start")
+
+    monkeypatch.setattr(faults, "strike", fail)
+    assert campaign(["--kills", "1", "--ways", "single"]) == 2
+    assert "a Ray node did not start" in capsys.readouterr().err
+
+
+def test_ten_studies_have_each_way_in_its_share() -> None:
+    order = turns(list(WAYS))
+    assert {name: order.count(name) for name in WAYS} == {"single": 3, "packed": 3, "postgresql": 3, "ray": 1}
+    assert set(order[:4]) == set(WAYS)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="drivers are forked")
-def test_a_driver_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks", "faults", "--kills", "1", "--ways", "single", "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout) == {"tried": 1, "lost": 0, "hangs": 0, "tracebacks": 0}
+def test_what_is_planted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One study in which only a driver is killed, and others in which a trial is lost, retrained or a run hangs."""
+    preload(["single"])
+    finish = Study.finish
+
+    def finish_and_spoil(study: Study) -> int:
+        code = finish(study)
+        with closing(sqlite3.connect(study.store)) as store, store:
+            store.execute("DELETE FROM trials WHERE key = (SELECT max(key) FROM trials)")
+            store.execute(
+                "UPDATE trials SET metrics = json_set(metrics, '$.val_loss', 9.0)"
+                " WHERE key = (SELECT min(key) FROM trials)"
+            )
+        with (study.folder / "output").open("a") as file:
+            file.write("Traceback (most recent call last)\n")
+        return code
+
+    def stop(bench: Bench, name: str, victim: str, process: BaseProcess, *_: object) -> bool:
+        os.kill(process.pid or 0, signal.SIGSTOP)
+        return True
+
+    with ExitStack() as stack:
+        bench = Bench(tmp_path, stack)
+
+        def strike(name: str) -> list[str]:
+            return faults.strike(bench, "single", tmp_path / name, random.Random(0))[1]
+
+        assert strike("nothing") == []
+        monkeypatch.setattr(Study, "finish", finish_and_spoil)
+        spoilt = strike("spoilt")
+        for found in ("^lost .* is missing", "^lost .*: val_loss is 9.0 and was", "^tracebacks in the output"):
+            assert sum(re.search(found, said) is not None for said in spoilt) == 1, spoilt
+        monkeypatch.setattr(Study, "finish", finish)
+        monkeypatch.setattr(Bench, "kill", stop)
+        monkeypatch.setattr(faults, "Watch", partial(Watch, 5.0))
+        assert [said.partition(" after")[0] for said in strike("hangs")] == ["hangs no end"]

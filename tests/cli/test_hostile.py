@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import strategies as st
 
-from benchmarks.hostile import Case, cases, run_case, sample, tiny_store
+from benchmarks import hostile
+from benchmarks.hostile import Case, campaign, cases, run_case, sample, tiny_store
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a case is a forked process")
 
@@ -38,6 +42,34 @@ def test_the_campaign_sees_hangs_tracebacks_and_losses(store: bytes, tmp_path: P
     changed = Case("store", ("kinds", "--plugin", "plugin.py"), {"studies/ablate.db": store, "plugin.py": CHANGE})
     assert run_case(changed, tmp_path / "changed", seconds=120.0).verdict(changed) == "lost"
     assert os.getcwd() != str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text"),
+    [
+        ("tried", b""),
+        ("lost", b"import pathlib\npathlib.Path('../escaped').touch()"),
+        ("hangs", b"while True: pass"),
+        ("tracebacks", b"import os\nos._exit(7)"),
+    ],
+)
+def test_the_exit_code_is_1_if_any_count_but_tried_is_not_0(
+    verdict: str, text: bytes, store: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planted = Case("line", ("kinds", "--plugin", "plugin.py"), {"plugin.py": text})
+    monkeypatch.setattr(hostile, "tiny_store", lambda _: store)
+    monkeypatch.setattr(hostile, "preload", lambda *_: None)
+    monkeypatch.setattr(hostile, "cases", lambda _: st.just(planted))
+    monkeypatch.setattr(hostile, "SECONDS", 2.0 if verdict == "hangs" else 120.0)
+    code = campaign(["--cases", "1", "--json"])
+    printed = capsys.readouterr()
+    counts = json.loads(printed.out)
+    assert list(counts) == ["tried", "lost", "hangs", "tracebacks"]
+    assert counts == {"tried": 1, "lost": 0, "hangs": 0, "tracebacks": 0, verdict: 1}
+    assert code == (verdict != "tried")
+    assert printed.err.startswith("" if verdict == "tried" else f"{verdict}: ")
+    if verdict == "hangs":
+        assert re.search(r"no end after [\d.]+ s: [1-9][\d.]* s on a core", printed.err)
 
 
 CHANGE = b"from pathlib import Path\nPath('studies/ablate.db').write_bytes(b'')"

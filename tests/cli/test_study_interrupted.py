@@ -167,3 +167,25 @@ def test_a_trial_whose_worker_is_killed_is_trained_again(place: Workplace) -> No
     assert "its worker was killed by SIGKILL; trained again" in done.out
     assert len(place.trials("finished")) == 6
     assert all(len(place.curve(key)) == 11 for key in place.trials("finished"))
+
+
+def test_a_study_whose_store_is_deleted_stops_and_continues_in_the_new_file(place: Workplace) -> None:
+    space = place.space(steps=30, seeds=8)
+    driver = place.start("study", space, "--workers", "1", "--pack", "1")
+    eventually(lambda: len(place.trials("finished")) >= 2)
+    before = place.trials("finished")
+    place.store.unlink()
+    stopped = wait_for(driver)
+    assert stopped.code == 2, stopped
+    assert "deleted or replaced" in stopped.err
+    assert "Traceback" not in stopped.out + stopped.err
+    assert not place.store.exists()
+    place.store = place.store.with_name("ablate.rescued-1.db")
+    kept = place.trials("finished")
+    assert before.items() <= kept.items()
+    assert len(kept) < 24, "it does not train everything first"
+    done = place.run("study", space, "--store", str(place.store), "--workers", "1")
+    assert done.code == 0, done.err
+    after = place.trials("finished")
+    assert len(after) == 24
+    assert kept.items() <= after.items()

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from engine_samples import ENVIRONMENT, SPACE, Log, ScriptedEngine, diverge, planner, space
+from engine_samples import ENVIRONMENT, SPACE, Log, Rounds, ScriptedEngine, diverge, planner, space
 from pydantic import ValidationError
 
 from ablate.analysis import read_study
+from ablate.designs.base import Point, Proposal
 from ablate.errors import SpaceError, StoreError
 from ablate.execution.carry import Carrier
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.protocol import Job, Message
-from ablate.planning.plan import make_plan
+from ablate.planning.plan import Planner, make_plan
 from ablate.roles import TrialRole
 from ablate.store import Store, open_store
 from ablate.store.records import TRANSFER, WINDOWS, TrialState
@@ -128,6 +129,37 @@ def test_a_stage_that_is_stored_without_its_weights_is_refused(here: Path) -> No
             file.unlink()
         with pytest.raises(StoreError, match="weights were not kept"):
             study(store, here, **switches(transferred=start, frozen={**start, "training.freeze": ["mixer.query"]}))
+
+
+def test_a_trial_that_others_start_from_is_compared_too_once_the_design_asks_for_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seed 1 of the baseline begins as a stage, seed 3 is asked for with what starts from it, seed 4 before that."""
+    cold, warm = Point("baseline", {"start": "scratch"}), Point("start=warm", {"start": "warm"})
+    asked = [
+        [(cold, 0), (warm, 0)],
+        [(warm, 1)],
+        [(cold, 1)],
+        [(warm, 3), (cold, 3)],
+        [(cold, 4)],
+        [(warm, 4), (warm, 2)],
+    ]
+    rounds = [[Proposal(point, seed) for point, seed in round_] for round_ in asked]
+    with open_store(here / "a.db") as store:
+        lr = {"training.optimizer.lr": 1e-3}
+        made = planner(here, **switches(warm={"training.init_from": {"stage": lr}, "training.optimizer.lr": 3e-3}))
+        made.starting._weights = weights_folder(store.where)
+        monkeypatch.setattr(Planner, "design", lambda planner: Rounds(rounds))
+        engine = ScriptedEngine(lambda job, attempt: carried_out(job, here), size=1)
+        result = run_study(made, store, engine, ENVIRONMENT, Log())
+        record = store.study(SPACE["name"])
+        planned = {(one.variant, one.seed) for one in record.planned}
+        warms = {("start=warm", seed) for seed in range(5)}
+        assert planned == warms | {("baseline", seed) for seed in (0, 1, 3, 4)}
+        assert [(one.variant, one.seed) for one in record.scout_trials] == [("baseline", 2)]
+        assert (result.trials, result.trained) == (10, 10)
+        compared = {row.name: len(row.finished) for row in read_study(store, SPACE["name"]).variants}
+        assert compared == {"baseline": 4, "start=warm": 5}
 
 
 def test_an_evaluation_needs_all_weights(here: Path) -> None:

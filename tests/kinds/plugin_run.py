@@ -38,12 +38,14 @@ def main(folder: Path, space: str) -> None:
     kinds = {
         "optimizers": "sign_sgd",
         "schedules": "stable_decay",
+        "growths": "square_root",
         "averages": "polyak",
         "tokenizers": "letters",
         "sources": "squares",
         "tasks": "reverse",
         "designs": "leave_two_out",
         "formats": "list",
+        "trackers": "jsonl",
     }
     checked = {}
     for family, kind in kinds.items():

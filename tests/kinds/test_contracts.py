@@ -11,27 +11,32 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.contracts import average, design, format, optimizer, schedule, source, task, tokenizer
+from ablate.contracts import average, design, format, growth, optimizer, schedule, source, task, tokenizer, tracker
 from ablate.contracts.contract import Contract
 from ablate.contracts.families import CONTRACTS
+from ablate.contracts.settings import settings
 from ablate.designs.fixed import FixedDesign
 from ablate.designs.leave_one_out import LeaveOneOutSpec
 from ablate.errors import AblateError
 from ablate.kinds.averages.ema import EMASpec
+from ablate.kinds.growths.linear import LinearGrowthSpec
 from ablate.kinds.optimizers.lion import Lion, LionSpec
 from ablate.kinds.schedules.constant import ConstantScheduleSpec
 from ablate.plugins import FAMILIES
 from ablate.render.formats.csv import CsvFormat
-from ablate.render.terminal.check import check_kind, parsed_values
+from ablate.render.terminal import check as checking
+from ablate.render.terminal.check import CheckedKind, UntriedKind, check_all, check_kind, parsed_values
 from ablate.spec.average import AVERAGES
 from ablate.spec.base import Kinded
 from ablate.spec.design import Point
+from ablate.spec.growth import GROWTHS
 from ablate.spec.optimizer import OPTIMIZERS
 from ablate.spec.schedule import SCHEDULES
 from ablate.tasks.copy import CopySpec
 from ablate.tasks.probe import Probe
 from ablate.tasks.sources.number_words import NumberWords
 from ablate.tasks.tokenizers.bytes import BytesSpec, ByteTokenizer
+from ablate.trackers.tensorboard import TensorBoard, TensorBoardSession
 
 Patch = tuple[type, str, Any]
 
@@ -125,6 +130,30 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
         LionSpec(lr=0.01),
         "says_which_fields_are_values",
         (LionSpec, "value_fields", frozenset({"lr", "clip", "gamma"})),
+    ),
+    "more than the whole": (
+        growth.CONTRACT,
+        LinearGrowthSpec(),
+        "is_a_share",
+        (LinearGrowthSpec, "share", lambda self, step, steps: 1.5),
+    ),
+    "ever smaller": (
+        growth.CONTRACT,
+        LinearGrowthSpec(until=1.0),
+        "never_shrinks",
+        (LinearGrowthSpec, "share", lambda self, step, steps: 1 / step),
+    ),
+    "never whole": (
+        growth.CONTRACT,
+        LinearGrowthSpec(),
+        "reaches_the_whole",
+        (LinearGrowthSpec, "share", lambda self, step, steps: 0.5),
+    ),
+    "a random growth": (
+        growth.CONTRACT,
+        LinearGrowthSpec(),
+        "is_a_function_of_the_step",
+        (LinearGrowthSpec, "share", lambda self, step, steps: random.random()),
     ),
     "more than all": (
         average.CONTRACT,
@@ -262,6 +291,7 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
         "draws_batches_by_seed_and_step",
         (Probe, "train_batch", lambda self, seed, step, size: {"inputs": torch.zeros(size, 3, dtype=torch.int64)}),
     ),
+    "no shorter inputs": (task.CONTRACT, CopySpec(), "has_shorter_inputs", (CopySpec, "shortens", True)),
     "ids beyond": (
         task.CONTRACT,
         CopySpec(),
@@ -330,7 +360,46 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     ),
     "a dot": (format.CONTRACT, CsvFormat(), "says_what_it_writes", (CsvFormat, "suffix", ".csv")),
     "nothing": (format.CONTRACT, CsvFormat(), "writes_a_study", (CsvFormat, "render", lambda self, *arguments: "")),
+    "another address": (
+        tracker.CONTRACT,
+        TensorBoard(argument="x"),
+        "is_found_by_its_address",
+        (TensorBoard, "address", property(lambda self: "tensorboard:y")),
+    ),
+    "what was never sent": (
+        tracker.CONTRACT,
+        TensorBoard(argument="x"),
+        "holds_a_run_that_ended",
+        (TensorBoardSession, "holds", lambda self, run: True),
+    ),
+    "forgets": (
+        tracker.CONTRACT,
+        TensorBoard(argument="x"),
+        "takes_a_run_again",
+        (TensorBoardSession, "holds", lambda self, run: False),
+    ),
 }
+
+
+def test_every_kind_is_tried_or_named_with_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ablate check --all` reaches the last kind: all can be tried but those that read a file of the user."""
+
+    def parsed(kind: str, family: str, values: Any) -> CheckedKind:
+        contract = CONTRACTS[family]
+        member = contract.family.members()[kind]
+        required = {name for name, field in member.model_fields.items() if field.is_required()}
+        given = {name: value for name, value in contract.given.items() if name in required}
+        spec = next(iter(settings(member, {**given, **(values or {})})))
+        assert contract.contexts(spec), f"{family} {kind} refuses all surroundings"
+        return CheckedKind(kind, family, contract, [])
+
+    monkeypatch.setattr(checking, "check_kind", parsed)
+    untried = {(one.family, one.kind): one.missing for one in check_all() if isinstance(one, UntriedKind)}
+    assert untried == {
+        ("tokenizers", "saved"): ("file",),
+        ("sources", "file"): ("argument",),
+        ("sources", "hub"): ("argument",),
+    }
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -344,7 +413,18 @@ def test_what_is_broken_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_rule_is_broken_once() -> None:
     """Of the families of a model, other tests break the rules."""
-    names = ("optimizers", "schedules", "averages", "tokenizers", "sources", "tasks", "designs", "formats")
+    names = (
+        "optimizers",
+        "schedules",
+        "growths",
+        "averages",
+        "tokenizers",
+        "sources",
+        "tasks",
+        "designs",
+        "formats",
+        "trackers",
+    )
     ours = {name: CONTRACTS[name] for name in names}
     rules = {(name, rule) for name, contract in ours.items() for rule in contract.rules}
     name_of = {id(contract): name for name, contract in ours.items()}
@@ -359,6 +439,7 @@ def test_every_family_has_a_contract() -> None:
 SHIPPED = [
     *(("optimizers", kind, {}) for kind in OPTIMIZERS.members()),
     *(("schedules", kind, {}) for kind in SCHEDULES.members()),
+    *(("growths", kind, {}) for kind in GROWTHS.members()),
     *(("averages", kind, {}) for kind in AVERAGES.members()),
     *(("tokenizers", kind, {}) for kind in ("bpe", "bytes", "chars", "wordpiece", "words")),
     *(("formats", kind, {}) for kind in ("csv", "html", "json", "latex", "md", "terminal")),
@@ -366,6 +447,9 @@ SHIPPED = [
     ("designs", "sweep", {"path": "model.heads", "values": [1, 2]}),
     ("sources", "builtin:number_words", {}),
     ("tasks", "copy", {}),
+    ("trackers", "tensorboard", {}),
+    ("tasks", "language_model", {}),
+    ("tasks", "masked_language_model", {}),
 ]
 
 

@@ -26,6 +26,7 @@ training:
   batch_size: 4
   optimizer: {kind: sign_sgd, lr: 1.0e-2, embedding_rate: 0.1}
   schedule: {kind: stable_decay, decay: 0.5}
+  batch_growth: square_root
   average: polyak
   evaluations: 2
 switches:
@@ -37,12 +38,14 @@ objective: {metric: val_loss, margin: 0.1}
 KINDS = {
     "optimizers": "sign_sgd",
     "schedules": "stable_decay",
+    "growths": "square_root",
     "averages": "polyak",
     "tokenizers": "letters",
     "sources": "squares",
     "tasks": "reverse",
     "designs": "leave_two_out",
     "formats": "list",
+    "trackers": "jsonl",
 }
 
 
@@ -74,7 +77,7 @@ def test_it_is_listed_and_keeps_the_contract(told: dict[str, Any], family: str, 
     assert told["checked"][family] == []
 
 
-@pytest.mark.parametrize("kind", [kind for family, kind in KINDS.items() if family != "formats"])
+@pytest.mark.parametrize("kind", [kind for family, kind in KINDS.items() if family not in ("formats", "trackers")])
 @pytest.mark.parametrize("schema", ["schema", "designer"])
 def test_it_is_in_the_schema_of_files_and_in_the_designers(told: dict[str, Any], schema: str, kind: str) -> None:
     assert re.search(rf'"const": "{kind}"' if kind != "squares" else r'"pattern": "[^"]*\|squares', told[schema])

@@ -12,6 +12,7 @@ from ablate.errors import SpaceError
 from ablate.nn.model.build import build_model
 from ablate.planning.match import Step, UnmatchedError, equal_steps, nearest_size
 from ablate.planning.plan import Plan, Planner, make_plan
+from ablate.roles import TrialRole
 from ablate.spec.fairness import MatchSpec
 from ablate.spec.named import block_names
 from ablate.spec.space import SpaceSpec
@@ -139,3 +140,22 @@ def test_heads_must_continue_dividing_the_width_and_the_refusal_says_what_can_be
     by_mlp = plan(tmp_path, match={"equal": "parameters", "by": "mlp"}, model=model, switches=switches)
     assert {variant.spec.model.width for variant in by_mlp.variants} == {128}
     assert all(abs(v.cost.parameters - by_mlp.variants[0].cost.parameters) <= 300 for v in by_mlp.variants)
+
+
+def test_equal_arithmetic_counts_the_gradients_that_frozen_parts_save(tmp_path: Path) -> None:
+    switches = {"frozen": {"no": {}, "mlp": {"training.freeze": ["mlp"]}}}
+    usual, frozen = plan(tmp_path, match="flops", switches=switches).variants
+    assert frozen.flops == pytest.approx(usual.flops, rel=0.51 / usual.spec.training.steps)
+    assert frozen.spec.training.steps > usual.spec.training.steps
+
+
+def test_a_baseline_without_steps_cannot_be_matched() -> None:
+    with pytest.raises(UnmatchedError, match=r"takes no step.* set `training.steps`"):
+        equal_steps(MatchSpec(equal="flops"), Step(1, 1, 1), 0, Step(1, 1, 1))
+
+
+def test_steps_are_timed_whatever_the_schedule_needs(tmp_path: Path) -> None:
+    schedule = {"kind": "linear", "warmup_steps": 60}
+    made = plan(tmp_path, match="seconds", training={**SPACE["training"], "schedule": schedule})
+    timed = {trial.variant.name.removesuffix(" (timing)") for trial in made.trials if trial.role is TrialRole.TIMING}
+    assert timed >= {"baseline", "mixer=linear"}

@@ -12,10 +12,14 @@ from ablate.errors import EngineError, PluginError, SpaceError
 from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer
 from ablate.kinds.mixers.attention import AttentionSpec
-from ablate.nn.model.build import build_model
+from ablate.nn.model.build import build_model, model_cost
 from ablate.planning.forecast import forecast
+from ablate.planning.memory import largest_micro_batch, trial_bytes
 from ablate.planning.plan import make_plan
 from ablate.store import open_store
+from ablate.training.events import Measurement
+from ablate.training.loop import train
+from ablate.training.members import Member
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +36,30 @@ def test_each_trial_has_the_key_of_its_variant_data_and_seed(folder: Path) -> No
         assert trial.variant.spec == space().resolve(trial.variant.settings)
     (folder / "text" / "a").write_text("Another text. " * 60)
     assert not {trial.key for trial in make_plan(planner(folder)).trials} & {trial.key for trial in plan.trials}
+
+
+def test_a_plan_of_growing_batches_costs_what_its_steps_cost(folder: Path) -> None:
+    """8 steps: of 1, 1, 2 and 2 sequences of 4 tokens, then of 4 of 8; AdamW takes 14 operations a parameter."""
+    training = {
+        "steps": 8,
+        "batch_size": 4,
+        "optimizer": {"lr": 1e-3},
+        "evaluations": 1,
+        "batch_growth": {"kind": "stages", "shares": [0.25, 0.5], "until": [0.25, 0.5]},
+        "context_growth": {"kind": "stages", "shares": [0.5], "until": [0.5]},
+    }
+    for variant in make_plan(planner(folder, training=training)).variants:
+        short, whole = (model_cost(variant.spec.model, vocabulary=257, context=8, length=length) for length in (4, 8))
+        passes = 3 * ((1 + 1 + 2 + 2) * short.flops + 4 * 4 * whole.flops)
+        assert variant.flops == pytest.approx(passes + 8 * 14 * variant.cost.parameters)
+        task = planner(folder, training=training).prepare(variant.spec)
+        (last,) = list(train([Member(variant.spec, 0)], task, torch.device("cpu")))[-1:]
+        assert isinstance(last, Measurement)
+        assert last.flops == pytest.approx(variant.flops)
+        assert last.tokens == (1 + 1 + 2 + 2) * 4 + 4 * 4 * 8
+        fits = largest_micro_batch(variant, trial_bytes(variant) - 1)
+        assert fits is not None
+        assert fits.micro_batch == 2  # 3 does not divide a batch of 4
 
 
 def test_two_points_that_give_one_spec_are_one_variant(folder: Path) -> None:

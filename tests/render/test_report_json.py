@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
 from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis import read_study
-from ablate.render.as_json import study_json, to_text
+from ablate.render.as_json import designed_json, study_json, to_text
 from ablate.render.listing import studies_json
+from ablate.stats import Allowance, judge
 from ablate.store.records import StudySummary, TrialState
 
 NUMBER = {"type": ["number", "null"]}
@@ -133,3 +135,15 @@ def test_studies() -> None:
         "running": 1,
         "updated_at": "2024-05-17T12:00:00+00:00",
     }
+
+
+def test_bounds_without_an_end_are_null() -> None:
+    """The verdict of a step of a path of which a confirmation trial failed has no upper bound."""
+    allowance = Allowance(high=math.inf, why_high=("a trial failed",))
+    verdict = judge({0: 1.0, 1: 1.1}, {0: 1.0, 1: 1.0}, margin=0.1, direction="minimize", allowance=allowance)
+    assert verdict.bound is not None
+    assert verdict.bound.high == math.inf
+    findings = SimpleNamespace(effects=None, importances=None, path=verdict, front=None, slices=())
+    written = json.loads(to_text(designed_json(findings)))  # type: ignore[arg-type]
+    assert written["path"]["bound"]["high"] is None
+    assert written["path"]["bound"]["low"] == pytest.approx(verdict.bound.low)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import torch
 from random_tokens import CPU, RandomTokens
 
+from ablate.spec.training import TrainingSpec
 from ablate.training.batches import Batches
 
 STEPS = 40
+
+
+def training(batch_size: int) -> TrainingSpec:
+    return TrainingSpec.model_validate({"steps": STEPS, "batch_size": batch_size, "optimizer": {"lr": 0.1}})
 
 
 def asked(batches: Batches, calls: list[tuple[list[int], int]]) -> None:
@@ -20,7 +25,7 @@ def asked(batches: Batches, calls: list[tuple[list[int], int]]) -> None:
 
 
 def test_batches_are_those_of_their_step_and_seeds() -> None:
-    batches = Batches(RandomTokens(), 4, STEPS, CPU)
+    batches = Batches(RandomTokens(), training(4), CPU)
     steps = [*range(1, 9), *range(30, 35), 3, 4]  # a run that jumps to other steps, as after a checkpoint
     asked(batches, [([3], step) for step in steps])
     asked(batches, [([3, 5], step) for step in range(5, 9)])
@@ -29,11 +34,11 @@ def test_batches_are_those_of_their_step_and_seeds() -> None:
 
 def test_batches_are_made_once_and_none_beyond_the_last_step() -> None:
     task = RandomTokens()
-    asked(Batches(task, 4, STEPS, CPU), [([0], step) for step in range(1, STEPS + 1)])
+    asked(Batches(task, training(4), CPU), [([0], step) for step in range(1, STEPS + 1)])
     assert [step for _, step, _ in task.served] == list(range(1, STEPS + 1))
 
 
 def test_large_batches_are_not_made_in_advance() -> None:
     task = RandomTokens()
-    Batches(task, 1 << 17, STEPS, CPU).get([0], 1)
+    Batches(task, training(1 << 17), CPU).get([0], 1)
     assert len(task.served) == 1

@@ -321,6 +321,10 @@ class AttentionSpec(MixerSpec):
                     f"Leave `{name}` out, or name an earlier layer.",
                 )
 
+    def separates_documents(self) -> bool:
+        """By the mask of Q·Kᵀ, unless this is never made."""
+        return self.matmul_order == "qk_first"
+
     def build(self, context: LayerContext) -> Attention:
         return Attention(self, self.remaining(context))
 

@@ -27,6 +27,9 @@ from ablate.nn.pack import (
     join_heads,
     linear,
     normal,
+    numbers_documents,
+    places_in_documents,
+    same_document,
     split_heads,
     zeros,
 )
@@ -88,7 +91,7 @@ class Attention(nn.Module):
         *,
         shared: tuple[Tensor, ...] = (),
     ) -> Tensor | tuple[Tensor, tuple[Tensor, ...]]:
-        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real.
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real, or numbers documents.
 
         With `memory` [K, B, S, D] keys and values are read from it (cross-attention), and `memory_padding` [K, B, S]
         says which of its tokens are real. `shared` is what `AttentionSpec.reads` says.
@@ -212,14 +215,15 @@ class Attention(nn.Module):
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None) -> Tensor:
         """A·V before shaping, without making A where that can be avoided."""
         if not self.spec.softmax:
-            if padding is not None:
+            separate = numbers_documents(padding)
+            if padding is not None and not separate:
                 k = k * padding[:, :, None, :, None]
             q = q * self._scale(q, k, padding)
             if self.spec.matmul_order == "kv_first":
                 if self.causal:
                     return linear_attention.causal(q, k, v)
                 return q @ dropout(k.mT @ v, self.spec.dropout, self.training)
-            return self._hidden(q @ k.mT) @ v
+            return (q @ k.mT * self._visible(q, k, padding) if separate else self._hidden(q @ k.mT)) @ v
         scale = None
         if self.spec.scale != "head_width" or self.factor != 1.0:
             q, scale = q * self._scale(q, k, padding), 1.0
@@ -271,7 +275,9 @@ class Attention(nn.Module):
     def _visible(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor:
         """[K, B, 1, T, S], True where a row may look. A token always sees itself, so that no row is empty."""
         rows, columns = q.shape[-2], k.shape[-2]
-        if padding is None:
+        if padding is not None and numbers_documents(padding):
+            visible = same_document(padding)
+        elif padding is None:
             visible = torch.ones(*k.shape[:2], 1, rows, columns, dtype=torch.bool, device=k.device)
         else:
             visible = padding[:, :, None, None, :].expand(-1, -1, -1, rows, -1)
@@ -295,6 +301,8 @@ class Attention(nn.Module):
 
     def _length_scale(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor | float:
         """1/√L, causal 1/√t."""
+        if padding is not None and numbers_documents(padding):
+            return (places_in_documents(padding) + 1).to(q.dtype).rsqrt()[:, :, None, :, None]
         if padding is not None:
             seen = padding.cumsum(-1) if self.causal else padding.sum(-1, keepdim=True)
             return seen.clamp(min=1).to(q.dtype).rsqrt()[:, :, None, :, None]
@@ -309,7 +317,8 @@ class Attention(nn.Module):
         if self.spec.softmax:
             a = self._softmax(products, None if self.bias is None else self.bias(q, k.shape[-2]), visible)
         else:
-            a = products * (visible if padding is None else visible & padding[:, :, None, None, :])
+            real = padding is None or numbers_documents(padding)
+            a = products * (visible if real or padding is None else visible & padding[:, :, None, None, :])
         kind = self.spec.shaping.kind
         if kind == "none":
             return a

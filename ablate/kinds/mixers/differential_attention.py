@@ -70,7 +70,7 @@ class DifferentialAttentionSpec(MixerSpec):
             )
         if context.positions is not None:
             try:
-                context.positions.check(_halved(context))
+                context.positions.check(self.positions_context(context))
             except ValidationError:
                 raise refusal(
                     (),
@@ -79,6 +79,14 @@ class DifferentialAttentionSpec(MixerSpec):
                     f"{context.positions.kind_name()} positions cannot be applied to so many channels",
                     "Set a `head_width` that is a multiple of 4, or other positions.",
                 ) from None
+
+    def separates_documents(self) -> bool:
+        """By the mask of its attention."""
+        return True
+
+    def positions_context(self, context: LayerContext) -> LayerContext:
+        """The head width is that of a query, half of a head's."""
+        return replace(context, head_width=context.head_width // 2)
 
     def build(self, context: LayerContext) -> DifferentialAttention:
         return DifferentialAttention(self, context)
@@ -120,14 +128,9 @@ class DifferentialAttentionSpec(MixerSpec):
         kept = length * wide + 4 * elements + elements + 2 * elements + 2 * rows + 2 * elements + rows + masked
         total = replace(maps + core + joined, activations=kept + elements)
         if context.positions is not None:
-            told = replace(_halved(context), heads=2 * h)
+            told = replace(self.positions_context(context), heads=2 * h)
             total += context.positions.cost(told, length, key_heads=2 * (self.kv_heads or h))
         return total
-
-
-def _halved(context: LayerContext) -> LayerContext:
-    """The context for positions: each head has two queries of half its width."""
-    return replace(context, head_width=context.head_width // 2)
 
 
 class DifferentialAttention(nn.Module):
@@ -145,10 +148,10 @@ class DifferentialAttention(nn.Module):
         self.norm = RMSNorm(context.pack, context.head_width, spec.eps)
         self.start = 0.8 - 0.6 * math.exp(-0.3 * context.layer)
         self.share = Share(context.pack, context.head_width // 2, self.start)
-        self.positions = build_positions(_halved(context), "query_key")
+        self.positions = build_positions(spec.positions_context(context), "query_key")
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real, or numbers documents."""
         q, k, v = self._heads(x, 0)
         whole = padding is None and self.window is None
         mask = None if whole else visible_tokens(x, padding, causal=self.causal, window=self.window).flatten(0, 1)

@@ -100,7 +100,7 @@ class LatentAttentionSpec(MixerSpec):
         if context.positions is None:
             return
         try:
-            context.positions.check(self._of_turned(context))
+            context.positions.check(self.positions_context(context))
         except ValidationError:
             raise refusal(
                 ("turned_width",),
@@ -109,9 +109,13 @@ class LatentAttentionSpec(MixerSpec):
                 "Set an even `turned_width`. If the positions rotate only a share of it, that share must be even too.",
             ) from None
 
-    def _of_turned(self, context: LayerContext) -> LayerContext:
-        """The context for positions: their head width is that of the rotated channels."""
+    def positions_context(self, context: LayerContext) -> LayerContext:
+        """The head width is that of the rotated channels, d_R."""
         return replace(context, head_width=self.widths(context).turned)
+
+    def separates_documents(self) -> bool:
+        """By the mask of its attention."""
+        return True
 
     def build(self, context: LayerContext) -> LatentAttention:
         return LatentAttention(self, context)
@@ -156,7 +160,7 @@ class LatentAttentionSpec(MixerSpec):
         masked = length * length if context.window else 0
         total = replace(maps + core, activations=length * d + latent + heads + masked)
         if context.positions is not None:
-            total += context.positions.cost(self._of_turned(context), length, key_heads=1)
+            total += context.positions.cost(self.positions_context(context), length, key_heads=1)
         return total
 
 
@@ -183,12 +187,12 @@ class LatentAttention(nn.Module):
         self.norm = RMSNorm(context.pack, w.latent, spec.eps)
         self.up = linear(context, w.latent, h * (w.plain + w.value))
         self.output = linear(context, h * w.value, d, role="output")
-        self.positions = build_positions(replace(context, head_width=w.turned), "query_key")
+        self.positions = build_positions(spec.positions_context(context), "query_key")
         factor = 1.0 if context.positions is None else context.positions.factor_of_logits
         self.scale = factor / math.sqrt(w.query)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
+        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real, or numbers documents."""
         q, (k, v) = self._queries(x, 0), self._expanded(*self._latent(x, 0))
         whole = padding is None and self.window is None
         mask = None if whole else visible_tokens(x, padding, causal=self.causal, window=self.window).flatten(0, 1)

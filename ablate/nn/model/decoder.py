@@ -11,7 +11,7 @@ from ablate.nn.model.block import Block
 from ablate.nn.model.chunks import logit_chunk
 from ablate.nn.model.prediction import FurtherToken, add_further_losses, add_token_loss, further_cost
 from ablate.nn.model.stack import TokenHead, stack_cost, token_head_cost
-from ablate.nn.pack import Shared, State, collects_losses
+from ablate.nn.pack import Shared, State, collects_losses, numbers_documents
 from ablate.spec.cost import Cost
 from ablate.spec.model import ModelSpec
 
@@ -29,8 +29,11 @@ class Decoder(TokenHead):
         self.further = nn.ModuleList(FurtherToken(spec, context, pack) for _ in range(modules))
 
     def forward(self, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
-        """Token ids [K, B, T] to logits of the next token [K, B, T, V]; in training further losses are added."""
-        embedded = self.embed(tokens)
+        """Token ids [K, B, T] to logits of the next token [K, B, T, V]; in training further losses are added.
+
+        `padding` [K, B, T] is True where a token is real, or numbers documents that see nothing of one another.
+        """
+        embedded = self.embed(tokens, documents=padding if numbers_documents(padding) else None)
         hidden = self.hidden(embedded, padding, tokens)
         logits = self.logits(self.norm(hidden))
         if self.spec.multi_token is not None and self.training and collects_losses():

@@ -24,6 +24,7 @@ from ablate.nn.pack import (
     Shared,
     State,
     add_loss,
+    add_positions_of_documents,
     collects_losses,
     dropout,
     linear,
@@ -80,13 +81,14 @@ class Stack(nn.Module):
         }
         self.norm = spec.final_norm.build(pack, spec.width)
 
-    def embed(self, tokens: Tensor, first: int = 0, before: State = ()) -> Tensor:
+    def embed(self, tokens: Tensor, first: int = 0, before: State = (), documents: Tensor | None = None) -> Tensor:
         """Token ids [K, B, T], from place `first` on, to [K, B, T, D], with positions, normed if the model says so.
 
         Args:
             tokens: The ids.
             first: Place of the first of them in the text.
             before: What `look_back` gave for the token before the first.
+            documents: Numbers of the documents, [K, B, T]; positions are counted in each document.
 
         Raises:
             ValueError: They have another shape, or no tokens.
@@ -101,7 +103,9 @@ class Stack(nn.Module):
             x = x * math.sqrt(self.spec.width)
         if self.segments is not None:
             x = self.segments(x)
-        if self.positions is not None:
+        if self.positions is not None and documents is not None:
+            x = add_positions_of_documents(self.positions, x, documents)
+        elif self.positions is not None:
             x = self.positions(x, first)
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)

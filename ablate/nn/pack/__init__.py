@@ -15,6 +15,12 @@ from ablate.nn.pack.attention_maps import (
     visible_tokens,
 )
 from ablate.nn.pack.auxiliary import add_loss, auxiliary_losses, collects_losses
+from ablate.nn.pack.documents import (
+    add_positions_of_documents,
+    numbers_documents,
+    places_in_documents,
+    same_document,
+)
 from ablate.nn.pack.dropout import dropout, member_streams
 from ablate.nn.pack.initial import (
     constant,
@@ -64,6 +70,7 @@ __all__ = [
     "Sublayer",
     "Unpacked",
     "add_loss",
+    "add_positions_of_documents",
     "auxiliary_losses",
     "build_positions",
     "collects_losses",
@@ -80,12 +87,15 @@ __all__ = [
     "member_streams",
     "next_call",
     "normal",
+    "numbers_documents",
     "of_whole_batch",
     "orthogonal",
+    "places_in_documents",
     "recomputed",
     "recomputes",
     "recomputing",
     "same_call",
+    "same_document",
     "short_convolution_cost",
     "split_heads",
     "step",

@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from ablate.nn.pack.documents import numbers_documents, same_document
 from ablate.nn.pack.layers import linear
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
@@ -81,7 +82,7 @@ def visible_tokens(x: Tensor, padding: Tensor | None, *, causal: bool, window: i
 
     Args:
         x: [K, B, T, D].
-        padding: [K, B, T], True where a token is real.
+        padding: [K, B, T], True where a token is real; or numbers of documents, which do not see one another.
         causal: Whether the future is hidden.
         window: Tokens seen to each side, the own one counted; None for all.
     """
@@ -91,6 +92,8 @@ def visible_tokens(x: Tensor, padding: Tensor | None, *, causal: bool, window: i
         near = near.triu(1 - window).tril(window - 1)
     if causal:
         near = near.tril()
+    if padding is not None and numbers_documents(padding):
+        return same_document(padding) & near
     if padding is None:
         return near.expand(*x.shape[:2], 1, length, length)
     return (padding[:, :, None, None, :] | torch.eye(length, dtype=torch.bool, device=x.device)) & near

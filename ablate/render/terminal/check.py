@@ -52,6 +52,21 @@ class CheckedKind:
         return not any(one.findings for one in self.specs)
 
 
+@dataclass(frozen=True, slots=True)
+class UntriedKind:
+    """A kind that cannot be tried without values that only a user has, such as the name of a file.
+
+    Attributes:
+        kind: Its name.
+        family: Name of the family.
+        missing: Fields without a value.
+    """
+
+    kind: str
+    family: str
+    missing: tuple[str, ...]
+
+
 def check_kind(kind: str, family: str | None = None, values: Mapping[str, Any] | None = None) -> CheckedKind:
     """Try a kind by every rule of its family's contract, at its defaults and at pairs of its named choices.
 
@@ -67,8 +82,9 @@ def check_kind(kind: str, family: str | None = None, values: Mapping[str, Any] |
     contract = CONTRACTS[family]
     member = contract.family.members()[kind]
     required = {name: value for name, value in contract.given.items() if _is_required(member, name)}
+    smaller = {name: value for name, value in contract.smaller.items() if name in member.model_fields}
     try:
-        specs = list(settings(member, {**required, **(values or {})}))
+        specs = list(settings(member, {**required, **smaller, **(values or {})}))
     except ValidationError as error:
         raise _refusal(kind, error) from None
     if not any(contract.contexts(spec) for spec in specs):
@@ -78,7 +94,9 @@ def check_kind(kind: str, family: str | None = None, values: Mapping[str, Any] |
     return CheckedKind(kind, family, contract, [_checked(contract, spec) for spec in specs])
 
 
-def check_all(family: str | None = None, values: Mapping[str, Any] | None = None) -> Iterator[CheckedKind]:
+def check_all(
+    family: str | None = None, values: Mapping[str, Any] | None = None
+) -> Iterator[CheckedKind | UntriedKind]:
     """Check every kind of every family, or of one, as `check_kind` does, one after the other.
 
     Args:
@@ -86,11 +104,13 @@ def check_all(family: str | None = None, values: Mapping[str, Any] | None = None
         values: Fields that are to have these values, not their defaults.
 
     Raises:
-        AblateError: There is no such family, or a kind cannot be checked.
+        AblateError: There is no such family.
     """
     for name in [_known(family)] if family is not None else CONTRACTS:
-        for kind in CONTRACTS[name].family.members():
-            yield check_kind(kind, name, values)
+        for kind, member in CONTRACTS[name].family.members().items():
+            known = {*CONTRACTS[name].given, *(values or ())}
+            missing = [field for field in member.model_fields if _is_required(member, field) and field not in known]
+            yield UntriedKind(kind, name, tuple(missing)) if missing else check_kind(kind, name, values)
 
 
 def _known(family: str) -> str:
@@ -157,8 +177,10 @@ def _refusal(kind: str, error: ValidationError) -> PluginError:
     return PluginError(said, where=".".join(map(str, (kind, *path))))
 
 
-def check_json(checked: CheckedKind) -> dict[str, Any]:
+def check_json(checked: CheckedKind | UntriedKind) -> dict[str, Any]:
     """What was found as plain data."""
+    if isinstance(checked, UntriedKind):
+        return {"kind": checked.kind, "family": checked.family, "settings": 0, "missing": list(checked.missing)}
     return {
         "kind": checked.kind,
         "family": checked.family,
@@ -183,8 +205,12 @@ def _plain(context: Any) -> dict[str, Any]:
     return {name: value.canonical() if isinstance(value, Spec) else value for name, value in values.items()}
 
 
-def print_check(checked: CheckedKind, console: Console) -> None:
+def print_check(checked: CheckedKind | UntriedKind, console: Console) -> None:
     """Print each broken rule with where it was broken first, and a last line that sums up."""
+    if isinstance(checked, UntriedKind):
+        needed = " ".join(f"--set {name}=VALUE" for name in checked.missing)
+        console.print(Text(f"{checked.kind} was not tried: `ablate check {checked.kind} {needed}` tries it."))
+        return
     rules = checked.contract.rules
     broken: dict[str, list[tuple[CheckedSpec, Finding[Any]]]] = {}
     for one in checked.specs:

@@ -105,6 +105,8 @@ class Source(Kinded):
     """The part of the address after the colon."""
     with_test: bool = False
     """Whether the rows of a test split are read."""
+    partial: bool = False
+    """Whether reading may stop early, so that the data should not be fetched as a whole first."""
 
     @classmethod
     def form(cls) -> str:
@@ -158,7 +160,7 @@ class Source(Kinded):
         return ""
 
 
-def parse(address: str, *, with_test: bool = False) -> Source:
+def parse(address: str, *, with_test: bool = False, partial: bool = False) -> Source:
     """The source at an address, without reading any data.
 
     Raises:
@@ -168,9 +170,9 @@ def parse(address: str, *, with_test: bool = False) -> Source:
     for kind, source in kinds.items():
         argument = address.removeprefix(f"{kind}:")
         if source.argument_name and "" != argument != address:
-            return source(argument=argument, with_test=with_test)
+            return source(argument=argument, with_test=with_test, partial=partial)
         if not source.argument_name and address == kind:
-            return source(with_test=with_test)
+            return source(with_test=with_test, partial=partial)
     forms = {kind: f"`{source.form()}`" for kind, source in kinds.items()}
     near = difflib.get_close_matches(address, forms, n=1)
     raise DataError(

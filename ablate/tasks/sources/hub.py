@@ -35,7 +35,8 @@ class Hub(Source):
 
     `hub:OWNER/NAME[/CONFIG][@REVISION][#TRAIN[,VALIDATION[,TEST]]]`, or a path that begins with `/`, `.` or `~`.
     Without `#` the splits are `train`, the first of `validation`, `valid`, `val` and `dev` that exists, and `test` if
-    the task has a test. The commit that the hub resolves is part of the fingerprint. Large datasets are streamed.
+    the task has a test. The commit that the hub resolves is part of the fingerprint. Large datasets are streamed, and
+    those of which a task reads only the beginning.
     """
 
     kind: Literal["hub"] = "hub"
@@ -124,7 +125,7 @@ class Hub(Source):
         builder = self._builder
         size = max(builder.info.download_size or 0, builder.info.dataset_size or 0)
         try:
-            if size >= STREAMED_FROM:
+            if size >= STREAMED_FROM or self.partial:
                 return dict(builder.as_streaming_dataset())
             shown = datasets.is_progress_bar_enabled()
             datasets.disable_progress_bars()

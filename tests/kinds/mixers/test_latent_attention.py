@@ -16,9 +16,11 @@ from torch import Tensor
 
 from ablate.contracts.mixer import check_mixer
 from ablate.kinds.mixers.latent_attention import LatentAttentionSpec
-from ablate.kinds.positions.rotary import RotarySpec
+from ablate.kinds.positions.rotary import Rotary, RotarySpec
+from ablate.nn.model.build import build_model
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
+from ablate.spec.model import ModelSpec
 from ablate.spec.sentences import describe
 
 D, H, T, N, R, V, C = 24, 3, 11, 6, 4, 5, 10
@@ -134,3 +136,22 @@ def test_channels_that_cannot_turn_are_refused() -> None:
     assert loc == ("turned_width",)
     assert "rotary positions cannot be applied" in sentence
     assert "Set an even `turned_width`" in sentence
+
+
+@pytest.mark.parametrize(("width", "heads"), [(21, 3), (22, 4)])
+def test_a_model_with_an_odd_width_over_heads_turns_its_own_channels(width: int, heads: int) -> None:
+    """Rotary positions turn the d_R = 4 channels of `turned_width`; the width over the heads, 7 or 5, is not turned."""
+    spec = {"family": "decoder", "width": width, "heads": heads, "depth": 1, "positions": "rotary",
+            "block": {"mixer": {"kind": "latent_attention", "turned_width": 4}}}  # fmt: skip
+    model = build_model(ModelSpec.model_validate(spec), vocabulary=7, context=9, seeds=[0])
+    assert sum(isinstance(module, Rotary) for module in model.modules()) == 1
+    assert model(torch.arange(9).view(1, 1, 9) % 7).isfinite().all()
+
+
+def test_a_model_refuses_odd_channels_to_turn_by_the_path_of_the_mixer() -> None:
+    spec = {"family": "decoder", "width": 24, "heads": 3, "depth": 1, "positions": "rotary",
+            "block": {"mixer": {"kind": "latent_attention", "turned_width": 3}}}  # fmt: skip
+    with pytest.raises(ValidationError) as caught:
+        ModelSpec.model_validate(spec).check_context(9)
+    ((loc, _),) = describe(caught.value)
+    assert loc == ("block", "mixer", "turned_width")

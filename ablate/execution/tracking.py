@@ -1,0 +1,279 @@
+"""Copies the curves of a running study to trackers. The store stays the source of truth.
+
+Each tracker has a thread, so that one that is slow does not hold the driver up. After its first failure a tracker is
+left alone; the next run of the study sends from the store what it lacks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ablate.command_line import hide_passwords
+from ablate.execution.attempt import curve_point
+from ablate.execution.observer import Observer
+from ablate.planning.plan import Trial
+from ablate.store import Store
+from ablate.store.records import CurvePoint, TrialOutcome, TrialState
+from ablate.trackers import RunWriter, TrackedRun, Tracker, TrackerSession
+from ablate.training.events import Measurement
+
+_MOST_WAITING = 10_000
+"""The messages that wait for a tracker before it counts as too slow."""
+_CLOSE_SECONDS = 120.0
+"""The seconds that a tracker has, after the last trial, to take what waits for it."""
+_ENDED = (TrialState.FINISHED, TrialState.DIVERGED, TrialState.PRUNED)
+
+_Action = Callable[[TrackerSession, dict[str, RunWriter]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """How a run ended: the arguments of `RunWriter.end`."""
+
+    state: str
+    values: Mapping[str, float]
+    text: str
+
+
+class TrackingObserver(Observer):
+    """Copies the events of a study to trackers.
+
+    Args:
+        study: The name of the study.
+        trackers: Where to copy.
+        say: Prints a remark; called from the thread of the driver only.
+    """
+
+    def __init__(self, study: str, trackers: Sequence[Tracker], say: Callable[[str], None]) -> None:
+        self._study = study
+        self._say = say
+        self._threads = [_TrackerThread(tracker) for tracker in trackers]
+        self._last: dict[str, int] = {}
+
+    def started(self, trial: Trial) -> None:
+        """Begin its run; one that an earlier start of the trial left is replaced."""
+        self._begin(trial)
+
+    def measured(self, trial: Trial, point: Measurement, member: int) -> None:
+        """Send a point of the curve. A trial that was resumed sends its whole curve again; so its run begins again."""
+        if trial.key not in self._last or point.step <= self._last[trial.key]:
+            self._begin(trial)
+        self._last[trial.key] = point.step
+        values = {name: metric[member] for name, metric in point.metrics.items()}
+        values |= _of_training(curve_point(point, member))
+        self._send(partial(_log, key=trial.key, step=point.step, values=values))
+
+    def lost(self, trial: Trial, reason: str) -> None:
+        """Close the run of a trial that is trained again."""
+        self._drop(trial.key)
+
+    def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
+        """Send the result."""
+        if trial.key not in self._last:
+            self._begin(trial)
+        del self._last[trial.key]
+        result = _Result(outcome.state.value, dict(outcome.metrics), outcome.reason)
+        self._send(partial(_end, key=trial.key, result=result))
+
+    def beat(self) -> None:
+        """Report trackers that have failed."""
+        for thread in self._threads:
+            if remark := thread.new_remark():
+                self._say(remark)
+
+    def catch_up(self, store: Store) -> None:
+        """Send from the store every trial of the study that has ended and that a tracker does not hold."""
+        study = store.study(self._study)
+        variants = {variant.name: variant for variant in (*study.variants, *study.scout_variants)}
+        for planned in (*study.planned, *study.scout_trials, *study.confirm_trials):
+            record = store.trials([planned.key]).get(planned.key)
+            if record is None or record.state not in _ENDED:
+                continue
+            variant = variants[planned.variant]
+            run = _trial_run(
+                self._study,
+                planned.key,
+                {
+                    "variant": variant.name,
+                    "settings": variant.settings,
+                    "seed": planned.seed,
+                    "role": planned.role.value,
+                    "key": planned.key,
+                    "parameters": variant.parameters,
+                    **variant.spec,
+                },
+            )
+            curve = store.curves([planned.key]).get(planned.key, ())
+            result = _Result(record.state.value, dict(record.metrics), record.reason)
+            for thread in self._threads:
+                thread.wait_and_put(partial(_write_whole, run=run, curve=curve, result=result, replaces=False))
+
+    def conclude(self, text: str, numbers: Mapping[str, float]) -> None:
+        """Send the answer of the study as a run of its own.
+
+        Args:
+            text: The answer as Markdown.
+            numbers: Differences from the baseline with their intervals, by `VARIANT/NAME`.
+        """
+        identity = f"answer-{_digest(self._study)}"
+        run = TrackedRun(identity, self._study, ("answer",), {"study": self._study}, {"role": "answer"})
+        result = _Result("finished", numbers, text)
+        for thread in self._threads:
+            thread.wait_and_put(partial(_write_whole, run=run, curve=(), result=result, replaces=True))
+
+    def close(self) -> None:
+        """Wait until the trackers have taken what was sent, for two minutes at most; report those that failed."""
+        for key in list(self._last):
+            self._drop(key)
+        for thread in self._threads:
+            thread.close()
+        self.beat()
+
+    def _begin(self, trial: Trial) -> None:
+        self._last[trial.key] = -1
+        self._send(partial(_begin, key=trial.key, run=_run_of(self._study, trial)))
+
+    def _drop(self, key: str) -> None:
+        if self._last.pop(key, None) is not None:
+            self._send(partial(_drop, key=key))
+
+    def _send(self, action: _Action) -> None:
+        for thread in self._threads:
+            thread.put(action)
+
+
+class _TrackerThread:
+    """Calls a tracker in a thread of its own."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+        self._waiting: queue.Queue[_Action | None] = queue.Queue(_MOST_WAITING)
+        self._failure = ""
+        self._told = False
+        self._thread = threading.Thread(target=self._work, name=f"tracker {tracker.kind_name()}", daemon=True)
+        self._thread.start()
+
+    def put(self, action: _Action) -> None:
+        """Queue a call; a tracker that does not keep up has failed."""
+        if self._failure:
+            return
+        try:
+            self._waiting.put_nowait(action)
+        except queue.Full:
+            self._failure = f"{_MOST_WAITING} messages wait for it"
+
+    def wait_and_put(self, action: _Action) -> None:
+        """Queue a call after the study; waits while the queue is full."""
+        if not self._failure:
+            try:
+                self._waiting.put(action, timeout=_CLOSE_SECONDS)
+            except queue.Full:
+                self._failure = f"it took nothing for {_CLOSE_SECONDS:.0f} s"
+
+    def new_remark(self) -> str:
+        """Why the tracker failed, once; empty if it works or the failure was reported."""
+        if not self._failure or self._told:
+            return ""
+        self._told = True
+        address = hide_passwords(self._tracker.address)
+        return (
+            f"the tracker {address} failed and gets nothing more in this run: {self._failure}. The study goes on; run"
+            " it again with the same --log-to to send what is missing"
+        )
+
+    def close(self) -> None:
+        """Wait for the thread to take what is queued."""
+        with suppress(queue.Full):
+            self._waiting.put(None, timeout=_CLOSE_SECONDS)
+        self._thread.join(_CLOSE_SECONDS)
+        if self._thread.is_alive() and not self._failure:
+            self._failure = f"it was still busy {_CLOSE_SECONDS:.0f} s after the last trial"
+
+    def _work(self) -> None:
+        """Never raises: whatever a tracker raises becomes a remark."""
+        try:
+            session, runs = self._tracker.connect(), dict[str, RunWriter]()
+            while (action := self._waiting.get()) is not None:
+                action(session, runs)
+            session.close()
+        except BaseException as error:  # a package may raise SystemExit; the study must not notice
+            self._failure = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            with suppress(queue.Empty):
+                while True:
+                    self._waiting.get_nowait()
+
+
+def _begin(session: TrackerSession, runs: dict[str, RunWriter], key: str, run: TrackedRun) -> None:
+    if (before := runs.pop(key, None)) is not None:
+        before.drop()
+    runs[key] = session.begin(run)
+
+
+def _log(session: TrackerSession, runs: dict[str, RunWriter], key: str, step: int, values: Mapping[str, float]) -> None:
+    runs[key].log(step, values)
+
+
+def _drop(session: TrackerSession, runs: dict[str, RunWriter], key: str) -> None:
+    runs.pop(key).drop()
+
+
+def _end(session: TrackerSession, runs: dict[str, RunWriter], key: str, result: _Result) -> None:
+    runs.pop(key).end(result.state, result.values, result.text)
+
+
+def _write_whole(
+    session: TrackerSession,
+    runs: dict[str, RunWriter],
+    run: TrackedRun,
+    curve: Sequence[CurvePoint],
+    result: _Result,
+    replaces: bool,
+) -> None:
+    """Write a run from begin to end; unless it `replaces` what the tracker holds, only if the tracker lacks it."""
+    if not replaces and session.holds(run):
+        return
+    writer = session.begin(run)
+    for point in curve:
+        values = {} if point.val_loss is None else {"val_loss": point.val_loss}
+        writer.log(point.step, values | _of_training(point))
+    writer.end(result.state, result.values, result.text)
+
+
+def _of_training(point: CurvePoint) -> dict[str, float]:
+    """What is measured in training up to a point; there is no training loss at step 0."""
+    cost = {"tokens": float(point.tokens), "flops": point.flops, "seconds": point.seconds}
+    return cost if point.train_loss is None else {"train_loss": point.train_loss, **cost}
+
+
+def _run_of(study: str, trial: Trial) -> TrackedRun:
+    variant = trial.variant
+    return _trial_run(
+        study,
+        trial.key,
+        {
+            "variant": variant.name,
+            "settings": dict(variant.settings),
+            "seed": trial.seed,
+            "role": trial.role.value,
+            "key": trial.key,
+            "parameters": variant.cost.parameters,
+            **variant.spec.model_dump(mode="json"),
+        },
+    )
+
+
+def _trial_run(study: str, key: str, config: Mapping[str, Any]) -> TrackedRun:
+    identity = f"{key[:24]}-{_digest(study)}"
+    name = (str(config["variant"]), f"seed {config['seed']}")
+    return TrackedRun(identity, study, name, config, {"role": str(config["role"])})
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

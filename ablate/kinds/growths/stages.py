@@ -1,0 +1,54 @@
+"""`stages`: a few sizes, one after the other."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from ablate.spec.base import refusal
+from ablate.spec.growth import GrowthSpec
+
+_Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class StagesGrowthSpec(GrowthSpec):
+    """The size is a share of the whole in each stage of the training, and the whole in the last one.
+
+    s_t = s_i while t/T ≤ u_i, for the first such i; 1 after the last u_i.
+    """
+
+    kind: Literal["stages"] = "stages"
+    source = "context: arXiv:1810.04805, appendix A.2; batch size: arXiv:1711.00489, section 3"
+    shares: tuple[_Share, ...] = (0.25, 0.5)
+    """s_i, the share of the whole in each stage but the last, ascending."""
+    until: tuple[_Share, ...] = (0.3, 0.6)
+    """u_i, the share of the steps at which each of these stages ends, ascending."""
+
+    @model_validator(mode="after")
+    def _stages_follow_one_another(self) -> Self:
+        if len(self.until) != len(self.shares):
+            raise refusal(
+                ("until",),
+                list(self.until),
+                f"each stage but the last has an end, and `shares` has {len(self.shares)}",
+                "Give as many numbers in `until` as in `shares`.",
+            )
+        if not self.shares:
+            raise refusal(
+                ("shares",), [], "a growth has a stage before the last one", "Name one share or more, or leave it out."
+            )
+        for name, values in (("shares", self.shares), ("until", self.until)):
+            if any(after <= before for before, after in pairwise(values)):
+                raise refusal(
+                    (name,),
+                    list(values),
+                    "stages follow one another, each larger than the one before",
+                    f"Write `{name}` in ascending order, each number once.",
+                )
+        return self
+
+    def share(self, step: int, steps: int) -> float:
+        here = (share for share, end in zip(self.shares, self.until, strict=True) if step <= end * steps)
+        return next(here, 1.0)

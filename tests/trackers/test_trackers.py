@@ -1,0 +1,339 @@
+"""What trackers hold after a study, read back by their own readers, beside the curves of the store."""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from engine_samples import (
+    ENVIRONMENT,
+    Log,
+    Script,
+    ScriptedEngine,
+    diverge,
+    finish,
+    measured,
+    planner,
+)
+
+from ablate.errors import ArgumentError, MissingPackageError
+from ablate.execution import tracking
+from ablate.execution.driver import run_study
+from ablate.execution.observer import Observer, ObserverGroup
+from ablate.execution.protocol import Broken, Happened, Job, Message
+from ablate.execution.tracking import TrackingObserver
+from ablate.spec.base import Family
+from ablate.store import Store, open_store
+from ablate.trackers import RunWriter, TrackedRun, Tracker, TrackerSession, find_tracker
+from ablate.trackers.mlflow import Mlflow
+from ablate.trackers.tensorboard import TensorBoard
+from ablate.trackers.wandb import WeightsAndBiases
+
+Curves = dict[str, list[tuple[int, float]]]
+Runs = dict[tuple[str, int], tuple[Curves, dict[str, float], str]]
+"""By variant and seed: curves by name, results by name, and how the run ended."""
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
+
+
+def read_tensorboard(folder: Path) -> Runs:
+    """By TensorBoard's own reader, with no points purged: a step that was written twice is there twice."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found: Runs = {}
+    for mark in folder.rglob("ablate.json"):
+        events = EventAccumulator(str(mark.parent), purge_orphaned_data=False)
+        events.Reload()
+        if "spec/text_summary" not in events.Tags()["tensors"] or mark.parent.name.startswith("answer"):
+            continue
+        text = events.Tensors("spec/text_summary")[0].tensor_proto.string_val[0].decode()
+        spec = json.loads(text.removeprefix("```json\n").removesuffix("\n```"))
+        every = {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+        found[spec["variant"], spec["seed"]] = (
+            {tag: points for tag, points in every.items() if "/" not in tag},
+            {tag.removeprefix("result/"): points[-1][1] for tag, points in every.items() if "/" in tag},
+            json.loads(mark.read_text())["state"],
+        )
+    return found
+
+
+def read_mlflow(folder: Path) -> Runs:
+    """By MLflow's client."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    found: Runs = {}
+    for run in client.search_runs([one.experiment_id for one in client.search_experiments()]):
+        if run.data.tags["role"] == "answer":
+            continue
+        curves = {
+            name: [(point.step, point.value) for point in client.get_metric_history(run.info.run_id, name)]
+            for name in run.data.metrics
+        }
+        found[run.data.params["variant"], int(run.data.params["seed"])] = (
+            {name: points for name, points in curves.items() if "/" not in name},
+            {name.removeprefix("result/"): points[-1][1] for name, points in curves.items() if "/" in name},
+            run.data.tags.get("ablate.state", ""),
+        )
+    return found
+
+
+def records(file: Path) -> Iterator[Any]:
+    """The records of an offline run: LevelDB's log format (blocks of 32 KiB) after a header of seven bytes."""
+    from wandb.proto import wandb_internal_pb2
+
+    data, at, held = file.read_bytes(), 7, b""
+    while at + 7 <= len(data):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        _, length, part = struct.unpack("<IHB", data[at : at + 7])
+        held += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if part in (1, 4):  # a whole record, or the last part of one
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(held)
+            yield record
+            held = b""
+
+
+def read_wandb(folder: Path) -> Runs:
+    """From the files of offline runs, which `wandb sync` would send."""
+    found: Runs = {}
+    for file in (folder / "wandb").glob("offline-run-*/*.wandb"):
+        curves: Curves = {}
+        summary: dict[str, Any] = {}
+        config: dict[str, Any] = {}
+        for record in records(file):
+            kind = record.WhichOneof("record_type")
+            if kind == "run":
+                config |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
+            elif kind == "history":
+                items = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
+                for name, value in items.items():
+                    if not name.startswith("_"):
+                        curves.setdefault(name, []).append((record.history.step.num, float(json.loads(value))))
+            elif kind == "summary":
+                summary |= {item.key or "/".join(item.nested_key): item.value_json for item in record.summary.update}
+        if "variant" not in config:
+            continue
+        results = {
+            name.removeprefix("result/"): float(json.loads(value))
+            for name, value in summary.items()
+            if name.startswith("result/")
+        }
+        found[config["variant"], config["seed"]] = (curves, results, json.loads(summary.get("state", '""')))
+    return found
+
+
+READERS: dict[type[Tracker], Callable[[Path], Runs]] = {
+    TensorBoard: read_tensorboard,
+    Mlflow: read_mlflow,
+    WeightsAndBiases: read_wandb,
+}
+
+
+@pytest.fixture(params=READERS, ids=lambda tracker: tracker.kind_name())
+def tracker(request: pytest.FixtureRequest, tmp_path: Path) -> Tracker:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip(request.param.extra)
+    return request.param.offline(tmp_path / "tracked")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tracked").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def store(folder: Path) -> Iterator[Store]:
+    with open_store(folder / "store.db") as opened:
+        yield opened
+
+
+class Remarks(Log):
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+
+def study(
+    folder: Path, store: Store, trackers: list[Tracker], script: Script | ScriptedEngine = finish, **changes: object
+) -> list[str]:
+    """Run the sample study, send what is missing and the answer; the remarks on trackers."""
+    engine = script if isinstance(script, ScriptedEngine) else ScriptedEngine(script)
+    log, made = Remarks(), planner(folder, **changes)
+    watching = TrackingObserver(made.space.name, trackers, log.say)
+    try:
+        run_study(made, store, engine, ENVIRONMENT, ObserverGroup(log, watching))
+        watching.catch_up(store)
+        watching.conclude("**The answer**", {"norm=none/difference": 0.5})
+    finally:
+        watching.close()
+    return [line for line in log.said if "tracker" in line]
+
+
+def stored(store: Store) -> Runs:
+    """The same from the store."""
+    record = store.study("sample")
+    found: Runs = {}
+    for planned in record.planned:
+        trial = store.trials([planned.key])[planned.key]
+        curve = store.curves([planned.key])[planned.key]
+        curves: Curves = {"val_loss": [(point.step, point.val_loss) for point in curve if point.val_loss is not None]}
+        curves |= {"train_loss": [(point.step, point.train_loss) for point in curve if point.train_loss is not None]}
+        curves |= {
+            name: [(point.step, getattr(point, name)) for point in curve] for name in ("tokens", "flops", "seconds")
+        }
+        found[planned.variant, planned.seed] = (curves, trial.metrics, trial.state.value)
+    return found
+
+
+def same(tracked: Runs, expected: Runs) -> None:
+    assert tracked.keys() == expected.keys()
+    for run, (curves, results, state) in expected.items():
+        for name, points in curves.items():
+            steps, values = zip(*tracked[run][0][name], strict=True)
+            assert list(steps) == [step for step, _ in points], (run, name)
+            assert list(values) == pytest.approx([value for _, value in points], rel=1e-6)  # TensorBoard keeps float32
+        assert tracked[run][0].keys() == curves.keys()
+        assert tracked[run][1] == pytest.approx(results, rel=1e-6)
+        assert tracked[run][2] == state
+
+
+def lose_worker_once(job: Job, attempt: int) -> Sequence[Message]:
+    """The first attempt of each trial is lost after two points."""
+    if attempt > 1:
+        return finish(job, attempt)
+    points = [Happened(job.number, measured(step, 9.0 - step)) for step in (0, 1)]
+    return [*points, Broken(job.number, "its worker was killed by SIGKILL", "", "")]
+
+
+def test_a_tracker_holds_the_curves_and_results_of_the_store(folder: Path, store: Store, tracker: Tracker) -> None:
+    read = READERS[type(tracker)]
+    assert study(folder, store, [tracker], lose_worker_once) == []
+    assert len(stored(store)) == 6
+    first = read(folder / "tracked")
+    same(first, stored(store))
+    assert study(folder, store, [tracker]) == []
+    assert read(folder / "tracked") == first, "what it held was sent again"
+
+
+def test_what_the_tracker_lacks_comes_from_the_store(folder: Path, store: Store) -> None:
+    run_study(planner(folder), store, ScriptedEngine(finish), ENVIRONMENT, Observer())
+    assert study(folder, store, [TensorBoard(argument="tracked")]) == []
+    same(read_tensorboard(folder / "tracked"), stored(store))
+
+
+def test_an_interrupted_trial_is_sent_whole_by_the_next_run(folder: Path, store: Store) -> None:
+    made = planner(folder, design={"kind": "leave_one_out", "seeds": 1})
+    tracker = TensorBoard(argument="tracked")
+    watching = TrackingObserver("sample", [tracker], print)
+    trial = next(iter(made.trial(proposal) for proposal in made.design().ask()))
+    assert trial is not None
+    watching.started(trial)
+    watching.measured(trial, measured(0, 7.0), 0)
+    watching.measured(trial, measured(1, 6.0), 0)
+    watching.close()  # the process is about to end; the store has no such trial
+    assert study(folder, store, [tracker], design={"kind": "leave_one_out", "seeds": 1}) == []
+    same(read_tensorboard(folder / "tracked"), stored(store))
+
+
+def test_a_resumed_job_that_sends_its_curve_again_is_written_once(folder: Path) -> None:
+    made = planner(folder)
+    watching = TrackingObserver("sample", [TensorBoard(argument="tracked")], print)
+    trial = next(iter(made.trial(proposal) for proposal in made.design().ask()))
+    assert trial is not None
+    for losses in ((5.0, 4.0), (3.0, 2.0, 1.0)):
+        for step, loss in enumerate(losses):
+            watching.measured(trial, measured(step, loss), 0)
+    watching.close()
+    ((curves, _, state),) = read_tensorboard(folder / "tracked").values()
+    assert curves["val_loss"] == [(0, 3.0), (1, 2.0), (2, 1.0)]
+    assert state == ""
+
+
+def test_a_diverged_trial_is_shown_as_such(folder: Path, store: Store) -> None:
+    study(folder, store, [TensorBoard(argument="tracked")], diverge)
+    ends = {state for _, _, state in read_tensorboard(folder / "tracked").values()}
+    assert ends == {"diverged"}
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> type[Tracker]:
+    """A tracker whose network fails at the third point, in a family of its own."""
+
+    class Writer(RunWriter):
+        def log(self, step: int, values: object) -> None:
+            if step > 1:
+                raise ConnectionError("no route to host")
+
+        def end(self, state: str, results: object, text: str) -> None: ...
+
+        def drop(self) -> None: ...
+
+    class Session(TrackerSession):
+        def holds(self, run: TrackedRun) -> bool:
+            return False
+
+        def begin(self, run: TrackedRun) -> RunWriter:
+            return Writer()
+
+    class Unreachable(Tracker):
+        family = Family("tracker of this test")
+        kind: Literal["unreachable"] = "unreachable"
+        argument_name = "URL"
+
+        def connect(self) -> TrackerSession:
+            return Session()
+
+        @classmethod
+        def offline(cls, folder: Path) -> Unreachable:
+            return cls(argument=str(folder))
+
+    return Unreachable
+
+
+def test_a_tracker_that_fails_costs_a_remark(folder: Path, store: Store, broken: type[Tracker]) -> None:
+    board = TensorBoard(argument="tracked")
+    (remark,) = study(folder, store, [broken(argument="http://me:secret@host"), board])
+    assert "http://me:***@host failed" in remark
+    assert "ConnectionError: no route to host" in remark
+    same(read_tensorboard(folder / "tracked"), stored(store))
+
+
+def test_a_tracker_that_hangs_does_not_hold_the_study(
+    folder: Path, store: Store, broken: type[Tracker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = threading.Event()
+    monkeypatch.setattr(tracking, "_CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(broken, "connect", lambda self: free.wait(60))
+    (remark,) = study(folder, store, [broken(argument="x")])
+    free.set()
+    assert "still busy" in remark
+    assert {state for _, _, state in stored(store).values()} == {"finished"}
+
+
+@pytest.mark.parametrize("address", ["tensorboard", "tensorboard:", "tensorbord:runs", "neptune:x", ""])
+def test_an_address_that_is_none(address: str) -> None:
+    with pytest.raises(ArgumentError, match=r"expected one of .*`tensorboard:DIR`"):
+        find_tracker(address)
+
+
+def test_a_tracker_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ablate.extras.find_spec", lambda package: None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'ablate-blocks\[wandb\]'"):
+        find_tracker("wandb:project")
