@@ -35,8 +35,11 @@ class Device:
     bandwidth: float
 
     def peak(self, precision: str) -> float:
-        """Peak FLOP/s of products in a precision of `training.precision`."""
-        return self.bf16 if precision == "bf16" else self.fp32
+        """Peak FLOP/s of products in a precision of `training.precision`.
+
+        Units for TF32 are half as fast as those for bfloat16, on all devices that have both.
+        """
+        return {"bf16": self.bf16, "tf32": max(self.fp32, self.bf16 / 2), "fp32": self.fp32}[precision]
 
 
 def _device(name: str, title: str, fp32: float, bf16: float, memory: float, bandwidth: float) -> Device:
@@ -88,6 +91,28 @@ def find_device(name: str) -> tuple[Device, int]:
             remedy=f"Did you mean `{near[0]}`?" if near else "State its peak with --flops.",
         )
     return DEVICES[device], count
+
+
+def devices_at_once(count: int, each: float | None) -> int:
+    """How many trials run at once on devices, at least one.
+
+    Args:
+        count: The number of devices.
+        each: The devices of each trial, or a fraction of one; None: one.
+
+    Raises:
+        EngineError: A trial asks for more than there are.
+    """
+    each = each or 1.0
+    if each > count:
+        raise EngineError(
+            "the machine has too few GPUs for a trial",
+            where="resources.gpus",
+            expected=f"at most {count}",
+            got=f"{each:g}",
+            remedy="Ask for fewer, or name a machine with more (`--on h100x8`).",
+        )
+    return max(1, int(count / each + 1e-6))
 
 
 def stated_device(flops: float) -> Device:

@@ -101,8 +101,9 @@ def plan(draft: Plain, text: str, store: str) -> Plain:
     if space is None:
         return {"problem": refusal}
     try:
-        made = make_plan(Planner(space, default_cache(), lambda line: None))
-        estimate = forecast(made, store)
+        planner = Planner(space, default_cache(), lambda line: None)
+        made = make_plan(planner)
+        estimate = forecast(made, store, tasks=planner.prepare)
     except AblateError as error:
         return {"problem": str(error)}
     return {

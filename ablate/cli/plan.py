@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +13,7 @@ from ablate.cli.options import (
     DEFAULT_STORE,
     CacheOption,
     DataOption,
+    DeviceOption,
     JsonOption,
     PluginOption,
     SpaceArgument,
@@ -43,6 +46,15 @@ EfficiencyOption = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+DoctorOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--doctor",
+        metavar="FILE",
+        help="The file that `ablate doctor` wrote on that machine: the speed that a small trial has reached.",
+        rich_help_panel=_PANEL,
+    ),
+]
 PlannedWorkersOption = Annotated[
     int | None,
     typer.Option("--workers", min=1, help="Trials at once.", show_default="one for each core or device"),
@@ -59,13 +71,17 @@ def plan(
     on: OnOption = None,
     flops: FlopsOption = None,
     efficiency: EfficiencyOption = None,
+    doctor: DoctorOption = None,
     workers: PlannedWorkersOption = None,
+    device: DeviceOption = "auto",
 ) -> None:
     """List every trial of a space with its cost and an estimate of time; trains nothing.
 
     Points whose settings make no model are counted with their reasons. The data is prepared, once, as `study` does.
-    With --on or --flops the time is that of another machine, and memory is compared with what that has.
+    The time is measured by some steps on the device that `study` would use. With --on, --flops or --doctor the time is
+    that of another machine, and memory is compared with what that has.
     """
+    from ablate.execution.environment import choose_device
     from ablate.planning.elsewhere import MachineForecast
     from ablate.planning.forecast import forecast
     from ablate.planning.plan import Planner, make_plan
@@ -73,12 +89,20 @@ def plan(
     from ablate.tasks.cache import default_cache
     from ablate.trained.weights import weights_folder
 
-    machine = _machine(on, flops, efficiency, workers)
     space = load_space(file, plugin, data)
+    gpus = space.resources.gpus
+    machine = _machine(on, flops, efficiency, doctor, workers, gpus or 1.0)
+    if machine is not None:
+        _ = machine.at_once  # refuses fewer devices than a trial asks for
+    chosen = choose_device("cpu" if machine is not None or (device == "auto" and gpus == 0) else device)
     progress = make_console(stderr=True)
     show_progress = lambda line: say(progress, line, style="dim")  # noqa: E731
-    made = make_plan(Planner(space, cache or default_cache(), show_progress, weights=weights_folder(store)))
-    estimate = forecast(made, store, workers)
+    planner = Planner(space, cache or default_cache(), show_progress, weights=weights_folder(store))
+    made = make_plan(planner)
+    if machine is None:
+        estimate = forecast(made, store, workers, device=chosen, tasks=planner.prepare)
+    else:
+        estimate = forecast(made, store, machine.at_once)
     elsewhere = None if machine is None else MachineForecast(estimate, machine)
     if json_:
         print_json(plan_json(made, elsewhere or estimate, elsewhere))
@@ -86,15 +110,28 @@ def plan(
         print_plan(made, elsewhere or estimate, make_console(), elsewhere)
 
 
-def _machine(on: str | None, flops: float | None, efficiency: float | None, workers: int | None) -> Machine | None:
+def _machine(
+    on: str | None, flops: float | None, efficiency: float | None, doctor: Path | None, workers: int | None, each: float
+) -> Machine | None:
     """The machine that the options name; None if they name none.
 
     Raises:
-        EngineError: The device is not known, or a share of its peak is stated without a device.
+        EngineError: The device is not known, a share of its peak is stated without a device, or options contradict.
     """
     from ablate.devices import find_device, stated_device, with_peak
     from ablate.planning.elsewhere import Machine
+    from ablate.planning.examined import read_doctor
 
+    if doctor is not None and (efficiency is not None or flops is not None):
+        raise EngineError(
+            "the file says what this machine has reached",
+            where="--doctor",
+            remedy=f"Leave out {'--efficiency' if efficiency is not None else '--flops'}, or --doctor.",
+        )
+    examined = None if doctor is None else read_doctor(doctor)
+    if examined is not None and on is None:
+        count = max(examined.count, int(each * (workers or 1)))
+        return Machine(examined.device, count, each=each, measured=examined.shares)
     if on is None and flops is None:
         if efficiency is not None:
             raise EngineError(
@@ -105,6 +142,15 @@ def _machine(on: str | None, flops: float | None, efficiency: float | None, work
         return None
     if on is None:
         assert flops is not None, "one of them is given"
-        return Machine(stated_device(flops), workers or 1, efficiency)
+        return Machine(stated_device(flops), max(1, math.ceil((workers or 1) * each)), efficiency, each)
+    if examined is not None and not examined.known:
+        raise EngineError(
+            "the machine of this file has no device of the table, so a share of its peak is not known",
+            where=f"--doctor {doctor}",
+            remedy="Leave out --on to plan for that machine, or state a share with --efficiency.",
+        )
     device, count = find_device(on)
-    return Machine(device if flops is None else with_peak(device, flops), workers or count, efficiency)
+    if workers is not None:
+        count = max(1, math.ceil(workers * each))
+    shares = {} if examined is None else examined.shares
+    return Machine(device if flops is None else with_peak(device, flops), count, efficiency, each, shares)

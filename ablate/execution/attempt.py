@@ -10,6 +10,7 @@ from typing import Any
 
 from ablate.planning.plan import Trial
 from ablate.store.records import (
+    COMPILATION,
     TRANSFER,
     WINDOWS,
     CurvePoint,
@@ -83,6 +84,8 @@ class Attempt:
         own: dict[str, dict[str, Any]] = {}
         if point.windows:
             own[WINDOWS] = {name: values[self.member] for name, values in point.windows.items()}
+        if point.compile_seconds:
+            own[COMPILATION] = {"seconds": point.compile_seconds}
         if self.trial.variant.spec.training.record_blocks:
             own |= {
                 quantity: {part: values[self.member] for part, values in parts.items()}

@@ -18,6 +18,8 @@ import torch
 from torch import distributed
 
 from ablate.devices import known_device
+from ablate.errors import EngineError
+from ablate.execution.abilities import check_compiler
 from ablate.execution.environment import describe_environment
 from ablate.nn.model.build import model_cost
 from ablate.planning.memory import free_bytes, trial_bytes
@@ -64,11 +66,12 @@ class DoctorFinding:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Losses of each step by member, and seconds of a step."""
+    """Losses of each step by member, seconds of a step, its arithmetic, and how steps were run if not as asked."""
 
     losses: list[list[float]]
     seconds: float
     flops: float
+    remark: str = ""
 
 
 def examine(device: str) -> Iterator[DoctorFinding]:
@@ -83,6 +86,7 @@ def examine(device: str) -> Iterator[DoctorFinding]:
     yield from _graph(torch_device, plain)
     for name, way in _WAYS.items():
         yield _compared(name, plain, _run(torch_device, _spec(**way), program=_eager), _EQUAL)
+    yield _compiled(torch_device, plain)
     pack = _run(torch_device, _spec(), _SEEDS)
     first = _Run([row[:1] for row in pack.losses], pack.seconds / len(_SEEDS), pack.flops)
     yield _compared(f"a pack of {len(_SEEDS)}", plain, first, _EQUAL)
@@ -119,7 +123,8 @@ def _run(
                 pack.step(step)
                 losses.append(pack.last_loss())
             _wait(device)
-            return _Run(losses, (time.perf_counter() - begin) / _TIMED, pack.totals.phases[-1].flops)
+            flops = pack.totals.phases[-1].flops
+            return _Run(losses, (time.perf_counter() - begin) / _TIMED, flops, pack.eager_remark)
 
 
 def _wait(device: torch.device) -> None:
@@ -142,6 +147,17 @@ def _graph(device: torch.device, plain: _Run) -> Iterator[DoctorFinding]:
         yield _compared("CUDA graph", plain, _run(device, _spec()), _EQUAL)
     else:
         yield DoctorFinding("CUDA graph", "skipped", "only GPUs have it")
+
+
+def _compiled(device: torch.device, plain: _Run) -> DoctorFinding:
+    try:
+        check_compiler(device.type)
+    except EngineError as error:
+        return DoctorFinding("compiled blocks", "skipped", str(error).splitlines()[0])
+    run = _run(device, _spec(compile="blocks"), program=_eager)
+    if run.remark:
+        return DoctorFinding("compiled blocks", "differs", run.remark)
+    return _compared("compiled blocks", plain, run, _EQUAL)
 
 
 def _compared(name: str, plain: _Run, other: _Run, most: float) -> DoctorFinding:

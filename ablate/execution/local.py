@@ -17,6 +17,7 @@ from typing import IO
 
 from ablate.cores import available_cores, places_for
 from ablate.errors import EngineError
+from ablate.execution.abilities import check_abilities
 from ablate.execution.base import Engine
 from ablate.execution.checkpoint import Checkpoints, JobCheckpoints
 from ablate.execution.protocol import Broken, Done, Job, Message, Ready, Stop
@@ -111,6 +112,7 @@ class LocalEngine(Engine):
                 got=f"{self._memory / _GIB:g} GiB for each",
                 remedy="Ask for less memory, or use fewer --workers.",
             )
+        check_abilities(plan.trials, self.device)
         check_memory(plan, self.size, self.device)
         for trial in plan.trials:
             _check_shares(trial, self._ranks)

@@ -6,16 +6,18 @@ bandwidth, whichever is longer (Williams et al., Roofline, doi:10.1145/1498765.1
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from ablate.devices import Device
+from ablate.devices import Device, devices_at_once
 from ablate.planning.forecast import Forecast
 from ablate.planning.memory import largest_micro_batch, trial_bytes
 from ablate.planning.plan import Plan, Trial, Variant
+from ablate.spec.base import largest_divisor
 from ablate.spec.cost import BYTES
 from ablate.spec.training import TrainingSpec
 
-EFFICIENCY = {"fp32": 0.5, "bf16": 0.25}
+EFFICIENCY = {"fp32": 0.5, "tf32": 0.35, "bf16": 0.25}
 """The share of the peak that an eager training step reaches, if none is stated: matrix products in bfloat16 are so fast
 that the rest of a step takes most of the time. He and Hofmann's run (10 h on an A5000 for 659 PFLOP) reached 0.16."""
 _BANDWIDTH = 0.8
@@ -33,24 +35,67 @@ _SHARE_OF_MEMORY = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Equal devices; each trains one trial at a time.
+    """Equal devices.
 
     Attributes:
         device: One of them.
         count: Their number.
-        efficiency: The share of the peak that a step reaches; None: `EFFICIENCY` by precision.
+        efficiency: The share of the peak that a step reaches, as the user states it; None: `measured`, or else
+            `EFFICIENCY`, by precision.
+        each: The devices that train one trial together, each its share of every batch; or the fraction of one device
+            that a trial has. The exchange of gradients is taken to cost no time.
+        measured: By precision, the share of the peak that `ablate doctor` has measured.
     """
 
     device: Device
     count: int
     efficiency: float | None = None
+    each: float = 1.0
+    measured: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def at_once(self) -> int:
+        """The number of trials that are trained at once.
+
+        Raises:
+            EngineError: There are fewer devices than a trial asks for.
+        """
+        return devices_at_once(self.count, self.each)
 
     def share(self, training: TrainingSpec) -> float:
         """The share of the peak that a step reaches."""
-        return EFFICIENCY[training.precision] if self.efficiency is None else self.efficiency
+        if self.efficiency is not None:
+            return self.efficiency
+        return self.measured.get(training.precision, EFFICIENCY[training.precision])
+
+    def source(self, training: TrainingSpec) -> str:
+        """Where the share comes from."""
+        if self.efficiency is not None:
+            return "as stated"
+        return "measured by doctor" if training.precision in self.measured else "which is usual"
 
     def seconds(self, variant: Variant) -> float:
-        """The training time of one trial on one device."""
+        """The training time of one trial on its devices."""
+        one, ranks = self._on_one(self._part(variant)), max(1.0, self.each)
+        return one * ranks / self.each
+
+    def _part(self, variant: Variant) -> Variant:
+        """What one device computes of a variant."""
+        ranks = int(max(1.0, self.each))
+        training = variant.spec.training
+        if ranks == 1:
+            return variant
+        share = max(1, training.batch_size // ranks)
+        micro = None if training.micro_batch is None else largest_divisor(share, training.micro_batch)
+        smaller = training.model_copy(update={"batch_size": share, "micro_batch": micro})
+        spec = variant.spec.model_copy(update={"training": smaller})
+        return replace(variant, spec=spec, flops=variant.flops / ranks)
+
+    def needed(self, variant: Variant) -> int:
+        """The predicted bytes of a trial on each of its devices."""
+        return trial_bytes(self._part(variant))
+
+    def _on_one(self, variant: Variant) -> float:
         training = variant.spec.training
         flops = variant.flops * (_RECOMPUTED if training.recompute == "blocks" else 1.0)
         arithmetic = flops / (self.device.peak(training.precision) * self.share(training))
@@ -63,11 +108,16 @@ class Machine:
 
     def fits(self, variant: Variant) -> bool:
         """Whether the predicted memory of a trial is there."""
-        return trial_bytes(variant) <= _SHARE_OF_MEMORY * self.device.memory
+        return self.needed(variant) <= self._memory
 
     def smaller(self, variant: Variant) -> TrainingSpec | None:
         """The training of a variant with the largest micro-batch that fits; None if none does."""
-        return largest_micro_batch(variant, _SHARE_OF_MEMORY * self.device.memory)
+        return largest_micro_batch(self._part(variant), self._memory)
+
+    @property
+    def _memory(self) -> float:
+        """The bytes that a trial may use on each of its devices."""
+        return _SHARE_OF_MEMORY * self.device.memory * min(1.0, self.each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +140,20 @@ class MachineForecast:
     @property
     def workers(self) -> int:
         """The number of trials at once."""
-        return self.machine.count
+        return self.machine.at_once
+
+    @property
+    def counts_evaluations(self) -> bool:
+        """Evaluations are not in the total."""
+        return False
 
     @property
     def basis(self) -> str:
         """A description of the source of the estimate."""
         stated = self.machine.efficiency
         share = f"{stated:g} of the peak" if stated is not None else "usual shares of the peak"
+        if stated is None and self.machine.measured:
+            share = "the share that doctor measured of the peak"
         return f"{share} of {self.machine.device.name}"
 
     def seconds(self, trial: Trial) -> float:
@@ -104,12 +161,12 @@ class MachineForecast:
         return self.machine.seconds(trial.variant)
 
     def device_seconds(self, plan: Plan) -> float:
-        """The training times of the trials that are not done, summed."""
-        return sum(self._left(plan))
+        """The training times of the trials that are not done, summed over the devices of each."""
+        return self.machine.each * sum(self._left(plan))
 
     def total(self, plan: Plan) -> float:
         """The wall time of all trials that are not done."""
-        return max(self.device_seconds(plan) / self.workers, max(self._left(plan), default=0.0))
+        return max(sum(self._left(plan)) / self.workers, max(self._left(plan), default=0.0))
 
     def _left(self, plan: Plan) -> list[float]:
         return [self.seconds(trial) for trial in (*plan.trials, *plan.later) if trial.key not in self.done]

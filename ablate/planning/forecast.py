@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from ablate.cores import available_cores
+from ablate.devices import devices_at_once
 from ablate.errors import NotFoundError
+from ablate.planning.memory import free_bytes
+from ablate.planning.packing import JobPlace, Packing
 from ablate.planning.plan import Plan, Trial
+from ablate.planning.speed import Speed, measure_product, measure_speed
+from ablate.spec.resources import ResourcesSpec
+from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
 from ablate.store.records import SETTLED
-
-_UTILISATION = 0.55
-"""The rate of a training step of a small model on one CPU thread, relative to a matrix product."""
+from ablate.tasks.base import Task
+from ablate.training.members import pack_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +34,33 @@ class Forecast:
         rate: The floating-point operations a second of one worker.
         basis: A description of the source of the rate.
         workers: The number of workers that the estimate assumes.
+        evaluation: The seconds of an evaluation over the arithmetic of a forward pass; 0 if it is not known.
     """
 
     done: frozenset[str]
     rate: float
     basis: str
     workers: int
+    evaluation: float = 0.0
+
+    @property
+    def counts_evaluations(self) -> bool:
+        """Whether the total has the time of evaluations."""
+        return self.evaluation > 0
 
     def seconds(self, trial: Trial) -> float:
         """The training time of one trial."""
         return trial.variant.flops / self.rate
 
     def total(self, plan: Plan) -> float:
-        """The wall time of all trials that are not done."""
-        left = [self.seconds(trial) for trial in (*plan.trials, *plan.later) if trial.key not in self.done]
+        """The wall time of all trials that are not done, with their evaluations if these were measured."""
+        left = [self._whole(trial) for trial in (*plan.trials, *plan.later) if trial.key not in self.done]
         return max(sum(left) / self.workers, max(left, default=0.0))
+
+    def _whole(self, trial: Trial) -> float:
+        variant = trial.variant
+        evaluations = 1 + len(variant.spec.training.evaluation_steps())  # the first is before training
+        return self.seconds(trial) + evaluations * self.evaluation * variant.cost.flops
 
 
 class Estimate(Protocol):
@@ -60,6 +78,10 @@ class Estimate(Protocol):
     def basis(self) -> str:
         """A description of the source of the estimate."""
 
+    @property
+    def counts_evaluations(self) -> bool:
+        """Whether the total has the time of evaluations."""
+
     def seconds(self, trial: Trial) -> float:
         """The training time of one trial."""
 
@@ -67,18 +89,29 @@ class Estimate(Protocol):
         """The wall time of all trials that are not done."""
 
 
-def forecast(plan: Plan, store: str, workers: int | None = None) -> Forecast:
-    """Estimate a plan from its trials in the store if there are any, else from the speed of a matrix product.
+def forecast(
+    plan: Plan,
+    store: str,
+    workers: int | None = None,
+    *,
+    device: str = "cpu",
+    tasks: Callable[[VariantSpec], Task] | None = None,
+) -> Forecast:
+    """Estimate a plan from its trials in the store that ran on such a device, else from some steps run here.
 
     Args:
         plan: What is to be trained.
         store: Where trials may already be.
-        workers: The number of trials at once; None: one for each core.
+        workers: The number of trials at once; None: as many as the local engine runs.
+        device: `cpu` or `cuda`, on which the engine trains.
+        tasks: Opens the task of a variant; None: steps are not run, and a matrix product is measured.
 
     Raises:
+        EngineError: The machine has too few GPUs for a trial.
         StoreError: There is something at `store`, and it is no store.
     """
-    workers = workers or available_cores()
+    resources = plan.space.resources
+    workers = workers or usual_workers(resources, device)
     keys = [trial.key for trial in plan.trials]
     try:
         with open_store(store, create=False) as opened:
@@ -86,24 +119,46 @@ def forecast(plan: Plan, store: str, workers: int | None = None) -> Forecast:
     except NotFoundError:
         records = {}
     settled = [record for record in records.values() if record.state in SETTLED]
-    rates = [record.flops / record.seconds for record in settled if record.seconds > 0]
     done = frozenset(record.key for record in settled)
+    trials = (*plan.trials, *plan.later)
+    left = [trial for trial in trials if trial.key not in done]
+    rates = [
+        record.flops / record.seconds
+        for record in settled
+        if record.seconds > 0 and (record.worker is None or record.worker.device.startswith(device))
+    ]
+    basis = f"{len(rates)} trials of this plan in the store"
+    if not trials or (rates and not left):  # nothing is left to estimate
+        return Forecast(done, statistics.median(rates) if rates else 1.0, basis, workers)
+    measured = _measured(left or trials, device, workers, tasks)
     if rates:
-        return Forecast(done, statistics.median(rates), f"{len(rates)} trials of this plan in the store", workers)
-    return Forecast(done, _UTILISATION * _product_rate(), "a matrix product measured on this machine", workers)
+        return Forecast(done, statistics.median(rates), basis, workers, measured.evaluation)
+    ranks = max(1, int(resources.gpus or 1)) if device == "cuda" else 1
+    return Forecast(done, measured.rate * ranks, measured.source, workers, measured.evaluation)
 
 
-def _product_rate(size: int = 512, seconds: float = 0.2) -> float:
-    """Floating-point operations a second of a square matrix product on one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        a = torch.randn(size, size)
-        a @ a
-        products, begin = 0, time.perf_counter()
-        while (elapsed := time.perf_counter() - begin) < seconds:
-            a @ a
-            products += 1
-    finally:
-        torch.set_num_threads(threads)
-    return 2.0 * size**3 * products / elapsed
+def usual_workers(resources: ResourcesSpec, device: str) -> int:
+    """The number of trials that the local engine runs at once.
+
+    Raises:
+        EngineError: The machine has too few GPUs for a trial.
+    """
+    if device == "cpu":
+        if resources.gpus:
+            devices_at_once(0, resources.gpus)  # refuses
+        return max(1, int(available_cores() / max(1, int(resources.cpus))))
+    return devices_at_once(torch.cuda.device_count(), resources.gpus)
+
+
+def _measured(left: Sequence[Trial], device: str, workers: int, tasks: Callable[[VariantSpec], Task] | None) -> Speed:
+    """The speed of the trial whose arithmetic is in the middle of those left, in a pack as the engine would make."""
+    ordered = sorted(left, key=lambda trial: trial.variant.flops)
+    variant = ordered[len(ordered) // 2].variant
+    if tasks is None:
+        return measure_product(device)
+    key = pack_key(variant.spec, variant.fingerprint)
+    alike = sum(key is not None and pack_key(trial.variant.spec, trial.variant.fingerprint) == key for trial in left)
+    place = JobPlace(device, free_bytes(device) / (workers if device == "cpu" else 1))
+    together = max(1, min(Packing(device=device).size(variant, place), math.ceil(alike / workers)))
+    others = min(workers, math.ceil(len(left) / together)) - 1
+    return measure_speed(variant, tasks(variant.spec), device, together, others)

@@ -51,8 +51,12 @@ class TrainingSpec(Spec):
     loss_chunk: int | None = Field(default=None, ge=1)
     """Tokens whose logits are computed at once; the backward pass computes them again, so that the logits of a batch
     are never all in memory. For models that predict tokens. Default: all."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """`bf16`: matrix products under autocast; parameters and optimizer stay fp32."""
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    """`bf16`: matrix products under autocast; parameters and optimizer stay fp32. `tf32`: float32 products that round
+    their factors to 10 bits of fraction, on GPUs from NVIDIA's Ampere on; refused elsewhere."""
+    compile: Literal["none", "blocks"] = Field(default="none", exclude_if=lambda compile: compile == "none")
+    """`blocks`: `torch.compile` of each block, during the first steps; equal blocks share a program. The time that it
+    takes does not count as training. Evaluations run eagerly. A CPU needs a C++ compiler, a GPU Triton."""
     evaluations: int = Field(default=10, ge=1, le=100_000)
     """Points of the validation curve, evenly spread over the steps; the last one is at the end."""
     population: PopulationSpec | None = Field(default=None, exclude_if=lambda population: population is None)

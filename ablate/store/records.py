@@ -183,6 +183,8 @@ class CurvePoint:
 
 TRANSFER, WINDOWS = "transfer", "windows"
 """Names of recordings of a trial that starts from trained weights."""
+COMPILATION = "compilation"
+"""Name of the recording of a trial with compiled blocks: `seconds` of compilation so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,8 @@ class Recording:
             or the rows of a map; None if not finite. For a member of a population also `values`: the values of spec
             paths with which it was trained up to this step. For a trial that starts from trained weights also
             `transfer`: `source` and the names of tensors that are `copied`, `new` and `unused`; and, at its end,
-            `windows`: each validation metric of each window by itself.
+            `windows`: each validation metric of each window by itself. For a trial with compiled blocks also
+            `compilation`: its `seconds`, which are no training.
     """
 
     step: int

@@ -34,6 +34,7 @@ class Measurement:
             validation data, members within; empty where it has fewer batches.
         windows: Validation metrics of each window (example) by itself, for each member: at the last step of trials that
             start from trained weights.
+        compile_seconds: Seconds of compilation so far in this process, which `seconds` does not count.
     """
 
     step: int
@@ -45,6 +46,7 @@ class Measurement:
     inside: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     parts: dict[str, list[list[float]]] = field(default_factory=dict)
     windows: dict[str, list[list[float]]] = field(default_factory=dict)
+    compile_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

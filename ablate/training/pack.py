@@ -24,13 +24,21 @@ from ablate.tasks.base import Task
 from ablate.training.assembly import assemble, compact
 from ablate.training.average import WeightAverage
 from ablate.training.batches import Batches
+from ablate.training.compiling import (
+    compile_blocks,
+    compile_clock,
+    compiler_failures,
+    eager_blocks,
+    missing_compiler,
+    run_eagerly,
+)
 from ablate.training.events import Diverged, Measurement, State
 from ablate.training.freezing import frozen_counts
 from ablate.training.inside import look_inside
 from ablate.training.members import Member
 from ablate.training.objective import Objective
 from ablate.training.optimizer import PackOptimizer, optimizer_order
-from ablate.training.program import BuildProgram, EagerProgram, build_program
+from ablate.training.program import BuildProgram, EagerProgram, build_program, first_sentence
 from ablate.training.ranks import Ranks
 from ablate.training.totals import Totals, totals
 
@@ -59,6 +67,7 @@ class Pack:
             removed.
         alive: Numbers of the members that have not left.
         events: All points and divergences so far.
+        compile_seconds: Wall time of compilation so far, which `seconds` does not count.
         totals: Tokens and arithmetic of each member.
     """
 
@@ -75,6 +84,11 @@ class Pack:
         self.task = task
         self.device = device
         self.training = members[0].variant.training
+        self._compiles = self.training.compile == "blocks"
+        if self._compiles and (missing := missing_compiler(device.type)):
+            raise RuntimeError(f"this machine cannot compile the blocks of a model; it lacks {missing}")
+        self.compile_seconds = 0.0
+        self._not_compiled = ""
         count = len(members)
         self.positions = sorted(range(count), key=lambda member: optimizer_order(members[member].variant.training))
         self.alive = set(range(count))
@@ -107,11 +121,18 @@ class Pack:
     @property
     def remark(self) -> str:
         """A note on how steps are run; usually empty."""
-        return self._program.remark
+        if self.compile_seconds and not self._not_compiled:
+            return f"compiling its blocks took {self.compile_seconds:.1f} s, which its training seconds do not count"
+        return self.eager_remark
+
+    @property
+    def eager_remark(self) -> str:
+        """Why steps run eagerly that should run as a graph or compiled; usually empty."""
+        return self._not_compiled or self._program.remark
 
     def step(self, step: int) -> None:
         """Run one optimizer step of all members."""
-        begin = time.perf_counter()
+        begin, compiled = time.perf_counter(), self._clock()
         batch = self.batches.get([member.seed for member in self._placed()], step)
         shape = self.training.shape_at(step, self.task.shape.context)
         if self._batch_shape not in (None, shape):  # a CUDA graph is of one shape
@@ -125,7 +146,9 @@ class Pack:
         self._loss_sum += self._loss
         self._losses += 1
         self.steps = step
-        self._add_seconds(begin)
+        compiling = self._clock() - compiled
+        self.compile_seconds += compiling
+        self._add_seconds(begin + compiling)
 
     def point(self) -> Measurement:
         """Evaluate the validation metrics. The training loss is the mean since the last point."""
@@ -136,7 +159,7 @@ class Pack:
         windows: dict[str, list[list[float]]] = {}
         parts: dict[str, list[list[float]]] = {}
         at_end = self.steps == self.training.steps
-        with self.evaluated_weights():
+        with self.evaluated_weights(), self._products(), self._eager_blocks():
             apart = windows if at_end and self.training.init_from is not None else None
             validation = self.task.validation_batches(self.training.batch_size)
             metrics = self._evaluate(validation, apart, parts if at_end else None)
@@ -160,9 +183,13 @@ class Pack:
             inside=self._inside(),
             parts={name: [self._by_member(values) for values in found] for name, found in parts.items()},
             windows={name: self._by_member(values) for name, values in windows.items()},
+            compile_seconds=self.compile_seconds,
         )
         self.events.append(point)
         return point
+
+    def _eager_blocks(self) -> AbstractContextManager[object]:
+        return eager_blocks() if self._compiles else nullcontext()
 
     def evaluated_weights(self) -> AbstractContextManager[object]:
         """While it lasts the model has the weights that are evaluated: their average, where one is asked for."""
@@ -178,9 +205,9 @@ class Pack:
             for name, values in first.items()
         }
         norms = self._optimizer.norms if self.steps else None
-        recorded = look_inside(
-            self.model, norms, lambda: self.task.outputs(self.model, sample), maps=self.steps == self.training.steps
-        )
+        at_end = self.steps == self.training.steps
+        with self._eager_blocks():
+            recorded = look_inside(self.model, norms, lambda: self.task.outputs(self.model, sample), maps=at_end)
         return {
             quantity: {part: self._by_member(values) for part, values in parts.items()}
             for quantity, parts in recorded.items()
@@ -321,6 +348,8 @@ class Pack:
         )
         average = self.training.average
         self._average = None if average is None else WeightAverage(self.model, average, self.training.steps)
+        if self._compiles:
+            compile_blocks(self.model)
         self._program = self._build_program(self._compute, self.device)
 
     def _dropout_streams(self) -> list[torch.Generator] | None:
@@ -333,10 +362,46 @@ class Pack:
 
     def _compute(self, batch: Batch) -> Tensor:
         """Forward, backward and optimizer step; returns the loss of each position before the step, [K]."""
-        self._optimizer.zero_grad()
-        loss = self._objective.backward(self.model, batch, self._random())
-        self._optimizer.step()
+        with self._products():
+            loss = self._backward(batch)
+            self._optimizer.step()
         return loss
+
+    def _backward(self, batch: Batch) -> Tensor:
+        """The loss of each position, [K], with its gradients. Blocks that do not compile run eagerly from then on."""
+        if self._compiles:
+            before = [generator.get_state() for generator in self._random()]
+            try:
+                self._optimizer.zero_grad()
+                return self._objective.backward(self.model, batch, self._random())
+            except compiler_failures() as error:
+                self._compiles = False
+                self._not_compiled = f"its blocks cannot be compiled and run eagerly: {first_sentence(error)}"
+                run_eagerly(self.model)
+                for generator, state in zip(self._random(), before, strict=True):
+                    generator.set_state(state)
+        self._optimizer.zero_grad()
+        return self._objective.backward(self.model, batch, self._random())
+
+    def _clock(self) -> float:
+        """Seconds that this process has spent compiling."""
+        return compile_clock().seconds if self.training.compile == "blocks" else 0.0
+
+    @contextmanager
+    def _products(self) -> Iterator[None]:
+        """The precision of float32 products on a GPU, for passes and optimizer."""
+        if self.training.precision != "tf32":
+            yield
+            return
+        settings = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
+        before = [each.fp32_precision for each in settings]
+        for each in settings:
+            each.fp32_precision = "tf32"
+        try:
+            yield
+        finally:
+            for each, precision in zip(settings, before, strict=True):
+                each.fp32_precision = precision
 
     def _add_seconds(self, begin: float) -> None:
         self.seconds += (time.perf_counter() - begin) / len(self.alive)

@@ -108,7 +108,7 @@ class GraphProgram(Program):
             if isinstance(error, torch.cuda.OutOfMemoryError):
                 raise
             self._inputs = {}
-            self.remark = f"its steps cannot be captured as a CUDA graph and run eagerly: {_sentence(error)}"
+            self.remark = f"its steps cannot be captured as a CUDA graph and run eagerly: {first_sentence(error)}"
             return
         self._graph = graph
 
@@ -119,5 +119,6 @@ class GraphProgram(Program):
         )
 
 
-def _sentence(error: Exception) -> str:
+def first_sentence(error: Exception) -> str:
+    """The first line of what an exception says, or its name."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -25,13 +25,18 @@ def test_all_ways_of_this_machine_agree(monkeypatch: pytest.MonkeyPatch) -> None
         "_STEPS": 2,
         "_TIMED": 1,
         "_exchange": lambda: DoctorFinding("two processes", "skipped", ""),
+        "check_compiler": _no_compiler,  # tests/training/test_compiling.py compares compiled blocks
     }.items():
         monkeypatch.setattr(checks, name, value)
     findings = {finding.name: finding for finding in examine("cpu")}
     assert {name for name, finding in findings.items() if finding.state == "differs"} == set()
     ways = {"micro-batches", "recomputed blocks", "chunked logits", "a pack of 4", "bf16"}
     assert all("difference" in findings[name].values for name in ways)
-    assert findings["CUDA graph"].state == "skipped"
+    assert findings["CUDA graph"].state == findings["compiled blocks"].state == "skipped"
+
+
+def _no_compiler(device: str) -> None:
+    raise EngineError("there is none")
 
 
 @pytest.mark.parametrize(("loss", "state"), [(2.0, "ok"), (2.01, "differs"), (float("nan"), "differs")])

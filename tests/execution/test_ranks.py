@@ -14,11 +14,12 @@ from ablate.execution.carry import Carrier
 from ablate.execution.driver import run_study
 from ablate.execution.local import LocalEngine
 from ablate.execution.protocol import Happened, Job, JobMember
+from ablate.execution.ranks import rank_group
 from ablate.planning.plan import Trial, make_plan
-from ablate.spec.resources import ResourcesSpec
+from ablate.spec.resources import CheckpointInterval, ResourcesSpec
 from ablate.store import Store
 from ablate.training.events import Measurement
-from ablate.training.ranks import Ranks
+from ablate.training.ranks import RankLostError, Ranks
 
 CPU = torch.device("cpu")
 MIXTURE = {"kind": "mixture", "experts": 4, "balance_loss": 1.0, "balance_rate": 0.01}
@@ -97,3 +98,17 @@ def test_a_batch_that_cannot_be_divided_is_refused(folder: Path, batch: int, mic
             return
         with pytest.raises(EngineError, match="cannot be divided among the GPUs"):
             engine.admit(plan)
+
+
+def test_a_process_that_hangs_is_given_up(folder: Path) -> None:
+    """The second process is stopped by a signal in the middle of training: it neither ends nor answers."""
+    source = planner(folder, **CHANGES)
+    trial = make_plan(source).trials[0]
+    job = Job(1, (JobMember(trial.variant.spec.model_dump_json(), trial.seed),), trial.variant.fingerprint)
+    group = rank_group(job, folder / "cache", ["cpu", "cpu"], 1, (), "", CheckpointInterval(), silent_seconds=2.0)
+    with pytest.raises(RankLostError), group as ranks:  # noqa: PT012
+        for message in Carrier(folder / "cache", CPU).carry_out(job, lambda: (), ranks=ranks):
+            if isinstance(message, Happened) and getattr(message.event, "step", 0) > 25:
+                for process in psutil.Process().children():
+                    if "ablate.execution.ranks" in process.cmdline():
+                        process.suspend()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_samples import planner
+from engine_samples import planner, space
 
+from ablate.cli.plan import plan
 from ablate.devices import DEVICES, find_device, known_device, stated_device, utilisation
 from ablate.errors import EngineError
 from ablate.nn.model.build import model_cost
-from ablate.planning.elsewhere import Machine, MachineForecast
+from ablate.planning.elsewhere import EFFICIENCY, Machine, MachineForecast
+from ablate.planning.examined import read_doctor
 from ablate.planning.forecast import Forecast
 from ablate.planning.memory import trial_bytes
 from ablate.planning.plan import Variant, make_plan
@@ -120,3 +123,88 @@ def test_utilisation_is_the_share_of_the_peak() -> None:
     assert utilisation(4 * 67e12, 2.0, shared, "fp32") == 0.5
     assert utilisation(1e12, 2.0, "cpu: x", "fp32") is None
     assert utilisation(0.0, 0.0, "cuda: 1 x NVIDIA H100 80GB HBM3", "fp32") is None
+
+
+def test_a_trial_on_four_devices_takes_a_quarter_and_half_a_device_twice_the_time() -> None:
+    variant, device = simplify(), stated_device(1e12)
+    alone = Machine(device, 8, 0.5)
+    four, half = (Machine(device, 8, 0.5, each) for each in (4.0, 0.5))
+    assert four.seconds(variant) == pytest.approx(alone.seconds(variant) / 4)
+    assert half.seconds(variant) == pytest.approx(alone.seconds(variant) * 2)
+    assert [each.at_once for each in (alone, four, half)] == [8, 2, 16]
+    # Each of four ranks holds all weights, and the activations of a quarter of the batch of 128.
+    assert four.needed(variant) == trial_bytes(simplify(batch_size=32))
+    with pytest.raises(EngineError, match="too few GPUs for a trial"):
+        _ = Machine(device, 3, each=4.0).at_once
+
+
+def test_device_hours_count_every_device_of_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = make_plan(planner(tmp_path))
+    here = Forecast(frozenset(), 1.0, "", 1)
+    one, two = (MachineForecast(here, Machine(stated_device(100.0), 4, 0.5, each)) for each in (1.0, 2.0))
+    assert two.workers == 2
+    assert two.device_seconds(plan) == pytest.approx(one.device_seconds(plan))
+    assert two.total(plan) == pytest.approx(one.total(plan))
+
+
+def doctor_file(folder: Path, device: str, rate: float) -> Path:
+    """What `ablate doctor` writes, as far as it is read."""
+    findings = [
+        {"name": "machine", "says": f"{device}; 70.0 GiB free; torch 2.13", "values": {"free_gib": 70.0}},
+        {"name": "a small trial", "says": "", "values": {"flops_per_second": rate}},
+        {"name": "bf16", "says": "", "values": {"difference": 0.0, "speed": 2.0}},
+    ]
+    file = folder / "doctor.json"
+    file.write_text(json.dumps({"device": "cuda", "findings": findings}))
+    return file
+
+
+def test_the_share_that_doctor_measured(tmp_path: Path) -> None:
+    examined = read_doctor(doctor_file(tmp_path, "cuda: 4 x NVIDIA H100 80GB HBM3", 6.7e12))
+    assert (examined.device, examined.count) == (DEVICES["h100"], 4)
+    assert examined.shares == pytest.approx({"fp32": 0.1, "bf16": 13.4 / 989})
+    machine = Machine(examined.device, examined.count, measured=examined.shares)
+    assert machine.seconds(simplify()) == pytest.approx(simplify().flops / 6.7e12)
+    assert machine.share(simplify(precision="tf32").spec.training) == EFFICIENCY["tf32"]  # that was not measured
+
+
+def test_a_machine_that_is_not_in_the_table_has_the_speed_that_was_measured(tmp_path: Path) -> None:
+    examined = read_doctor(doctor_file(tmp_path, "cpu: AMD EPYC 9B14, 2 cores", 3e10))
+    assert not examined.known
+    machine = Machine(examined.device, 1, measured=examined.shares)
+    assert machine.seconds(simplify()) == pytest.approx(simplify().flops / 3e10)
+    assert machine.seconds(simplify(precision="bf16")) == pytest.approx(simplify().flops / 6e10)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"findings": [{"name": "machine"}]}', "[]"])
+def test_another_file_than_that_of_doctor_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(EngineError, match="no file of `ablate doctor`"):
+        read_doctor(tmp_path / "other.json")
+    with pytest.raises(EngineError, match="no file of `ablate doctor`"):
+        read_doctor(tmp_path / "nowhere.json")
+
+
+def test_the_command_counts_the_gpus_of_a_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    planner(tmp_path)  # writes the text
+    monkeypatch.setattr("ablate.cli.plan.load_space", lambda *given: space(resources={"gpus": 4}))
+    given: dict[str, Any] = {"store": str(tmp_path / "store.db"), "cache": tmp_path / "cache"}
+    plan("sample", on="h100x8", json_=True, **given)
+    machine = json.loads(capsys.readouterr().out)["machine"]
+    assert (machine["count"], machine["devices_of_a_trial"]) == (8, 4)
+    plan("sample", on="h100x8", **given)
+    assert "On 8 x h100, 4 for each trial" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(EngineError, match="too few GPUs for a trial"):
+        plan("sample", on="h100x2", **given)
+    file = doctor_file(tmp_path, "cuda: 8 x NVIDIA A100-SXM4-40GB", 1.95e12)
+    plan("sample", doctor=file, json_=True, **given)
+    machine = json.loads(capsys.readouterr().out)["machine"]
+    assert (machine["device"], machine["variants"][0]["efficiency"]) == ("a100", pytest.approx(0.1))
+    with pytest.raises(EngineError, match="Leave out --efficiency"):
+        plan("sample", doctor=file, efficiency=0.3, **given)
+    with pytest.raises(EngineError, match="no device of the table"):
+        plan("sample", on="h100", doctor=doctor_file(tmp_path, "cpu: AMD EPYC 9B14", 3e10), **given)

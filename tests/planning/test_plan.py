@@ -8,7 +8,7 @@ import pytest
 import torch
 from engine_samples import ENVIRONMENT, ScriptedEngine, planner, space
 
-from ablate.errors import PluginError, SpaceError
+from ablate.errors import EngineError, PluginError, SpaceError
 from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer
 from ablate.kinds.mixers.attention import AttentionSpec
@@ -123,3 +123,23 @@ def test_a_forecast_counts_what_is_done_and_shares_the_rest_among_workers(
     assert after.done == {trial.key for trial in plan.trials if trial.seed == 0}
     assert after.rate == pytest.approx(200.0 / 0.2)  # the scripted trials
     assert after.total(plan) == pytest.approx(sum(trial.variant.flops for trial in plan.trials) / 2 / 1000 / 2)
+
+
+def test_a_forecast_runs_steps_and_an_evaluation_on_the_device_of_the_engine(folder: Path) -> None:
+    source = planner(folder, training={"steps": 30, "batch_size": 2, "optimizer": {"kind": "adamw", "lr": 1e-3}})
+    plan = make_plan(source)
+    state = torch.get_rng_state()
+    found = forecast(plan, str(folder / "store.db"), 2, tasks=source.prepare)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert "steps and an evaluation of" in found.basis
+    # Eleven evaluations of each trial: one before training and ten in it.
+    extra = sum(11 * found.evaluation * trial.variant.cost.flops for trial in plan.trials) / 2
+    assert extra > 0
+    assert found.total(plan) == pytest.approx(sum(found.seconds(trial) for trial in plan.trials) / 2 + extra)
+
+
+def test_a_trial_that_asks_for_gpus_has_no_forecast_on_a_cpu(folder: Path) -> None:
+    plan = make_plan(planner(folder, resources={"gpus": 8}))
+    with pytest.raises(EngineError, match="too few GPUs for a trial"):
+        forecast(plan, str(folder / "store.db"))
+    assert forecast(plan, str(folder / "store.db"), 3).workers == 3

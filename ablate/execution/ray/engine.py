@@ -15,6 +15,7 @@ import ray
 from ray import tune
 
 from ablate.errors import EngineError
+from ablate.execution.abilities import check_abilities
 from ablate.execution.base import Engine
 from ablate.execution.protocol import Broken, Done, Job, Message
 from ablate.execution.ray.connect import Node, connect, nodes, on_node
@@ -118,6 +119,8 @@ class RayEngine(Engine):
         self._populations = any(trial.variant.spec.training.population for trial in plan.trials)
         self._needed = 0
         self.expect(plan.trials)
+        for seat in self._find_seats(nodes()):
+            check_abilities(plan.trials, seat.device, here=False)
         if plan.trials:
             self._check_seats()
 

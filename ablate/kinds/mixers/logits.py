@@ -30,7 +30,7 @@ class LogitsSpec(Spec):
     @property
     def plain(self) -> bool:
         """Whether there is nothing to do, so that a fused kernel may be used."""
-        return self == LogitsSpec()
+        return self.soft_cap is None and not self.sinks and self.precision == "inputs"
 
     def cost(self, length: int, heads: int, pairs: int) -> Cost:
         """Cost over one sequence whose heads make `pairs` logits each."""

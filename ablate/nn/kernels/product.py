@@ -61,7 +61,8 @@ class _Product(torch.autograd.Function):
 
 def _by_onednn(x: Tensor, y: Tensor) -> bool:
     return (
-        x.device.type == "cpu"
+        not torch.compiler.is_compiling()  # a compiler chooses its own product, and cannot trace the permission
+        and x.device.type == "cpu"
         and x.dtype == y.dtype == torch.float32
         and x.numel() * y.shape[2] >= _LEAST
         and onednn_is_exact()

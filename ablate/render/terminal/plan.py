@@ -13,7 +13,6 @@ from rich.text import Text
 from ablate.analysis.text import plural
 from ablate.planning.elsewhere import MachineForecast
 from ablate.planning.forecast import Estimate
-from ablate.planning.memory import trial_bytes
 from ablate.planning.plan import Plan, Trial
 from ablate.render.names import in_lines
 from ablate.render.terminal.units import duration, scaled
@@ -86,6 +85,7 @@ def _machine_json(plan: Plan, forecast: MachineForecast) -> dict[str, Any]:
     return {
         "device": machine.device.name,
         "count": machine.count,
+        "devices_of_a_trial": machine.each,
         "hours": round(forecast.total(plan) / 3600, 4),
         "device_hours": round(forecast.device_seconds(plan) / 3600, 4),
         "memory_bytes": machine.device.memory if math.isfinite(machine.device.memory) else None,
@@ -94,7 +94,7 @@ def _machine_json(plan: Plan, forecast: MachineForecast) -> dict[str, Any]:
                 "name": variant.name,
                 "hours": round(machine.seconds(variant) / 3600, 4),
                 "efficiency": machine.share(variant.spec.training),
-                "memory_bytes": trial_bytes(variant),
+                "memory_bytes": machine.needed(variant),
                 "fits": machine.fits(variant),
                 "micro_batch": None if (smaller := machine.smaller(variant)) is None else smaller.micro_batch,
             }
@@ -142,7 +142,7 @@ def print_plan(plan: Plan, forecast: Estimate, console: Console, elsewhere: Mach
             _seeds([trial.seed for trial in trials]),
             str(sum(trial.key in forecast.done for trial in trials)),
             duration(forecast.seconds(trials[0])) if trials else "-",
-            *([f"{trial_bytes(variant) / _GIB:.1f}"] if elsewhere is not None else []),
+            *([f"{elsewhere.machine.needed(variant) / _GIB:.1f}"] if elsewhere is not None else []),
         )
     console.print(table)
     if len(plan.variants) > _MOST_ROWS:
@@ -170,7 +170,8 @@ def print_plan(plan: Plan, forecast: Estimate, console: Console, elsewhere: Mach
         f"{plural(len(plan.trials) + len(plan.later), 'trial')}, {left} of them to train: "
         f"{_about(forecast.total(plan))} with "
         f"{plural(forecast.workers, 'worker')} ({scaled(plan.flops)}FLOP in all; estimated from {forecast.basis}); "
-        "evaluations and starting workers come on top.",
+        + ("starting" if forecast.counts_evaluations else "evaluations and starting")
+        + f" workers come{'s' * forecast.counts_evaluations} on top.",
     )
     for line in _on_machine(plan, elsewhere) if elsewhere is not None else ():
         _print(console, line)
@@ -181,18 +182,20 @@ def _on_machine(plan: Plan, forecast: MachineForecast) -> Iterator[str]:
     machine = forecast.machine
     device, hours = machine.device, forecast.device_seconds(plan) / 3600
     assumed = ", ".join(
-        f"{machine.share(training):g} in {training.precision}"
+        f"{machine.share(training):.3g} in {training.precision} ({machine.source(training)})"
         for training in {v.spec.training.precision: v.spec.training for v in plan.variants}.values()
     )
-    source = "as stated" if machine.efficiency is not None else "which is usual; --efficiency states another share"
+    usual = any(machine.source(variant.spec.training) == "which is usual" for variant in plan.variants)
+    hint = "; --efficiency states another share, and --doctor takes a measured one" if usual else ""
+    each = "" if machine.each == 1 else f", {machine.each:g} for each trial"
     yield (
-        f"On {machine.count} x {device.name}: {hours:,.1f} device-hours, at a share of {assumed} of the peak "
-        f"({source}), or at the speed of its memory if that is slower."
+        f"On {machine.count} x {device.name}{each}: {hours:,.1f} device-hours, at a share of the peak of {assumed}, "
+        f"or at the speed of its memory if that is slower{hint}."
     )
     unfit = [variant for variant in plan.variants if not machine.fits(variant)]
     for variant in unfit[:_MOST_UNFIT]:
         smaller = machine.smaller(variant)
-        needed = f"{variant.name} needs {trial_bytes(variant) / _GIB:.1f} GiB of {device.memory / _GIB:g}"
+        needed = f"{variant.name} needs {machine.needed(variant) / _GIB:.1f} GiB of {device.memory / _GIB:g}"
         if smaller is None:
             yield f"{needed}: no micro-batch fits."
         else:

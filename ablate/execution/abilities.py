@@ -1,0 +1,58 @@
+"""What a device must be able to do for a trial; an engine refuses a plan that asks for more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from ablate.errors import EngineError
+from ablate.planning.plan import Trial
+from ablate.training.compiling import missing_compiler
+
+_AMPERE = (8, 0)
+"""The compute capability of the first GPUs with units for TF32."""
+
+
+def check_abilities(trials: Iterable[Trial], device: str, *, here: bool = True) -> None:
+    """Check that a device can train trials as they ask.
+
+    Args:
+        trials: The trials.
+        device: `cpu` or `cuda`.
+        here: Whether this is the machine that trains.
+
+    Raises:
+        EngineError: A trial asks for TF32 of a device that has none, or for a compiler that is not there.
+    """
+    trainings = [trial.variant.spec.training for trial in trials]
+    if any(training.precision == "tf32" for training in trainings) and not _has_tf32(device, here):
+        raise EngineError(
+            "this device has no TF32",
+            where="training.precision: tf32",
+            expected="an NVIDIA GPU from Ampere on",
+            got=device,
+            remedy="Use `fp32` or `bf16`.",
+        )
+    if here and any(training.compile == "blocks" for training in trainings):
+        check_compiler(device)
+
+
+def check_compiler(device: str) -> None:
+    """Check that this machine can compile for a device, `cpu` or `cuda`.
+
+    Raises:
+        EngineError: It has no C++ compiler, or no Triton for a GPU.
+    """
+    if missing := missing_compiler(device):
+        raise EngineError(
+            "this machine cannot compile the blocks of a model",
+            where="training.compile: blocks",
+            expected=missing,
+            got="none",
+            remedy="Install it, or leave `compile` out.",
+        )
+
+
+def _has_tf32(device: str, here: bool) -> bool:
+    return device == "cuda" and (not here or torch.cuda.get_device_capability() >= _AMPERE)

@@ -1,0 +1,98 @@
+"""`torch.compile` of each block of a model (regional compilation), and the time that it takes.
+
+Blocks of equal code share one compiled program, so that a deep model compiles as fast as a shallow one. What cannot be
+traced within a block runs eagerly, and so does all that stands outside of blocks.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
+
+import torch
+from torch import nn
+
+from ablate.nn.model.block import Block
+from ablate.nn.model.encoder_decoder import DecoderBlock
+
+_PROGRAMS = 64
+"""Programs for one piece of code, one for each number of members and each sort of block; then it runs eagerly."""
+
+
+class CompileClock:
+    """Measures the wall time of compilation in this process, which happens during the first steps."""
+
+    def __init__(self) -> None:
+        from torch._dynamo import callback
+
+        self.seconds = 0.0
+        self._begun: list[float] = []
+        callback.on_compile_start(self._begin)
+        callback.on_compile_end(self._end)
+
+    def _begin(self, told: object) -> None:
+        self._begun.append(time.perf_counter())
+
+    def _end(self, told: object) -> None:
+        begun = self._begun.pop()
+        if not self._begun:  # a compilation within another one is part of it
+            self.seconds += time.perf_counter() - begun
+
+
+@cache
+def compile_clock() -> CompileClock:
+    """The clock of this process."""
+    return CompileClock()
+
+
+def compile_blocks(model: nn.Module) -> None:
+    """Let every block of a model be compiled when it first runs. Noise of dropout is that of eager operations."""
+    import torch._dynamo
+
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _PROGRAMS)
+    compile_clock()
+    for block in _blocks(model):
+        block.compile(options={"fallback_random": True})
+
+
+def run_eagerly(model: nn.Module) -> None:
+    """Let the blocks of a model run without their compiled programs from now on."""
+    for block in _blocks(model):
+        block._compiled_call_impl = None
+
+
+def eager_blocks() -> AbstractContextManager[Any]:
+    """While it lasts, compiled blocks run eagerly: an evaluation would need further programs."""
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
+
+
+def compiler_failures() -> tuple[type[Exception], ...]:
+    """The exceptions of a compiler that cannot compile a block."""
+    from torch._dynamo.exc import TorchDynamoException
+    from torch._inductor.exc import InductorError
+
+    return (TorchDynamoException, InductorError)
+
+
+def missing_compiler(device: str) -> str:
+    """What this machine lacks to compile for a device, `cpu` or `cuda`; empty if it can compile."""
+    if device != "cpu":
+        from torch.utils._triton import has_triton
+
+        return "" if has_triton() else "Triton, for a GPU that it supports"
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        found = shutil.which(get_cpp_compiler())
+    except (InvalidCxxCompiler, RuntimeError):
+        found = None
+    return "" if found else "a C++ compiler: g++ or clang++, or the one that $CXX names"
+
+
+def _blocks(model: nn.Module) -> list[nn.Module]:
+    return [module for module in model.modules() if isinstance(module, Block | DecoderBlock)]

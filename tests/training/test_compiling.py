@@ -1,0 +1,105 @@
+"""Compiled blocks: the losses of eager ones, their time apart, and what happens where nothing can be compiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from engine_samples import planner
+from random_tokens import CPU, RandomTokens, variant
+
+from ablate.errors import EngineError
+from ablate.execution.abilities import check_compiler
+from ablate.execution.local import LocalEngine
+from ablate.planning.plan import make_plan
+from ablate.spec.training import TrainingSpec
+from ablate.training.events import Remark
+from ablate.training.loop import train
+from ablate.training.members import Member
+from ablate.training.pack import Pack
+
+pytestmark = [  # torch warns of what it does itself
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
+]
+
+MODEL = {"depth": 2, "dropout": 0.2}
+
+
+def losses(seeds: tuple[int, ...], **training: object) -> tuple[list[float], Pack]:
+    members = [Member(variant(MODEL, steps=4, **training), seed) for seed in seeds]
+    with Pack(members, RandomTokens(), CPU) as pack:
+        found = []
+        for step in range(1, 5):
+            pack.step(step)
+            found += pack.last_loss()
+        return [*found, *pack.point().metrics["val_loss"]], pack
+
+
+def test_compiled_blocks_give_the_losses_of_eager_ones_and_their_time_is_apart() -> None:
+    """In a pack of two, with dropout, whose noise is the same."""
+    eager, _ = losses((5, 2))
+    compiled, pack = losses((5, 2), compile="blocks")
+    assert compiled == pytest.approx(eager, abs=1e-5)  # fused operations sum in another order
+    assert pack.compile_seconds > 0
+    assert pack.seconds < pack.compile_seconds, "four tiny steps take less than their compilation"
+    assert "compiling its blocks took" in pack.remark
+    assert len({id(block) for block in pack.model.modules() if block._compiled_call_impl is not None}) == 2
+
+
+def test_what_the_compiler_cannot_do_runs_eagerly_with_a_remark(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.exc import InductorError
+
+    def fail(graph: object, *_: object, **__: object) -> None:
+        raise InductorError(RuntimeError("no such kernel"))
+
+    torch.compiler.reset()
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", fail)
+    eager, _ = losses((5,))
+    compiled, pack = losses((5,), compile="blocks")
+    assert compiled == eager
+    assert "run eagerly" in pack.remark
+    events = list(train([Member(variant(MODEL, steps=2, compile="blocks"), 5)], RandomTokens(), CPU))
+    assert any("run eagerly" in event.text for event in events if isinstance(event, Remark))
+
+
+def test_without_a_compiler_a_study_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    training = {"steps": 2, "batch_size": 2, "optimizer": {"kind": "adamw", "lr": 1e-3}}
+    plan = make_plan(planner(tmp_path, training={**training, "compile": "blocks"}))
+    monkeypatch.setenv("PATH", "")
+    with LocalEngine(tmp_path / "cache", workers=1) as engine, pytest.raises(EngineError, match=r"C\+\+ compiler"):
+        engine.admit(plan)
+    if not torch.cuda.is_available():
+        with pytest.raises(EngineError, match="Triton"):
+            check_compiler("cuda")
+        tf32 = make_plan(planner(tmp_path, training={**training, "precision": "tf32"}))
+        with LocalEngine(tmp_path / "cache", workers=1) as engine, pytest.raises(EngineError, match="no TF32"):
+            engine.admit(tf32)
+
+
+def test_tf32_is_set_while_a_step_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of torch, in forward and backward pass, and as before afterwards."""
+    settings = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = [each.fp32_precision for each in settings]
+    seen = []
+
+    class Watching(RandomTokens):
+        def loss(self, outputs: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+            look = lambda *_: seen.append([each.fp32_precision for each in settings])  # noqa: E731
+            look()
+            outputs.register_hook(look)
+            return super().loss(outputs, batch)
+
+    with Pack([Member(variant(precision="tf32"), 0)], Watching(), CPU) as pack:
+        pack.step(1)
+        pack.point()
+    assert seen[:2] == [["tf32"] * 2] * 2
+    assert [each.fp32_precision for each in settings] == before
+
+
+def test_defaults_leave_the_hashes_of_trials_as_they_were() -> None:
+    plain = TrainingSpec.model_validate({"steps": 2, "batch_size": 2, "optimizer": {"lr": 1e-3}})
+    assert "compile" not in plain.canonical()
+    assert plain.model_copy(update={"compile": "blocks"}).content_hash() != plain.content_hash()
