@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 
 import pytest
 
 from ablate.cli.app import app
+from ablate.store import open_store
+from ablate.store.records import TrialState
 from docs.snippets import blocks
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "transfer.md"
@@ -60,8 +61,9 @@ def test_the_commands_take_a_model_apart(folder: Path, cache: Path, capsys: pyte
         more = ["--cache", str(cache), "--json"] if "gpt2_knockout" in command else []
         more += ["--workers", "1"] if " study " in command else []
         assert not app(args=[*shlex.split(command)[1:], *more], standalone_mode=False), command
-    told = json.loads(capsys.readouterr().out)
-    losses = {one["name"]: one["metrics"]["val_loss"]["mean"] for one in told["variants"]}
-    assert len(losses) == 6
-    assert len(set(losses.values())) == 6, "each removal changes the loss of the same random model"
-    assert told["progress"]["finished"] == 6
+    with open_store(folder / "studies" / "ablate.db") as store:
+        planned = store.study("gpt2_knockout").planned
+        trials = store.trials([trial.key for trial in planned])
+    assert [trial.state for trial in trials.values()] == [TrialState.FINISHED] * 6
+    losses = {trial.metrics["val_loss"] for trial in trials.values()}
+    assert len(losses) == 6, "each removal changes the loss of the same random model"
