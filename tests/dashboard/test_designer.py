@@ -113,7 +113,7 @@ def test_what_cannot_be_is_reported_with_its_reason_and_mended(app: AppTest) -> 
     mixer = "model.block.mixer.attention"
     assert app.metric
     control(app, f"{mixer}.matmul_order").set_value("kv_first").run()
-    assert "softmax stands between" in said(app)
+    assert "softmax is applied between" in said(app)
     assert "Set `softmax: false`" in said(app)
     assert not any(one.label == "Valid variants" for one in app.metric)
     control(app, f"{mixer}.softmax").set_value(False).run()

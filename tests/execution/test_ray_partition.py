@@ -47,7 +47,7 @@ options="--num-cpus=1 --num-gpus=0 --object-store-memory=80000000"
 $there {ray} start --address=10.99.0.1:6379 --node-ip-address=10.99.0.2 $options > node.out 2>&1
 {ablate} study {space} --engine ray --address 10.99.0.1:6379 --pack 1 > study.out 2>&1 &
 study=$!
-until [ "$(grep -cE '^ *[0-9]+/[0-9]+ ' study.out)" -ge 3 ]; do kill -0 $study; sleep 0.1; done
+until [ "$(grep -cE '^ *[0-9]+/[0-9]+ ' study.out)" -ge 2 ]; do kill -0 $study; sleep 0.1; done
 {python} -c "import sqlite3; sqlite3.connect('studies/ablate.db').backup(sqlite3.connect('before.db'))"
 ip link set v0 down
 until grep -q 'its node died' study.out; do kill -0 $study; sleep 0.1; done
@@ -88,7 +88,7 @@ def test_a_node_that_is_cut_off_and_comes_back_costs_no_trial_and_trains_none_tw
     if possible.returncode:
         pytest.skip(f"no network can be made here: {possible.stderr.strip()}")
     place = Workplace(tmp_path, cache)
-    space = place.space(steps=300, seeds=5)
+    space = place.space(steps=300, seeds=3)
     script = LINK + STUDY.format(ray=RAY, ablate=ABLATE, space=space, temporary=short, python=sys.executable)
     (tmp_path / "script").write_text(script)
     with subprocess.Popen(
@@ -107,9 +107,9 @@ def test_a_node_that_is_cut_off_and_comes_back_costs_no_trial_and_trains_none_tw
     assert "its node died; trained again" in outputs
     assert "Traceback" not in outputs
     after = place.trials("finished")
-    assert len(after) == 15
+    assert len(after) == 9
     before = _finished(place, tmp_path / "before.db")
-    assert len(before) >= 3
+    assert len(before) >= 2
     assert all(after[key] == trial for key, trial in before.items()), "nothing that had finished is trained again"
     alone = place.run("study", space, "--store", "alone.db", "--pack", "1")
     assert alone.code == 0, alone.err
