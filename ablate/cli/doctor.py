@@ -30,6 +30,8 @@ def doctor(
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if not out.absolute().parent.is_dir():
         raise EngineError("there is no such folder", where=f"--out {out}", remedy="Create it, or name another file.")
+    if out.is_dir():
+        raise EngineError("this is a folder", where=f"--out {out}", expected="a file", remedy="Name a file in it.")
     from ablate.execution.doctor import examine
     from ablate.execution.environment import choose_device
     from ablate.render.terminal.doctor import print_findings

@@ -82,7 +82,7 @@ class Attempt:
         self.metrics = {name: values[self.member] for name, values in point.metrics.items()}
         self.parts = {name: tuple(part[self.member] for part in found) for name, found in point.parts.items()}
         own: dict[str, dict[str, Any]] = {}
-        if point.windows:
+        if point.windows and self.trial.variant.spec.training.init_from is not None:
             own[WINDOWS] = {name: values[self.member] for name, values in point.windows.items()}
         if point.compile_seconds:
             own[COMPILATION] = {"seconds": point.compile_seconds}

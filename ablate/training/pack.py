@@ -160,7 +160,8 @@ class Pack:
         parts: dict[str, list[list[float]]] = {}
         at_end = self.steps == self.training.steps
         with self.evaluated_weights(), self._products(), self._eager_blocks():
-            apart = windows if at_end and self.training.init_from is not None else None
+            transferred = any(member.variant.training.init_from is not None for member in self.members)
+            apart = windows if at_end and transferred else None
             validation = self.task.validation_batches(self.training.batch_size)
             metrics = self._evaluate(validation, apart, parts if at_end else None)
             if at_end:

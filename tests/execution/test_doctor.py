@@ -62,3 +62,8 @@ def test_the_file_holds_what_is_printed(
 def test_a_folder_that_is_not_there(folder: Path) -> None:
     with pytest.raises(EngineError, match="there is no such folder"):
         doctor(out=folder / "nowhere" / "told.json")
+
+
+def test_a_folder_in_place_of_the_file_is_refused_before_anything_is_tried(folder: Path) -> None:
+    with pytest.raises(EngineError, match="this is a folder"):
+        doctor(out=folder)

@@ -61,6 +61,15 @@ def test_every_member_has_its_own_optimizer_and_schedule() -> None:
     assert (ends[:, None] - ends).abs().fill_diagonal_(1.0).min() > 1e-3, "members must differ for this to say anything"
 
 
+@pytest.mark.parametrize("first", ["cold", "warm"])
+def test_windows_of_a_member_that_starts_from_weights_are_measured_beside_any_other(first: str) -> None:
+    both = {"cold": member(1), "warm": member(1, init_from={"source": "somewhere", "identity": "abc"})}
+    assert len({pack_key(trial.variant, "data") for trial in both.values()}) == 1
+    members = [both[first], *(trial for name, trial in both.items() if name != first)]
+    packed, alone = (points(run(trials))[-1].windows["val_loss"] for trials in (members, [both["warm"]]))
+    torch.testing.assert_close(torch.tensor(packed[members.index(both["warm"])]), torch.tensor(alone[0]))
+
+
 def test_members_may_start_from_other_values() -> None:
     def block(branch: float, value: str) -> dict[str, Any]:
         gains = {"mixer_branch": {"init": branch, "trainable": True}}
