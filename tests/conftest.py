@@ -12,9 +12,9 @@ import pytest
 
 from ablate.cores import available_cores
 
-# As many processes run tests as there are cores; and sums in a fixed order give the same numbers every time. Torch
-# reads this when it is imported, and the processes that tests start inherit it.
-os.environ["OMP_NUM_THREADS"] = "1"
+# More processes run tests than there are cores, and sums in a fixed order give the same numbers every time. Torch reads
+# this when it is imported, and the processes that tests start inherit it. The environment may ask for another number.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 LONGEST = (
     "execution/test_ray_faults.py",
