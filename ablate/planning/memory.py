@@ -16,9 +16,6 @@ from ablate.spec.cost import BYTES, Cost
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 
-_COPIES = 2
-"""Of each parameter: itself and its gradient."""
-
 
 def trial_bytes(variant: Variant) -> int:
     """Predicted peak of one trial: parameters, gradients, the optimizer's state and what the backward pass needs."""
@@ -76,8 +73,11 @@ def _training_bytes(cost: Cost, spec: VariantSpec, vocabulary: int = 0, context:
         freed, largest = recomputed_activations(spec.model, length)
         kept, block = kept - freed, rows * largest
     averages = 0 if spec.training.average is None else 2 * BYTES  # the average, and the weights while it is evaluated
-    each = _COPIES * BYTES + spec.training.optimizer.state_bytes() + averages
-    return each * cost.parameters + BYTES * (rows * kept + max(head, block))
+    held = (BYTES + spec.training.optimizer.state_bytes() + averages) * cost.parameters
+    gradients = BYTES * cost.parameters
+    # The backward pass begins at the head, where only gradients of earlier micro-batches are there.
+    at_head = BYTES * head + (gradients if rows < training.batch_size else 0)
+    return held + BYTES * rows * kept + max(at_head, BYTES * block + gradients)
 
 
 def free_bytes(device: str) -> int:

@@ -192,8 +192,7 @@ def test_memory_drops_as_predicted() -> None:
     for way in ({}, *WAYS[1:2], {"micro_batch": 4}, {"loss_chunk": 128}, {"recompute": "blocks", "loss_chunk": 128}):
         made = large(**way)
         measured, predicted = peak_bytes(made), trial_bytes(made)
-        # The profiler orders events of one moment by chance, which moves what is measured by a hundredth.
-        assert 0.95 * measured < predicted < 1.3 * measured, way
+        assert 0.95 * measured < predicted < 1.15 * measured, way
         assert measured < plain or not way
     assert peak_bytes(large(recompute="blocks", loss_chunk=128)) < plain / 4
 
