@@ -56,7 +56,7 @@ class Program(ABC):
     def __init__(self) -> None:
         self.remark = ""
 
-    def compare(self, changed: Callable[[], Changed]) -> None:
+    def compare(self, changed: Callable[[], Changed]) -> None:  # noqa: B027 - most programs have nothing to compare
         """Compare the first fast steps with eager ones, given what a step changes. Eager steps need no comparison."""
 
     @abstractmethod
