@@ -16,7 +16,7 @@ from ablate.store import CurvePoint, StudyRecord, TrialRecord, TrialState, Varia
 from shared.charts import chart, figure
 from shared.colours import Look, look, on_paper, variant_looks
 from shared.exports import Maker, export, table_files
-from shared.frame import chosen_study, link
+from shared.frame import begin_page, link, warn_of_unknown
 from shared.inside import show_inside
 from shared.marks import edit_mark
 from shared.numbers import arithmetic, duration
@@ -40,9 +40,8 @@ DEFAULT_STORE = "studies/ablate.db"
 
 def show() -> None:
     """Draw the page."""
-    study = chosen_study()
+    study = begin_page("Trial")
     record = read_record(study)
-    st.header("Trial", anchor=False)
     key = _choose(record)
     if key is None:
         return
@@ -89,8 +88,10 @@ def _choose(record: StudyRecord) -> str | None:
     if not names:
         st.info("This study has planned no trial yet.")
         return None
+    warn_of_unknown("variant", names)
     variant = boxes[0].selectbox("Variant", names, key="variant", bind="query-params")
     seeds = {str(trial.seed): trial.key for trial in record.planned if trial.variant == variant}
+    warn_of_unknown("seed", list(seeds))
     seed = boxes[1].selectbox("Seed", list(seeds), key="seed", bind="query-params")
     return seeds.get(seed) if seed is not None else None
 
