@@ -12,7 +12,7 @@ from ablate.errors import printable
 from ablate.render.formats.slides import told_variant
 from shared.colours import dark
 from shared.exports import export
-from shared.frame import chosen_study
+from shared.frame import begin_page
 from shared.pictures import Painter
 from shared.results import any_ended
 from shared.store import options, report, stamp
@@ -25,10 +25,8 @@ _SCHEME = "(prefers-color-scheme: dark)"
 
 def show() -> None:
     """Draw the page."""
-    study = chosen_study()
+    study = begin_page("Slides")
     study_report = report(study)
-    st.header("Slides", anchor=False)
-    st.caption(escape(study))
     if not any_ended(study):
         return
     names = [variant.name for variant in study_report.record.variants if variant.name != study_report.record.baseline]
