@@ -69,7 +69,8 @@ def trial_table(
     """The trials with their settings, metrics and cost; what is not known is missing."""
     named = {variant.name: variant for variant in (*study_record.variants, *study_record.scout_variants)}
     metrics = list(dict.fromkeys(metric for trial in known.values() for metric in trial.metrics))
-    rows = []
+    objective, named_switches, rows = study_record.objective["metric"], list(switches(study_record)), []
+    metrics.sort(key=lambda metric: metric != objective)
     for one in planned:
         variant, trial = named[one.variant], known.get(one.key)
         row: dict[str, object] = {
@@ -77,11 +78,9 @@ def trial_table(
             SEED: one.seed,
             STATE: (trial.state if trial else TrialState.WAITING).value,
             ROLE: one.role.value,
-            **{f"{switch}=": variant.settings.get(switch) for switch in switches(study_record)},
+            **{metric: trial.metrics.get(metric) if trial else None for metric in metrics},
+            **{f"{switch}=": variant.settings.get(switch) for switch in named_switches},
             "parameters": variant.parameters,
-        }
-        row |= {metric: trial.metrics.get(metric) if trial else None for metric in metrics}
-        row |= {
             "steps": trial.steps if trial else None,
             "tokens": trial.tokens if trial else None,
             "FLOP": trial.flops if trial else None,

@@ -64,7 +64,8 @@ def _drawn(draw: Callable[..., go.Figure], *arguments: Any, **named: Any) -> go.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some of its plots are called experimental
         made = draw(*arguments, **named)
-    made.update_layout(title=None, height=420, margin={"l": 8, "r": 8, "t": 28, "b": 48})
+    made.update_layout(title=None, height=420, margin={"l": 8, "r": 8, "t": 28, "b": 48},
+                       legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})  # fmt: skip
     return made
 
 
@@ -109,7 +110,7 @@ def _intermediate(searched: optuna.Study, trials: list[optuna.trial.FrozenTrial]
                          line={"color": drawn.colour, "dash": drawn.dash}, marker={"symbol": drawn.mark})  # fmt: skip
     for trace in made.data[:-2]:
         trace.showlegend = False
-    made.update_layout(showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})
+    made.update_layout(showlegend=True)
     made.update_xaxes(title="steps")
     made.update_yaxes(title="validation loss")
     lost = sum(trial.state.name == "PRUNED" for trial in shown)
@@ -128,6 +129,7 @@ def _pair(searched: optuna.Study, trials: list[optuna.trial.FrozenTrial], metric
             for name, value in trial.params.items():
                 values.setdefault(name, set()).add(value)
     varied = [name for name, seen in values.items() if len(seen) > 1]
+    varied.sort(key=lambda name: any(isinstance(value, str) for value in values[name]))  # what has a scale first
     if len(varied) < 2:
         st.caption("Fewer than two parameters vary among the finished trials, so there is no plot of two of them.")
         return
