@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -27,6 +29,11 @@ def figure(height: int = 420, **layout: Any) -> go.Figure:
 def ink() -> str:
     """The colour of words and rules."""
     return "#d5dce5" if dark() else "#33404f"
+
+
+def grey() -> str:
+    """The colour of marks that stand behind others."""
+    return "#8b97a8" if dark() else "#6b7684"
 
 
 def faint() -> str:
@@ -61,6 +68,27 @@ def chart(made: go.Figure, key: str, alt: str, picks: bool = False) -> Any:
 
 
 def picture(svg: str, alt: str) -> None:
-    """Show an SVG document in the page's own light; as an image, so that nothing in it can run."""
+    """Show an SVG document on the page's own ground, in its light; as an image, so that nothing in it can run."""
     scheme = "all" if dark() else "not all"
-    st.image(svg.replace("(prefers-color-scheme: dark)", scheme), alt=alt)
+    clear = svg.replace('<rect class="paper" ', '<rect class="paper" style="fill: none" ', 1)
+    st.image(clear.replace("(prefers-color-scheme: dark)", scheme), alt=alt)
+
+
+_SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)" width="[\d.]+"')
+
+
+def width_of(svg: str) -> float:
+    """The width of a picture in pixels; 0 if there is none."""
+    size = _SIZE.search(svg)
+    return float(size[1]) if size else 0.0
+
+
+def widened(svgs: Sequence[str]) -> list[str]:
+    """The same pictures on grounds of equal width, so that columns of equal width show them at one scale."""
+    widest = max(map(width_of, svgs), default=0.0)
+
+    def wide(size: re.Match[str]) -> str:
+        left = (widest - float(size[1])) / 2
+        return f'viewBox="{-left:g} 0 {widest:g} {size[2]}" width="{widest:g}"'
+
+    return [_SIZE.sub(wide, svg, count=1) for svg in svgs]

@@ -93,7 +93,7 @@ def test_each_view_of_effects_has_an_address(page: Page, said: dict[str, dict[st
     assert shares == pytest.approx([*(one["share"] for one in found["factors"]), found["rest"]], rel=1e-9)
     page.open("/effects?study=crossed&show=Slices")
     page.main.get_by_text("varies nothing that is a number").wait_for()
-    page.open("/effects?study=path")
+    page.open("/effects?study=path&show=Effects")
     page.main.get_by_text("design: {kind: fractional}").wait_for()
 
 
