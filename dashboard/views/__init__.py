@@ -28,7 +28,10 @@ PAGES: dict[str, tuple[Entry, ...]] = {
     ),
     "Look closer": (
         Entry("compare", "Compare", ":material/compare_arrows:"),
+        Entry("search", "Search", ":material/travel_explore:"),
+        Entry("trials", "All trials", ":material/table_rows:"),
         Entry("trial", "Trial", ":material/science:"),
+        Entry("slides", "Slides", ":material/slideshow:"),
         Entry("cluster", "Cluster", ":material/dns:"),
     ),
     "Begin": (

@@ -258,7 +258,7 @@ def _files(study: str, study_report: StudyReport, table: pd.DataFrame) -> dict[s
         return files
     for name in format_names():
         written = find_format(name)
-        if name != "terminal":
+        if name != "terminal" and not written.draws_blocks:  # the dashboard has no torch; slides are on their page
             files[f"{study}.{written.suffix}"] = partial(_render, study, name)
     return files | printed(study, "forest") | printed(study, "course")
 

@@ -33,6 +33,7 @@ STATES = {
     TrialState.RUNNING: "blue",
     TrialState.FINISHED: "green",
     TrialState.DIVERGED: "violet",
+    TrialState.PRUNED: "orange",
     TrialState.FAILED: "red",
 }
 DEFAULT_STORE = "studies/ablate.db"
@@ -141,7 +142,7 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> No
     if trial.state is TrialState.DIVERGED:
         step = f" at step {trial.stopped_at:,}" if trial.stopped_at is not None else ""
         st.warning(f"Diverged{step}: {escape(trial.reason)}", icon=":material/trending_up:")
-    if trial.state is TrialState.FINISHED and trial.reason:
+    if trial.state in (TrialState.FINISHED, TrialState.PRUNED) and trial.reason:
         st.caption(escape(trial.reason))
     if trial.state is TrialState.FAILED:
         said, _, rest = trial.reason.partition("\n")
