@@ -56,8 +56,11 @@ class ResourcesSpec(Spec):
     """Processor cores for each process of a job, which is also its number of threads (at least one)."""
     gpus: float | None = Field(default=None, ge=0)
     """GPUs for each job, or a fraction of one. With several, all of one machine, each has a process of the job, which
-    takes its share of every batch. Default: if there are GPUs, one on the local engine; on a cluster the share that the predicted
-    memory of the largest trial needs, so that jobs can share a GPU."""
+    takes its share of every batch. Default: if there are GPUs, one on the local engine; on a cluster the share that the
+    predicted memory of the largest trial needs, so that jobs can share a GPU."""
+    shard: bool = False
+    """Whether the GPUs of a job divide weights, gradients and the state of the optimizer among them (FSDP), for models
+    that do not fit on one. Otherwise each has all of them."""
     memory: float | None = Field(default=None, gt=0)
     """Memory for each job in GiB. Default: the predicted memory of the largest trial plus 0.5 GiB."""
     custom: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
