@@ -21,9 +21,13 @@ LIVE = 2.0
 
 
 def options() -> dict[str, Any]:
-    """What the command line handed over: `store` and `plugins`; `token` and `read_only` where others may come."""
+    """What the command line handed over.
+
+    `store` and `plugins`; `token` and `read_only` where others may come; `may_run` where nobody else may.
+    """
     given: dict[str, Any] = json.loads(os.environ.get(OPTIONS, "{}"))
-    return {"store": "studies/ablate.db", "plugins": [], "token": "", "read_only": False} | given
+    usual = {"store": "studies/ablate.db", "plugins": [], "token": "", "read_only": False, "may_run": False}
+    return usual | given
 
 
 def read_only() -> bool:
@@ -62,8 +66,13 @@ def summary(study: str) -> StudySummary | None:
 
 
 def complete(study: StudySummary) -> bool:
-    """Whether every planned trial finished or diverged."""
-    return study.finished + study.diverged == study.planned
+    """Whether every planned trial finished, diverged or was pruned."""
+    return ended(study) == study.planned
+
+
+def ended(study: StudySummary) -> int:
+    """How many trials finished, diverged or were pruned."""
+    return study.finished + study.diverged + study.pruned
 
 
 def every(study: str) -> float | None:
@@ -77,7 +86,8 @@ def stamp(study: str) -> tuple[datetime | int, ...]:
     counts = summary(study)
     if counts is None:
         return ()
-    return (counts.updated_at, counts.planned, counts.finished, counts.diverged, counts.failed, counts.running)
+    states = (counts.finished, counts.diverged, counts.pruned, counts.failed, counts.running)
+    return (counts.updated_at, counts.planned, *states)
 
 
 @st.cache_resource(show_spinner=False, max_entries=32)

@@ -29,7 +29,11 @@ PAGES: dict[str, tuple[Entry, ...]] = {
     "Look closer": (
         Entry("compare", "Compare", ":material/compare_arrows:"),
         Entry("trial", "Trial", ":material/science:"),
+        Entry("slides", "Slides", ":material/slideshow:"),
         Entry("cluster", "Cluster", ":material/dns:"),
     ),
-    "Begin": (Entry("design", "Design a space", ":material/design_services:"),),
+    "Begin": (
+        Entry("design", "Design a space", ":material/design_services:"),
+        Entry("runs", "Run", ":material/play_circle:"),
+    ),
 }

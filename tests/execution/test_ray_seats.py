@@ -70,7 +70,7 @@ def test_those_that_share_a_gpu_fit_into_it(needed: int, gpus: int) -> None:
 
 def test_a_fraction_is_of_one_gpu() -> None:
     node = Node({"CPU": 64.0, "memory": 1e15, "GPU": 2.0})
-    assert found([node], device="cuda", gpus=0.6) == {"cuda": 2}, "what is left of two is no third"
+    assert found([node], device="cuda", gpus=0.6) == {"cuda": 2}, "fractions of two GPUs cannot be combined"
     assert found([node], device="cuda", gpus=0.3) == {"cuda": 6}
     assert found([node], device="cuda", gpus=2) == {"cuda": 1}
 

@@ -87,9 +87,7 @@ def test_a_model_far_too_large_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("ranks", "parts", "measured"), [(1, 1, 56.5), (2, 1, 38.0), (2, 2, 28.8), (4, 4, 15.8)])
-def test_the_memory_of_a_process_is_what_was_measured_in_one_of_several(
-    ranks: int, parts: int, measured: float
-) -> None:
+def test_the_memory_of_one_of_several_processes_is_what_was_measured(ranks: int, parts: int, measured: float) -> None:
     """Measured in MiB with torch's profiler on a CPU: the peak of the second step, with two moments of AdamW."""
     spec = VariantSpec.model_validate(
         {
