@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 from torch import Tensor, distributed, nn
@@ -24,7 +24,6 @@ from ablate.nn.pack import Packed
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
     from torch.distributed.tensor import DTensor, Shard
-    from typing_extensions import TypeIs
 
 # torch's packages for this are imported where they are used: they take a second, and few trials need them.
 
@@ -64,7 +63,7 @@ def free_gathered(model: nn.Module) -> None:
         module.reshard()
 
 
-def is_divided(tensor: Tensor) -> TypeIs[DTensor]:
+def is_divided(tensor: Tensor) -> TypeGuard[DTensor]:
     """Whether a tensor of a pack is divided; all others are plain ones."""
     return type(tensor) not in (Tensor, nn.Parameter)
 

@@ -101,4 +101,4 @@ def test_the_memory_of_one_of_several_processes_is_what_was_measured(ranks: int,
     cost = model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context)
     variant = Variant("", {}, spec, "", cost, 0.0, "", vocabulary=shape.vocabulary, context=shape.context)
     predicted = trial_bytes(part_of_rank(variant, ranks), parts) / 2**20
-    assert measured <= predicted <= 1.12 * measured
+    assert 0.99 * measured <= predicted <= 1.12 * measured
