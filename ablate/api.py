@@ -131,6 +131,14 @@ def run(
         checkpoints_folder(store.where if isinstance(store, Store) else str(store)),
         pack,
     )
+    if options.resources.shard and pack is not None and pack > 1:
+        raise EngineError(
+            "the members of a pack share a program, and their weights cannot be divided among GPUs",
+            where="--pack",
+            expected="1, as `resources.shard` is true",
+            got=str(pack),
+            remedy="Leave one of them out.",
+        )
     # The engine first: a mistake in what was asked of it leaves no empty store behind.
     with (
         make_engine(engine, options) as trainer,
@@ -140,7 +148,8 @@ def run(
         if opened.caution:
             observer.say(opened.caution)
         planner = Planner(space, folder, observer.say, weights=weights_folder(opened.where))
-        environment, packing = describe_environment(trainer.device), Packing(pack, trainer.device)
+        environment = describe_environment(trainer.device)
+        packing = Packing(1 if options.resources.shard else pack, trainer.device)
         with _tracking(trackers, space.name, opened, observer) as watching:
             result = run_study(planner, opened, trainer, environment, watching, packing)
     return Study(space.name, store, result=result)

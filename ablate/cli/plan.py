@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -93,6 +94,7 @@ def plan(
     gpus = space.resources.gpus
     machine = _machine(on, flops, efficiency, doctor, workers, gpus or 1.0)
     if machine is not None:
+        machine = replace(machine, shard=space.resources.shard)
         _ = machine.at_once  # refuses fewer devices than a trial asks for
     chosen = choose_device("cpu" if machine is not None or (device == "auto" and gpus == 0) else device)
     progress = make_console(stderr=True)

@@ -83,5 +83,37 @@ def _undivided(variant: str, training: TrainingSpec, size: int, ranks: int) -> E
     )
 
 
+def check_shard(trials: Iterable[Trial], ranks: int) -> None:
+    """Refuse what cannot be trained while the processes of a trial divide its model among them.
+
+    Raises:
+        EngineError: A trial has one process, or something that needs whole tensors.
+    """
+    if ranks == 1:
+        raise EngineError(
+            "a model cannot be divided among the processes of a trial that has one",
+            where="resources.shard",
+            expected="`resources.gpus` of at least 2",
+            got="true, with one process for each trial",
+            remedy="Set `resources.gpus` to several GPUs, or leave `shard` out.",
+        )
+    for variant in {trial.variant.hash: trial.variant for trial in trials}.values():
+        training = variant.spec.training
+        settings = {
+            "training.optimizer.kind": "" if training.optimizer.elementwise else training.optimizer.canonical_json(),
+            "training.record_blocks": "true" if training.record_blocks else "",
+            "training.compile": "" if training.compile == "none" else training.compile,
+        }
+        for path, value in settings.items():
+            if value:
+                raise EngineError(
+                    "this needs whole tensors, and `resources.shard` divides them among GPUs",
+                    where=f"variant {variant.name}, {path}",
+                    expected="an optimizer that treats each entry by itself, no recordings, no compiled blocks",
+                    got=value,
+                    remedy="Change it, or leave `resources.shard` out.",
+                )
+
+
 def _has_tf32(device: str, here: bool) -> bool:
     return device == "cuda" and (not here or torch.cuda.get_device_capability() >= _AMPERE)

@@ -2,6 +2,9 @@
 
 A checkpoint is the folder `checkpoint_STEP` in the folder of its job, whose name is the key of the job. It is written
 under another name and renamed when it is complete, so that a writer that dies leaves no partial checkpoint.
+
+Tensors that are divided among the ranks of a job are in a folder of their own, in the format of torch's distributed
+checkpoint: each rank writes its parts. They are read whole, so that any number of ranks can resume.
 """
 
 from __future__ import annotations
@@ -10,25 +13,31 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, distributed
 
 from ablate.execution.protocol import Job
 from ablate.planning.packing import ResumablePack
 from ablate.spec.base import content_hash
 from ablate.spec.resources import CheckpointInterval
 from ablate.training.events import State
+from ablate.training.ranks import Ranks
+from ablate.training.sharding import is_divided
 
 MEMBERS = "members.json"
 """The file in a checkpoint with the keys of the trials of its job, and of those that had not left it."""
 PREFIX = "checkpoint_"
 """The start of the name of the folder of a checkpoint."""
 _STATE = "state.pt"
+_DIVIDED = "divided"
+"""The folder in a checkpoint with the tensors that are divided among ranks; in the state, the key of a name of one."""
 _CHECKSUM = "sha256"
 _KEY_CHARACTERS = 16
 _KEPT = 2
@@ -49,26 +58,45 @@ def write_checkpoint(folder: Path, state: State, keys: Sequence[str]) -> None:
     """Write the state of a job into a folder, and then the file that names its job and step.
 
     Args:
-        folder: An empty folder.
+        folder: An empty folder, or one that does not exist.
         state: Its `alive` holds the places of the members that have not left the job.
         keys: The keys of the trials of the job.
+
+    Raises:
+        OSError: Or `RuntimeError` from torch: it could not be written, by any rank.
     """
-    torch.save(state, folder / _STATE)
+    plain, divided = _take_divided(state)
+    if divided:
+        _write_divided(divided, folder / _DIVIDED)
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(plain, folder / _STATE)
     pack = {"members": [*keys], "alive": [keys[member] for member in state["alive"]]}
-    (folder / MEMBERS).write_text(json.dumps(pack | {_CHECKSUM: _checksum(folder / _STATE)}))
+    (folder / MEMBERS).write_text(json.dumps(pack | {_CHECKSUM: _checksum(folder)}))
+
+
+def help_to_write(state: State) -> None:
+    """Write the parts that a rank other than the first has, while the first one runs `write_checkpoint`."""
+    _, divided = _take_divided(state)
+    if divided:
+        with suppress(OSError):  # the first rank reports it
+            _write_divided(divided)
 
 
 def read_checkpoint(folder: Path) -> State:
-    """The state in a folder. No code runs from it.
+    """The state in a folder, with whole tensors.
+
+    No code runs from it, but for the description of divided tensors, which torch pickles.
 
     Raises:
         UnreadableCheckpointError: It is not whole, or not what was written.
     """
     written = _written(folder / MEMBERS)
     try:
-        if written is not None and _checksum(folder / _STATE) != written:
+        if written is not None and _checksum(folder) != written:
             raise UnreadableCheckpointError("its checksum is not the one that was written with it")
         state: State = torch.load(folder / _STATE, weights_only=True)
+        if (folder / _DIVIDED).is_dir():
+            state = _put_back(state, _read_divided(folder / _DIVIDED))
     except UnreadableCheckpointError:
         raise
     except Exception as error:  # a damaged file raises many types of exception
@@ -168,7 +196,6 @@ class JobCheckpoints:
         partial = self.folder / f".partial-{os.getpid()}"
         try:
             shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
             write_checkpoint(partial, state, self.keys)
             for file in partial.iterdir():
                 _flush(file)
@@ -231,6 +258,69 @@ def _written(file: Path) -> Any:
         return None
 
 
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _checksum(folder: Path) -> str:
+    """The checksum of the tensors in a folder."""
+    digest = hashlib.sha256()
+    divided = folder / _DIVIDED
+    for path in [folder / _STATE, *(sorted(divided.iterdir()) if divided.is_dir() else ())]:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def _take_divided(state: State) -> tuple[Any, dict[str, Tensor]]:
+    """A state without the tensors that are divided among ranks, and these by name."""
+    divided: dict[str, Tensor] = {}
+
+    def taken(value: Any, place: str) -> Any:
+        if isinstance(value, Tensor) and is_divided(value):
+            divided[place] = value
+            return {_DIVIDED: place}
+        if isinstance(value, Mapping):
+            return {key: taken(one, f"{place}/{key}") for key, one in value.items()}
+        return [taken(one, f"{place}/{index}") for index, one in enumerate(value)] if type(value) is list else value
+
+    return taken(state, ""), divided
+
+
+def _put_back(value: Any, divided: Mapping[str, Tensor]) -> Any:
+    if isinstance(value, Mapping):
+        if value.keys() == {_DIVIDED}:
+            return divided[value[_DIVIDED]]
+        return {key: _put_back(one, divided) for key, one in value.items()}
+    return [_put_back(one, divided) for one in value] if type(value) is list else value
+
+
+def _write_divided(tensors: dict[str, Tensor], folder: Path | None = None) -> None:
+    """Write the parts of this rank into the folder that the first rank names. All ranks call this at once.
+
+    Raises:
+        OSError: A rank could not write.
+    """
+    from torch.distributed.checkpoint.api import CheckpointException  # these imports take a second
+    from torch.distributed.checkpoint.state_dict_saver import save
+
+    ranks = Ranks(distributed.get_rank(), distributed.get_world_size())
+    named = ranks.of_first("" if folder is None else str(folder))
+    try:
+        save(tensors, checkpoint_id=named)
+    except CheckpointException as error:
+        raise OSError(str(next(iter(error.failures.values()))[0])) from error
+
+
+def _read_divided(folder: Path) -> dict[str, Tensor]:
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    described = FileSystemReader(folder).read_metadata().state_dict_metadata
+    tensors = {
+        name: torch.empty(one.size, dtype=one.properties.dtype)
+        for name, one in described.items()
+        if isinstance(one, TensorStorageMetadata)
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that one process reads alone, which is what is wanted
+        load(tensors, checkpoint_id=folder, no_dist=True)
+    return tensors

@@ -17,7 +17,7 @@ from typing import IO
 
 from ablate.cores import available_cores, places_for
 from ablate.errors import EngineError
-from ablate.execution.abilities import check_abilities, check_shares
+from ablate.execution.abilities import check_abilities, check_shard, check_shares
 from ablate.execution.base import Engine
 from ablate.execution.checkpoint import Checkpoints, JobCheckpoints
 from ablate.execution.protocol import Broken, Done, Job, Message, Ready, Stop
@@ -87,6 +87,7 @@ class LocalEngine(Engine):
         if device == "cuda":
             devices = [f"cuda:{i}" for i in range(_gpus())]
         self._ranks = max(ranks, int(resources.gpus or 1))
+        self._shard = resources.shard
         there = len(devices) / (resources.gpus or 1) if device == "cuda" else available_cores() / threads / self._ranks
         count = workers or max(1, min(int(there), self._fit() if self._memory else sys.maxsize))
         first = [i * self._ranks for i in range(count)]
@@ -113,7 +114,9 @@ class LocalEngine(Engine):
                 remedy="Ask for less memory, or use fewer --workers.",
             )
         check_abilities(plan.trials, self.device)
-        check_memory(plan, self.size, self.device)
+        if self._shard:
+            check_shard(plan.trials, self._ranks)
+        check_memory(plan, self.size, self.device, self._ranks, shard=self._shard)
         check_shares(plan.trials, self._ranks)
         if any(trial.variant.spec.training.population for trial in plan.trials):
             raise EngineError(
@@ -123,10 +126,11 @@ class LocalEngine(Engine):
             )
 
     def admit_blocks(self, variant: str, needed: int) -> None:
-        check_fits(variant, needed, self.size, self.device)
+        # Each process has at least its share; `admit` knows it exactly.
+        check_fits(variant, needed // self._ranks, self.size * self._ranks, self.device)
 
     def resumable_packs(self) -> list[ResumablePack]:
-        return self._checkpoints.resumable_packs()
+        return [] if self._shard else self._checkpoints.resumable_packs()
 
     def complete(self) -> None:
         self._checkpoints.clear()
@@ -204,6 +208,7 @@ class LocalEngine(Engine):
                 *("-m", "ablate.execution.worker", str(theirs.fileno()), str(self._cache), device, str(self._threads)),
                 ",".join(map(str, cores)),
                 *(str(self._checkpoints.folder), str(interval.steps), str(interval.seconds)),
+                "shard" if self._shard else "",
                 *self._plugins,
             ],
             pass_fds=[theirs.fileno()],

@@ -18,10 +18,11 @@ import torch
 from torch import distributed
 
 from ablate.execution.carry import Carrier
-from ablate.execution.checkpoint import read_checkpoint
-from ablate.execution.protocol import Broken, Job
+from ablate.execution.checkpoint import help_to_write, read_checkpoint
+from ablate.execution.protocol import Broken, Happened, Job
 from ablate.plugins import load_plugin
 from ablate.spec.resources import CheckpointInterval
+from ablate.training.events import Checkpoint
 from ablate.training.ranks import RankLostError, Ranks
 
 SILENT_SECONDS = 600.0
@@ -43,6 +44,7 @@ class _Orders:
         interval: When checkpoints are written.
         meeting: The file through which the ranks connect (torch's `FileStore`).
         silent_seconds: See `SILENT_SECONDS`.
+        shard: Whether the ranks divide the model among them.
     """
 
     job: Job
@@ -55,6 +57,7 @@ class _Orders:
     interval: CheckpointInterval
     meeting: str
     silent_seconds: float
+    shard: bool
 
 
 @contextmanager
@@ -67,6 +70,8 @@ def rank_group(
     start: str,
     interval: CheckpointInterval,
     silent_seconds: float = SILENT_SECONDS,
+    *,
+    shard: bool = False,
 ) -> Iterator[Ranks]:
     """Start the further ranks of a job while the context lasts; nothing is started for a single device.
 
@@ -93,17 +98,18 @@ def rank_group(
                 interval,
                 f"file://{folder}/meeting",
                 silent_seconds,
+                shard,
             )
             assert process.stdin is not None, "it has a pipe"
             pickle.dump(orders, process.stdin)
             process.stdin.flush()  # the pipe stays open: when it breaks, the rank ends
             threading.Thread(target=_watch, args=(process, closing), daemon=True).start()
         stack.callback(closing.set)
-        yield stack.enter_context(_joined(f"file://{folder}/meeting", devices, 0, silent_seconds))
+        yield stack.enter_context(_joined(f"file://{folder}/meeting", devices, 0, silent_seconds, shard))
 
 
 @contextmanager
-def _joined(meeting: str, devices: Sequence[str], index: int, silent_seconds: float) -> Iterator[Ranks]:
+def _joined(meeting: str, devices: Sequence[str], index: int, silent_seconds: float, shard: bool) -> Iterator[Ranks]:
     device = torch.device(devices[index])
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -118,7 +124,7 @@ def _joined(meeting: str, devices: Sequence[str], index: int, silent_seconds: fl
     except (RuntimeError, ValueError) as error:
         raise RankLostError(f"the processes of a trial did not meet: {error}") from error
     try:
-        yield Ranks(index, len(devices))
+        yield Ranks(index, len(devices), shard)
     finally:
         distributed.destroy_process_group()
 
@@ -144,18 +150,20 @@ def _end_with_parent() -> None:
 
 
 def _work(orders: _Orders) -> None:
-    """The main function of a further rank: train, and send no messages."""
+    """The main function of a further rank: train and help to write checkpoints, but send no messages."""
     torch.set_num_threads(orders.threads)
     for plugin in orders.plugins:
         load_plugin(plugin)
     carrier = Carrier(Path(orders.cache), torch.device(orders.devices[orders.index]))
     start = read_checkpoint(Path(orders.start)) if orders.start else None
-    with _joined(orders.meeting, orders.devices, orders.index, orders.silent_seconds) as ranks:
+    with _joined(orders.meeting, orders.devices, orders.index, orders.silent_seconds, orders.shard) as ranks:
         for message in carrier.carry_out(orders.job, lambda: (), start, orders.interval, ranks):
             if isinstance(message, Broken):
                 sys.stderr.write(message.trace)
                 sys.stderr.flush()
                 os._exit(1)
+            if isinstance(message, Happened) and isinstance(message.event, Checkpoint):
+                help_to_write(message.event.state)
 
 
 if __name__ == "__main__":

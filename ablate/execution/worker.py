@@ -37,6 +37,8 @@ def work(
     cores: Sequence[int],
     checkpoints: tuple[str, CheckpointInterval],
     plugins: tuple[str, ...],
+    *,
+    shard: bool,
 ) -> None:
     """The main function of a worker: run jobs until the pipe closes, on the given cores or on all if none are given."""
     pin(cores)
@@ -69,7 +71,9 @@ def work(
             kept = saved.of(job)
             start = kept.newest()
             stopped = partial(_stopped, pipe, job.number)
-            group = rank_group(job, Path(cache), devices, threads, plugins, kept.newest_file, saved.interval)
+            group = rank_group(
+                job, Path(cache), devices, threads, plugins, kept.newest_file, saved.interval, shard=shard
+            )
             with group as ranks:
                 for message in carrier.carry_out(job, stopped, start, saved.interval, ranks):
                     match message:
@@ -96,8 +100,18 @@ def _stopped(pipe: Connection, number: int) -> list[int]:
 
 
 if __name__ == "__main__":
-    descriptor, cache_folder, device_name, thread_count, places, folder, steps, seconds, *plugin_files = sys.argv[1:]
+    descriptor, cache_folder, device_name, thread_count, places, *more = sys.argv[1:]
+    folder, steps, seconds, sharded, *plugin_files = more
     own_cores = [int(place) for place in places.split(",") if place]
     end = Connection(int(descriptor))
     written = folder, CheckpointInterval(int(steps), float(seconds))
-    work(end, cache_folder, device_name, int(thread_count), own_cores, written, tuple(plugin_files))
+    work(
+        end,
+        cache_folder,
+        device_name,
+        int(thread_count),
+        own_cores,
+        written,
+        tuple(plugin_files),
+        shard=sharded == "shard",
+    )

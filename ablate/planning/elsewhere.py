@@ -7,13 +7,12 @@ bandwidth, whichever is longer (Williams et al., Roofline, doi:10.1145/1498765.1
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ablate.devices import Device, devices_at_once
 from ablate.planning.forecast import Forecast
-from ablate.planning.memory import largest_micro_batch, trial_bytes
+from ablate.planning.memory import largest_micro_batch, part_of_rank, trial_bytes
 from ablate.planning.plan import Plan, Trial, Variant
-from ablate.spec.base import largest_divisor
 from ablate.spec.cost import BYTES
 from ablate.spec.training import TrainingSpec
 
@@ -45,6 +44,7 @@ class Machine:
         each: The devices that train one trial together, each its share of every batch; or the fraction of one device
             that a trial has. The exchange of gradients is taken to cost no time.
         measured: By precision, the share of the peak that `ablate doctor` has measured.
+        shard: Whether the devices of a trial divide its model among them.
     """
 
     device: Device
@@ -52,6 +52,7 @@ class Machine:
     efficiency: float | None = None
     each: float = 1.0
     measured: Mapping[str, float] = field(default_factory=dict)
+    shard: bool = False
 
     @property
     def at_once(self) -> int:
@@ -76,24 +77,20 @@ class Machine:
 
     def seconds(self, variant: Variant) -> float:
         """The training time of one trial on its devices."""
-        one, ranks = self._on_one(self._part(variant)), max(1.0, self.each)
-        return one * ranks / self.each
+        return self._on_one(part_of_rank(variant, self._ranks)) * self._ranks / self.each
 
-    def _part(self, variant: Variant) -> Variant:
-        """What one device computes of a variant."""
-        ranks = int(max(1.0, self.each))
-        training = variant.spec.training
-        if ranks == 1:
-            return variant
-        share = max(1, training.batch_size // ranks)
-        micro = None if training.micro_batch is None else largest_divisor(share, training.micro_batch)
-        smaller = training.model_copy(update={"batch_size": share, "micro_batch": micro})
-        spec = variant.spec.model_copy(update={"training": smaller})
-        return replace(variant, spec=spec, flops=variant.flops / ranks)
+    @property
+    def _ranks(self) -> int:
+        """The processes of a trial, each on a device."""
+        return int(max(1.0, self.each))
+
+    @property
+    def _parts(self) -> int:
+        return self._ranks if self.shard else 1
 
     def needed(self, variant: Variant) -> int:
         """The predicted bytes of a trial on each of its devices."""
-        return trial_bytes(self._part(variant))
+        return trial_bytes(part_of_rank(variant, self._ranks), self._parts)
 
     def _on_one(self, variant: Variant) -> float:
         training = variant.spec.training
@@ -112,7 +109,7 @@ class Machine:
 
     def smaller(self, variant: Variant) -> TrainingSpec | None:
         """The training of a variant with the largest micro-batch that fits; None if none does."""
-        return largest_micro_batch(self._part(variant), self._memory)
+        return largest_micro_batch(part_of_rank(variant, self._ranks), self._memory, self._parts)
 
     @property
     def _memory(self) -> float:

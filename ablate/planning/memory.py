@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 from operator import itemgetter
 from typing import Literal
@@ -12,17 +13,35 @@ import psutil
 from ablate.errors import EngineError
 from ablate.nn.model.pricing import logit_activations, price, recomputed_activations
 from ablate.planning.plan import Plan, Planner, Variant, cost_of_a_plugin
+from ablate.spec.base import largest_divisor
 from ablate.spec.cost import BYTES, Cost
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 
 
-def trial_bytes(variant: Variant) -> int:
-    """Predicted peak of one trial: parameters, gradients, the optimizer's state and what the backward pass needs."""
-    return _training_bytes(variant.cost, variant.spec, variant.vocabulary, variant.context)
+def trial_bytes(variant: Variant, parts: int = 1) -> int:
+    """Predicted peak of one trial: parameters, gradients, the optimizer's state and what the backward pass needs.
+
+    Args:
+        variant: The variant; its batch is that of one process.
+        parts: The processes among which weights, gradients and the state of the optimizer are divided.
+    """
+    return _training_bytes(variant.cost, variant.spec, variant.vocabulary, variant.context, parts)
 
 
-def largest_micro_batch(variant: Variant, there: float) -> TrainingSpec | None:
+def part_of_rank(variant: Variant, ranks: int) -> Variant:
+    """What one of several processes computes of a variant: its share of each batch."""
+    if ranks == 1:
+        return variant
+    training = variant.spec.training
+    share = max(1, training.batch_size // ranks)
+    micro = None if training.micro_batch is None else largest_divisor(share, training.micro_batch)
+    smaller = training.model_copy(update={"batch_size": share, "micro_batch": micro})
+    spec = variant.spec.model_copy(update={"training": smaller})
+    return replace(variant, spec=spec, flops=variant.flops / ranks)
+
+
+def largest_micro_batch(variant: Variant, there: float, parts: int = 1) -> TrainingSpec | None:
     """The training of a variant with the largest micro-batch that fits; None if none fits.
 
     Blocks are computed again in the backward pass only if otherwise no micro-batch fits.
@@ -30,6 +49,7 @@ def largest_micro_batch(variant: Variant, there: float) -> TrainingSpec | None:
     Args:
         variant: The variant.
         there: The bytes that one trial may use.
+        parts: As `trial_bytes` has it.
     """
     training = variant.spec.training
     batches = {phase.batch_size for phase in training.phases(variant.context)} | {training.batch_size}
@@ -39,7 +59,7 @@ def largest_micro_batch(variant: Variant, there: float) -> TrainingSpec | None:
     ways: tuple[Literal["none", "blocks"], ...] = ("none", "blocks") if training.recompute == "none" else ("blocks",)
     for recompute, size in itertools.product(ways, sizes):
         smaller = training.model_copy(update={"micro_batch": size, "recompute": recompute})
-        if trial_bytes(replace(variant, spec=variant.spec.model_copy(update={"training": smaller}))) <= there:
+        if trial_bytes(replace(variant, spec=variant.spec.model_copy(update={"training": smaller})), parts) <= there:
             return smaller
     return None
 
@@ -60,7 +80,7 @@ def largest_blocks(planner: Planner) -> tuple[str, int]:
     return max(needed.items(), key=itemgetter(1), default=("", 0))
 
 
-def _training_bytes(cost: Cost, spec: VariantSpec, vocabulary: int = 0, context: int = 0) -> int:
+def _training_bytes(cost: Cost, spec: VariantSpec, vocabulary: int = 0, context: int = 0, parts: int = 1) -> int:
     """Predicted peak; without a vocabulary that of the blocks alone."""
     training, length = spec.training, context or spec.task.length
     rows = training.rows_at_once
@@ -75,9 +95,23 @@ def _training_bytes(cost: Cost, spec: VariantSpec, vocabulary: int = 0, context:
     averages = 0 if spec.training.average is None else 2 * BYTES  # the average, and the weights while it is evaluated
     held = (BYTES + spec.training.optimizer.state_bytes() + averages) * cost.parameters
     gradients = BYTES * cost.parameters
+    if parts > 1:
+        held = math.ceil(held / parts) + _gathered_bytes(cost, spec, length)
+        gradients = math.ceil(gradients / parts)
     # The backward pass begins at the head, where only gradients of earlier micro-batches are there.
     at_head = BYTES * head + (gradients if rows < training.batch_size else 0)
     return held + BYTES * rows * kept + max(at_head, BYTES * block + gradients)
+
+
+def _gathered_bytes(cost: Cost, spec: VariantSpec, length: int) -> int:
+    """Weights that are whole for a while on each process, with their gradients: all outside the blocks, and two blocks.
+
+    While a block runs, the next one is gathered; the gradients of one are whole until they are divided.
+    """
+    blocks = [(run.cost.parameters, run.count) for run in price(spec.model, context=length).layers]
+    outside = cost.parameters - sum(parameters * count for parameters, count in blocks)
+    largest = max((parameters for parameters, _ in blocks), default=0)
+    return BYTES * (2 * max(0, outside) + 3 * largest)
 
 
 def free_bytes(device: str) -> int:
@@ -90,26 +124,31 @@ def free_bytes(device: str) -> int:
     return available
 
 
-def check_memory(plan: Plan, workers: int, device: str) -> None:
+def check_memory(plan: Plan, workers: int, device: str, ranks: int = 1, *, shard: bool = False) -> None:
     """Refuse a plan if `workers` of its trials do not fit into memory at once.
 
     Args:
         plan: What is to be trained.
-        workers: Trials at once on this machine; on `cuda` each has a GPU of its own.
+        workers: Trials at once on this machine; on `cuda` each has GPUs of its own.
         device: `cpu` or `cuda`.
+        ranks: The processes of each trial, each with its share of a batch; on `cuda` each has a GPU of its own.
+        shard: Whether they divide the model among them.
 
     Raises:
         EngineError: The largest variant is predicted to need more than there is.
     """
     if plan.trials:
-        largest = max((trial.variant for trial in plan.trials), key=trial_bytes)
-        here = free_bytes(device) / (1 if device == "cuda" else workers)
-        check_fits(largest.name, trial_bytes(largest), workers, device, _remedy(largest, here))
+        parts, processes = ranks if shard else 1, workers * ranks
+        variants = {trial.variant.hash: trial.variant for trial in plan.trials}.values()
+        needed = [(trial_bytes(part, parts), part) for part in (part_of_rank(each, ranks) for each in variants)]
+        most, largest = max(needed, key=itemgetter(0))
+        here = free_bytes(device) / (1 if device == "cuda" else processes)
+        check_fits(largest.name, most, processes, device, _remedy(largest, here, parts))
 
 
-def _remedy(variant: Variant, there: float) -> str:
+def _remedy(variant: Variant, there: float, parts: int) -> str:
     """What makes a variant fit that does not; empty if no micro-batch does."""
-    smaller = largest_micro_batch(variant, there)
+    smaller = largest_micro_batch(variant, there, parts)
     if smaller is None:
         return ""
     also = " and `training.recompute: blocks`" if smaller.recompute != variant.spec.training.recompute else ""

@@ -57,6 +57,10 @@ class OptimizerSpec(Kinded):
     adaptive: ClassVar[bool] = False
     """Whether the length of its steps does not depend on that of the gradient, entry by entry, as with Adam."""
 
+    elementwise: ClassVar[bool] = False
+    """Whether the step of each entry of a parameter depends on the gradient of that entry alone, so that the entries
+    may be divided among GPUs (`resources.shard`)."""
+
     lr: float = Field(gt=0)
     """Peak learning rate."""
     clip: float = Field(default=1.0, gt=0)

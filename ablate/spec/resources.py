@@ -58,6 +58,9 @@ class ResourcesSpec(Spec):
     """GPUs for each job, or a fraction of one. Several GPUs must be in one machine; the job has one process on each,
     which trains on its share of every batch. Default where there are GPUs: one on the local engine; on a cluster the
     share that the predicted memory of the largest trial needs, so that jobs can share a GPU."""
+    shard: bool = False
+    """Whether the GPUs of a job divide weights, gradients and the state of the optimizer among them (FSDP), for models
+    that do not fit on one. Otherwise each has all of them."""
     memory: float | None = Field(default=None, gt=0)
     """Memory for each job in GiB. Default: the predicted memory of the largest trial plus 0.5 GiB."""
     custom: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.spec.average import AverageSpec
+from ablate.training.sharding import joined, local, part_of
 
 
 class WeightAverage:
@@ -21,7 +22,8 @@ class WeightAverage:
     """
 
     def __init__(self, model: nn.Module, spec: AverageSpec, steps: int) -> None:
-        self._parameters: list[Tensor] = list(model.parameters())
+        self._whole = list(model.parameters())
+        self._parameters = [local(parameter) for parameter in self._whole]
         self._spec = spec
         self._steps = steps
         self._average = [parameter.detach().clone() for parameter in self._parameters]
@@ -44,12 +46,12 @@ class WeightAverage:
 
     def state(self) -> list[Tensor]:
         """The averages, in the order of the model's parameters; shares memory with them."""
-        return self._average
+        return [joined(average, whole) for average, whole in zip(self._average, self._whole, strict=True)]
 
     def restore(self, averages: list[Tensor], places: Tensor | None = None) -> None:
         """Go on from these averages, of the members at `places` alone unless there are none."""
-        for ours, theirs in zip(self._average, averages, strict=True):
-            ours.copy_(theirs if places is None else theirs[places])
+        for ours, theirs, whole in zip(self._average, averages, self._whole, strict=True):
+            ours.copy_(part_of(theirs, whole) if places is None else theirs[places])
 
     @torch.no_grad()
     def _put(self, values: list[Tensor]) -> None:

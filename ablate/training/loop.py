@@ -89,10 +89,18 @@ def train(
                 if is_due:
                     yield Checkpoint(step, state_of(pack))
                     saved = time.monotonic()
-        if keep is not None:
-            with pack.evaluated_weights():
-                for member in sorted(pack.alive):
-                    keep(pack.model, pack.positions.index(member), member)
+        if keep is not None or ranks.shard:
+            _keep(pack, keep)
+
+
+def _keep(pack: Pack, keep: Keep | None) -> None:
+    """Hand over the members that finished; divided weights are gathered for that, in which every rank takes part."""
+    with pack.evaluated_weights():
+        model = pack.whole_model()
+        if keep is None:
+            return
+        for member in sorted(pack.alive):
+            keep(model, pack.positions.index(member), member)
 
 
 def _resume(pack: Pack, start: State) -> Iterator[Event]:

@@ -21,6 +21,7 @@ from ablate.spec.schedule import ScheduleSpec
 from ablate.spec.training import TrainingSpec
 from ablate.training.events import State
 from ablate.training.parameters import parameter_infos
+from ablate.training.sharding import joined, local, part_of
 
 
 class PackOptimizer:
@@ -31,6 +32,7 @@ class PackOptimizer:
         settings: Training spec of each member; equal optimizers and schedules are adjacent.
         capturable: Whether steps are captured in a CUDA graph. Then learning rates and counters are device tensors.
         scaling: What the options of each parameter are multiplied by.
+        total: Sums a tensor over the ranks among which the parameters are divided; None: they are whole.
 
     Attributes:
         rule: The torch optimizer, on views of the parameters.
@@ -45,7 +47,9 @@ class PackOptimizer:
         *,
         capturable: bool = False,
         scaling: Callable[[ParameterInfo], RateScaling] = lambda parameter: RateScaling(),
+        total: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
+        self._total = total
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._steps = settings[0].steps
         self._pack = len(settings)
@@ -56,7 +60,7 @@ class PackOptimizer:
         trainable = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
         infos = [info for info in parameter_infos(model) if info.name in trainable]
         depth = 1 + max((info.layer for info in parameter_infos(model) if info.layer is not None), default=-1)
-        whole = [settings[0].optimizer.state(p, info) for p, info in zip(self._parameters, infos, strict=True)]
+        whole = [settings[0].optimizer.state(local(p), info) for p, info in zip(self._parameters, infos, strict=True)]
         self._state = [{name: tensor for name, tensor in state.items() if tensor.dim()} for state in whole]
         self._parts: list[_Part] = []
         self._peaks: list[tuple[float, ScheduleSpec]] = []
@@ -96,7 +100,7 @@ class PackOptimizer:
 
     def step(self) -> None:
         """Clip the gradients and update the parameters."""
-        norms = clip_gradients(self._parameters, self._pack, self._clip)
+        norms = clip_gradients(self._parameters, self._pack, self._clip, self._total)
         if len(norms) == len(self.norms):
             self.norms.copy_(norms)  # in place, as CUDA graphs require
         else:
@@ -106,7 +110,7 @@ class PackOptimizer:
         for part in self._parts:
             whole = self._parameters[part.index]
             if part.view is not whole:
-                part.view.grad = None if whole.grad is None else whole.grad[part.run]
+                part.view.grad = None if whole.grad is None else local(whole.grad)[part.run]
         self.rule.step()
 
     def take_over(self, other: PackOptimizer, positions: Tensor) -> None:
@@ -126,18 +130,29 @@ class PackOptimizer:
 
     def state(self) -> State:
         """The state of the optimizer; shares memory with it."""
-        return {"members": self._state, "counts": [part.counts for part in self._parts]}
+        members = [
+            {name: joined(tensor, parameter) for name, tensor in state.items()}
+            for state, parameter in zip(self._state, self._parameters, strict=True)
+        ]
+        return {"members": members, "counts": [part.counts for part in self._parts]}
 
     def restore(self, state: State) -> None:
         """Load the state of an optimizer of an equal model."""
-        tensors = [*self._state, *(part.counts for part in self._parts)]
-        for ours, theirs in zip(tensors, [*state["members"], *state["counts"]], strict=True):
+        for ours, theirs, parameter in zip(self._state, state["members"], self._parameters, strict=True):
             for name, tensor in ours.items():
-                tensor.copy_(theirs[name])
+                tensor.copy_(part_of(theirs[name], parameter))
+        for part, counts in zip(self._parts, state["counts"], strict=True):
+            for name, count in part.counts.items():
+                count.copy_(counts[name])
 
     def _view(self, parameter: nn.Parameter, run: slice) -> nn.Parameter:
-        """A parameter of some members. For all members it is the model's own, so its gradient need not be copied."""
-        return parameter if run == slice(0, self._pack) else nn.Parameter(parameter.detach()[run])
+        """A parameter of some members, as far as this rank has it.
+
+        A whole parameter of all members is the model's own, so that its gradient need not be copied.
+        """
+        if run == slice(0, self._pack) and self._total is None:
+            return parameter
+        return nn.Parameter(local(parameter.detach())[run])
 
     def _cut(self, tensor: Tensor, run: slice) -> Tensor:
         return tensor if run == slice(0, self._pack) else tensor[run]
@@ -181,15 +196,28 @@ def optimizer_order(spec: TrainingSpec) -> str:
 
 
 @torch.no_grad()
-def clip_gradients(parameters: list[nn.Parameter], pack: int, limit: float | Tensor) -> Tensor:
+def clip_gradients(
+    parameters: list[nn.Parameter],
+    pack: int,
+    limit: float | Tensor,
+    total: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
     """Clip the gradient of each member to the 2-norm `limit` (one value or [K]), in place.
+
+    Args:
+        parameters: Those of the model.
+        pack: K.
+        limit: The largest 2-norm.
+        total: Sums a tensor over the ranks among which the parameters are divided; None: they are whole.
 
     Returns:
         The 2-norm of each gradient before clipping, [gradients, K].
     """
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    gradients = [local(parameter.grad) for parameter in parameters if parameter.grad is not None]
     if pack == 1:
         alone = torch.stack(torch._foreach_norm(gradients))
+        if total is not None:
+            alone = total(alone.square()).sqrt()
         torch._foreach_mul_(gradients, (limit / (alone.norm() + 1e-6)).clamp(max=1.0))
         return alone.unsqueeze(1)
     norms = torch.stack([torch.linalg.vector_norm(gradient.reshape(pack, -1), dim=1) for gradient in gradients])

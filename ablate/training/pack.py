@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ablate.metrics import Metric
 from ablate.nn.model.build import mean_flops
@@ -40,6 +40,7 @@ from ablate.training.objective import Objective
 from ablate.training.optimizer import PackOptimizer, optimizer_order
 from ablate.training.program import BuildProgram, Changed, EagerProgram, build_program, first_sentence
 from ablate.training.ranks import Ranks
+from ablate.training.sharding import divided, free_gathered, shard_model, whole_tensors
 from ablate.training.totals import Totals, totals
 
 if TYPE_CHECKING:
@@ -92,7 +93,11 @@ class Pack:
         count = len(members)
         self.positions = sorted(range(count), key=lambda member: optimizer_order(members[member].variant.training))
         self.alive = set(range(count))
-        self.model = assemble(self._placed(), task.shape).to(device)
+        self.model = assemble(self._placed(), task.shape)
+        if ranks.shard:
+            assert count == 1, "engines train no packs whose weights are divided"
+            shard_model(self.model, device)
+        self.model = self.model.to(device)
         self._streams = self._dropout_streams()
         # Messages between ranks are not captured in a CUDA graph.
         self._build_program = program if ranks.count == 1 else lambda compute, device: EagerProgram(compute)
@@ -139,7 +144,8 @@ class Pack:
             self._renew_program()
         self._batch_shape = shape
         self._optimizer.set_rates(step)
-        self._loss = self._program.run(batch)
+        with self.ranks.exchanging():
+            self._loss = self._program.run(batch)
         if self._average is not None:
             self._average.update(step)
         self._note_divergence(self._loss, step)
@@ -159,7 +165,7 @@ class Pack:
         windows: dict[str, list[list[float]]] = {}
         parts: dict[str, list[list[float]]] = {}
         at_end = self.steps == self.training.steps
-        with self.evaluated_weights(), self._products(), self._eager_blocks():
+        with self.ranks.exchanging(), self.evaluated_weights(), self._products(), self._eager_blocks():
             transferred = any(member.variant.training.init_from is not None for member in self.members)
             apart = windows if at_end and transferred else None
             validation = self.task.validation_batches(self.training.batch_size)
@@ -167,7 +173,9 @@ class Pack:
             if at_end:
                 tested = self._evaluate(self.task.test_batches(self.training.batch_size))
                 metrics |= {str(Metric.of(name).on("test")): values for name, values in tested.items()}
-                metrics |= self.task.final_metrics(self.model, self.device)
+                metrics |= self.task.final_metrics(self.whole_model(), self.device)
+        if self.ranks.shard:
+            free_gathered(self.model)
         self._note_divergence(torch.tensor(metrics["val_loss"], device=self.device), self.steps)
         nothing = [math.nan] * len(self.positions)
         mean = (self._loss_sum / self._losses).tolist() if self._losses else nothing
@@ -195,6 +203,16 @@ class Pack:
     def evaluated_weights(self) -> AbstractContextManager[object]:
         """While it lasts the model has the weights that are evaluated: their average, where one is asked for."""
         return nullcontext() if self._average is None else self._average.applied()
+
+    def whole_model(self) -> nn.Module:
+        """The model; a copy with whole weights if they are divided among the ranks, all of which must call this."""
+        if not self.ranks.shard:
+            return self.model
+        with self.ranks.exchanging():
+            tensors = whole_tensors(self.model)
+        model = assemble(self._placed(), self.task.shape)
+        model.load_state_dict(tensors)
+        return model.to(self.device)
 
     def _inside(self) -> dict[str, dict[str, list[Any]]]:
         """Recordings from inside the blocks, if a member asks for them."""
@@ -284,7 +302,7 @@ class Pack:
         if len(kept) < len(self.positions):
             self._keep(kept)
         self.alive = set(state["alive"])
-        self.model.load_state_dict(state["model"])
+        self.model.load_state_dict(divided(state["model"], self.model.state_dict()))
         self._optimizer.restore(state["optimizer"])
         if self._average is not None:
             self._average.restore(state["average"])
@@ -346,6 +364,7 @@ class Pack:
             settings,
             capturable=self.device.type == "cuda",
             scaling=self.members[0].variant.model.rate_scaling,
+            total=self.ranks.total if self.ranks.shard else None,
         )
         average = self.training.average
         self._average = None if average is None else WeightAverage(self.model, average, self.training.steps)

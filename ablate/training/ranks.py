@@ -1,14 +1,16 @@
 """Several processes (ranks) that train one trial together, each on its own device: data parallelism.
 
-Every rank has the whole model. It prepares the same batch, processes its own rows, and the gradients are summed over
-the ranks, so that all ranks take the same step. Li et al., PyTorch Distributed (arXiv:2006.15704).
+Every rank has the whole model, or its part of every tensor (`sharding`). It prepares the same batch, processes its own
+rows, and the gradients are summed over the ranks, so that all ranks take the same step. Li et al., PyTorch Distributed
+(arXiv:2006.15704).
 
 Shapes: K pack, B batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -35,10 +37,12 @@ class Ranks:
     Attributes:
         index: Of this process.
         count: Of all.
+        shard: Whether weights, gradients and the state of the optimizer are divided among them.
     """
 
     index: int = 0
     count: int = 1
+    shard: bool = False
 
     def rows(self, batch: Batch) -> Batch:
         """The rows of a batch [K, B, ...] that this rank processes; no other rank has them."""
@@ -54,8 +58,8 @@ class Ranks:
         return value
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Replace the gradient of each parameter by the sum over the ranks."""
-        if self.count == 1:
+        """Replace the gradient of each parameter by the sum over the ranks; divided ones are summed already."""
+        if self.count == 1 or self.shard:
             return
         bucket: list[Tensor] = []
         for gradient in (parameter.grad for parameter in parameters if parameter.grad is not None):
@@ -99,3 +103,17 @@ class Ranks:
             exchange()
         except (RuntimeError, ValueError) as error:  # gloo and NCCL raise either, without a class of their own
             raise RankLostError((str(error).strip().splitlines() or ["no reason"])[0]) from error
+
+    @contextmanager
+    def exchanging(self) -> Iterator[None]:
+        """Passes through a divided model, which exchanges weights and gradients inside.
+
+        Raises:
+            RankLostError: Another rank has died or does not answer.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            if self.shard and (isinstance(error, distributed.DistError) or "gloo" in str(error)):
+                raise RankLostError(str(error).strip().splitlines()[0]) from error
+            raise

@@ -100,12 +100,14 @@ def test_a_batch_that_cannot_be_divided_is_refused(folder: Path, batch: int, mic
             engine.admit(plan)
 
 
-def test_a_process_that_hangs_is_given_up(folder: Path) -> None:
+@pytest.mark.parametrize("shard", [False, True])
+def test_a_process_that_hangs_is_given_up(folder: Path, shard: bool) -> None:
     """The second process is stopped by a signal in the middle of training: it neither ends nor answers."""
     source = planner(folder, **CHANGES)
     trial = make_plan(source).trials[0]
     job = Job(1, (JobMember(trial.variant.spec.model_dump_json(), trial.seed),), trial.variant.fingerprint)
-    group = rank_group(job, folder / "cache", ["cpu", "cpu"], 1, (), "", CheckpointInterval(), silent_seconds=2.0)
+    never = CheckpointInterval()
+    group = rank_group(job, folder / "cache", ["cpu", "cpu"], 1, (), "", never, silent_seconds=2.0, shard=shard)
     with pytest.raises(RankLostError), group as ranks:  # noqa: PT012
         for message in Carrier(folder / "cache", CPU).carry_out(job, lambda: (), ranks=ranks):
             if isinstance(message, Happened) and getattr(message.event, "step", 0) > 25:

@@ -15,7 +15,7 @@ import ray
 from ray import tune
 
 from ablate.errors import EngineError
-from ablate.execution.abilities import check_abilities, check_shares
+from ablate.execution.abilities import check_abilities, check_shard, check_shares
 from ablate.execution.base import Engine
 from ablate.execution.protocol import Broken, Done, Job, Message
 from ablate.execution.ray.connect import Node, connect, nodes, on_node
@@ -26,7 +26,7 @@ from ablate.execution.ray.seats import GIB, Seat, describe, seats
 from ablate.execution.ray.storage import open_storage
 from ablate.execution.ray.trainable import JobTrainable
 from ablate.execution.ray.tuning import TuneRun
-from ablate.planning.memory import trial_bytes
+from ablate.planning.memory import part_of_rank, trial_bytes
 from ablate.planning.packing import JobPlace, ResumablePack
 from ablate.planning.plan import Plan, Trial
 from ablate.spec.resources import ResourcesSpec
@@ -81,6 +81,8 @@ class RayEngine(Engine):
         self._workers = workers
         self._pack = pack
         self._ranks = ranks
+        self._parts = max(ranks, int(resources.gpus or 1)) if resources.shard else 1
+        """The processes among which a trial is divided."""
         self._plugins = [read_plugin(plugin) for plugin in plugins]
         self._name = name
         self._tuning: TuneRun | None = None
@@ -117,11 +119,13 @@ class RayEngine(Engine):
         for seat in self._find_seats(nodes()):
             check_abilities(plan.trials, seat.device, here=False)
             check_shares(plan.trials, seat.ranks)
+            if self._resources.shard:
+                check_shard(plan.trials, seat.ranks)
         if plan.trials:
             self._check_seats()
 
     def admit_blocks(self, variant: str, needed: int) -> None:
-        self._needed = needed
+        self._needed = needed // self._parts
         self._check_seats()
 
     def _check_seats(self) -> None:
@@ -146,12 +150,16 @@ class RayEngine(Engine):
 
     def expect(self, trials: Iterable[Trial]) -> None:
         """Give further jobs seats with enough memory for the largest of these trials."""
-        self._needed = max(self._needed, *(trial_bytes(trial.variant) for trial in trials), 0)
+        parts = self._parts
+        needed = (trial_bytes(part_of_rank(trial.variant, parts), parts) for trial in trials)
+        self._needed = max(self._needed, *needed, 0)
         self._looked = 0.0
 
     def resumable_packs(self) -> list[ResumablePack]:
         """The packs with a complete checkpoint of an earlier driver, as their newest checkpoint describes them."""
-        packs = []
+        packs: list[ResumablePack] = []
+        if self._resources.shard:
+            return packs
         for checkpoints in self._storage.left(self._name).values():
             newest = next(filter(None, map(self._storage.members, checkpoints)), None)
             if newest is not None and len(newest.members) > 1:
@@ -234,6 +242,7 @@ class RayEngine(Engine):
             courier=self._courier,
             plugins=self._plugins,
             every=self._resources.checkpoint_interval,
+            shard=self._resources.shard,
         )
         trainable.__qualname__ = JobTrainable.__qualname__  # the name of the actors in Ray's dashboard
         return TuneRun(trainable, self._storage, self._name, _RETRIES, populations=self._populations)

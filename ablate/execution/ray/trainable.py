@@ -63,7 +63,8 @@ class JobTrainable(Trainable):
         Args:
             config: The job, its seat, and its checkpoints from an earlier driver.
             brought: `cache` (the driver's folder of prepared data), `courier` (the handle of the `Courier`), `plugins`
-                (paths and contents) and `every` (the interval of checkpoints).
+                (paths and contents), `every` (the interval of checkpoints) and `shard` (whether the processes of a
+                job divide the model among them).
         """
         seat: Seat = config[SEAT]
         keep_freed_memory()
@@ -73,6 +74,7 @@ class JobTrainable(Trainable):
             load_plugin(plugin)
         self._cache = Path(brought["cache"])
         self._courier = brought["courier"]
+        self._shard: bool = brought["shard"]
         self._every: CheckpointInterval = brought["every"]
         self._devices = seat.devices
         self._device = torch.device(self._devices[0])
@@ -183,7 +185,7 @@ class JobTrainable(Trainable):
                 write_checkpoint(Path(folder), start, [member.key for member in self._job.members])
                 place = folder
             threads = torch.get_num_threads()
-            group = rank_group(self._job, cache, self._devices, threads, self._plugins, place, every)
+            group = rank_group(self._job, cache, self._devices, threads, self._plugins, place, every, shard=self._shard)
             with group as ranks:
                 yield from carrier.carry_out(self._job, self._stopped, start, every, ranks)
 

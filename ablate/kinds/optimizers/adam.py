@@ -27,6 +27,7 @@ class AdamSpec(OptimizerSpec):
     kind: Literal["adam"] = "adam"
     value_fields = frozenset({"lr", "clip", "rates", "weight_decay", "betas", "eps"})
     source = "arXiv:1412.6980, Algorithm 1"
+    elementwise = True
     adaptive = True
     weight_decay: float = Field(default=0.0, ge=0)
     """λ, L2 penalty of matrices and embeddings."""

@@ -26,6 +26,7 @@ class AdamWSpec(OptimizerSpec):
     kind: Literal["adamw"] = "adamw"
     value_fields = frozenset({"lr", "clip", "rates", "weight_decay", "betas", "eps"})
     source = "arXiv:1711.05101, Algorithm 2"
+    elementwise = True
     adaptive = True
     weight_decay: float = Field(default=0.0, ge=0)
     """λ, decoupled weight decay of matrices and embeddings."""

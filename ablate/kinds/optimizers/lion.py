@@ -23,6 +23,7 @@ class LionSpec(OptimizerSpec):
     kind: Literal["lion"] = "lion"
     value_fields = frozenset({"lr", "clip", "rates", "weight_decay", "betas"})
     source = "arXiv:2302.06675, Algorithm 2"
+    elementwise = True
     adaptive = True
     weight_decay: float = Field(default=0.0, ge=0)
     """λ, decoupled weight decay of matrices and embeddings."""

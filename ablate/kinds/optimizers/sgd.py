@@ -26,6 +26,7 @@ class SGDSpec(OptimizerSpec):
     kind: Literal["sgd"] = "sgd"
     value_fields = frozenset({"lr", "clip", "rates", "weight_decay", "momentum"})
     source = "Sutskever et al. 2013, Eq. 1 to 4, in the form of torch.optim.SGD"
+    elementwise = True
     weight_decay: float = Field(default=0.0, ge=0)
     """λ, L2 penalty of matrices and embeddings."""
     momentum: float = Field(default=0.9, ge=0, lt=1)

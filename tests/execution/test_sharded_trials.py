@@ -1,0 +1,159 @@
+"""One trial whose weights are divided among processes: the losses of one process, and checkpoints for any number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from engine_samples import ENVIRONMENT, Log, planner
+from safetensors.torch import load_file
+
+from ablate import api
+from ablate.errors import EngineError
+from ablate.execution.carry import Carrier
+from ablate.execution.checkpoint import Checkpoints, read_checkpoint
+from ablate.execution.driver import run_study
+from ablate.execution.local import LocalEngine
+from ablate.execution.protocol import Happened, Job, JobMember, Message
+from ablate.execution.ranks import rank_group
+from ablate.planning.plan import Trial, make_plan
+from ablate.spec.resources import CheckpointInterval, ResourcesSpec
+from ablate.store import Store
+from ablate.training.events import Checkpoint, Measurement
+
+CPU = torch.device("cpu")
+TOLERANCE = 2e-4
+"""Nats. Gradients are summed in another order, and Adam turns the rounding of those near zero into whole steps."""
+WEIGHTS = "weights.safetensors"
+STEPS = 20
+CHANGES = {
+    "training": {
+        "steps": STEPS,
+        "batch_size": 8,
+        "micro_batch": 2,
+        "recompute": "blocks",
+        "optimizer": {"lr": 3e-3},
+        "evaluations": 4,
+    },
+    # Four processes cannot divide a width of 14: some tensors are whole on one of them.
+    "model": {
+        "family": "decoder",
+        "depth": 2,
+        "width": 14,
+        "heads": 2,
+        "block": {"mixer": "attention", "mlp": {"kind": "mixture", "experts": 4, "balance_loss": 1.0}},
+        "z_loss": 0.01,
+    },
+    "switches": {"rate": {"usual": {}, "high": {"training.optimizer.lr": 5e-3}}},
+    "design": {"kind": "leave_one_out", "seeds": 1},
+}
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+def first_job(folder: Path, **changes: object) -> Job:
+    trial = make_plan(planner(folder, **{**CHANGES, **changes})).trials[0]
+    member = JobMember(trial.variant.spec.model_dump_json(), trial.seed, str(folder / WEIGHTS), key=trial.key)
+    return Job(1, (member,), trial.variant.fingerprint)
+
+
+def in_processes(job: Job, folder: Path, count: int, start: str = "") -> Iterator[Message]:
+    """What the first of several processes says that divide the weights, with a checkpoint in the middle."""
+    middle = CheckpointInterval(steps=STEPS // 2)
+    state = read_checkpoint(Path(start)) if start else None
+    group = rank_group(job, folder / "cache", ["cpu"] * count, 1, (), start, middle, 60.0, shard=True)
+    with group as ranks:
+        yield from Carrier(folder / "cache", CPU).carry_out(job, lambda: (), state, middle, ranks)
+
+
+def losses(messages: Iterator[Message]) -> dict[int, float]:
+    events = [message.event for message in messages if isinstance(message, Happened)]
+    return {event.step: event.metrics["val_loss"][0] for event in events if isinstance(event, Measurement)}
+
+
+class KillsARank(Log):
+    """Kills the second process of a trial, without warning, after a checkpoint."""
+
+    killed = 0
+
+    def measured(self, trial: Trial, point: Measurement, member: int) -> None:
+        if point.step >= 10 and not self.killed:
+            for process in psutil.Process().children(recursive=True):
+                if "ablate.execution.ranks" in process.cmdline():
+                    process.kill()
+                    self.killed += 1
+
+
+@pytest.mark.timeout(300)
+def test_a_divided_trial_has_the_losses_of_one_process_and_a_killed_process_resumes(folder: Path, store: Store) -> None:
+    resources = ResourcesSpec(checkpoint_every=5, shard=True)
+    log = KillsARank()
+    plan = make_plan(planner(folder, **CHANGES))
+    with LocalEngine(
+        folder / "cache", workers=1, resources=resources, checkpoints=folder / "kept" / "s", ranks=2
+    ) as engine:
+        run_study(planner(folder, **CHANGES), store, engine, ENVIRONMENT, log)
+    assert log.killed == 1
+    assert [outcome.state.value for outcome in log.outcomes] == ["finished"] * 2
+    assert [told for told, *_ in log.told].count("lost") == 1
+    for trial in plan.trials:
+        job = Job(1, (JobMember(trial.variant.spec.model_dump_json(), trial.seed),), trial.variant.fingerprint)
+        alone = losses(Carrier(folder / "cache", CPU).carry_out(job, lambda: ()))
+        found = {point.step: point.val_loss for point in store.curves([trial.key])[trial.key]}
+        assert found == pytest.approx(alone, abs=TOLERANCE)
+        assert alone[0] - alone[STEPS] > 0.05  # so that equal losses are those of training
+
+
+@pytest.mark.timeout(300)
+def test_a_checkpoint_of_two_processes_is_resumed_by_one_and_by_four(folder: Path) -> None:
+    job = first_job(folder)
+    kept = Checkpoints(folder / "kept", CheckpointInterval(steps=STEPS // 2)).of(job)
+    for message in in_processes(job, folder, 2):
+        if isinstance(message, Happened) and isinstance(message.event, Checkpoint):
+            kept.write(message.event.step, message.event.state)
+            break
+    assert kept.take_remarks() == []
+    state = kept.newest()
+    assert state is not None, kept.remarks
+    assert len(list(Path(kept.found, "divided").glob("*.distcp"))) == 2, "each process has written its part"
+    uninterrupted = losses(Carrier(folder / "cache", CPU).carry_out(job, lambda: ()))
+    weights = load_file(folder / WEIGHTS)
+    by_one = losses(Carrier(folder / "cache", CPU).carry_out(job, lambda: (), state))
+    assert by_one == pytest.approx(uninterrupted, abs=TOLERANCE)
+    by_four = losses(in_processes(job, folder, 4, kept.found))
+    assert by_four == pytest.approx(uninterrupted, abs=TOLERANCE)
+    for name, whole in load_file(folder / WEIGHTS).items():
+        assert (whole - weights[name]).norm() <= 0.01 * weights[name].norm(), name
+    part = next(Path(kept.found, "divided").glob("*.distcp"))
+    part.write_bytes(part.read_bytes()[:-9])
+    assert kept.newest() is None
+    assert "checksum" in kept.take_remarks()[0]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "changes", "path", "got"),
+    [
+        (1, {}, "resources.shard", "true, with one process for each trial"),
+        (2, {"optimizer": {"kind": "muon", "lr": 1e-3}}, "variant .*, training.optimizer.kind", "muon"),
+        (2, {"record_blocks": True}, "variant .*, training.record_blocks", "true"),
+        (2, {"batch_size": 9, "micro_batch": None}, "variant .*", "batch_size 9"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(
+    folder: Path, ranks: int, changes: dict[str, object], path: str, got: str
+) -> None:
+    plan = make_plan(planner(folder, **{**CHANGES, "training": {**CHANGES["training"], **changes}}))
+    resources = ResourcesSpec(shard=True)
+    with (
+        LocalEngine(folder / "cache", workers=1, resources=resources, ranks=ranks) as engine,
+        pytest.raises(EngineError, match=rf"(?s){path}:.*{got}"),
+    ):
+        engine.admit(plan)
+
+
+def test_a_pack_whose_weights_are_divided_is_refused(folder: Path) -> None:
+    source = planner(folder, **CHANGES, resources={"shard": True})
+    with pytest.raises(EngineError, match=r"--pack: the members of a pack share a program.*expected 1.*got 4"):
+        api.run(source.space, store=folder / "store.db", pack=4)
