@@ -28,7 +28,7 @@ MOST = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class DrawnVariant:
     """The finished trials of a variant of a study.
 
     Attributes:
@@ -71,10 +71,11 @@ def show() -> None:
         required=True,
     )  # fmt: skip
     log_x = row.toggle("Log x", key="logx", bind="query-params")
-    _draw([read_side(*side.split(BETWEEN, 1), axis, loss) for side in sides], axis, loss, log_x=log_x)
+    named = [side.partition(BETWEEN) for side in sides]
+    _draw([read_side(study, variant, axis, loss) for study, _, variant in named], axis, loss, log_x=log_x)
 
 
-def read_side(study: str, variant: str, axis: Axis, loss: Loss) -> Side:
+def read_side(study: str, variant: str, axis: Axis, loss: Loss) -> DrawnVariant:
     """The finished trials of a variant that are compared, none of those that tune or time."""
     study_record = record(study)
     keys = [trial.key for trial in study_record.planned if trial.variant == variant]
@@ -84,13 +85,13 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss) -> Side:
     length = task.get("context", task.get("length"))
     said = str(task.get("kind", "unknown")) + (f" of {length} tokens" if length is not None else "")
     lines = [line(curve, axis, loss) for curve in curves.values()]
-    return Side(
+    return DrawnVariant(
         f"{study}{BETWEEN}{variant}", band([one for one in lines if one.x], "range"),
         frozenset(trial.data_fingerprint for trial in done.values()), said,
     )  # fmt: skip
 
 
-def differing(sides: list[Side]) -> str:
+def differing(sides: list[DrawnVariant]) -> str:
     """Why the losses of these variants cannot be compared, as a sentence; empty if they can."""
     data = {side.data for side in sides if side.data}
     tasks = sorted({side.task for side in sides if side.data})
@@ -101,7 +102,7 @@ def differing(sides: list[Side]) -> str:
     return ""
 
 
-def _draw(sides: list[Side], axis: Axis, loss: Loss, *, log_x: bool) -> None:
+def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, *, log_x: bool) -> None:
     known = [side for side in sides if side.band.mean]
     if not known:
         st.info("None of these has a finished trial with a curve yet.")
