@@ -90,10 +90,10 @@ def check(draft: Plain, text: str, versus: Plain | None) -> Plain:
     }
 
 
-def picture(name: str, model: Plain, versus: tuple[str, Plain] | None) -> Plain:
+def picture(name: str, model: Plain, versus: tuple[str, Plain] | None, titled: bool) -> Plain:
     """The picture of a block as SVG; empty if one of its kinds is not known here."""
     try:
-        return {"svg": stored_svg(name, model, versus)}
+        return {"svg": stored_svg(name, model, versus, titled=titled)}
     except ValidationError:
         return {"svg": ""}
 

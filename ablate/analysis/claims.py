@@ -161,8 +161,8 @@ def _order(claim: OrderClaim, results: Results) -> _Finding:
 def _trend(claim: TrendClaim, results: Results) -> _Finding:
     metric = results.metric(claim.metric)
     direction = results.direction(claim.direction, metric)
-    found = claim.sides({variant.name: variant.settings for variant in results.record.variants})
-    sides = {at: names for setting, names in found.items() if (at := position(setting)) is not None}
+    by_setting = claim.sides({variant.name: variant.settings for variant in results.record.variants})
+    sides = {at: names for setting, names in by_setting.items() if (at := position(setting)) is not None}
     evidence: dict[str, Any] = {"metric": metric, "margin": claim.margin, "along": claim.along}
     evidence |= {"positions": sorted(sides), "left": claim.left, "right": claim.right}
     if diverged := sorted({name for side in sides.values() for name in side if results.diverged(name, metric)}):
@@ -180,7 +180,7 @@ def _trend(claim: TrendClaim, results: Results) -> _Finding:
         return f"the gap {claim.expect} by {limit} in {metric} for each doubling ({_one_sided(error)})"
 
     allowance = results.allowance(tuple(name for side in sides.values() for name in side), metric)
-    return _found(by_seed, claim.margin, _EXPECTATIONS["better"], results, metric, words, evidence, allowance)
+    return _paired_finding(by_seed, claim.margin, _EXPECTATIONS["better"], results, metric, words, evidence, allowance)
 
 
 @_settle.register
@@ -212,7 +212,9 @@ def _number(claim: NumberClaim, results: Results) -> _Finding:
         return f"{what} lies {between} ({level}), the claim is {claim.expect:g} ± {claim.tolerance:g}"
 
     allowance = results.allowance(names, quantity)
-    return _found(off_by_seed, claim.tolerance, _EXPECTATIONS["equal"], results, quantity, words, evidence, allowance)
+    return _paired_finding(
+        off_by_seed, claim.tolerance, _EXPECTATIONS["equal"], results, quantity, words, evidence, allowance
+    )
 
 
 def _counted_number(claim: NumberClaim, names: Sequence[str], results: Results, evidence: dict[str, Any]) -> _Finding:
@@ -267,7 +269,7 @@ def _compare(
 
     advantage = results.advantage(left, right, metric, direction)
     allowance = results.advantage_allowance(left, right, metric)
-    return _found(advantage, margin, expectation, results, metric, words, evidence, allowance)
+    return _paired_finding(advantage, margin, expectation, results, metric, words, evidence, allowance)
 
 
 def _count(
@@ -310,7 +312,7 @@ def _by_divergence(left: str, right: str, metric: str, results: Results) -> tupl
     return None
 
 
-def _found(
+def _paired_finding(
     by_seed: Mapping[int, float],
     margin: float,
     expectation: _Expectation,

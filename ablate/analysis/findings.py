@@ -197,7 +197,7 @@ def read_findings(store: StudyReader, name: str) -> Findings:
         curves=store.curves([planned.key for planned in report.record.planned]),
         cost=TrainingCost.of([*trials, *_ended(fresh)]),
         scouting=TrainingCost.of(_ended(read_runs(store, scouts_of(report.record), report.metric))),
-        cost_of={variant: TrainingCost.of(found) for variant, found in ended.items()},
+        cost_of={variant: TrainingCost.of(runs) for variant, runs in ended.items()},
         environments=tuple(environments),
         data=tuple(sorted({trial.data_fingerprint for trial in trials})),
         fresh=fresh,

@@ -118,8 +118,8 @@ def _sufficient(
     yield record.baseline
     sign, baseline = 1.0 if record.objective["direction"] == "minimize" else -1.0, values[record.baseline]
     differences = [
-        [sign * one for one in paired_difference(found, baseline).values]
-        for variant, found in values.items()
+        [sign * one for one in paired_difference(of_variant, baseline).values]
+        for variant, of_variant in values.items()
         if variant != record.baseline and not diverged[variant]
     ]
     allowances = Allowances(record.baseline, failed, tails=tails_of(differences))

@@ -191,7 +191,12 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     together = hold_together(verdicts)
     all_runs = runs if record is whole else read_runs(store, whole, metric)
     scaling = read_scalings(store, whole)
-    states = [state for group in (all_runs, fresh) for found in group.values() for state in found.states.values()]
+    states = [
+        state
+        for group in (all_runs, fresh)
+        for variant_runs in group.values()
+        for state in variant_runs.states.values()
+    ]
     progress = {state: states.count(state) for state in TrialState}
     first = next(row for row in rows if row.name == baseline.name)
     failures = failures_of(all_runs) + failures_of(fresh) + failures_of(_scouting(store, record, metric))

@@ -50,7 +50,7 @@ def _rows(spec: MixerSpec) -> list[list[LayerContext]]:
     rows = []
     for causal in forms:
         for positions, row in sizes:
-            found = [
+            candidates = [
                 LayerContext(
                     1,
                     width,
@@ -64,7 +64,7 @@ def _rows(spec: MixerSpec) -> list[list[LayerContext]]:
                 )
                 for width, heads, length in row
             ]
-            accepted = [context for context in found if _takes(spec, context)]
+            accepted = [context for context in candidates if _takes(spec, context)]
             # What a mixer reads may depend on its layer.
             layers = (0, 4) if spec.shares else (0,)
             rows += [[replace(context, layer=layer) for context in accepted] for layer in layers if accepted]
@@ -82,7 +82,7 @@ def own_initial_values(spec: MixerSpec) -> Iterator[str]:
     It breaks no rule, and it makes a comparison unfair: all other maps of a model start from N(0, init_std²).
     """
     usual = LayerContext(1, 64, 4, depth=5, context=16, causal=spec.causal_form)
-    row = [usual, *(context for found in _rows(spec) for context in found)]
+    row = [usual, *(context for row_of_contexts in _rows(spec) for context in row_of_contexts)]
     context = next((replace(context, init_std=0.02) for context in row if _takes(spec, context)), None)
     if context is None:
         return

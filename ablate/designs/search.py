@@ -164,9 +164,9 @@ class SearchDesign(Design):
 
         baseline = self.points()[0].name
         values = {
-            name: found
+            name: objectives
             for name, point in self._proposed.items()
-            if name != baseline and name in self._results and (found := self._values(point)) is not None
+            if name != baseline and name in self._results and (objectives := self._values(point)) is not None
         }
         if not values:
             return []

@@ -58,15 +58,15 @@ class Adapter(TemplateLM):  # type: ignore[misc]  # the library has no types
                     got=str(len(scored)),
                 )
             pairs.append(Pair((*given,) or (self.eot_token_id,), (*scored,)))
-        return [(found.nats, found.greedy) for found in self._of(pairs)]
+        return [(likelihood.nats, likelihood.greedy) for likelihood in self._of(pairs)]
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """The log-likelihood of each whole text, in nats."""
         cut = [
             windows(self.tok_encode(request.args[0]), self.eot_token_id, self._scored.context) for request in requests
         ]
-        found = iter(self._of([pair for pairs in cut for pair in pairs]))
-        return [sum(next(found).nats for _ in pairs) for pairs in cut]
+        likelihoods = iter(self._of([pair for pairs in cut for pair in pairs]))
+        return [sum(next(likelihoods).nats for _ in pairs) for pairs in cut]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """What the model writes after each text, greedily, up to the first of its stop texts."""

@@ -107,11 +107,11 @@ def measure(scored: Scored, codec: Codec, request: Request, where: str) -> list[
                 "`downstream.folder` of a space.",
             )
         adapter = Adapter(scored, codec)
-        found = []
+        scores = []
         for member in range(scored.pack):
             adapter.member = member
             try:
-                told = simple_evaluate(
+                evaluated = simple_evaluate(
                     model=adapter,
                     tasks=list(request.tasks),
                     task_manager=manager,
@@ -130,8 +130,8 @@ def measure(scored: Scored, codec: Codec, request: Request, where: str) -> list[
                     got=", ".join(request.tasks),
                     remedy="See that the data of these tasks can be read here; `--debug` shows where it failed.",
                 ) from error
-            found.append(_scores(told["results"]))
-    return found
+            scores.append(_scores(evaluated["results"]))
+    return scores
 
 
 def _scores(results: dict[str, dict[str, Any]]) -> tuple[TaskScore, ...]:

@@ -82,21 +82,23 @@ class Scored:
             if not pair.given or len(pair.scored) > self.context:
                 raise ValueError(f"1 id or more is given and at most {self.context} are scored")
             rows.append((*pair.given, *pair.scored)[-self.context - 1 :])
-        found: list[list[Likelihood]] = [[] for _ in pairs]
+        likelihoods: list[list[Likelihood]] = [[] for _ in pairs]
         order = sorted(range(len(pairs)), key=lambda place: len(rows[place]))
         while order:
             length = len(rows[order[-1]]) - 1
             size = max(1, _TOKENS_AT_ONCE // (max(length, 1) * self.pack))
             batch, order = order[-size:], order[:-size]
-            self._score([rows[place] for place in batch], [len(pairs[place].scored) for place in batch], batch, found)
-        return found
+            self._score(
+                [rows[place] for place in batch], [len(pairs[place].scored) for place in batch], batch, likelihoods
+            )
+        return likelihoods
 
     def _score(
-        self, rows: list[tuple[int, ...]], counts: list[int], places: list[int], found: list[list[Likelihood]]
+        self, rows: list[tuple[int, ...]], counts: list[int], places: list[int], likelihoods: list[list[Likelihood]]
     ) -> None:
         if not any(counts):
             for place in places:
-                found[place] = [Likelihood(0.0, True)] * self.pack
+                likelihoods[place] = [Likelihood(0.0, True)] * self.pack
             return
         tokens = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(self.device)
         logits = self.model(tokens[:, :-1].expand(self.pack, -1, -1)).float()
@@ -108,7 +110,7 @@ class Scored:
             last = len(rows[row]) - 1
             part = slice(last - count, last)
             sums, whole = nats[:, row, part].sum(-1).tolist(), right[:, row, part].all(-1).tolist()
-            found[place] = [Likelihood(*one) for one in zip(sums, whole, strict=True)]
+            likelihoods[place] = [Likelihood(*one) for one in zip(sums, whole, strict=True)]
 
     def of_text(self, ids: Sequence[int], first: int) -> list[list[Likelihood]]:
         """The likelihoods of a text of any length, in windows of the context.

@@ -80,7 +80,7 @@ class Attempt:
         taken = curve_point(point, self.member)
         self.curve.append(taken)
         self.metrics = {name: values[self.member] for name, values in point.metrics.items()}
-        self.parts = {name: tuple(part[self.member] for part in found) for name, found in point.parts.items()}
+        self.parts = {name: tuple(part[self.member] for part in sums) for name, sums in point.parts.items()}
         own: dict[str, dict[str, Any]] = {}
         if point.windows and self.trial.variant.spec.training.init_from is not None:
             own[WINDOWS] = {name: values[self.member] for name, values in point.windows.items()}

@@ -133,13 +133,13 @@ class JobCheckpoints:
         folder: The folder of the job; it need not exist.
         keys: The keys of the trials of the job.
         remarks: What went wrong since the last look, for the user.
-        found: The checkpoint that `newest` has read; empty before, or if there is none.
+        newest_file: The checkpoint that `newest` has read; empty before, or if there is none.
     """
 
     folder: Path
     keys: tuple[str, ...]
     remarks: list[str] = field(default_factory=list)
-    found: str = ""
+    newest_file: str = ""
 
     def newest_step(self) -> int:
         """The step of the newest checkpoint, readable or not; 0 if there is none."""
@@ -150,7 +150,7 @@ class JobCheckpoints:
         for checkpoint in _newest_first(self.folder):
             try:
                 state = read_checkpoint(checkpoint)
-                self.found = str(checkpoint)
+                self.newest_file = str(checkpoint)
                 return state
             except UnreadableCheckpointError as error:
                 self.remarks.append(

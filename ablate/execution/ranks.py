@@ -144,7 +144,7 @@ def _end_with_parent() -> None:
 
 
 def _work(orders: _Orders) -> None:
-    """The main function of a further rank: train, and tell nobody."""
+    """The main function of a further rank: train, and send no messages."""
     torch.set_num_threads(orders.threads)
     for plugin in orders.plugins:
         load_plugin(plugin)

@@ -156,7 +156,7 @@ class _TrackerThread:
         self._tracker = tracker
         self._waiting: queue.Queue[_Action | None] = queue.Queue(_MOST_WAITING)
         self._failure = ""
-        self._told = False
+        self._reported = False
         self._thread = threading.Thread(target=self._work, name=f"tracker {tracker.kind_name()}", daemon=True)
         self._thread.start()
 
@@ -179,9 +179,9 @@ class _TrackerThread:
 
     def new_remark(self) -> str:
         """Why the tracker failed, once; empty if it works or the failure was reported."""
-        if not self._failure or self._told:
+        if not self._failure or self._reported:
             return ""
-        self._told = True
+        self._reported = True
         address = hide_passwords(self._tracker.address)
         return (
             f"the tracker {address} failed and gets nothing more in this run: {self._failure}. The study goes on; run"

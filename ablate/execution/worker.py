@@ -69,7 +69,7 @@ def work(
             kept = saved.of(job)
             start = kept.newest()
             stopped = partial(_stopped, pipe, job.number)
-            group = rank_group(job, Path(cache), devices, threads, plugins, kept.found, saved.interval)
+            group = rank_group(job, Path(cache), devices, threads, plugins, kept.newest_file, saved.interval)
             with group as ranks:
                 for message in carrier.carry_out(job, stopped, start, saved.interval, ranks):
                     match message:

@@ -53,9 +53,9 @@ def read_doctor(file: Path) -> Examined:
             got=f"{type(error).__name__}: {error}",
             remedy="Write one on that machine: `ablate doctor --out FILE`.",
         ) from error
-    found = known_device(description)
-    device = found or stated_device(rate)
+    known = known_device(description)
+    device = known or stated_device(rate)
     numbered = re.search(r"\b(\d+) x ", description)
     rates = {"fp32": rate, "bf16": in_bf16}
     shares = {precision: value / device.peak(precision) for precision, value in rates.items()}
-    return Examined(device, int(numbered[1]) if numbered else 1, found is not None, shares)
+    return Examined(device, int(numbered[1]) if numbered else 1, known is not None, shares)

@@ -97,7 +97,7 @@ def nearest_size(parameters: Callable[[int], int | None], target: int, start: in
         return known[number]
 
     def first(numbers: range) -> Size | None:
-        return next((Size(number, found) for number in numbers if (found := at(number)) is not None), None)
+        return next((Size(number, count) for number in numbers if (count := at(number)) is not None), None)
 
     # A bracket: below it too few parameters (or no size at all), above it enough.
     low, high, most = 0, start, _MOST_TIMES * start
@@ -109,10 +109,10 @@ def nearest_size(parameters: Callable[[int], int | None], target: int, start: in
     while high - low > 1:
         # From the middle upwards, then downwards, to a size that makes a model; none between: the bracket is tight.
         middle = (low + high) // 2
-        found = first(range(middle, high)) or first(range(middle - 1, low, -1))
-        if found is None:
+        size = first(range(middle, high)) or first(range(middle - 1, low, -1))
+        if size is None:
             break
-        low, high = (found.number, high) if found.parameters < target else (low, found.number)
+        low, high = (size.number, high) if size.parameters < target else (low, size.number)
     ends = [Size(number, count) for number in (low, high) if 0 < number <= most and (count := at(number)) is not None]
     nearest = min(ends, key=lambda size: abs(size.parameters - target), default=None)
     if nearest is None or nearest.off(target) <= _NEAR:

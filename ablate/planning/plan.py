@@ -183,8 +183,8 @@ class Planner:
             try:
                 before = spec.stage()
             except ValidationError as error:
-                (path, told), *_ = describe(error)
-                raise SpaceError(f"`{'.'.join(map(str, path))}`: {told}", where=f"variant {point.name}") from None
+                (path, rule), *_ = describe(error)
+                raise SpaceError(f"`{'.'.join(map(str, path))}`: {rule}", where=f"variant {point.name}") from None
             if before is None:
                 return None
             named = replace(point, name=f"stage of {point.name}")
@@ -310,7 +310,7 @@ class Planner:
         """
         task = self.prepare(variant.spec)
         try:
-            found = task.baselines()
+            baselines = task.baselines()
         except Exception as error:  # a user's task may raise anything
             raise PluginError(
                 f"working out its trivial baselines raised {type(error).__name__}: {error}",
@@ -319,7 +319,7 @@ class Planner:
             ) from error
         return {
             name: {metric: float(value) for metric, value in metrics.items() if math.isfinite(value)}
-            for name, metrics in found.items()
+            for name, metrics in baselines.items()
         }
 
 

@@ -44,19 +44,19 @@ class Starting:
         if key not in self._known:
             where, identity = start.source, start.identity
             if stage is not None:
-                found = content_hash({"variant": stage[0], "data": stage[1]})
+                identity_now = content_hash({"variant": stage[0], "data": stage[1]})
             else:
-                source, found = self._source(start.source)
+                source, identity_now = self._source(start.source)
                 where = source.where
-            if identity and identity != found:
+            if identity and identity != identity_now:
                 raise DataError(
                     "the weights are not those that the space was written for",
                     where=f"training.init_from, {start.source or 'stage'}",
                     expected=f"the identity {identity[:12]}",
-                    got=found[:12],
+                    got=identity_now[:12],
                     remedy="Bring back the weights, or leave `identity` out.",
                 )
-            known = start.model_copy(update={"source": where, "identity": found})
+            known = start.model_copy(update={"source": where, "identity": identity_now})
             training = spec.training.model_copy(update={"init_from": known})
             self._known[key] = VariantSpec.model_validate(
                 {"model": spec.model, "task": spec.task, "training": training}

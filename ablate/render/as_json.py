@@ -174,8 +174,8 @@ def designed_json(findings: Findings) -> dict[str, Any]:
         "path": findings.path,
         "front": findings.front,
     }
-    plain = {name: None if found is None else _finite(asdict(found)) for name, found in designed.items()}
-    return plain | {"slices": [_finite(asdict(found)) for found in findings.slices]}
+    plain = {name: None if finding is None else _finite(asdict(finding)) for name, finding in designed.items()}
+    return plain | {"slices": [_finite(asdict(finding)) for finding in findings.slices]}
 
 
 def _finite(value: Any) -> Any:

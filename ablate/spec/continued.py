@@ -38,15 +38,15 @@ def with_seeds(space: SpaceSpec, seeds: str) -> SpaceSpec:
     Raises:
         SpaceError: The text is neither, or the design does not take such seeds.
     """
-    found = _SEEDS.fullmatch(seeds)
-    if found is None:
+    parsed = _SEEDS.fullmatch(seeds)
+    if parsed is None:
         raise SpaceError(
             "these are no seeds",
             where="--seeds",
             expected="a number of seeds, or START:MAX such as 3:12",
             got=repr(seeds),
         )
-    number, most = found.groups()
+    number, most = parsed.groups()
     given = int(number) if most is None else {"start": int(number), "max": int(most)}
     plain = space.model_dump(mode="json")
     changed = _validated(plain | {"design": plain["design"] | {"seeds": given}}, f"--seeds {seeds}", "")

@@ -187,16 +187,18 @@ class ModelSpec(Spec):
                 f"Give at most {context - 1} weights." if context > 1 else "Leave `multi_token` out.",
             )
         for place in self._places():
-            told = self.layer_context(context, layer=place.layer, causal=place.causal, cross=place.cross)
+            layer_context = self.layer_context(context, layer=place.layer, causal=place.causal, cross=place.cross)
             parts: list[tuple[tuple[str, ...], PartSpec | PositionSpec, LayerContext]]
-            parts = [(place.mixer_home, place.mixer, told)]
+            parts = [(place.mixer_home, place.mixer, layer_context)]
             if not place.cross:
                 parts += [
-                    ((*place.home, "mlp"), place.block.mlp, told),
-                    ((*place.home, "residual"), place.block.residual, told),
+                    ((*place.home, "mlp"), place.block.mlp, layer_context),
+                    ((*place.home, "residual"), place.block.residual, layer_context),
                 ]
-            if told.positions is not None:
-                parts.append((self._positions(place)[1], told.positions, place.mixer.positions_context(told)))
+            if layer_context.positions is not None:
+                parts.append(
+                    (self._positions(place)[1], layer_context.positions, place.mixer.positions_context(layer_context))
+                )
             for home, part, its_context in parts:
                 try:
                     part.check(its_context)

@@ -119,15 +119,15 @@ def detectable(sd: float, seeds: int, power: float = POWER, freedom: int | None 
         shares = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
         estimated = np.sqrt(2 * gammaincinv(freedom / 2, shares) / freedom)
 
-    def found(noncentrality: float) -> float:
+    def power_at(noncentrality: float) -> float:
         return float(np.mean(1 - nctdtr(seeds - 1, noncentrality * estimated, critical)))
 
     low, high = 0.0, 1.0
-    while found(high) < power:
+    while power_at(high) < power:
         low, high = high, 2 * high
     for _ in range(60):  # the noncentrality, by bisection
         middle = (low + high) / 2
-        low, high = (middle, high) if found(middle) < power else (low, middle)
+        low, high = (middle, high) if power_at(middle) < power else (low, middle)
     return high * sd / math.sqrt(seeds)
 
 

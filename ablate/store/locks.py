@@ -57,11 +57,11 @@ def shared_file_system(path: Path, mounts: Path = _MOUNTS) -> str | None:
         place = os.path.realpath(path)
     except OSError:
         return None
-    found, kind = "", ""
+    mounted_at, kind = "", ""
     for line in lines:
         mount, _, source = line.partition(" - ")
         point = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), mount.split(" ")[4])
         inside = place == point or place.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(found):  # the last of those mounted at one place is on top
-            found, kind = point, source.split(" ")[0]
+        if inside and len(point) >= len(mounted_at):  # the last of those mounted at one place is on top
+            mounted_at, kind = point, source.split(" ")[0]
     return kind if kind in _SHARED or _SHARED_IN_USER_SPACE.match(kind) else None

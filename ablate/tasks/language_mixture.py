@@ -103,8 +103,8 @@ class LanguageMixtureSpec(TaskSpec):
         return {name: source.weight / total for name, source in self.sources.items()}
 
     def missing(self) -> str | None:
-        found = (parse(source.data).missing() for source in self.sources.values())
-        return next((said for said in found if said), None)
+        reasons = (parse(source.data).missing() for source in self.sources.values())
+        return next((said for said in reasons if said), None)
 
     def part(self, name: str) -> LanguageModelSpec:
         """The task on one source alone."""
@@ -271,12 +271,12 @@ class LanguageMixture(Task):
             for name in self.parts
             if all(sums[f"tokens/{name}"])
         }
-        found = {
+        overall = {
             metric: self._mean({name: metrics[metric] for name, metrics in of_sources.items()})
             for metric in ("val_loss", "val_bits_per_byte")
         }
-        found["val_perplexity"] = [perplexity(loss) for loss in found["val_loss"]]
-        return found | {f"val_loss_{name}": metrics["val_loss"] for name, metrics in of_sources.items()}
+        overall["val_perplexity"] = [perplexity(loss) for loss in overall["val_loss"]]
+        return overall | {f"val_loss_{name}": metrics["val_loss"] for name, metrics in of_sources.items()}
 
     def _mean(self, values: Mapping[str, list[float]]) -> list[float]:
         """The mean over sources by their shares, for each member."""
@@ -294,14 +294,14 @@ class LanguageMixture(Task):
     def baselines(self) -> dict[str, dict[str, float]]:
         """Those of each source by itself, which know the source of a window, in the mean by the shares."""
         of_sources = {name: part.baselines() for name, part in self.parts.items()}
-        found = {}
+        baselines = {}
         for baseline in next(iter(of_sources.values())):
             losses = {name: one[baseline]["val_loss"] for name, one in of_sources.items()}
             (loss,) = self._mean({name: [value] for name, value in losses.items()})
             (bits,) = self._mean({name: [one[baseline]["val_bits_per_byte"]] for name, one in of_sources.items()})
-            found[baseline] = {"val_loss": loss, "val_perplexity": perplexity(loss), "val_bits_per_byte": bits}
-            found[baseline] |= {f"val_loss_{name}": value for name, value in losses.items()}
-        return found
+            baselines[baseline] = {"val_loss": loss, "val_perplexity": perplexity(loss), "val_bits_per_byte": bits}
+            baselines[baseline] |= {f"val_loss_{name}": value for name, value in losses.items()}
+        return baselines
 
     def describe(self) -> DataSummary:
         """Documents and tokens of each source, its share, and a window of each."""

@@ -196,8 +196,8 @@ class LanguageModel(Text):
         request = Request(tuple(asked.tasks), Path(asked.folder) if asked.folder else None, asked.shots, asked.limit)
         where = "task.downstream"
         members = [
-            {(score.task, score.metric): score.value for score in found}
-            for found in measure(scored, self.tokenizer, request, where)
+            {(score.task, score.metric): score.value for score in member_scores}
+            for member_scores in measure(scored, self.tokenizer, request, where)
         ]
         model.train(was_training)
         for name, (task, metric) in asked.names().items():
@@ -207,7 +207,7 @@ class LanguageModel(Text):
                     where=f"{where}, {name}",
                     expected=", ".join(known for of, known in members[0] if of == task) or "another task",
                 )
-        return {name: [found[asked_for] for found in members] for name, asked_for in asked.names().items()}
+        return {name: [member[asked_for] for member in members] for name, asked_for in asked.names().items()}
 
     def baselines(self) -> dict[str, dict[str, float]]:
         """Unigram, bigram and trigram models of the training text, each smoothed towards the lower order.

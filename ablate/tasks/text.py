@@ -162,27 +162,27 @@ def _tokenize(
     corpus: Corpus, split: str, tokenizer: Tokenizer, folder: Path, progress: _Progress, most: int
 ) -> dict[str, int]:
     """Write the tokens of a split, from where an interrupted preparation was; returns what the manifest says."""
-    found = progress.splits.setdefault(split, {"documents": 0, "tokens": 0, "read": 0, "complete": 0})
-    if not found["complete"]:
+    done = progress.splits.setdefault(split, {"documents": 0, "tokens": 0, "read": 0, "complete": 0})
+    if not done["complete"]:
         dtype, end = token_dtype(tokenizer.vocabulary), np.array([tokenizer.end_of_document])
         ends = deque[bool]()
-        documents = islice(corpus.documents_in(split), found["read"], None)
-        with GrowingArray(folder / f"{split}.npy", dtype, found["tokens"]) as tokens:
+        documents = islice(corpus.documents_in(split), done["read"], None)
+        with GrowingArray(folder / f"{split}.npy", dtype, done["tokens"]) as tokens:
             for ids in tokenizer.encode_all(_texts(documents, ends)):
                 ended = ends.popleft()
                 ids = np.concatenate([ids, end]) if ended else ids
                 tokens.append(ids[: most - tokens.size])
-                found["read"], found["documents"] = found["read"] + 1, found["documents"] + ended
+                done["read"], done["documents"] = done["read"] + 1, done["documents"] + ended
                 if tokens.size >= most:
                     break
-                if tokens.size - found["tokens"] >= _SAVED_TOKENS:
+                if tokens.size - done["tokens"] >= _SAVED_TOKENS:
                     tokens.sync()
-                    found["tokens"] = tokens.size
+                    done["tokens"] = tokens.size
                     progress.save()
             tokens.sync()
-        found["tokens"], found["complete"] = tokens.size, 1
+        done["tokens"], done["complete"] = tokens.size, 1
         progress.save()
-    return {"documents": max(1, found["documents"]), "tokens": found["tokens"]}
+    return {"documents": max(1, done["documents"]), "tokens": done["tokens"]}
 
 
 class _Progress:

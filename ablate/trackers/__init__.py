@@ -135,10 +135,10 @@ def find_tracker(address: str) -> Tracker:
             got=repr(address),
             remedy=f"Did you mean {forms[near[0]]}?" if near else "Write the tracker, a colon and its argument.",
         )
-    found = trackers[kind]
-    if found.extra:
-        require(found.extra, f"the tracker `{kind}`", where=f"--log-to {address}")
-    return found(argument=argument)
+    tracker = trackers[kind]
+    if tracker.extra:
+        require(tracker.extra, f"the tracker `{kind}`", where=f"--log-to {address}")
+    return tracker(argument=argument)
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str | int | float | bool]]:

@@ -63,8 +63,8 @@ class _Server(TrackerSession):
         return _Run(self._client, made.info.run_id, run)
 
     def _runs(self, run: TrackedRun, also: str = "") -> list[str]:
-        found = self._client.search_runs([self._experiment(run.study)], f"tags.`{_IDENTITY}` = '{run.identity}'{also}")
-        return [one.info.run_id for one in found]
+        runs = self._client.search_runs([self._experiment(run.study)], f"tags.`{_IDENTITY}` = '{run.identity}'{also}")
+        return [one.info.run_id for one in runs]
 
     def _experiment(self, study: str) -> str:
         if study not in self._experiments:

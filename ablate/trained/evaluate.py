@@ -79,8 +79,8 @@ def evaluate_file(trained: Trained, path: Path, device: torch.device, say: Calla
         raise DataError("there is no text in this file", where=str(path))
     if codec.decode(ids) != text:
         say("The tokenizer does not keep this text as it is: what it cannot write counts as an unknown token.")
-    found = scored.of_text(ids, codec.end_of_document)
-    return TextScore(len(ids), len(text.encode()), -sum(window.nats for (window,) in found) / len(ids))
+    windows = scored.of_text(ids, codec.end_of_document)
+    return TextScore(len(ids), len(text.encode()), -sum(window.nats for (window,) in windows) / len(ids))
 
 
 def _scored(trained: Trained, device: torch.device) -> tuple[Codec, Scored]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import plotly.graph_objects as go
 
+from ablate.analysis.factors import is_logarithmic, place
 from ablate.analysis.numbers import count
 from ablate.analysis.runs import VariantRuns
 from ablate.analysis.slices import Slice, SliceLine
@@ -19,6 +20,8 @@ from shared.text import for_plotly
 MOST_LINES = 12
 """Lines of a slice; further ones are in the table only."""
 SCATTERED = "variants"
+MOST_TICKS = 8
+"""Values that are written beside a numeric axis of the parallel coordinates."""
 
 
 def draw_slice(axis_slice: Slice, record: StudyRecord) -> go.Figure:
@@ -63,9 +66,12 @@ def draw_slice(axis_slice: Slice, record: StudyRecord) -> go.Figure:
 def variant_table(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> pd.DataFrame:
     """A row for each variant with an ended trial: settings, parameters, mean objective unless a seed diverged."""
     metric = record.objective["metric"]
+    switches = list(dict.fromkeys(name for variant in record.variants for name in variant.settings))
     rows = [
         {
             "variant": variant.name,
+            **dict.fromkeys(switches),
+            **{axis: place(variant, axis) for axis in switches if axis not in variant.settings},
             **variant.settings,
             "parameters": variant.parameters,
             metric: None if runs[variant.name].diverged else _mean(runs[variant.name].values(metric)),
@@ -119,8 +125,20 @@ def _axis(switch: str, given: list[object]) -> dict[str, object]:
     settings = ["-" if setting is None or setting != setting else str(setting) for setting in given]
     numbers = [_number(setting) for setting in settings]
     label = for_plotly(switch.rpartition(".")[2], 24)
-    if all(number is not None for number in numbers):
-        return {"label": label, "values": numbers}
+    known = sorted({number for number in numbers if number is not None})
+    missing = any(number is None for number in numbers)
+    if known and all(number is not None or setting == "-" for number, setting in zip(numbers, settings, strict=True)):
+        logarithmic = is_logarithmic(tuple(known))
+        at = {number: math.log10(number) if logarithmic else number for number in known}
+        low, high = at[known[0]], at[known[-1]]
+        below = low - 0.12 * ((high - low) or 1.0)  # what has no value stands apart, below the axis
+        ticks = [(below, "-")] * missing + [(at[number], f"{number:.3g}") for number in _thinned(known)]
+        return {
+            "label": label,
+            "values": [below if number is None else at[number] for number in numbers],
+            "tickvals": [height for height, _ in ticks],
+            "ticktext": [text for _, text in ticks],
+        }
     names = list(dict.fromkeys(settings))
     return {
         "label": label,
@@ -128,6 +146,14 @@ def _axis(switch: str, given: list[object]) -> dict[str, object]:
         "tickvals": list(range(len(names))),
         "ticktext": [for_plotly(name, 20) for name in names],
     }
+
+
+def _thinned(values: Sequence[float]) -> Sequence[float]:
+    """At most so many of ascending values that they can be read beside an axis, the ends among them."""
+    if len(values) <= MOST_TICKS:
+        return values
+    step = (len(values) - 1) / (MOST_TICKS - 1)
+    return [values[round(number * step)] for number in range(MOST_TICKS)]
 
 
 def _number(setting: str) -> float | None:

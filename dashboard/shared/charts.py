@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -29,6 +31,11 @@ def ink() -> str:
     return "#d5dce5" if dark() else "#33404f"
 
 
+def grey() -> str:
+    """The colour of marks that stand behind others."""
+    return "#8b97a8" if dark() else "#667180"
+
+
 def faint() -> str:
     """The colour of background marks."""
     return "rgba(200,210,225,0.16)" if dark() else "rgba(60,75,95,0.13)"
@@ -54,13 +61,47 @@ def chart(made: go.Figure, key: str, alt: str, picks: bool = False) -> Any:
     Returns:
         The selected points, if `picks`.
     """
+    _write_in_ink(made)
     config = {"displaylogo": False, "toImageButtonOptions": {"format": "svg", "filename": key}}
     if picks:
         return st.plotly_chart(made, key=key, alt=alt, config=config, on_select="rerun", selection_mode="points")
     return st.plotly_chart(made, key=key, alt=alt, config=config)
 
 
+def _write_in_ink(made: go.Figure) -> None:
+    """Give all words of a figure the colour of words; Streamlit's own is too pale."""
+    made.update_layout(font_color=ink(), legend_font_color=ink())
+    made.update_xaxes(tickfont_color=ink(), title_font_color=ink())
+    made.update_yaxes(tickfont_color=ink(), title_font_color=ink())
+    made.update_annotations(font_color=ink())
+
+
 def picture(svg: str, alt: str) -> None:
-    """Show an SVG document in the page's own light; as an image, so that nothing in it can run."""
-    scheme = "all" if dark() else "not all"
-    st.image(svg.replace("(prefers-color-scheme: dark)", scheme), alt=alt)
+    """Show an SVG document on the page's own ground, in its light; as an image, so that nothing in it can run."""
+    st.image(on_page(svg, dark()), alt=alt)
+
+
+def on_page(svg: str, is_dark: bool) -> str:
+    """The document without a ground of its own, in the light of the page rather than that of the machine."""
+    clear = svg.replace('<rect class="paper" ', '<rect class="paper" style="fill: none" ', 1)
+    return clear.replace("(prefers-color-scheme: dark)", "all" if is_dark else "not all")
+
+
+_SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)" width="[\d.]+"')
+
+
+def width_of(svg: str) -> float:
+    """The width of a picture in pixels; 0 if there is none."""
+    size = _SIZE.search(svg)
+    return float(size[1]) if size else 0.0
+
+
+def widened(svgs: Sequence[str]) -> list[str]:
+    """The same pictures on grounds of equal width, so that columns of equal width show them at one scale."""
+    widest = max(map(width_of, svgs), default=0.0)
+
+    def wide(size: re.Match[str]) -> str:
+        left = (float(size[1]) - widest) / 2
+        return f'viewBox="{left:g} 0 {widest:g} {size[2]}" width="{widest:g}"'
+
+    return [_SIZE.sub(wide, svg, count=1) for svg in svgs]

@@ -1,6 +1,8 @@
 """One colour means one variant on every page: by its place in the study's design, with a dash and a mark beside it.
 
-The colours are Okabe and Ito's, told apart by colour-blind people, each in a tone for light and one for dark pages.
+The colours are near those of Okabe and Ito, each in a tone for light and one for dark pages. They stand out from the
+page by a contrast of 4.5:1, and colour-blind people can tell them apart; `tests/dashboard/test_colours.py` measures
+both.
 """
 
 from __future__ import annotations
@@ -12,17 +14,17 @@ import streamlit as st
 from ablate.analysis.rows import SELECTED
 from ablate.store import StudyRecord
 
-_LIGHT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a6a00")
-_DARK = ("#4aa8e0", "#f0803c", "#2fc79b", "#dd9abf", "#f0b429", "#8fd0f5", "#d9c95a")
+_LIGHT = ("#3f4ea4", "#94480e", "#257a62", "#9d5aa7", "#af6000", "#0e73e3", "#533d00")
+_DARK = ("#4791cb", "#ea7c33", "#0ebe81", "#f890b8", "#f2c342", "#a7d8ff", "#b8a2fd")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down", "pentagon", "hexagon")
 _BASELINE = {False: "#1b2430", True: "#e8edf3"}
 _VERDICTS = {
-    "needed": (("#d55e00", "#f0803c"), "square"),
-    "not needed": (("#009e73", "#2fc79b"), "circle"),
-    "undecided": (("#b37700", "#f0b429"), "diamond"),
-    "diverged": (("#b0528a", "#dd9abf"), "x"),
-    SELECTED: (("#7a7a7a", "#9a9a9a"), "triangle-down"),
+    "needed": (("#8f2c00", "#ea7c33"), "square"),
+    "not needed": (("#007a8c", "#0ebe81"), "circle"),
+    "undecided": (("#8a6d00", "#f2c342"), "diamond"),
+    "diverged": (("#7a2f8f", "#d07ae0"), "x"),
+    SELECTED: (("#3c4148", "#7d8590"), "triangle-down"),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import plotly.graph_objects as go
 
 from ablate.analysis.effects import EffectRow, StudyEffects
@@ -24,10 +26,15 @@ def with_aliases(row: EffectRow) -> str:
 
 
 def side(row: EffectRow, effects: StudyEffects) -> str:
-    """On which side of 0 an effect surely lies: `worse`, `better` or `unclear`."""
+    """On which side of 0 an effect surely lies: `worse`, `better` or `unclear`.
+
+    An interaction is neither: two settings together may be less bad than the sum, and yet bad. It is `worse than the
+    sum`, `better than the sum` or `unclear`.
+    """
     if row.low is None or row.high is None or row.low <= 0 <= row.high:
         return "unclear"
-    return "worse" if effects.is_worse(row.estimate) else "better"
+    word = "worse" if effects.is_worse(row.estimate) else "better"
+    return word if len(row.settings) == 1 else f"{word} than the sum"
 
 
 def draw_effects(effects: StudyEffects) -> go.Figure:
@@ -39,6 +46,7 @@ def draw_effects(effects: StudyEffects) -> go.Figure:
         made.add_vline(at, line={"color": ink(), "width": 1, "dash": "dash"})
     made.add_vline(0, line={"color": ink(), "width": 1})
     looks = {"worse": verdict_look("needed"), "better": verdict_look("not needed")}
+    looks |= {f"{word} than the sum": replace(drawn, mark=f"{drawn.mark}-open") for word, drawn in looks.items()}
     looks["unclear"] = verdict_look("undecided")
     named: set[str] = set()
     for height, row in enumerate(rows):
@@ -53,7 +61,8 @@ def draw_effects(effects: StudyEffects) -> go.Figure:
             )  # fmt: skip
         made.add_scatter(
             x=[row.estimate], y=[height], mode="markers", name=word, legendgroup=word, showlegend=word not in named,
-            marker={"symbol": drawn.mark, "size": 10, "color": drawn.colour},
+            marker={"symbol": drawn.mark, "size": 10, "color": drawn.colour,
+                    "line": {"color": drawn.colour, "width": 1.5}},
             hovertemplate=f"{for_plotly(with_aliases(row), 160)}<br>{row.estimate:+.4g}{interval}<extra></extra>",
         )  # fmt: skip
         named.add(word)

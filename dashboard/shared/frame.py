@@ -11,6 +11,7 @@ import streamlit as st
 from streamlit.navigation.page import Page
 
 from ablate.errors import NotFoundError
+from shared.colours import dark
 from shared.store import options, record, studies
 from shared.text import escape
 from views import PAGES, Entry
@@ -25,13 +26,36 @@ LONGEST_TITLE = 200
 """Characters of a question in the heading of a page."""
 SIDEBAR = 232
 """Width of the navigation in pixels."""
-STYLE = """<style>
+
+
+_LAYOUT = """
 [data-testid="stMainBlockContainer"] { padding-left: 2.5rem; padding-right: 2.5rem; }
 @media (max-width: 640px) {
     [data-testid="stMainBlockContainer"] { padding-left: 1rem; padding-right: 1rem; }
 }
-</style>"""
-"""Gives tables and figures the width that Streamlit leaves empty on both sides of a page."""
+[data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] * { opacity: 1; }
+"""
+_WORDS = {
+    False: """
+[data-testid="stCaptionContainer"] :is(p, li, strong) { color: #4d5664; }
+[data-testid="stCode"] .token:is(.token, .punctuation) { color: #33404f; }
+[data-testid="stCode"] .token:is(.atrule, .operator) { color: #a34700; }
+[data-testid="stCode"] .token:is(.number, .string) { color: #0a6b5e; }
+[data-testid="stCode"] .token:is(.parameter, .variable) { color: #00677f; }
+[data-testid="stCode"] .token:is(.boolean, .null) { color: #b3261e; }
+[data-testid="stCode"] .linenumber { color: #667180 !important; }
+""",
+    True: """
+[data-testid="stCaptionContainer"] :is(p, li, strong) { color: #b3bcc8; }
+:is([role="radio"], [role="tab"])[data-selected="true"] p, [data-testid="stSliderThumbValue"] p { color: #7cc4f0; }
+[data-testid="stCode"] .linenumber { color: #98a3b3 !important; }
+""",
+}
+
+
+def style() -> str:
+    """The width that Streamlit leaves empty beside a page, and colours of words that stand out by 4.5:1."""
+    return f"<style>{_LAYOUT}{_WORDS[dark()]}</style>"
 
 
 def navigation() -> Page:

@@ -20,6 +20,8 @@ from shared.text import escape
 
 SAID: dict[Quantity, str] = {"gradients": "gradients", "weights": "weights", "spread": "spread of mixing"}
 PARTS = {WHOLE: "whole block", "mlp": "MLP", "rest": "norms and gains", "cross": "cross-attention"}
+ABREAST = 3
+"""Maps beside one another."""
 DECADES = 3
 """Powers of ten that the colours of a map span."""
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -97,14 +99,13 @@ def _maps(maps: tuple[MixingMap, ...], key: str, name: str) -> None:
         "(row) answers to its input at another (column), as a root mean square. Colours are logarithmic, from a "
         "thousandth of each map's largest entry; less is left blank."
     )
-    with st.container(horizontal=True):
-        for one in maps:
-            with st.container(width=225):
-                st.caption(escape(f"{one.part}, up to {one.highest:.3g}"))
-                chart(
-                    _map(one), f"map-{one.part}".replace(" ", "-"), f"Mixing map of {one.part} of {name}: {told(one)}"
-                )
-                st.caption(escape(told(one)))
+    for number, one in enumerate(maps):
+        if number % ABREAST == 0:
+            columns = st.columns(ABREAST)
+        with columns[number % ABREAST]:
+            st.caption(escape(f"{one.part}, up to {one.highest:.3g}"))
+            chart(_map(one), f"map-{one.part}".replace(" ", "-"), f"Mixing map of {one.part} of {name}: {told(one)}")
+            st.caption(escape(told(one)))
     rows = [
         {"mixer": one.part, "output token": i, "input token": j, "value": value}
         for one in maps
@@ -123,7 +124,7 @@ def told(one: MixingMap) -> str:
 
 
 def _map(one: MixingMap) -> go.Figure:
-    made = figure(250)
+    made = figure(380)
     top = math.log10(one.highest or 1.0)
     powers = [
         [math.log10(value) if value and math.log10(value) >= top - DECADES else None for value in row]

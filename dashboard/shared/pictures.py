@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from select import select
 from threading import Lock
@@ -15,11 +16,14 @@ from weakref import finalize
 
 import streamlit as st
 
-from shared.charts import picture
+from shared.charts import picture, widened, width_of
+from shared.frame import link
 from shared.store import options
 from shared.text import escape
 
 Model = Mapping[str, Any]
+ROOM = 1300
+"""Pixels that pictures beside one another may take; wider ones are two abreast."""
 PATIENCE = 60.0
 """Seconds that an answer may take: an address may hold a draft that takes hours to look at."""
 
@@ -73,15 +77,16 @@ def _svg(request: str) -> str:
     return str(json.loads(answer)["svg"]) if answer else ""
 
 
-def block_svg(name: str, model: Model, versus: tuple[str, Model] | None = None) -> str:
+def block_svg(name: str, model: Model, versus: tuple[str, Model] | None = None, *, titled: bool = True) -> str:
     """The picture of a block as an SVG document; empty if its kind of mixer is not known here.
 
     Args:
         name: What to call it.
         model: `model` of a variant's plain spec.
         versus: Name and model to compare it with: pale and dashed what went, in colour what came.
+        titled: Whether the name is written above it.
     """
-    return _svg(json.dumps(["picture", name, model, versus]))
+    return _svg(json.dumps(["picture", name, model, versus, titled]))
 
 
 def block_files(
@@ -91,13 +96,44 @@ def block_files(
     return {f"{file}.svg": lambda: block_svg(name, model, versus)}
 
 
+@dataclass(frozen=True, slots=True)
+class BlockPicture:
+    """A block to be drawn.
+
+    Attributes:
+        name: What to call it.
+        model: `model` of a variant's plain spec.
+        caption: Shown above it.
+        versus: Name and model to compare it with.
+        variant: Whose trials a link above it leads to; none if empty.
+    """
+
+    name: str
+    model: Model
+    caption: str = ""
+    versus: tuple[str, Model] | None = None
+    variant: str = ""
+
+
 @st.fragment(parallel=True)
-def block_picture(name: str, model: Model, versus: tuple[str, Model] | None = None) -> None:
-    """Show the picture of a block; the rest of the page does not wait for it."""
+def block_pictures(blocks: Sequence[BlockPicture], abreast: int = 2) -> None:
+    """Show pictures of blocks, so many beside one another, at one scale; the rest of the page does not wait for it."""
     with st.spinner("Drawing"):
-        svg = block_svg(name, model, versus)
-    if svg:
-        beside = f", compared with {versus[0]}" if versus else ""
-        picture(svg, f"Block diagram of {name}{beside}")
-    else:
-        st.caption(f"{escape(name)} has a mixer of a kind that is not known here: start with `--plugin FILE.py`.")
+        drawn = [block_svg(one.name, one.model, one.versus, titled=False) for one in blocks]
+    if abreast * max(map(width_of, drawn)) > ROOM:
+        abreast = min(2, abreast)
+    for number, (one, svg) in enumerate(zip(blocks, widened(drawn), strict=True)):
+        if number % abreast == 0:
+            columns = st.columns(abreast)
+        with columns[number % abreast]:
+            st.caption(escape(one.caption or one.name))
+            if one.variant:
+                link("trial", f"Trials of {one.name}", variant=one.variant)
+            if svg:
+                picture(
+                    svg, f"Block diagram of {one.name}" + (f", compared with {one.versus[0]}" if one.versus else "")
+                )
+            else:
+                st.caption(
+                    f"{escape(one.name)} has a mixer of a kind that is not known here: start with `--plugin FILE.py`."
+                )

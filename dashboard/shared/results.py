@@ -10,12 +10,16 @@ from pydantic_core import PydanticCustomError
 
 from ablate.analysis.confirming import read_confirming
 from ablate.analysis.effects import StudyEffects, effects_of
+from ablate.analysis.factors import crosses, factors_of
 from ablate.analysis.importances import StudyImportances, importances_of
 from ablate.analysis.pareto import Front, front_of
 from ablate.analysis.path import RemovalPath, path_of
 from ablate.analysis.runs import VariantRuns, read_runs
+from ablate.analysis.scaling import at_own_length
 from ablate.analysis.slices import Slice, slices_of
+from ablate.analysis.text import counted
 from ablate.spec.design import DESIGNS, DesignSpec
+from ablate.store import TrialState
 from shared.store import options, record, stamp, store
 from shared.text import escape
 
@@ -43,10 +47,33 @@ def any_ended(study: str) -> bool:
     return False
 
 
-def missing(study: str, what: str, remedy: str) -> None:
-    """Say why the design of a study gives nothing to see here, and in the words of a space file what would."""
+def missing(study: str, what: str, remedy: str, *, crossed: bool = False) -> None:
+    """Say why a study gives nothing to see here, and in the words of a space file what would.
+
+    Args:
+        study: Its name.
+        what: That its design does or does not do.
+        remedy: Which design does.
+        crossed: Whether a design that crosses its switches would do, so that only its results may be missing.
+    """
+    if crossed and _crosses(study):
+        states = [state for run in runs(study).values() for state in run.states.values()]
+        said = ", ".join(counted((state.value, states.count(state)) for state in TrialState))
+        st.info(
+            f"The design of this study crosses its switches, but the trials that have a final value do not: {said}. "
+            "Without pruning, or with more trials, they would.",
+            icon=":material/info:",
+        )
+        return
     kind = str(record(study).space.get("design", {}).get("kind", "its own"))
     st.info(f"The design of this study, {escape(kind)}, {what}. {remedy}", icon=":material/info:")
+
+
+def _crosses(study: str) -> bool:
+    """Whether the variants of a study, with or without a result, cross at least two switches."""
+    own = at_own_length(record(study))
+    switches = factors_of(own).switches
+    return len(switches) > 1 and crosses(own.variants, switches, ())
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)

@@ -35,7 +35,7 @@ from shared.exports import Maker, export, table_files
 from shared.forest import MOST, compared, forest
 from shared.frame import begin_page, warn_of_unknown
 from shared.onward import onward
-from shared.pictures import block_files, block_picture
+from shared.pictures import BlockPicture, block_files, block_pictures
 from shared.printed import printed
 from shared.store import every, findings, report
 from shared.text import escape
@@ -277,12 +277,11 @@ def _before_and_after(study_report: StudyReport) -> None:
     name = st.selectbox("Variant", others, key="after", bind="query-params")
     models = {variant.name: variant.spec["model"] for variant in record.variants}
     sizes = {variant.name: count(variant.parameters) for variant in record.variants}
-    before, after = st.columns(2)
-    with before:
-        st.caption(f"{escape(record.baseline)}, {sizes[record.baseline]} parameters")
-        block_picture(record.baseline, models[record.baseline])
-    with after:
-        st.caption(f"{escape(name)}, {sizes[name]} parameters")
-        block_picture(name, models[name], (record.baseline, models[record.baseline]))
     first = (record.baseline, models[record.baseline])
+    block_pictures(
+        [
+            BlockPicture(*first, f"{record.baseline}, {sizes[record.baseline]} parameters"),
+            BlockPicture(name, models[name], f"{name}, {sizes[name]} parameters", first),
+        ]
+    )
     export(block_files("block_before", *first) | block_files("block_after", name, models[name], first), "blocks")

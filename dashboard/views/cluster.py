@@ -19,6 +19,8 @@ from shared.store import LIVE, stamp, store
 from shared.text import escape
 
 MOST_LINKS = 6
+UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
+"""Seconds of each unit of the axis of time; the first one is taken that all of it fills."""
 MOST_DEVICES, MOST_POINTS = 12, 300
 """Lines of the figure of throughput, and points of each."""
 
@@ -143,31 +145,32 @@ def _throughput(study: str, loads: tuple[WorkerLoad, ...]) -> dict[str, Maker]:
     if not known:
         return {}
     begin = min(times[0] for times in known.values())
+    span = max((times[-1] - begin).total_seconds() for times in known.values())
+    unit, seconds = next(((name, one) for one, name in UNITS if span >= one), UNITS[-1][::-1])
+    axis = f"{unit} since the first trial ended"
     lines: dict[str, Band] = {}
     for name, times in known.items():
         thin = -(-len(times) // MOST_POINTS)
         counted = [(number, time) for number, time in enumerate(times, 1) if number % thin == 0 or number == len(times)]
-        hours = tuple((time - begin).total_seconds() / 3600 for _, time in counted)
+        passed = tuple((time - begin).total_seconds() / seconds for _, time in counted)
         ended = tuple(float(number) for number, _ in counted)
-        lines[name] = Band(hours, ended, ended, ended, 1)
+        lines[name] = Band(passed, ended, ended, ended, 1)
     looks = {name: look(number) for number, name in enumerate(lines)}
     made = figure(320)
     for name, one in lines.items():
         draw_band(made, name, one, looks[name])
-    made.update_xaxes(title="hours since the first trial ended")
+    made.update_xaxes(title=axis)
     made.update_yaxes(title="trials that have ended", rangemode="tozero")
     counts = "; ".join(f"{len(times):,} on {name}" for name, times in known.items())
     chart(made, "throughput", f"Trials that have ended against time: {counts}"[:1000])
     rows = [
-        {"where": name, "hours": hour, "trials": ended}
+        {"where": name, unit: at, "trials": ended}
         for name, one in lines.items()
-        for hour, ended in zip(one.x, one.mean, strict=True)
+        for at, ended in zip(one.x, one.mean, strict=True)
     ]
     colours = {name: on_paper(drawn.colour) for name, drawn in looks.items()}
     files = table_files(f"{study}_throughput", pd.DataFrame(rows))
-    return files | printed_bands(
-        f"{study}_throughput", lines, colours, "hours since the first trial ended", "trials", whole=True
-    )
+    return files | printed_bands(f"{study}_throughput", lines, colours, axis, "trials", whole=True)
 
 
 def load_table(loads: tuple[WorkerLoad, ...]) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from shared.charts import chart, figure
 from shared.colours import Look, look, on_paper, variant_looks
 from shared.exports import Maker, export, table_files
 from shared.frame import STUDY, begin_page, link
-from shared.pictures import block_files, block_picture
+from shared.pictures import BlockPicture, block_files, block_pictures
 from shared.printed import printed_bands
 from shared.samples import can_write, sample_box
 from shared.store import every, settled_curves, stamp, store
@@ -195,10 +195,9 @@ def _curves(comparison: Comparison, labels: list[str], looks: list[Look]) -> dic
 
 
 def _pictures(comparison: Comparison, labels: list[str]) -> None:
-    columns = st.columns(min(3, len(comparison.sides)))
-    first = comparison.sides[0]
+    first = (labels[0], comparison.sides[0].spec["model"])
+    pictures = []
     for number, (side, label) in enumerate(zip(comparison.sides, labels, strict=True)):
-        with columns[number % len(columns)]:
-            size = f", {count(side.parameters)} parameters" if side.parameters is not None else ""
-            st.caption(escape(label + size))
-            block_picture(label, side.spec["model"], None if side is first else (labels[0], first.spec["model"]))
+        size = f", {count(side.parameters)} parameters" if side.parameters is not None else ""
+        pictures.append(BlockPicture(label, side.spec["model"], label + size, first if number else None))
+    block_pictures(pictures, min(3, len(pictures)))

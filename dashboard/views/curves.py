@@ -13,7 +13,7 @@ import streamlit as st
 from ablate.analysis.curves import Axis, Band, Line, Loss, Spread, band, heights, line, share, versus
 from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState
 from shared.bands import draw_band
-from shared.charts import chart, figure
+from shared.charts import chart, figure, grey
 from shared.colours import Look, look, on_paper, variant_looks
 from shared.exports import Maker, export, table_files
 from shared.frame import begin_page, link, warn_of_unknown
@@ -61,11 +61,13 @@ def show() -> None:
     """Draw the page."""
     study = begin_page("Curves")
     record = read_record(study)
+    plot = st.container()  # above its controls, so that a telephone shows it first
     wish = _controls(record)
-    if not wish.variants:
-        st.info("Choose a variant to see its curves.")
-        return
-    st.fragment(_live, run_every=every(study))(study, wish)
+    with plot:
+        if not wish.variants:
+            st.info("Choose a variant to see its curves.")
+            return
+        st.fragment(_live, run_every=every(study))(study, wish)
 
 
 def _controls(record: StudyRecord) -> Wish:
@@ -73,6 +75,8 @@ def _controls(record: StudyRecord) -> Wish:
     switches = list(dict.fromkeys(switch for variant in record.variants for switch in variant.settings))
     warn_of_unknown("variants", names)
     variants = st.multiselect("Variants", names, names[:FIRST], key="variants", bind="query-params")
+    if len(variants) < len(names):
+        st.caption(f"{len(variants)} of {len(names)} variants are drawn; choose others above.")
     first = st.container(horizontal=True, vertical_alignment="bottom")
     axis = first.segmented_control(
         "Against", list(AXES), default="steps", format_func=AXES.__getitem__, key="axis", bind="query-params",
@@ -179,22 +183,31 @@ def _figure(groups: dict[str, Group], wish: Wish) -> go.Figure:
 
 
 def _draw_lines(made: go.Figure, name: str, group: Group, singles: bool) -> None:
-    """Each trial by itself if it is wished; else only those that the band leaves out."""
+    """Each trial by itself if it is wished; else only those that the band leaves out.
+
+    The legend has one entry for a group without a band, and one for all that was pruned, however many trials that is.
+    """
     alone = not group.band.mean
+    named = {trace.name for trace in made.data if trace.showlegend}
     for (variant, seed), one in group.lines.items():
         state = group.lost.get((variant, seed), TrialState.FINISHED)
         if not (singles or alone or state is not TrialState.FINISHED):
             continue
+        pruned = state is TrialState.PRUNED
         said = f"{for_plotly(variant)}, seed {seed}, {state}"
+        entry = "pruned" if pruned else f"{for_plotly(name)}, {state}" if alone else name
+        colour = grey() if pruned else group.look.colour
         ends = ["x" if state in (TrialState.DIVERGED, TrialState.FAILED) else "circle"]
         made.add_scatter(
-            x=one.x, y=one.y, mode="lines+markers", name=said if alone else name, legendgroup=name, showlegend=alone,
-            line={"color": group.look.colour, "width": 1, "dash": "dot" if state is TrialState.RUNNING else "solid"},
-            marker={"color": group.look.colour, "symbol": ["circle"] * (len(one.x) - 1) + ends,
+            x=one.x, y=one.y, mode="lines+markers", name=entry, legendgroup="pruned" if pruned else name,
+            showlegend=(alone or pruned) and entry not in named,
+            line={"color": colour, "width": 1, "dash": "dot" if state is TrialState.RUNNING else "solid"},
+            marker={"color": colour, "symbol": ["circle"] * (len(one.x) - 1) + ends,
                     "size": [2] * (len(one.x) - 1) + [9 if state is not TrialState.FINISHED else 2]},
             opacity=0.75, customdata=[[variant, seed]] * len(one.x),
             hovertemplate=f"{said}<br>%{{x:,.6~g}}<br>%{{y:.4f}}<extra></extra>",
         )  # fmt: skip
+        named.add(entry)
 
 
 def _which(group: Group) -> list[Any]:
@@ -219,7 +232,7 @@ def _picked(picked: Any) -> None:
 
 def _told(groups: dict[str, Group]) -> None:
     """What the bands leave out, in words."""
-    for state in (TrialState.DIVERGED, TrialState.FAILED, TrialState.RUNNING):
+    for state in (TrialState.PRUNED, TrialState.DIVERGED, TrialState.FAILED, TrialState.RUNNING):
         which = [f"{variant} seed {seed}" for group in groups.values() for (variant, seed), reason in group.lost.items()
                  if reason is state]  # fmt: skip
         if which:

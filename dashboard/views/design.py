@@ -125,7 +125,8 @@ def _validity(checked: dict[str, Any], draft: Draft) -> None:
     if problems:
         st.error("\n".join(f"- {escape(problem)}" for problem in problems), icon=":material/block:")
         return
-    st.success(f"A valid space: {escape(str(draft['name']))}", icon=":material/check_circle:")
+    if checked["variants"] > 1 or not checked["without_effect"]:  # else the first warning says that it compares nothing
+        st.success(f"A valid space: {escape(str(draft['name']))}", icon=":material/check_circle:")
     if warnings := [*checked["without_effect"], *checked["doubts"]]:
         st.warning("\n".join(f"- {escape(line)}" for line in warnings), icon=":material/warning:")
     facts = st.container(horizontal=True)

@@ -25,8 +25,15 @@ VIEWS = ("Effects", "Interactions", "Importances", "Slices", "Parallel")
 def show() -> None:
     """Draw the page."""
     study = begin_page("Effects")
-    view = st.segmented_control("Show", VIEWS, default=VIEWS[0], key="show", bind="query-params", required=True)
+    view = st.segmented_control("Show", VIEWS, default=_first(study), key="show", bind="query-params", required=True)
     st.fragment(_live, run_every=every(study))(study, view)
+
+
+def _first(study: str) -> str:
+    """The view that is shown first: of a study that estimates no effects, slices along its axes where it has some."""
+    if results.effects(study) is None and results.slices(study):
+        return "Slices"
+    return VIEWS[0]
 
 
 def _live(study: str, view: str) -> None:
@@ -48,6 +55,7 @@ def _effects(study: str) -> None:
             study,
             "estimates no effects: it does not cross its switches",
             "`design: {kind: fractional}` does, with few variants; `kind: grid` and `kind: search` do too.",
+            crossed=True,
         )
         return
     table = effects_table(effects)
@@ -122,6 +130,7 @@ def _importances(study: str) -> None:
             study,
             "crosses too little to say what matters most",
             "`design: {kind: fractional}`, `kind: grid` and `kind: search` do, with four variants or more.",
+            crossed=True,
         )
         return
     table = pd.DataFrame(

@@ -11,15 +11,16 @@ import streamlit as st
 
 from ablate.analysis.numbers import count
 from ablate.analysis.path import Removal, RemovalPath, VariantSummary
+from ablate.analysis.speed import LEAST_SECONDS
 from ablate.render.sections.path import outcome
 from ablate.store import StudyRecord
 from shared import results
 from shared.charts import chart, figure, ink
 from shared.colours import look, verdict_look
 from shared.exports import Maker, export, table_files
-from shared.frame import begin_page, link
+from shared.frame import begin_page
 from shared.numbers import arithmetic
-from shared.pictures import block_files, block_picture
+from shared.pictures import BlockPicture, block_files, block_pictures
 from shared.printed import printed
 from shared.store import every
 from shared.store import record as read_record
@@ -50,13 +51,15 @@ def _live(study: str) -> None:
         )
         return
     with st.container(border=True):
-        st.markdown(f"**{escape(outcome(removal_path))}**")
+        st.markdown(escape(outcome(removal_path)))
     if removal_path.trying:
         st.caption(
             escape(
                 f"Round {len(removal_path.rounds) + 1} is not over: {', '.join(removal_path.trying)} are being tried."
             )
         )
+    if any(one.relative_speed is None for one in _stations(removal_path)):
+        st.caption(f"Speed is left out: trials that took less than {LEAST_SECONDS:g} s do not tell it.")
     if removal_path.steps:
         chart(_waterfall(removal_path), "waterfall", _alt(removal_path))
     table = removals(removal_path)
@@ -64,11 +67,14 @@ def _live(study: str) -> None:
     number = st.column_config.NumberColumn
     st.dataframe(
         table, key="removals", hide_index=True, placeholder="-",
+        column_order=[name for name in table if name != "verdict" and not table[name].isna().all()],
         column_config={
-            "path": st.column_config.CheckboxColumn(help="A step of the path"),
-            "parameters": number(format="localized"), "FLOP": number(format="compact"),
-            "tokens/s": number(format="compact"), "difference": number(format="%+.4f"), "low": number(format="%+.4f"),
-            "high": number(format="%+.4f"), "what became of it": st.column_config.TextColumn(width="large"),
+            "round": number(width=45), "path": st.column_config.CheckboxColumn(width=40, help="A step of the path"),
+            "removal": st.column_config.TextColumn(width=150), "from": st.column_config.TextColumn(width=130),
+            "parameters": number(format="localized", width=75), "FLOP": number(format="compact", width=50),
+            "tokens/s": number(format="compact", width=60), "difference": number(format="%+.4f", width=70),
+            "low": number(format="%+.4f", width=62), "high": number(format="%+.4f", width=62),
+            "what became of it": st.column_config.TextColumn(width=300),
         },
         alt=f"Removals that were tried in {len(removal_path.rounds)} rounds, with what became of them",
     )  # fmt: skip
@@ -107,8 +113,7 @@ def _row(number: int, one: Removal) -> dict[str, object]:
 
 
 def _costs(standing: VariantSummary) -> dict[str, object]:
-    speed = standing.tokens_per_second.mean
-    return {"parameters": standing.parameters, "FLOP": standing.flops, "tokens/s": speed}
+    return {"parameters": standing.parameters, "FLOP": standing.flops, "tokens/s": standing.tokens_per_second.mean}
 
 
 def _stations(removal_path: RemovalPath) -> list[VariantSummary]:
@@ -200,13 +205,12 @@ def _pictures(removal_path: RemovalPath, record: StudyRecord) -> None:
     said = [record.baseline, *(f"{step.switch}={step.setting}" for step in removal_path.steps)]
     models_on_path = [models[standing.variant] for standing in _stations(removal_path)]
     files: dict[str, Maker] = {}
+    pictures = []
     for number, (standing, label) in enumerate(zip(_stations(removal_path), said, strict=True)):
-        if number % ABREAST == 0:
-            columns = st.columns(ABREAST)
-        with columns[number % ABREAST]:
-            st.caption(f"{number}. {escape(label)}, {count(standing.parameters)} parameters")
-            link("trial", f"Trials of step {number}", variant=standing.variant)
-            versus = (f"step {number - 1}", models_on_path[number - 1]) if number else None
-            block_picture(f"step {number}", models_on_path[number], versus)
-            files |= block_files(f"block_{number}", f"step {number}", models_on_path[number], versus)
+        versus = (f"step {number - 1}", models_on_path[number - 1]) if number else None
+        caption = f"{number}. {label}, {count(standing.parameters)} parameters"
+        name = f"step {number}"
+        pictures.append(BlockPicture(name, models_on_path[number], caption, versus, standing.variant))
+        files |= block_files(f"block_{number}", name, models_on_path[number], versus)
+    block_pictures(pictures, ABREAST)
     export(files, "blocks")

@@ -17,17 +17,19 @@ from ablate.spec.quantities import COSTS
 from ablate.stats import Interval
 from ablate.store import StudyRecord
 from shared import results
-from shared.charts import chart, figure, ink
+from shared.charts import chart, figure, grey, ink
 from shared.colours import pale, variant_looks
 from shared.exports import export, table_files
 from shared.frame import begin_page, link, warn_of_unknown
-from shared.pictures import block_files, block_picture
+from shared.pictures import BlockPicture, block_files, block_pictures
 from shared.printed import printed_front
 from shared.store import every
 from shared.store import record as read_record
 from shared.text import escape, for_plotly
 
 LEAST, MOST = 2, 3
+MANY, MOST_NAMED = 60, 12
+"""Variants beyond which those that are beaten are small and grey, and points of the front that the legend names."""
 STANDS = {"front": ("on the front", "square", 12), "beaten": ("beaten in the means", "circle-open", 9),
           "surely": ("surely beaten", "x-thin", 9)}  # fmt: skip
 FAR = 0.6
@@ -123,19 +125,26 @@ def _figure(front: Front, record: StudyRecord) -> go.Figure:
     for column, quantity in enumerate(across, 1):
         if len(across) == 1:
             _staircase(made, front, quantity)
-        alike: dict[tuple[str, str], list[FrontPoint]] = {}
+        many, named = len(front.points) > MANY, len(numbers) <= MOST_NAMED
+        alike: dict[tuple[str, str, str], list[FrontPoint]] = {}
         for point in sorted(front.points, key=lambda point: point.on_front):
-            alike.setdefault((_stand(point), looks[point.variant].colour), []).append(point)
-        for (stand, colour), points in alike.items():  # a trace for each point would be slow for a thousand
+            colour = grey() if many and not point.on_front else looks[point.variant].colour
+            one = point.variant if named and point.on_front else ""
+            alike.setdefault((_stand(point), colour, one), []).append(point)
+        for (stand, colour, one), points in alike.items():  # a trace for each point would be slow for a thousand
             _, mark, size = STANDS[stand]
+            behind = many and stand != "front"
             xs, ys = [point.values[quantity] for point in points], [point.values[first] for point in points]
             made.add_scatter(
-                x=[one.mean for one in xs], y=[one.mean for one in ys], error_x=_bars(xs, colour),
-                error_y=_bars(ys, colour), showlegend=False, mode="markers+text",
+                x=[one.mean for one in xs], y=[one.mean for one in ys], error_x=None if behind else _bars(xs, colour),
+                error_y=None if behind else _bars(ys, colour), mode="markers+text",
+                name=for_plotly(f"{numbers[one]} {one}") if one else "",
+                showlegend=bool(one) and column == 1, legendgroup=one or None, opacity=0.45 if behind else 1.0,
                 customdata=[[point.variant, _hover(point, quantity, first)] for point in points],
                 text=[numbers.get(point.variant, "") for point in points], textposition="top right",
                 textfont={"color": ink(), "size": 13}, hovertemplate="%{customdata[1]}<extra></extra>",
-                marker={"color": colour, "symbol": mark, "size": size, "line": {"color": colour, "width": 2}},
+                marker={"color": colour, "symbol": mark, "size": 5 if behind else size,
+                        "line": {"color": colour, "width": 1 if behind else 2}},
                 row=1, col=column,
             )  # fmt: skip
         unit = f" ({UNITS[quantity]})" if quantity in UNITS else ""
@@ -231,5 +240,10 @@ def _block(study: str, record: StudyRecord, front: Front) -> None:
             link("compare", "Compare with the baseline", sides=sides)
         link("curves", "Curves", variants=sides)
         link("trial", "Trial", variant=name)
-    block_picture(name, variants[name].spec["model"], beside)
+    size = f"{name}, {count(variants[name].parameters)} parameters"
+    pictures = [BlockPicture(name, variants[name].spec["model"], size, beside)]
+    if beside:
+        before = f"{record.baseline}, {count(variants[record.baseline].parameters)} parameters"
+        pictures.insert(0, BlockPicture(*beside, before))
+    block_pictures(pictures)
     export(block_files("block", name, variants[name].spec["model"], beside), "block")

@@ -20,7 +20,7 @@ from shared.frame import begin_page, link, warn_of_unknown
 from shared.inside import show_inside
 from shared.marks import edit_mark
 from shared.numbers import arithmetic, duration
-from shared.pictures import block_files, block_picture
+from shared.pictures import BlockPicture, block_files, block_pictures
 from shared.printed import printed_bands
 from shared.samples import can_write, sample_box
 from shared.store import LIVE, moves, options, store
@@ -69,8 +69,18 @@ def show() -> None:
         st.subheader("Samples", anchor=False)
         sample_box({variant.name: key})
     st.subheader("Block", anchor=False)
-    block_picture(variant.name or "block", variant.spec["model"])
+    _blocks(record, variant)
     export(block_files(f"variant_{variant.hash[:12]}", variant.name or "block", variant.spec["model"]), "block")
+
+
+def _blocks(record: StudyRecord, variant: VariantRecord) -> None:
+    """The block of the trial, beside that of the baseline."""
+    name, baseline = variant.name or "block", next(one for one in record.variants if one.name == record.baseline)
+    first = (baseline.name, baseline.spec["model"])
+    if variant.name == baseline.name:
+        block_pictures([BlockPicture(*first)])
+        return
+    block_pictures([BlockPicture(*first), BlockPicture(name, variant.spec["model"], versus=first)])
 
 
 def _choose(record: StudyRecord) -> str | None:

@@ -37,6 +37,40 @@ async region => {
     throw new Error('a table never showed all its columns');
 }
 """
+PALE = """
+() => {
+    const parse = text => { const n = text.match(/[\\d.]+/g).map(Number); return n.length > 3 ? n : [...n, 1] }
+    const over = (top, below) => below.map((channel, i) => top[3] * top[i] + (1 - top[3]) * channel)
+    const light = rgb => {
+        const [r, g, b] = rgb.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+    }
+    const found = {}
+    for (const node of document.querySelectorAll('[data-testid=stMain] *')) {
+        const words = [...node.childNodes].filter(one => one.nodeType === 3).map(one => one.textContent).join('').trim()
+        // The number of a slider stands above the handle that is its parent.
+        const passive = '[disabled], [aria-disabled=true], ' +
+            '[data-testid=stIconMaterial], [data-testid=stSliderThumbValue]'
+        if (!words || node.closest(passive) || node.closest('style') || !node.getClientRects().length) continue
+        const layers = []
+        let opacity = 1
+        for (let at = node; at; at = at.parentElement) {
+            const style = getComputedStyle(at)
+            opacity *= Number(style.opacity)
+            layers.unshift(parse(style.backgroundColor))
+        }
+        const ground = layers.reduce((below, layer) => over(layer, below), [255, 255, 255])
+        const style = getComputedStyle(node)
+        const ink = parse(node.ownerSVGElement ? style.fill : style.color)
+        ink[3] *= opacity
+        const [high, low] = [light(over(ink, ground)), light(ground)].sort((a, b) => b - a)
+        if (opacity > 0.2 && (high + 0.05) / (low + 0.05) < 4.5)
+            found[words.slice(0, 60)] = `${ink} on ${ground}, ${node.closest('[data-testid]').dataset.testid}`
+    }
+    return found
+}
+"""
+"""Words with less than the contrast of 4.5:1 that WCAG 2.2 asks for (1.4.3)."""
 WIDE = {"width": 2400, "height": 1400}
 """So wide that no column of a table is cut off."""
 PATIENCE = 90_000
@@ -116,6 +150,10 @@ class Page:
         unnamed = "[data-testid=stPlotlyChart]:not([aria-label]), [data-testid=stMain] img:not([alt])"
         assert self.tab.locator(unnamed).count() == 0
         assert self.tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+    def check_contrast(self) -> None:
+        """All words of the page stand out from what is below them."""
+        assert self.tab.evaluate(PALE) == {}
 
 
 @contextmanager

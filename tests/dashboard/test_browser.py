@@ -60,6 +60,11 @@ def test_a_telephone_in_the_dark(browser: Any, base: str) -> None:
             "getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor.match(/\\d+/g).map(Number)"
         )
         assert sum(background[:3]) < 3 * 64
+        page.check_contrast()
+        page.open("/curves")
+        plot = page.tab.get_by_test_id("stPlotlyChart").first.bounding_box()
+        assert plot is not None
+        assert plot["y"] < 500, "the plot comes before its controls"
 
 
 def test_the_numbers_are_those_of_show(page: Page, shown: dict[str, Any]) -> None:
@@ -89,6 +94,15 @@ def test_the_numbers_are_those_of_show(page: Page, shown: dict[str, Any]) -> Non
     page.wait_for_text(shown["claims"][0]["sentence"])
     page.wait_for_text("rate=wild diverged with seed 0, 1")
     page.wait_for_text("Answer of the study tiny")
+    page.check_contrast()
+    pictures = page.main.get_by_alt_text(re.compile("^Block diagram of"))
+    pictures.nth(1).wait_for()
+    sizes = pictures.evaluate_all("all => all.map(one => [one.naturalWidth, one.clientWidth])")
+    assert sizes[0] == sizes[1], "before and after are drawn at one scale"
+    page.tab.set_viewport_size({"width": 1280, "height": 900})
+    page.settle()
+    table = page.tab.locator('[role="region"][aria-label^="Ablation table"] .dvn-scroller')
+    assert table.evaluate("all => all.scrollWidth <= all.clientWidth"), "the table is cut at the right"
 
 
 def test_a_way_from_studies_to_a_trial_to_a_comparison(page: Page, place: Workplace, shown: dict[str, Any]) -> None:
@@ -137,7 +151,8 @@ def test_a_trial_is_seen_from_inside(page: Page, place: Workplace, tmp_path: Pat
     page.tab.get_by_role("radio", name="spread of mixing").click()
     page.tab.wait_for_url("**inside=spread*")
     page.tab.locator('[aria-label^="standard deviation of the mixing map by block: block 1 from"]').wait_for()
-    page.tab.locator('[aria-label^="Mixing map of block 1 mixer of norm=none: "]').wait_for()
+    mixing = page.tab.locator('[aria-label^="Mixing map of block 1 mixer of norm=none: "]')
+    assert mixing.bounding_box()["width"] > 350
     page.settle()
     page.main.get_by_role("button", name="Export").nth(2).click()
     with page.tab.expect_download() as started:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 from cli_runs import Workplace
 from fake_store import fake_store
@@ -19,17 +23,25 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from ablate.analysis import read_study
+from ablate.analysis.curves import Line, band
+from ablate.analysis.effects import EffectRow
+from ablate.analysis.runs import read_runs
 from ablate.render.document import ablation_table
 from ablate.render.table import print_study
 from ablate.spec.document import read_document
 from ablate.store import CurvePoint, TrialState
+from shared.axis_figures import draw_parallel, variant_table
+from shared.charts import on_page, widened
+from shared.colours import look
 from shared.course import course_alt, course_figure, coursed
+from shared.effect_figures import side
 from shared.marks import split_tags
 from shared.numbers import arithmetic, duration
 from shared.text import escape, for_plotly, one_line
 from shared.yaml import to_yaml
 from views import PAGES
 from views.answer import ablation
+from views.curves import Group, _draw_lines
 
 FOLDER = Path(__file__).parent.parent.parent / "dashboard"
 FILES = sorted(FOLDER.rglob("*.py"))
@@ -42,6 +54,17 @@ def test_escaped_text_is_read_as_one_run_of_words(text: str) -> None:
     assert {token.type for token in tokens} <= {"text", "text_special"}
     words = "".join(token.content for token in tokens).replace("\u2060", "")
     assert words.strip() == one_line(text, 10_000).replace("\u2060", "").strip()
+
+
+GFM_MAIL = re.compile(r"[-.\w+]+@[-\w]+(?:\.[-\w]+)+")
+"""What mdast-util-gfm-autolink-literal, which Streamlit's client reads Markdown with, makes a mail link of."""
+
+
+def test_no_name_of_a_variant_becomes_a_mail_link() -> None:
+    for name in ("baseline@training.optimizer.lr=0.003", "norm=none@model.heads=4,task.context=64"):
+        assert GFM_MAIL.search(name), "without care it is one"
+        shown = MarkdownIt("commonmark").parseInline(escape(name))[0].children or []
+        assert not GFM_MAIL.search("".join(token.content for token in shown))
 
 
 @given(st.text(alphabet="<>&abc/ ", max_size=80))
@@ -154,6 +177,63 @@ def test_no_table_gives_a_lost_variant_a_mean_or_takes_it_for_the_baseline() -> 
         line = next(line for line in console.file.getvalue().splitlines() if line.startswith(f"{name} "))
         assert lost in line
         assert "baseline" not in line
+
+
+def test_the_table_has_what_the_terminal_has_of_a_tuned_study() -> None:
+    store = fake_store({"baseline": ({}, 9), "a": ({"s": "a"}, 9)}, seeds=2)
+    rates = {"baseline": 0.1, "a": 0.2}
+    variants = [replace(one, spec={"training": {"lr": rates[one.name]}}) for one in store.record.variants]
+    store.record = replace(store.record, space={"tuned": {"training.lr": rates}}, variants=tuple(variants))
+    for seed in range(2):
+        for name in ("baseline", "a"):
+            store.add(name, seed, {"val_loss": 3.0 + seed / 100})
+    report = read_study(store, "a_study")
+    (group, *others), titles = ablation_table(report).groups, ablation_table(report).titles
+    written = [dict(zip(titles, row, strict=True)) for row in (*group, *(row for rows in others for row in rows))]
+    shown = ablation(report).to_dict("records")
+    for title in ("variant", "lr", "verdict", "steps", "course", "speed"):
+        assert [str(row[title]) for row in shown] == [row[title] for row in written]
+
+
+def test_the_axis_of_a_number_is_ordered_though_the_baseline_has_none() -> None:
+    settings = [{}, *({"rate": rate} for rate in ("0.03", "0.001", "0.01"))]
+    store = fake_store({"baseline": ({}, 9)} | {f"v{n}": (one, 9) for n, one in enumerate(settings) if one}, seeds=1)
+    for name in ("baseline", "v1", "v2", "v3"):
+        store.add(name, 0, {"val_loss": 3.0})
+    record = store.study("a_study")
+    drawn = draw_parallel(variant_table(record, read_runs(store, record, "val_loss")), record).data[0].dimensions
+    (axis,) = [one for one in drawn if one.label == "rate"]
+    none, high, low, middle = axis.values
+    assert none < low < middle < high
+    assert list(axis.ticktext) == ["-", "0.001", "0.01", "0.03"]
+
+
+def test_an_interaction_is_better_or_worse_than_the_sum_only() -> None:
+    effects = SimpleNamespace(is_worse=lambda change: change > 0)
+    main, pair = (("a", "off"),), (("a", "off"), ("b", "off"))
+    said = [side(EffectRow(of, -1.0, -2.0, -0.5, ()), effects) for of in (main, pair)]  # type: ignore[arg-type]
+    assert said == ["better", "better than the sum"]
+
+
+def test_what_was_pruned_has_one_entry_in_the_legend() -> None:
+    made = go.Figure()
+    for name in ("a", "b"):
+        lines = {(name, seed): Line((0, 1), (0.0, 1.0), (3.0, 2.0)) for seed in range(3)}
+        lost = dict.fromkeys(lines, TrialState.PRUNED)
+        _draw_lines(made, name, Group(look(0), band([]), lines, lost), singles=False)
+    assert [trace.name for trace in made.data if trace.showlegend] == ["pruned"]
+    assert len(made.data) == 6
+
+
+def test_pictures_side_by_side_have_one_scale_and_no_ground_of_their_own() -> None:
+    small, large = (
+        f'<svg viewBox="0 0 {width} 90" width="{width}" height="90"><rect class="paper" width="100%"/></svg>'
+        for width in (100, 400)
+    )
+    first, second = widened([small, large])
+    assert 'viewBox="-150 0 400 90" width="400"' in first
+    assert second == large
+    assert 'class="paper" style="fill: none"' in on_page(first, is_dark=True)
 
 
 def test_the_course_is_drawn_against_what_is_asked_for_with_the_margin() -> None:

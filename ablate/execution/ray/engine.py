@@ -127,9 +127,9 @@ class RayEngine(Engine):
     def _check_seats(self) -> None:
         """Refuse to continue if no node has the resources of a job."""
         there = nodes()
-        found = self._find_seats(there)
-        if not any(found.values()):
-            wanted = {name: amount for seat in found for name, amount in seat.needs}
+        seats = self._find_seats(there)
+        if not any(seats.values()):
+            wanted = {name: amount for seat in seats for name, amount in seat.needs}
             shown = [
                 f"{name} {amount / GIB:.1f} GiB" if name == "memory" else f"{name} {amount:g}"
                 for name, amount in wanted.items()

@@ -101,7 +101,7 @@ class Messenger(Callback):
         self._messages = messages
         self._storage = storage
         self._later: list[str] = []
-        self._told: set[str] = set()
+        self._ended: set[str] = set()
         """The trials of Tune for which `Done` or `Broken` was sent."""
         self.closing = False
         """Whether trials end because the engine is closed; the next driver can resume from their checkpoints."""
@@ -112,7 +112,7 @@ class Messenger(Callback):
         """Send the messages of a result, and remove them so that Tune does not keep them."""
         for message in result.pop(MESSAGES, ()):
             if isinstance(message, Done | Broken):
-                self._told.add(trial.trial_id)
+                self._ended.add(trial.trial_id)
             self._messages.put(message)
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -130,11 +130,11 @@ class Messenger(Callback):
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Send `Done` for a job that the scheduler ended, as its actor does not send it."""
-        if trial.trial_id not in self._told:
+        if trial.trial_id not in self._ended:
             if self.closing:
                 return
             self._messages.put(Done(trial.config[JOB].number))
-        self._told.discard(trial.trial_id)
+        self._ended.discard(trial.trial_id)
         self._clear(trial)
 
     def clear_populations(self) -> None:

@@ -11,6 +11,8 @@ _COLUMN, _ROW = 9, 17
 _RADIUS = 9
 """Of a sum, in pixels."""
 _MARGIN = 28
+_WIDEST = 11.2
+"""Mean width in pixels of a character of a title in the widest font of the list (DejaVu Sans Bold)."""
 _HEAD = 34
 """Height of the title."""
 _LEGEND = 34
@@ -62,11 +64,17 @@ text.added { fill: #fbbf24; }
 """
 
 
-def to_svg(picture: Drawing) -> str:
-    """The picture as an SVG document."""
+def to_svg(picture: Drawing, *, titled: bool = True) -> str:
+    """The picture as an SVG document.
+
+    Args:
+        picture: What is drawn.
+        titled: Whether its title is written above it; a page may have one of its own.
+    """
     columns, rows = picture.size
-    width = max(columns * _COLUMN, 9 * len(picture.title), 250) + 2 * _MARGIN
-    height = rows * _ROW + _HEAD + _LEGEND * picture.comparison + 2 * _MARGIN
+    head = _HEAD if titled else 0
+    width = max(columns * _COLUMN, _WIDEST * len(picture.title) * titled, 250) + 2 * _MARGIN
+    height = rows * _ROW + head + _LEGEND * picture.comparison + 2 * _MARGIN
     left = _MARGIN + (width - 2 * _MARGIN - columns * _COLUMN) / 2
     order = {"removed": 0, "kept": 1, "added": 2}  # what is there is painted over what was
     shapes = [
@@ -77,13 +85,16 @@ def to_svg(picture: Drawing) -> str:
         *(_note(note) for note in picture.notes),
     ]
     body = "\n".join(shapes)
+    title = (
+        f'<text class="title" x="{width / 2:g}" y="{_MARGIN + 8}" text-anchor="middle">{escape(picture.title)}</text>\n'
+    )
     legend = _legend(width / 2, height - _MARGIN) if picture.comparison else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
         f'height="{height:g}" role="img" aria-label="{escape(picture.title)}">\n<style>{_STYLE}</style>\n'
         f'<rect class="paper" width="100%" height="100%" rx="8"/>\n'
-        f'<text class="title" x="{width / 2:g}" y="{_MARGIN + 8}" text-anchor="middle">{escape(picture.title)}</text>\n'
-        f'<g transform="translate({left:g} {_MARGIN + _HEAD})">\n{body}\n</g>\n{legend}</svg>\n'
+        f"{title if titled else ''}"
+        f'<g transform="translate({left:g} {_MARGIN + head})">\n{body}\n</g>\n{legend}</svg>\n'
     )
 
 

@@ -123,8 +123,9 @@ def _costs(axes: Axes, path: RemovalPath) -> None:
         ("FLOP", lambda one: one.flops, ORANGE, "///"),
         ("tokens a second", lambda one: one.tokens_per_second.mean, "white", "..."),
     )
-    for shift, (label, of, colour, hatch) in zip((-0.25, 0.0, 0.25), quantities, strict=True):
-        first = of(path.baseline)
+    known = [quantity for quantity in quantities if quantity[1](path.baseline) is not None]
+    for place, (label, of, colour, hatch) in enumerate(known):
+        first, shift = of(path.baseline), 0.25 * (place - (len(known) - 1) / 2)
         values = [of(one) for one in along]
         heights = [100 * value / first if value is not None and first else 0.0 for value in values]
         places = [number + shift for number in range(len(along))]

@@ -15,15 +15,15 @@ from ablate.trained.evaluate import TextScore
 
 def evaluation_json(trial: str, tasks: Sequence[TaskScore], file: str, text: TextScore | None, *, stored: bool) -> Any:
     """An evaluation as plain JSON data."""
-    told: dict[str, Any] = {"trial": trial}
+    record: dict[str, Any] = {"trial": trial}
     if tasks:
-        told["tasks"] = [
+        record["tasks"] = [
             {"task": score.task, "metric": score.metric, "value": score.value, "standard_error": score.error}
             for score in tasks
         ]
-        told["stored_as"] = [f"test_{score.name}" for score in tasks] if stored else []
+        record["stored_as"] = [f"test_{score.name}" for score in tasks] if stored else []
     if text is not None:
-        told["file"] = {
+        record["file"] = {
             "path": file,
             "tokens": text.tokens,
             "bytes": text.bytes,
@@ -31,7 +31,7 @@ def evaluation_json(trial: str, tasks: Sequence[TaskScore], file: str, text: Tex
             "perplexity": text.perplexity,
             "bits_per_byte": text.bits_per_byte,
         }
-    return told
+    return record
 
 
 def print_tasks(tasks: Sequence[TaskScore], console: Console) -> None:

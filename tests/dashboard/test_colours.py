@@ -1,0 +1,109 @@
+"""The colours of the dashboard: contrast by WCAG 2.2, and colour-blindness by the matrices of Machado et al. (2009).
+
+Differences are distances in OKLab (Ottosson 2020), times 100. All of this is written here from the publications.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ablate.render.drawing import svg as drawing
+from shared import charts, colours, frame
+
+MACHADO = {
+    "usual": np.eye(3),
+    "protanopia": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deuteranopia": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+    "tritanopia": np.array(
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
+    ),
+}
+TO_CONES = np.array(
+    [
+        [0.4122214708, 0.5363325363, 0.0514459929],
+        [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]
+)
+TO_LAB = np.array(
+    [
+        [0.2104542553, 0.7936177850, -0.0040720468],
+        [1.9779984951, -2.4285922050, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.8086757660],
+    ]
+)
+LEAST_CONTRAST, LEAST_DIFFERENCE = 4.5, 7.9
+THEME = tomllib.loads((Path(colours.__file__).parents[1] / ".streamlit" / "config.toml").read_text())["theme"]
+GROUND = {False: "#ffffff", True: THEME["dark"]["backgroundColor"]}
+
+
+def linear(colour: str) -> np.ndarray:
+    channels = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted(float(linear(colour) @ [0.2126, 0.7152, 0.0722]) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def lab(colour: str, eye: str) -> np.ndarray:
+    seen = np.clip(MACHADO[eye] @ linear(colour), 0, 1)
+    return 100 * TO_LAB @ np.cbrt(TO_CONES @ seen)
+
+
+@pytest.fixture(params=[False, True], ids=["light", "dark"])
+def dark(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    for module in (colours, charts, frame):
+        monkeypatch.setattr(module, "dark", lambda: request.param)
+    return bool(request.param)
+
+
+def test_every_colour_stands_out_from_the_page(dark: bool) -> None:
+    shown = [colours.look(number).colour for number in range(7)]
+    shown += [colours.verdict_look(word).colour for word in colours._VERDICTS]
+    shown += [charts.ink(), charts.grey(), colours._BASELINE[dark], *re.findall("#[0-9a-f]{6}", frame.style())]
+    shown += [THEME["dark" if dark else "light"]["linkColor"]]
+    assert {colour: contrast(colour, GROUND[dark]) for colour in shown if contrast(colour, GROUND[dark]) < 4.5} == {}
+    assert contrast("#ffffff", THEME["dark" if dark else "light"]["primaryColor"]) >= LEAST_CONTRAST
+
+
+@pytest.mark.parametrize("eye", MACHADO)
+def test_the_colours_of_variants_and_of_verdicts_can_be_told_apart(dark: bool, eye: str) -> None:
+    variants = [*(colours.look(number).colour for number in range(7)), colours._BASELINE[dark]]
+    for shown in (variants, [colours.verdict_look(word).colour for word in colours._VERDICTS]):
+        apart = {
+            pair: float(np.linalg.norm(lab(pair[0], eye) - lab(pair[1], eye)))
+            for pair in itertools.combinations(shown, 2)
+        }
+        assert min(apart.values()) >= LEAST_DIFFERENCE, min(apart, key=apart.__getitem__)
+
+
+def test_looks_differ_where_colours_come_again() -> None:
+    looks = [(drawn.colour, drawn.dash) for drawn in map(colours.look, range(30))]
+    assert len(set(looks)) == 30
+
+
+def test_words_in_pictures_of_blocks_stand_out_from_what_is_below_them() -> None:
+    light, dark = drawing._STYLE.split("@media (prefers-color-scheme: dark)")
+    for style, ground in ((light, GROUND[False]), (dark, GROUND[True])):
+        word = re.search(r"text \{[^}]*fill: (#[0-9a-f]{6})", style)
+        assert word is not None
+        below = re.findall(
+            r"\.(?:box|mixer\.kept|mlp\.kept|norm\.kept|chip|chip, \.sum) \{ fill: (#[0-9a-f]{6})", style
+        )
+        assert len(below) >= 4
+        assert all(contrast(word[1], colour) >= LEAST_CONTRAST for colour in [ground, *below])
+        came = re.search(r"text\.added \{ fill: (#[0-9a-f]{6})", style)
+        assert came is not None
+        assert contrast(came[1], ground) >= LEAST_CONTRAST
