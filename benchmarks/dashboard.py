@@ -36,7 +36,7 @@ IDLE = """
 """
 STUDIES = ("usual", "wide")
 """20 variants x 5 seeds, and 1,000 x 10; both in a store of 182 studies."""
-PAGES = ("studies", "answer", "curves", "compare", "trial")
+PAGES = ("studies", "answer", "curves", "compare", "trial", "trials")
 
 
 def main(smoke: bool = False) -> None:
@@ -159,6 +159,7 @@ _ACTIONS: dict[str, tuple[Callable[[Any], None], ...]] = {
     "curves": (_press("radio", "seconds"), _press("radio", "training"), _tick("Single seeds"), _tick("Log x")),
     "compare": (_choose("Sides", 0), _choose("Sides", 0)),
     "trial": (_choose("Variant", 2), _choose("Seed", 1), _choose("Seed", 0)),
+    "trials": (_choose("Sort by", 4), _tick("Greatest first"), _choose("Sort by", 5)),
 }
 
 

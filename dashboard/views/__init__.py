@@ -28,6 +28,7 @@ PAGES: dict[str, tuple[Entry, ...]] = {
     ),
     "Look closer": (
         Entry("compare", "Compare", ":material/compare_arrows:"),
+        Entry("across", "Across studies", ":material/stacked_line_chart:"),
         Entry("search", "Search", ":material/travel_explore:"),
         Entry("trials", "All trials", ":material/table_rows:"),
         Entry("trial", "Trial", ":material/science:"),

@@ -218,7 +218,7 @@ def test_all_links_keep_the_study_and_each_page_names_it(page: Page, place: Work
     page.open("/answer")
     assert "study=tiny" in page.tab.url
     for title in ("Curves", "Effects", "Path", "Trade-offs", "Compare", "Trial", "Cluster"):
-        page.tab.get_by_test_id("stSidebar").get_by_role("link", name=title).click()
+        page.tab.get_by_test_id("stSidebar").get_by_role("link", name=title, exact=True).click()
         page.tab.wait_for_url(f"**/{title.lower().replace('-', '')}?study=tiny*")
         page.wait_for_text(f"{title} of the study tiny")
         assert page.main.get_by_role("heading").first.inner_text() == "Does a tiny model need its maps?"

@@ -1,0 +1,129 @@
+"""Across studies: curves of variants of several studies in one plot, with a warning where they are of other data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+import streamlit as st
+
+from ablate.analysis.curves import Axis, Band, Loss, band, heights, line
+from ablate.errors import NotFoundError
+from ablate.store import TrialState
+from shared.bands import draw_band
+from shared.charts import chart, figure
+from shared.colours import look
+from shared.exports import export, table_files
+from shared.frame import STUDY, no_study_yet
+from shared.store import record, settled_curves, store, studies
+from shared.text import escape
+
+AXES: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOP"}
+LOSSES: dict[Loss, str] = {"val_loss": "validation", "train_loss": "training"}
+BETWEEN = " / "
+"""Stands between a study and its variant."""
+FIRST = 3
+"""Variants of the first study that are drawn before others are chosen."""
+MOST = 24
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnVariant:
+    """The finished trials of a variant of a study.
+
+    Attributes:
+        name: `STUDY / VARIANT`.
+        band: Their curves together.
+        data: Fingerprints of the data that they were trained on.
+        task: The kind of the task, and the length of its inputs if it has one.
+    """
+
+    name: str
+    band: Band
+    data: frozenset[str]
+    task: str
+
+
+def show() -> None:
+    """Draw the page."""
+    st.header("Curves across studies", anchor=False)
+    try:
+        names = [study.name for study in studies()]
+    except NotFoundError:
+        names = []
+    if not names:
+        no_study_yet()
+        return
+    current = str(st.session_state.get(STUDY) or names[0])
+    chosen = st.multiselect("Studies", names, [current], key="studies", bind="query-params")
+    options = [f"{study}{BETWEEN}{variant.name}" for study in chosen for variant in record(study).variants]
+    if not options:
+        st.info("Choose a study to see its variants.")
+        return
+    sides = st.multiselect("Variants", options, options[:FIRST], key="sides", bind="query-params", max_selections=MOST)
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    axis = row.segmented_control(
+        "Against", list(AXES), default="steps", format_func=AXES.__getitem__, key="axis", bind="query-params",
+        required=True,
+    )  # fmt: skip
+    loss = row.segmented_control(
+        "Loss", list(LOSSES), default="val_loss", format_func=LOSSES.__getitem__, key="loss", bind="query-params",
+        required=True,
+    )  # fmt: skip
+    log_x = row.toggle("Log x", key="logx", bind="query-params")
+    named = [side.partition(BETWEEN) for side in sides]
+    _draw([read_side(study, variant, axis, loss) for study, _, variant in named], axis, loss, log_x=log_x)
+
+
+def read_side(study: str, variant: str, axis: Axis, loss: Loss) -> DrawnVariant:
+    """The finished trials of a variant that are compared, none of those that tune or time."""
+    study_record = record(study)
+    keys = [trial.key for trial in study_record.planned if trial.variant == variant]
+    done = {key: trial for key, trial in store().trials(keys).items() if trial.state is TrialState.FINISHED}
+    curves = settled_curves(tuple(done)) if done else {}
+    task = next(one for one in study_record.variants if one.name == variant).spec.get("task", {})
+    length = task.get("context", task.get("length"))
+    said = str(task.get("kind", "unknown")) + (f" of {length} tokens" if length is not None else "")
+    lines = [line(curve, axis, loss) for curve in curves.values()]
+    return DrawnVariant(
+        f"{study}{BETWEEN}{variant}", band([one for one in lines if one.x], "range"),
+        frozenset(trial.data_fingerprint for trial in done.values()), said,
+    )  # fmt: skip
+
+
+def differing(sides: list[DrawnVariant]) -> str:
+    """Why the losses of these variants cannot be compared, as a sentence; empty if they can."""
+    data = {side.data for side in sides if side.data}
+    tasks = sorted({side.task for side in sides if side.data})
+    if len(tasks) > 1:
+        return f"The variants do different tasks ({'; '.join(tasks)}): their losses are not comparable."
+    if len(data) > 1:
+        return "The variants were trained on different data: their losses are not comparable."
+    return ""
+
+
+def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, *, log_x: bool) -> None:
+    known = [side for side in sides if side.band.mean]
+    if not known:
+        st.info("None of these has a finished trial with a curve yet.")
+        return
+    if why := differing(known):
+        st.warning(escape(why), icon=":material/warning:")
+    made = figure(560)
+    for number, side in enumerate(sides):
+        draw_band(made, side.name, side.band, look(number))
+    made.update_xaxes(title=AXES[axis], type="log" if log_x else "linear")
+    made.update_yaxes(title=f"{LOSSES[loss]} loss")
+    if limits := heights(side.band for side in known):
+        made.update_yaxes(range=limits)
+    ends = "; ".join(f"{side.name} ends at {side.band.mean[-1]:.4g}" for side in known)
+    chart(made, "across", f"{LOSSES[loss]} loss against {AXES[axis]}: {ends}"[:1000])
+    st.caption("Lines are means over seeds at the steps that all of them have, bands reach from lowest to highest.")
+    if without := [side.name for side in sides if not side.band.mean]:
+        st.caption(escape(f"Without a finished trial: {', '.join(without)}"))
+    rows = [
+        {"variant": side.name, AXES[axis]: x, "mean": mean, "low": low, "high": high, "trials": side.band.n}
+        for side in known
+        for x, mean, low, high in zip(side.band.x, side.band.mean, side.band.low, side.band.high, strict=True)
+    ]
+    export(table_files("curves_across_studies", pd.DataFrame(rows)), "across")
