@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mlps.plain import PlainMLPSpec
+from ablate.kinds.norms.rms import RMSNormSpec
 from ablate.kinds.optimizers.adamw import AdamWSpec
 from ablate.kinds.positions.rotary import RotarySpec
+from ablate.nn.pack.projection import DenseSpec, ProjectionSpec, ReparametrisedSpec
 from ablate.spec.block import BlockSpec, GainSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.norm import NormSpec
@@ -61,8 +63,8 @@ class Attention(nn.Module):
         self.heads, self.kind = heads, spec.shaping.kind
         self.query = nn.Linear(width, width, bias=False)
         self.key = nn.Linear(width, width, bias=False)
-        self.value = _projection(spec.value.kind, width)
-        self.output = _projection(spec.output.kind, width)
+        self.value = _projection(spec.value, width)
+        self.output = _projection(spec.output, width)
         self.gains = nn.ModuleDict({name: Gain(heads) for name in spec.shaping.gains()})
         half = width // heads // 2
         angle = torch.arange(context)[:, None] * 10000.0 ** (-torch.arange(half) / half)
@@ -180,7 +182,7 @@ class PlainTraining:
 
 
 def _norm(spec: NormSpec, width: int) -> nn.Module:
-    return nn.Identity() if spec.kind == "none" else nn.RMSNorm(width, eps=1e-8)
+    return nn.RMSNorm(width, eps=spec.eps) if isinstance(spec, RMSNormSpec) else nn.Identity()
 
 
 def _gain(spec: GainSpec) -> nn.Module:
@@ -188,7 +190,7 @@ def _gain(spec: GainSpec) -> nn.Module:
     return Gain() if spec.trainable else nn.Identity()
 
 
-def _projection(kind: str, width: int) -> nn.Module:
-    if kind == "dense":
+def _projection(spec: ProjectionSpec, width: int) -> nn.Module:
+    if isinstance(spec, DenseSpec):
         return nn.Linear(width, width, bias=False)
-    return Reparametrised(width) if kind == "reparametrised" else nn.Identity()
+    return Reparametrised(width) if isinstance(spec, ReparametrisedSpec) else nn.Identity()

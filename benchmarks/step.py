@@ -119,11 +119,11 @@ def row(name: str, variant: VariantSpec, task: Task, seconds: float) -> Row:
     return Row(name, variant.model.width, ratio(floor), ratio(plain_taken), 1000 * statistics.median(ours_taken))
 
 
-class _Products(TorchDispatchMode):
+class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the factors of all matrix products, as [K, N, I] and [K, I, O]."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found: list[tuple[Tensor, Tensor]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -143,8 +143,9 @@ def recorded(model: PlainModel, batch: dict[str, Tensor]) -> list[tuple[Tensor, 
     """The factors of the products of a step; attention is made by products."""
     with _Products() as products, sdpa_kernel(SDPBackend.MATH):
         logits = model(batch["inputs"])
-        torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten()).backward()
-    return products.found
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten()).backward()  # type: ignore[no-untyped-call]
+    found: list[tuple[Tensor, Tensor]] = products.found
+    return found
 
 
 def replay(products: list[tuple[Tensor, Tensor]], product: Callable[[Tensor, Tensor], Tensor]) -> Callable[[], object]:

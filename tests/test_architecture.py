@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "nn.model": {"spec", "nn.pack"},
     "kinds": {"errors", "spec", "nn.pack", "nn.kernels"},
     "downstream": {"errors", "extras", "spec"},
-    "tasks": {"errors", "extras", "locations", "spec", "decoding", "downstream"},
+    "tasks": {"errors", "extras", "locations", "spec", "nn.kernels", "decoding", "downstream"},
     "designs": {"roles", "errors", "extras", "spec", "stats"},
     "timing": {"errors", "spec", "nn.kernels", "nn.pack", "nn.model"},
     "training": {"metrics", "spec", "nn.pack", "nn.model", "tasks"},

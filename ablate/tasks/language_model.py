@@ -296,10 +296,15 @@ def nats(outputs: torch.Tensor, targets: torch.Tensor, smoothing: float = 0.0) -
     """
     from torch.nn import functional
 
+    from ablate.nn.kernels.cross_entropy import cross_entropy
+
     pack, vocabulary = outputs.shape[0], outputs.shape[-1]
-    flat = outputs.reshape(-1, vocabulary)
+    flat, at = outputs.reshape(-1, vocabulary), targets.reshape(-1)
     flat = flat.float() if flat.itemsize < 4 else flat
-    losses = functional.cross_entropy(flat, targets.reshape(-1), reduction="none", label_smoothing=smoothing)
+    if smoothing:
+        losses = functional.cross_entropy(flat, at, reduction="none", label_smoothing=smoothing)
+    else:
+        losses = cross_entropy(flat, at)
     return losses.view(pack, -1)
 
 

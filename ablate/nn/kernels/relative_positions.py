@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -35,18 +36,64 @@ def rotate(
         The same shape; products of rotated queries and keys depend on the distance of their positions alone.
     """
     length, width = x.shape[-2], x.shape[-1] if turning is None else turning
-    exact = torch.promote_types(x.dtype, torch.float32)  # half precision cannot count the positions
-    pair = torch.arange(width // 2, device=x.device, dtype=exact)
-    place = torch.arange(first, first + length, device=x.device, dtype=exact)
+    if x.device.type == "cpu" and scaled is None and factor == 1.0 and not torch.compiler.is_compiling():
+        cos, sin = _kept_tables(first, length, base, width, x.dtype)
+        all_turn = width == x.shape[-1]
+        turned: Tensor = _Rotation.apply(x if all_turn else x[..., :width], cos, sin)  # type: ignore[no-untyped-call]
+        return turned if all_turn else torch.cat([turned, x[..., width:]], -1)
+    cos, sin = _tables(first, length, base, width, x.dtype, x.device, scaled, factor)
+    left, right = x[..., : width // 2], x[..., width // 2 : width]
+    halves = [left * cos - right * sin, left * sin + right * cos]
+    return torch.cat([*halves, x[..., width:]] if width < x.shape[-1] else halves, -1)
+
+
+def _tables(
+    first: int,
+    length: int,
+    base: float,
+    width: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    scaled: Frequencies | None = None,
+    factor: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the angles of all pairs, [T, r/2]; the arguments are those of `rotate`."""
+    exact = torch.promote_types(dtype, torch.float32)  # half precision cannot count the positions
+    pair = torch.arange(width // 2, device=device, dtype=exact)
+    place = torch.arange(first, first + length, device=device, dtype=exact)
     frequency = base ** (-2.0 * pair / width)
     angle = place[:, None] * (frequency if scaled is None else scaled(frequency))
     cos, sin = angle.cos(), angle.sin()
     if factor != 1.0:
         cos, sin = cos * factor, sin * factor
-    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
-    left, right = x[..., : width // 2], x[..., width // 2 : width]
-    turned = [left * cos - right * sin, left * sin + right * cos]
-    return torch.cat([*turned, x[..., width:]] if width < x.shape[-1] else turned, -1)
+    return cos.to(dtype), sin.to(dtype)
+
+
+@lru_cache(maxsize=16)
+def _kept_tables(first: int, length: int, base: float, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """For `_Rotation`: cosines of both channels of a pair, and sines with their signs, [T, r] on the CPU."""
+    with torch.inference_mode(False), torch.no_grad():
+        cos, sin = _tables(first, length, base, width, dtype, torch.device("cpu"))
+        return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
+
+
+class _Rotation(torch.autograd.Function):
+    """x·cos + (x with its halves exchanged)·sin; the gradient turns back."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _turned(x, cos, sin, 1)
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors  # type: ignore[attr-defined]
+        return _turned(gradients[0], cos, sin, -1), None, None
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, direction: int) -> Tensor:
+    half = x.shape[-1] // 2
+    return torch.addcmul(x * cos, torch.cat([x[..., half:], x[..., :half]], -1), sin, value=direction)
 
 
 def alibi_slopes(heads: int, *, bloom: bool = False) -> list[float]:
