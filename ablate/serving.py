@@ -66,6 +66,7 @@ def serve(store: str, port: int | None, host: str, plugins: tuple[str, ...], tok
         "plugins": [str(Path(plugin).absolute()) for plugin in plugins],
         "token": token or "",
         "read_only": is_open,
+        "may_run": not is_open,
     }
     os.execve(sys.executable, arguments, os.environ | {OPTIONS: json.dumps(chosen)})
 

@@ -1,8 +1,9 @@
 """One trial of 10 million parameters on a CPU that is killed again and again, compared with one left alone.
 
-`python -m benchmarks killed_trial [--kills N] [--ranks N] [--steps N] [--width N] [--seed N]`. With more than one rank
-several processes train the trial together, and any of them is killed with signal 9. The exit code is 1 if the curve at
-the end is not that of the trial left alone, or if the trial has failed.
+`python -m benchmarks killed_trial [--engine ray] [--kills N] [--ranks N] [--steps N] [--width N] [--seed N]`. With more
+than one rank several processes train the trial together, and any of them is killed with signal 9. `--engine ray` starts
+a Ray cluster of one node. The exit code is 1 if the curve at the end is not that of the trial left alone, or if the
+trial has failed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from ablate.execution.base import Engine
 from ablate.execution.driver import run_study
 from ablate.execution.environment import describe_environment
 from ablate.execution.local import LocalEngine
@@ -31,7 +33,7 @@ _EVERY = 2
 """Steps between checkpoints."""
 _APART = 2 * _EVERY + 1
 """Steps between two kills, so that a checkpoint is written between them."""
-_PROCESSES = ("ablate.execution.worker", "ablate.execution.ranks")
+_PROCESSES = ("ablate.execution.worker", "ablate.execution.ranks", "ray::JobTrainable")
 
 
 class _Killer(Observer):
@@ -64,7 +66,7 @@ class _Killer(Observer):
 
 def _trains(process: psutil.Process) -> bool:
     try:
-        return any(name in process.cmdline() for name in _PROCESSES)
+        return any(word.startswith(_PROCESSES) for word in process.cmdline())
     except psutil.Error:
         return False
 
@@ -89,15 +91,25 @@ def _space(steps: int, width: int) -> SpaceSpec:
     )
 
 
-def _run(folder: Path, space: SpaceSpec, ranks: int, observer: Observer) -> tuple[list[CurvePoint], str]:
+def _engine(name: str, folder: Path, ranks: int) -> Engine:
+    storage = folder / "checkpoints"
+    if name == "ray":
+        from ablate.execution.ray.engine import RayEngine  # Ray is an extra
+
+        resources = ResourcesSpec(checkpoint_every=_EVERY, storage=str(storage), cpus=1 / ranks, memory=1.0)
+        return RayEngine(folder / "cache", "cpu", resources, "local", workers=1, name="killed", ranks=ranks)
+    resources = ResourcesSpec(checkpoint_every=_EVERY)
+    return LocalEngine(folder / "cache", workers=1, resources=resources, checkpoints=storage / "killed", ranks=ranks)
+
+
+def _run(
+    folder: Path, space: SpaceSpec, engine_name: str, ranks: int, observer: Observer
+) -> tuple[list[CurvePoint], str]:
     """The curve of the baseline and the states of both trials, in a store and folders of its own."""
     folder.mkdir()
     planner = Planner(space, folder / "cache", lambda line: None)
     trials = make_plan(planner).trials
-    resources = ResourcesSpec(checkpoint_every=_EVERY)
-    engine = LocalEngine(
-        folder / "cache", workers=1, resources=resources, checkpoints=folder / "checkpoints" / "killed", ranks=ranks
-    )
+    engine = _engine(engine_name, folder, ranks)
     with open_store(folder / "store.db") as store, engine:
         run_study(planner, store, engine, describe_environment("cpu"), observer)
         curves = store.curves([trial.key for trial in trials])
@@ -108,6 +120,7 @@ def _run(folder: Path, space: SpaceSpec, ranks: int, observer: Observer) -> tupl
 def campaign(arguments: Sequence[str]) -> int:
     """Train a trial twice, once alone and once killed, and print how far the curves are apart."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks killed_trial", description=__doc__)
+    parser.add_argument("--engine", choices=("local", "ray"), default="local")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, help="unless given, as many as the kills need")
@@ -122,17 +135,16 @@ def campaign(arguments: Sequence[str]) -> int:
     killer = _Killer(at, numbers)
     with tempfile.TemporaryDirectory(prefix="ablate-killed-") as name:
         begin = time.monotonic()
-        alone, _ = _run(Path(name) / "alone", space, asked.ranks, Observer())
+        alone, _ = _run(Path(name) / "alone", space, asked.engine, asked.ranks, Observer())
         between = time.monotonic()
-        found, states = _run(Path(name) / "killed", space, asked.ranks, killer)
+        found, states = _run(Path(name) / "killed", space, asked.engine, asked.ranks, killer)
         end = time.monotonic()
     pairs = list(zip(alone, found, strict=False))
     worst = max((abs((a.val_loss or 0.0) - (b.val_loss or 0.0)) for a, b in pairs), default=float("inf"))
     same = [point.step for point in alone] == [point.step for point in found] and worst == 0.0
     fell = (alone[0].val_loss or 0.0) - min(point.val_loss or 0.0 for point in alone)
-    print(
-        f"{killer.killed} kills, {killer.lost_count} noticed; {asked.ranks} processes a trial, {steps} steps; {states}"
-    )
+    print(f"{killer.killed} kills, {killer.lost_count} noticed; {states}")
+    print(f"{asked.engine} engine, {asked.ranks} processes a trial, {steps} steps")
     print(f"largest difference of the validation losses {worst:.3g} nats, of curves that fall by {fell:.2f}")
     print(f"{between - begin:.0f} s left alone, {end - between:.0f} s with kills")
     return 0 if same and killer.killed == asked.kills and states == "finished, finished" else 1

@@ -11,7 +11,7 @@ from ablate.analysis.failures import first_line
 from ablate.analysis.numbers import decimals_for, fixed
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.text import listed, plural, shortened
-from ablate.stats import Direction, SeedPlan
+from ablate.stats import Direction, SeedPlan, SeedSchedule
 from ablate.stats.bounds import LEAST_PAIRS
 from ablate.stats.verdict import MOST_FURTHER_SEEDS, advised_schedule, at_least, at_most
 
@@ -29,6 +29,7 @@ class Judged:
         margin: How much worse matters, in the unit of the metric.
         schedule: How the study adds seeds, which then limits their number; None if it is fixed.
         unit: The unit of pairing: `seed`, or `window` where nothing was trained.
+        adds_seeds: Whether the design of the study could have a schedule of seeds.
     """
 
     metric: str
@@ -36,6 +37,7 @@ class Judged:
     margin: float
     schedule: SeedPlan | None = None
     unit: str = "seed"
+    adds_seeds: bool = True
 
     def worse(self, row: VariantRow) -> tuple[float, float] | None:
         """The bounds of how much worse a variant is, as its verdict takes them; None if there are none."""
@@ -250,7 +252,7 @@ def _undecided(
     held = {row.name: row.verdict.withheld for row in judged if row.verdict is not None and row.verdict.withheld}
     if rows := [row for row in judged if not _is_flat(row) and row.name not in held]:
         further = [row.verdict.further_seeds for row in rows if row.verdict is not None]
-        advice = _advice(rows, schedule) if unit == "seed" else ""
+        advice = _advice(rows, schedule) if unit == "seed" and judged_by.adds_seeds else ""
         yield f"Undecided: {_named(rows, naming)}. {_settle(further, schedule is not None, unit)}.{advice}"
     for why in dict.fromkeys(held.values()):
         rows = [row for row in judged if held.get(row.name) == why]
@@ -294,14 +296,27 @@ def _lost(whose: str, row: VariantRow) -> Iterator[str]:
             yield f"{whose} {happened} at {word} {seeds} ({first_line(trials[0].reason)})"
 
 
-def _advice(rows: Sequence[VariantRow], schedule: SeedPlan | None) -> str:
-    """How to continue from a fixed number of seeds, as a further sentence; empty for a schedule."""
+def advised_seeds(rows: Sequence[VariantRow], schedule: SeedPlan | None) -> SeedSchedule | None:
+    """The schedule with which a study of a fixed number of seeds decides what is undecided.
+
+    Args:
+        rows: The undecided variants.
+        schedule: How the study adds seeds already.
+
+    Returns:
+        None if the study has a schedule, or if none is long enough for any of the variants.
+    """
     wanted = [
         (_pairs(row), row.verdict.further_seeds)
         for row in rows
         if row.verdict is not None and row.verdict.further_seeds
     ]
-    advised = advised_schedule(*max(wanted, key=lambda one: sum(one))) if wanted and schedule is None else None
+    return advised_schedule(*max(wanted, key=lambda one: sum(one))) if wanted and schedule is None else None
+
+
+def _advice(rows: Sequence[VariantRow], schedule: SeedPlan | None) -> str:
+    """How to continue from a fixed number of seeds, as a further sentence; empty for a schedule."""
+    advised = advised_seeds(rows, schedule)
     if advised is None:
         return ""
     return (

@@ -18,7 +18,16 @@ from ablate.analysis.failures import Failure, failures_of
 from ablate.analysis.fairness import MatchedBudgets, Tuning, read_matching, read_tuning, scouts_of
 from ablate.analysis.reaching import read_goals, to_baseline
 from ablate.analysis.rows import Divergence, VariantRow
-from ablate.analysis.runs import Curve, StudyReader, VariantRuns, is_trained, pairs_windows, read_runs, seed_schedule
+from ablate.analysis.runs import (
+    Curve,
+    StudyReader,
+    VariantRuns,
+    is_trained,
+    pairs_windows,
+    read_runs,
+    seed_schedule,
+    takes_schedule,
+)
 from ablate.analysis.scaling import Scalings, at_own_length, read_scalings, scaling_sentences
 from ablate.analysis.speed import relative_speed
 from ablate.analysis.trivial import (
@@ -198,7 +207,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     )
     windows = len(runs[baseline.name].windows.get(metric, ()))
     healed = [variant.name for variant in record.variants if is_trained(variant)] if windows else []
-    judged = Judged(metric, direction, margin, question.schedule, question.unit)
+    judged = Judged(metric, direction, margin, question.schedule, question.unit, takes_schedule(record))
     draw_sd = window_noise(record, runs)
     return StudyReport(
         record=record,

@@ -28,6 +28,16 @@ def load_space(file: str, plugins: list[str] | None, data: str | None = None) ->
     return read_space(file, data=data)
 
 
+def load_stored(study: str, store: str, plugins: list[str] | None) -> SpaceSpec:
+    """The space that a store keeps of a study, with the plugins it needs."""
+    load_plugins(plugins)
+    from ablate.spec.continued import stored_space
+    from ablate.store import open_store
+
+    with open_store(store, create=False) as opened:
+        return stored_space(opened.study(study).space, study)
+
+
 def is_space(name: str) -> bool:
     """Whether a space of this name, or in this file, can be found."""
     from ablate.errors import SpaceError

@@ -49,6 +49,14 @@ DataOption = Annotated[
     str | None,
     typer.Option("--data", metavar="SOURCE", help="Data in place of the space's: file:PATH, hub:NAME or builtin:NAME."),
 ]
+SeedsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--seeds",
+        metavar="N|START:MAX",
+        help="Seeds in place of the design's; START:MAX adds seeds to what is undecided.",
+    ),
+]
 LogToOption = Annotated[
     list[str] | None,
     typer.Option(

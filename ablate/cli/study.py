@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from ablate.cli.cluster_options import (
     AddressOption,
@@ -19,7 +21,7 @@ from ablate.cli.cluster_options import (
     refuse_without_cluster,
     with_options,
 )
-from ablate.cli.loading import load_space, read
+from ablate.cli.loading import load_space, load_stored, read
 from ablate.cli.options import (
     DEFAULT_STORE,
     FAILED,
@@ -31,6 +33,7 @@ from ablate.cli.options import (
     LogToOption,
     PackOption,
     PluginOption,
+    SeedsOption,
     SpaceArgument,
     StoreOption,
     ThreadsOption,
@@ -39,7 +42,7 @@ from ablate.cli.options import (
     store_flag,
 )
 from ablate.command_line import command
-from ablate.errors import StoreError
+from ablate.errors import SpaceError, StoreError
 from ablate.render.terminal.console import make_console, print_json
 
 if TYPE_CHECKING:
@@ -51,6 +54,11 @@ if TYPE_CHECKING:
 def study(
     file: SpaceArgument,
     data: DataOption = None,
+    seeds: SeedsOption = None,
+    stored: Annotated[
+        bool,
+        typer.Option("--stored", help="FILE is a study of the store, which goes on with the space that it keeps."),
+    ] = False,
     store: StoreOption = DEFAULT_STORE,
     device: DeviceOption = "auto",
     workers: WorkersOption = None,
@@ -76,9 +84,11 @@ def study(
     the progress goes to stderr and the last line of stdout is an object. Exit codes: 0 fine, 2 invalid space or
     options, 3 some trials failed, 130 interrupted.
     """
+    from ablate.analysis.continuing import deciding_seeds
     from ablate.api import run
     from ablate.render.table import MOST_ROWS, print_study
     from ablate.render.terminal.live import Display
+    from ablate.spec.continued import with_seeds
     from ablate.store.database import in_memory
 
     most = pack_size(pack)
@@ -93,7 +103,12 @@ def study(
         remedy = "Name a file with --store, or leave it out."
         raise StoreError("a store in memory is gone when the command ends", where=f"--store {store}", remedy=remedy)
     refuse_without_cluster(engine, address=address, custom=resource, labels=label)
-    space = load_space(file, plugin, data)
+    if stored and data is not None:
+        raise SpaceError(
+            "a study goes on with its own data", where="--data", remedy="Leave out --data, or run a space file."
+        )
+    space = load_stored(file, store, plugin) if stored else load_space(file, plugin, data)
+    space = space if seeds is None else with_seeds(space, seeds)
     resources = with_options(space.resources, resource, label, **given)
     console = make_console(stderr=json_)
     with Display(console) as display:
@@ -112,20 +127,25 @@ def study(
             pack=most,
             log_to=tuple(log_to or ()),
         )
-    result = ran.result
+    result, further = ran.result, ""
     assert result is not None, "a study that was run says how that ended"
     if json_:
         counts = {key: value for key, value in asdict(result).items() if key != "interrupted"}
         print_json(counts | {"seconds": round(result.seconds, 3)}, indent=None)
     elif not result.interrupted:
         console.print()
-        print_study(read(store, result.study), console, MOST_ROWS)
-    _print_ending(result, store, console)
+        print_study(report := read(store, result.study), console, MOST_ROWS)
+        further = deciding_seeds(report)
+    _print_ending(result, store, console, further, tuple(plugin or ()))
     return INTERRUPTED if result.interrupted else FAILED if result.failed else 0
 
 
-def _print_ending(result: StudyResult, store: str, console: Console) -> None:
-    """What to type next: the same command while something is left to do, and else what the study leads to."""
+def _print_ending(result: StudyResult, store: str, console: Console, further: str, plugins: tuple[str, ...]) -> None:
+    """What to type next: the same command while something is left to do, and else what the study leads to.
+
+    `further` are the seeds that would decide what is undecided; empty if there is nothing to add.
+    """
+    from ablate.analysis.continuing import study_arguments
     from ablate.analysis.text import plural
     from ablate.render.terminal.next_steps import print_next_steps
 
@@ -137,7 +157,8 @@ def _print_ending(result: StudyResult, store: str, console: Console) -> None:
     elif result.failed:
         print_next_steps(console, f"{result.failed} of {all_of} failed. Try them again:", again)
     else:
-        steps = {
+        adding = {command(*study_arguments(result.study, store, further, plugins)): "seeds that may decide the rest"}
+        steps = (adding if further else {}) | {
             command("show", result.study, *store_flag(store)): "this table again; --json for a program",
             command("report", result.study, "--format", "html", "--out", "report", *store_flag(store)): (
                 "all that it found, with figures, in one page"

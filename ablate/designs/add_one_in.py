@@ -14,6 +14,7 @@ PLAINEST = "plainest"
 class AddOneInSpec(DesignSpec):
     """The baseline, the plainest variant, all variants that differ from it in one setting, and the named variants."""
 
+    adds_seeds = True
     kind: Literal["add_one_in"] = "add_one_in"
     plainest: str | None = None
     """Named variant to start from; default: every switch at its last setting."""

@@ -23,6 +23,7 @@ def combinations(context: DesignContext) -> list[Point]:
 class GridSpec(DesignSpec):
     """All valid combinations of the switches; combinations that make no model are left out and counted."""
 
+    adds_seeds = True
     kind: Literal["grid"] = "grid"
     most: int = Field(default=10_000, ge=1)
     """Maximum number of combinations; larger grids are refused."""

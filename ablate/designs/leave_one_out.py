@@ -11,6 +11,7 @@ from ablate.designs.seeding import over_seeds
 class LeaveOneOutSpec(DesignSpec):
     """The baseline, every variant that differs from it in one setting, and the named variants."""
 
+    adds_seeds = True
     kind: Literal["leave_one_out"] = "leave_one_out"
 
     def build(self, context: DesignContext) -> Design:

@@ -17,6 +17,7 @@ from ablate.spec.base import refusal
 class SweepSpec(DesignSpec):
     """Every variant at every value of a spec path. Points are named `variant@path=value`."""
 
+    adds_seeds = True
     kind: Literal["sweep"] = "sweep"
     path: str
     """Spec path to sweep, for example `model.heads`. As in switches, `block` is short for `model.block`."""

@@ -111,9 +111,10 @@ class Scored:
             found[place] = [Likelihood(*one) for one in zip(sums, whole, strict=True)]
 
     def of_text(self, ids: Sequence[int], first: int) -> list[list[Likelihood]]:
-        """The likelihoods of a text of any length, in windows of the context, of which the last overlaps.
+        """The likelihoods of a text of any length, in windows of the context.
 
-        Each token is predicted once. The first window has the id `first` before it; a later one the token before it.
+        The last window may overlap the one before it. Each token is predicted
+        once. The first window has the id `first` before it; a later one the token before it.
 
         Args:
             ids: The text.

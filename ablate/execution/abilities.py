@@ -8,6 +8,7 @@ import torch
 
 from ablate.errors import EngineError
 from ablate.planning.plan import Trial
+from ablate.spec.training import TrainingSpec
 from ablate.training.compiling import missing_compiler
 
 _AMPERE = (8, 0)
@@ -52,6 +53,34 @@ def check_compiler(device: str) -> None:
             got="none",
             remedy="Install it, or leave `compile` out.",
         )
+
+
+def check_shares(trials: Iterable[Trial], ranks: int) -> None:
+    """Refuse a batch that cannot be divided among the processes of a trial.
+
+    Raises:
+        EngineError: It cannot.
+    """
+    variants = {trial.variant.hash: trial.variant for trial in trials} if ranks > 1 else {}
+    for variant in variants.values():
+        training = variant.spec.training
+        for size in sorted({phase.batch_size for phase in training.phases(variant.context)}):
+            share, rest = divmod(size, ranks)
+            if rest or (training.micro_batch is not None and share % min(share, training.micro_batch)):
+                raise _undivided(variant.name, training, size, ranks)
+
+
+def _undivided(variant: str, training: TrainingSpec, size: int, ranks: int) -> EngineError:
+    grows = training.batch_growth is not None
+    multiple = f", set `training.batch_growth.multiple: {ranks * (training.micro_batch or 1)}`" if grows else ""
+    return EngineError(
+        "the batch cannot be divided among the GPUs of a trial",
+        where=f"variant {variant}",
+        expected=f"a `training.batch_size` that is a multiple of {ranks} times `training.micro_batch`"
+        f"{' at each step' if grows else ''}",
+        got=f"{'a batch of' if grows else 'batch_size'} {size}, micro_batch {training.micro_batch or 'not set'}",
+        remedy=f"Change one of them{multiple}, or `resources.gpus`.",
+    )
 
 
 def _has_tf32(device: str, here: bool) -> bool:

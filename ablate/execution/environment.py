@@ -57,9 +57,11 @@ def describe_environment(device: str) -> Environment:
     )
 
 
-def this_worker(device: str) -> WorkerRecord:
-    """The record of this process as a worker."""
-    return WorkerRecord(platform.node(), _describe_device(device.partition(":")[0]), os.getpid())
+def this_worker(device: str, ranks: int = 1) -> WorkerRecord:
+    """The record of this process as a worker, which trains each trial together with others if there are `ranks`."""
+    described = _describe_device(device.partition(":")[0])
+    several = f", {ranks} for each trial" if ranks > 1 else ""
+    return WorkerRecord(platform.node(), described + several, os.getpid())
 
 
 def _describe_device(device: str) -> str:

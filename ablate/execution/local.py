@@ -17,14 +17,14 @@ from typing import IO
 
 from ablate.cores import available_cores, places_for
 from ablate.errors import EngineError
-from ablate.execution.abilities import check_abilities
+from ablate.execution.abilities import check_abilities, check_shares
 from ablate.execution.base import Engine
 from ablate.execution.checkpoint import Checkpoints, JobCheckpoints
 from ablate.execution.protocol import Broken, Done, Job, Message, Ready, Stop
 from ablate.execution.worker import worker_environment
 from ablate.planning.memory import check_fits, check_memory, free_bytes
 from ablate.planning.packing import ResumablePack
-from ablate.planning.plan import Plan, Trial
+from ablate.planning.plan import Plan
 from ablate.spec.resources import ResourcesSpec
 
 _CLOSE_SECONDS = 2.0
@@ -114,8 +114,7 @@ class LocalEngine(Engine):
             )
         check_abilities(plan.trials, self.device)
         check_memory(plan, self.size, self.device)
-        for trial in plan.trials:
-            _check_shares(trial, self._ranks)
+        check_shares(plan.trials, self._ranks)
         if any(trial.variant.spec.training.population for trial in plan.trials):
             raise EngineError(
                 "population based training needs Ray Tune, which exchanges the members' checkpoints",
@@ -280,30 +279,6 @@ def _check_resources(resources: ResourcesSpec, device: str) -> None:
             got=f"{asked:g}",
             remedy="Ask for fewer, or run it on another machine.",
         )
-
-
-def _check_shares(trial: Trial, ranks: int) -> None:
-    """Refuse a batch that cannot be divided among the processes of a trial.
-
-    Raises:
-        EngineError: It cannot.
-    """
-    training = trial.variant.spec.training
-    for size in sorted({phase.batch_size for phase in training.phases(trial.variant.context)}):
-        share, rest = divmod(size, ranks)
-        if rest or (training.micro_batch is not None and share % min(share, training.micro_batch)):
-            grows = training.batch_growth is not None
-            raise EngineError(
-                "the batch cannot be divided among the GPUs of a trial",
-                where=f"variant {trial.variant.name}",
-                expected=f"a `training.batch_size` that is a multiple of {ranks} times `training.micro_batch`"
-                f"{' at each step' if grows else ''}",
-                got=f"{'a batch of' if grows else 'batch_size'} {size}, "
-                f"micro_batch {training.micro_batch or 'not set'}",
-                remedy="Change one of them"
-                f"{f', set `training.batch_growth.multiple: {ranks * (training.micro_batch or 1)}`' if grows else ''}"
-                ", or `resources.gpus`.",
-            )
 
 
 def _gpus() -> int:

@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -59,9 +58,7 @@ def work(
     devices = device.split(",")  # the first is its own; the others are of further ranks
     carrier = Carrier(Path(cache), torch.device(devices[0]))
     saved = Checkpoints(Path(checkpoints[0]), checkpoints[1])
-    here = this_worker(devices[0])
-    if len(devices) > 1:
-        here = replace(here, device=f"{here.device}, {len(devices)} for each trial")
+    here = this_worker(devices[0], len(devices))
     pipe.send(Ready())
     try:
         while True:

@@ -324,7 +324,7 @@ def _draw(report: StudyReport) -> str:
     """How much the fixed draw of validation data would matter, where that is known."""
     if not report.draw_sd:  # not measured, or below what could be
         return ""
-    return f", another draw of which would move a difference by about {report.draw_sd:.1g} (standard deviation)"
+    return f"; another draw of these windows would move a difference by about {report.draw_sd:.1g} (standard deviation)"
 
 
 def _course(report: StudyReport) -> Iterator[str]:

@@ -175,6 +175,8 @@ class DesignSpec(Kinded):
     family = DESIGNS
     plans_points: ClassVar[bool] = True
     """Whether it names all its points before any result."""
+    adds_seeds: ClassVar[bool] = False
+    """Whether `seeds` may be a schedule, so that undecided comparisons get further seeds."""
     seeds: Annotated[Annotated[int, Field(ge=1, le=MOST_SEEDS)] | SeedsSpec, ByForm] = 3
     """Trials of each variant, with the seeds 0, 1, 2 ...; or `{start: 3, max: 20}`, which gives further seeds to the
     comparisons that are still undecided."""

@@ -90,7 +90,7 @@ class MaskedLanguageModel(Text):
         return self._mask_tokens(self.train_windows(name, batch_size), f"{name}/hidden")
 
     def shorter_batch(self, seed: int, step: int, batch_size: int, length: int) -> Batch:
-        """The first `length` tokens of the windows of `train_batch`, of which the same share is masked."""
+        """The first `length` tokens of the windows of `train_batch`; the share that is masked is the same."""
         name = f"{self.fingerprint}/{seed}/{step}/{batch_size}"
         return self._mask_tokens(self.train_windows(name, batch_size)[:, :length], f"{name}/hidden")
 

@@ -70,8 +70,8 @@ class TextSpec(TokenizedSpec):
     """Share of the documents that is held out for a test, which is measured once, at the end of a trial, on as many
     windows; 0: no test."""
     tokens: int | None = Field(default=None, ge=1, le=10**13)
-    """Number of training tokens that are prepared, from the beginning of the data; unless set, all. 8 bytes of text are
-    read for each of them, of which the shares are held out."""
+    """Number of training tokens that are prepared, from the beginning of the data; unless set, all. For each
+    token, 8 bytes of text are read; `validation_share` and `test_share` are held out from these."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Share of the target's probability that is spread over all ids, in training alone (arXiv:1512.00567, §7)."""
 

@@ -22,7 +22,7 @@ TRACKERS = Family("tracker", package="ablate.trackers", entry_points="ablate.tra
 
 @dataclass(frozen=True, slots=True)
 class TrackedRun:
-    """What a tracker is told of a run when it begins: of a trial, or of the answer of a study.
+    """The start of a run as a tracker receives it: a trial, or the answer of a study.
 
     Attributes:
         identity: The same each time the same trial of the same study is sent; letters, digits and `-`, at most 64.

@@ -119,6 +119,11 @@ class PackOptimizer:
             for name, count in part.counts.items():
                 count.copy_(counts[part.index][name])
 
+    def tensors(self) -> list[Tensor]:
+        """All tensors that a step changes besides the parameters."""
+        states = [*self._state, *(part.counts for part in self._parts)]
+        return [self.norms, *(tensor for state in states for tensor in state.values())]
+
     def state(self) -> State:
         """The state of the optimizer; shares memory with it."""
         return {"members": self._state, "counts": [part.counts for part in self._parts]}

@@ -38,7 +38,7 @@ from ablate.training.inside import look_inside
 from ablate.training.members import Member
 from ablate.training.objective import Objective
 from ablate.training.optimizer import PackOptimizer, optimizer_order
-from ablate.training.program import BuildProgram, EagerProgram, build_program, first_sentence
+from ablate.training.program import BuildProgram, Changed, EagerProgram, build_program, first_sentence
 from ablate.training.ranks import Ranks
 from ablate.training.totals import Totals, totals
 
@@ -136,7 +136,7 @@ class Pack:
         batch = self.batches.get([member.seed for member in self._placed()], step)
         shape = self.training.shape_at(step, self.task.shape.context)
         if self._batch_shape not in (None, shape):  # a CUDA graph is of one shape
-            self._program = self._build_program(self._compute, self.device)
+            self._renew_program()
         self._batch_shape = shape
         self._optimizer.set_rates(step)
         self._loss = self._program.run(batch)
@@ -351,7 +351,16 @@ class Pack:
         self._average = None if average is None else WeightAverage(self.model, average, self.training.steps)
         if self._compiles:
             compile_blocks(self.model)
+        self._renew_program()
+
+    def _renew_program(self) -> None:
         self._program = self._build_program(self._compute, self.device)
+        self._program.compare(self._changed)
+
+    def _changed(self) -> Changed:
+        """What a step changes."""
+        others = [*self.model.buffers(), *self._optimizer.tensors()]
+        return Changed(list(self.model.parameters()), others, self._random())
 
     def _dropout_streams(self) -> list[torch.Generator] | None:
         """Seed dropout, the only randomness during training. None: dropout uses torch's default generator."""

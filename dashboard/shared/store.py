@@ -21,9 +21,13 @@ LIVE = 2.0
 
 
 def options() -> dict[str, Any]:
-    """What the command line handed over: `store` and `plugins`; `token` and `read_only` where others may come."""
+    """What the command line handed over.
+
+    `store` and `plugins`; `token` and `read_only` where others may come; `may_run` where nobody else may.
+    """
     given: dict[str, Any] = json.loads(os.environ.get(OPTIONS, "{}"))
-    return {"store": "studies/ablate.db", "plugins": [], "token": "", "read_only": False} | given
+    usual = {"store": "studies/ablate.db", "plugins": [], "token": "", "read_only": False, "may_run": False}
+    return usual | given
 
 
 def read_only() -> bool:

@@ -31,5 +31,8 @@ PAGES: dict[str, tuple[Entry, ...]] = {
         Entry("trial", "Trial", ":material/science:"),
         Entry("cluster", "Cluster", ":material/dns:"),
     ),
-    "Begin": (Entry("design", "Design a space", ":material/design_services:"),),
+    "Begin": (
+        Entry("design", "Design a space", ":material/design_services:"),
+        Entry("runs", "Run", ":material/play_circle:"),
+    ),
 }

@@ -23,6 +23,7 @@ from shared.course import course_alt, course_figure, coursed
 from shared.exports import Maker, export, table_files
 from shared.forest import MOST, compared, forest
 from shared.frame import chosen_study
+from shared.onward import onward
 from shared.pictures import block_files, block_picture
 from shared.printed import printed
 from shared.store import every, findings, report
@@ -52,6 +53,7 @@ def _live(study: str) -> None:
             st.warning(caveats, icon=":material/warning:")
         for sentence in study_report.answer[len(study_report.caveats) :]:
             st.markdown(f"**{escape(sentence)}**")
+    onward(study_report)
     st.subheader("Ablation table", anchor=False)
     table = ablation(study_report)
     _show_table(study_report, table)

@@ -12,6 +12,7 @@ from shared.drafts import Draft, ask, packed, text_of, unpacked
 from shared.exports import Maker, export, table_files
 from shared.form import Form, edited
 from shared.numbers import arithmetic, duration
+from shared.onward import begin_study
 from shared.schema import Node, default_of, lean
 from shared.store import options, read_only
 from shared.switches import edit_switches
@@ -210,5 +211,6 @@ def _yaml(draft: Draft, text: str, checked: dict[str, Any]) -> None:
     files: dict[str, Maker] = {f"{name}.yaml": lambda: text, f"{name}.svg": lambda: checked["svg"]}
     rows = [{"part": said, **checked["cost"][part]} for part, said in PARTS.items()]
     export(files | table_files(f"{name}_cost", pd.DataFrame(rows)), "space")
+    begin_study(name, text)
     st.caption("Then, in a terminal:")
     st.code(f"ablate validate {name}.yaml\nablate study {name}.yaml", language="bash")

@@ -37,14 +37,14 @@ def test_a_draw_that_matters_is_said_with_a_remedy() -> None:
     windows = int(said.partition("windows: ")[2].partition("`")[0])
     assert windows == pytest.approx(128 * (report.draw_sd / 0.002) ** 2, rel=0.1)
     assert study_json(report)["validation_draw"] == report.draw_sd
-    assert "another draw of which" in legend(report)[0]
+    assert "another draw of these windows" in legend(report)[0]
 
 
 def test_a_draw_that_hardly_matters_is_in_the_legend_alone() -> None:
     report = read_study(studied(0.0005), "a_study")
     assert report.draw_sd is not None
     assert not [one for one in report.answer if "one draw of validation data" in one]
-    assert "another draw of which" in legend(report)[0]
+    assert "another draw of these windows" in legend(report)[0]
 
 
 def test_nothing_is_said_of_trials_that_were_not_measured_in_parts() -> None:

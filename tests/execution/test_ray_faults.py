@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from cli_runs import eventually
@@ -36,6 +37,7 @@ from ray_samples import (
     trial,
 )
 
+from ablate.execution.carry import Carrier
 from ablate.execution.checkpoint import job_key
 from ablate.execution.protocol import Done, JobRestarted
 from ablate.execution.ray import engine as ray_engine
@@ -83,6 +85,37 @@ def test_a_killed_worker_continues_from_its_checkpoint_and_the_curve_is_that_of_
     assert [point.seconds for point in curve[: len(told)]] == told
     trainer.submit(job(302, wanted))
     assert losses(points(listen(trainer, ended(302)))) == losses(curve)
+
+
+def test_a_trial_in_two_processes_resumes_when_one_dies_and_has_the_losses_of_one_process(
+    cluster: Cluster, ray_folder: Path
+) -> None:
+    wanted = trial(ray_folder, steps=1000, evaluations=10, batch_size=4)
+    storage = str(ray_folder / "pair")
+    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"pair": 1}, checkpoint_every=100, storage=storage)
+    with (
+        joined(cluster, 1, resources={"pair": 1}),
+        RayEngine(ray_folder / "cache", "cpu", resources, cluster.address, ranks=2) as engine,
+    ):
+        assert engine.size == 1, "two halves of a core"
+        engine.submit(job(311, wanted))
+        before = listen(engine, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 200)
+        (first,) = begun(before)
+        (other,) = [child for child in psutil.Process(first.worker.pid).children() if is_rank(child)]
+        other.kill()
+        after = listen(engine, ended(311))
+    again = [isinstance(message, JobRestarted) for message in after].index(True)
+    curve = points(after[again:])
+    alone = points(list(Carrier(ray_folder / "cache", torch.device("cpu")).carry_out(job(312, wanted), lambda: ())))
+    assert [point.step for point in curve] == [point.step for point in alone]
+    for ours, theirs in zip(curve, alone, strict=True):
+        assert ours.metrics["val_loss"] == pytest.approx(theirs.metrics["val_loss"], abs=2e-4)  # sums of other order
+    told = [point.seconds for point in points(before) if point.step <= 100]
+    assert [point.seconds for point in curve[: len(told)]] == told, "what a checkpoint holds is not trained again"
+
+
+def is_rank(process: psutil.Process) -> bool:
+    return "ablate.execution.ranks" in process.cmdline()
 
 
 class KillsNode(Log):

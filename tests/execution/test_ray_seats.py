@@ -48,6 +48,15 @@ def test_predicted_memory_decides_how_many_share_a_gpu() -> None:
     assert share(20 * GIB, gpus=0.25) == 0.25, "what was asked for counts"
 
 
+def test_a_trial_on_several_gpus_has_a_core_and_memory_for_each_of_its_processes_on_one_machine() -> None:
+    (seat,) = seats(ResourcesSpec(gpus=2), "cuda", [GPU_NODE], GIB, H200)
+    assert dict(seat.needs) == {"CPU": 2.0, "memory": 3.0 * GIB, "GPU": 2.0}
+    assert seat.devices == ["cuda:0", "cuda:1"]
+    assert found([GPU_NODE, GPU_NODE], device="cuda", gpus=2) == {"cuda": 2}
+    assert found([GPU_NODE, GPU_NODE], device="cuda", gpus=4) == {"cuda": 0}, "no trial is spread over two machines"
+    assert found([GPU_NODE, CPU_NODE], gpus=2) == {"cuda": 1, "cpu": 16}, "one process on a machine without GPUs"
+
+
 @given(needed=st.integers(2**20, 200 * GIB), gpus=st.integers(1, 8))
 def test_those_that_share_a_gpu_fit_into_it(needed: int, gpus: int) -> None:
     node = Node({"CPU": 1e6, "memory": 1e18, "GPU": float(gpus)})
@@ -61,7 +70,7 @@ def test_those_that_share_a_gpu_fit_into_it(needed: int, gpus: int) -> None:
 
 def test_a_fraction_is_of_one_gpu() -> None:
     node = Node({"CPU": 64.0, "memory": 1e15, "GPU": 2.0})
-    assert found([node], device="cuda", gpus=0.6) == {"cuda": 2}, "what is left of two is no third"
+    assert found([node], device="cuda", gpus=0.6) == {"cuda": 2}, "fractions of two GPUs cannot be combined"
     assert found([node], device="cuda", gpus=0.3) == {"cuda": 6}
     assert found([node], device="cuda", gpus=2) == {"cuda": 1}
 

@@ -12,7 +12,7 @@ from random_tokens import CPU, RandomTokens, variant
 
 from ablate.training.members import Member
 from ablate.training.pack import Pack
-from ablate.training.program import EagerProgram, GraphProgram, build_program
+from ablate.training.program import BuildProgram, Compute, EagerProgram, GraphProgram, build_program
 
 CUDA = torch.device("cuda")
 
@@ -119,6 +119,60 @@ def test_a_capture_that_is_out_of_memory_breaks_the_pack() -> None:
         program.run(batch)
     with pytest.raises(torch.cuda.OutOfMemoryError):
         program.run(last)
+
+
+class Captured:
+    """A step of a pack that, captured, is remembered; `fault` says what is wrong with its replays."""
+
+    def __init__(self, compute: Compute, fault: str) -> None:
+        self._compute = compute
+        self._fault = fault
+
+    def __call__(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        if Recorder.recording is None:
+            return self._compute(batch)
+        given = {name: values.clone() for name, values in batch.items()} if self._fault == "old batch" else batch
+        loss = torch.zeros(1)
+
+        def step() -> None:
+            if self._fault == "other noise":
+                torch.rand(1)
+            with torch.enable_grad():
+                loss.copy_(self._compute(given))
+            if self._fault == "no update":
+                for tensor, kept in zip(self.weights, self.kept, strict=True):
+                    tensor.data.copy_(kept)
+
+        self.kept = [tensor.detach().clone() for tensor in self.weights]
+        Recorder.recording.step = step
+        return loss
+
+    weights: list[torch.Tensor]
+    kept: list[torch.Tensor]
+
+
+@pytest.mark.parametrize("fault", ["", "old batch", "other noise", "no update"])
+def test_a_graph_whose_first_steps_differ_from_eager_ones_gives_way_to_them(fault: str) -> None:
+    def run(program: BuildProgram) -> tuple[list[list[float]], str]:
+        spec = variant(model={"dropout": 0.2}, steps=10)
+        with Pack([Member(spec, 0)], RandomTokens(), CPU, program) as pack:
+            losses = []
+            for number in range(1, 11):
+                for made in captured:
+                    made.weights = list(pack.model.parameters())
+                pack.step(number)
+                losses.append(pack.last_loss())
+            return losses, pack.remark
+
+    def graph(compute: Compute, device: torch.device) -> GraphProgram:
+        captured.append(Captured(compute, fault))
+        return GraphProgram(captured[-1], device)
+
+    captured: list[Captured] = []
+    found, remark = run(graph)
+    eager, _ = run(lambda compute, device: EagerProgram(compute))
+    assert found == eager  # the same operations on the same numbers
+    assert ("a CUDA graph gave another result" in remark) == bool(fault)
 
 
 def test_the_device_chooses() -> None:

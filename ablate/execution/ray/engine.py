@@ -15,7 +15,7 @@ import ray
 from ray import tune
 
 from ablate.errors import EngineError
-from ablate.execution.abilities import check_abilities
+from ablate.execution.abilities import check_abilities, check_shares
 from ablate.execution.base import Engine
 from ablate.execution.protocol import Broken, Done, Job, Message
 from ablate.execution.ray.connect import Node, connect, nodes, on_node
@@ -54,6 +54,7 @@ class RayEngine(Engine):
         plugins: The files that every worker imports.
         name: The name of the run in Ray's dashboard.
         pack: The most trials that are trained together on a GPU.
+        ranks: The processes that train each job together on a CPU; on GPUs there is one for each GPU of a job.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class RayEngine(Engine):
         plugins: tuple[str, ...] = (),
         name: str = "ablate",
         pack: int = 1,
+        ranks: int = 1,
     ) -> None:
         if resources.checkpoint_every and not resources.storage:
             raise EngineError(
@@ -73,19 +75,12 @@ class RayEngine(Engine):
                 where="resources.storage or --storage",
                 remedy="Name a folder that all machines share, or a URL.",
             )
-        if resources.gpus is not None and resources.gpus > 1:
-            raise EngineError(
-                "one trial on a cluster uses one GPU, and the others would be idle",
-                where="resources.gpus or --gpus",
-                expected="at most 1",
-                got=f"{resources.gpus:g}",
-                remedy="Ask for 1, or run it with `--engine local` on the machine with the GPUs.",
-            )
         self._cache = cache
         self._device = device
         self._resources = resources
         self._workers = workers
         self._pack = pack
+        self._ranks = ranks
         self._plugins = [read_plugin(plugin) for plugin in plugins]
         self._name = name
         self._tuning: TuneRun | None = None
@@ -121,6 +116,7 @@ class RayEngine(Engine):
         self.expect(plan.trials)
         for seat in self._find_seats(nodes()):
             check_abilities(plan.trials, seat.device, here=False)
+            check_shares(plan.trials, seat.ranks)
         if plan.trials:
             self._check_seats()
 
@@ -225,7 +221,7 @@ class RayEngine(Engine):
         return max(self._seats, key=lambda seat: 1 - taken[seat] / max(1, self._seats[seat]))
 
     def _find_seats(self, there: list[Node]) -> dict[Seat, int]:
-        return seats(self._resources, self._device, there, self._needed, self._gpu_bytes, self._pack)
+        return seats(self._resources, self._device, there, self._needed, self._gpu_bytes, self._pack, self._ranks)
 
     def _tune(self) -> TuneRun:
         here = on_node(ray.get_runtime_context().get_node_id())

@@ -25,10 +25,11 @@ class Seat:
 
     Attributes:
         device: `cpu` or `cuda`.
-        threads: The threads of the training process.
+        threads: The threads of each training process.
         needs: Pairs of a resource and its amount, with Ray's names and units (memory in bytes).
         memory: The bytes of the device that the job may use.
         labels: The labels that a node must have.
+        ranks: The processes that train the job together, each on a GPU of its own where there are GPUs.
     """
 
     device: str
@@ -36,6 +37,14 @@ class Seat:
     needs: tuple[tuple[str, float], ...]
     memory: int
     labels: tuple[tuple[str, str], ...] = ()
+    ranks: int = 1
+
+    @property
+    def devices(self) -> list[str]:
+        """The device of each process. Ray shows a job only the GPUs that it reserved for it."""
+        if self.device == "cuda" and self.ranks > 1:
+            return [f"cuda:{index}" for index in range(self.ranks)]
+        return [self.device] * self.ranks
 
     def request(self) -> PlacementGroupFactory:
         """The placement group of the seat for Ray Tune."""
@@ -54,7 +63,13 @@ class Seat:
 
 
 def seats(
-    spec: ResourcesSpec, device: str, nodes: Iterable[Node], needed: int, gpu_bytes: int, pack: int = 1
+    spec: ResourcesSpec,
+    device: str,
+    nodes: Iterable[Node],
+    needed: int,
+    gpu_bytes: int,
+    pack: int = 1,
+    ranks: int = 1,
 ) -> dict[Seat, int]:
     """The kinds of seat that the nodes offer and the number of each; seats on GPUs come first.
 
@@ -65,22 +80,29 @@ def seats(
         needed: The predicted bytes of the largest trial.
         gpu_bytes: The memory of the smallest GPU; 0 if it is unknown.
         pack: The most trials that are trained together on a GPU.
+        ranks: The processes that train a job on CPUs.
     """
     nodes = list(nodes)
-    memory = spec.memory * GIB if spec.memory is not None else needed + _WORKER_BYTES
     threads = max(1, int(spec.cpus))
     labels = tuple(sorted(spec.labels.items()))
-    rounded = math.ceil(memory / 2**20) * 2**20  # an actor is reused only by jobs of the same size
-    common: dict[str, float] = {"CPU": spec.cpus, "memory": rounded, **spec.custom}
-    plain = Seat("cpu", threads, tuple(common.items()), rounded, labels)
+
+    def common(processes: int) -> dict[str, float]:
+        memory = spec.memory * GIB if spec.memory is not None else processes * (needed + _WORKER_BYTES)
+        rounded = math.ceil(memory / 2**20) * 2**20  # an actor is reused only by jobs of the same size
+        return {"CPU": processes * spec.cpus, "memory": rounded, **spec.custom}
+
+    on_cpu = common(ranks)
+    plain = Seat("cpu", threads, tuple(on_cpu.items()), int(on_cpu["memory"]), labels, ranks)
     with_gpu = [node for node in nodes if node.gpus > 0]
     if device == "cpu" or spec.gpus == 0 or (device == "auto" and not with_gpu):
         return {plain: sum(plain.count(node) for node in nodes)}
     share = spec.gpus if spec.gpus is not None else _share(needed * pack, gpu_bytes)
+    several = max(1, int(share))
     on_gpu = replace(
         plain,
         device="cuda",
-        needs=tuple({**common, "GPU": share}.items()),
+        needs=tuple({**common(several), "GPU": share}.items()),
+        ranks=several,
         memory=max(0, int(gpu_bytes * min(1.0, share)) - _CUDA_BYTES),
     )
     counts = {on_gpu: sum(on_gpu.count(node) for node in with_gpu)}

@@ -7,6 +7,7 @@ one result and a long one causes little overhead. A checkpoint ends a result, be
 from __future__ import annotations
 
 import math
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from ablate.execution.carry import Carrier
 from ablate.execution.checkpoint import UnreadableCheckpointError, read_checkpoint, write_checkpoint
 from ablate.execution.environment import this_worker
 from ablate.execution.protocol import Began, Broken, Done, Happened, Job, Message, StateReplaced
+from ablate.execution.ranks import rank_group
 from ablate.execution.ray.courier import bring, place_plugin
 from ablate.execution.ray.population import VALUES, history, population_of, values_in, with_values
 from ablate.execution.ray.seats import Seat
@@ -66,12 +68,14 @@ class JobTrainable(Trainable):
         seat: Seat = config[SEAT]
         keep_freed_memory()
         torch.set_num_threads(seat.threads)
-        for path, content in brought["plugins"]:
-            load_plugin(place_plugin(path, content))
+        self._plugins = tuple(place_plugin(path, content) for path, content in brought["plugins"])
+        for plugin in self._plugins:
+            load_plugin(plugin)
         self._cache = Path(brought["cache"])
         self._courier = brought["courier"]
         self._every: CheckpointInterval = brought["every"]
-        self._device = torch.device(seat.device)
+        self._devices = seat.devices
+        self._device = torch.device(self._devices[0])
         self._carriers: dict[Path, Carrier] = {}
         self._remarks: list[str] = []
         self._take(config)
@@ -162,7 +166,7 @@ class JobTrainable(Trainable):
         self._messages = self._carry_out(start)
 
     def _carry_out(self, start: State | None) -> Iterator[Message]:
-        yield Began(self._job.number, this_worker(self._device.type))
+        yield Began(self._job.number, this_worker(self._device.type, len(self._devices)))
         remarks, self._remarks = self._remarks, []
         for text in remarks:
             yield Happened(self._job.number, events.Remark(text))
@@ -173,7 +177,15 @@ class JobTrainable(Trainable):
             yield StateReplaced(self._job.number, tuple((step, values) for step, values in self._history))
         cache = bring(self._cache, self._job.fingerprint, self._courier)
         carrier = self._carriers.setdefault(cache, Carrier(cache, self._device))
-        yield from carrier.carry_out(self._job, self._stopped, start, every)
+        with tempfile.TemporaryDirectory(prefix="ablate-start-") as folder:
+            place = ""
+            if start is not None and len(self._devices) > 1:  # what Tune gave is gone when the other processes start
+                write_checkpoint(Path(folder), start, [member.key for member in self._job.members])
+                place = folder
+            threads = torch.get_num_threads()
+            group = rank_group(self._job, cache, self._devices, threads, self._plugins, place, every)
+            with group as ranks:
+                yield from carrier.carry_out(self._job, self._stopped, start, every, ranks)
 
     def _stopped(self) -> list[int]:
         asked, self._asked_to_stop = self._asked_to_stop, []

@@ -76,7 +76,7 @@ def _paths(spec: AttentionSpec, context: LayerContext, length: int) -> Cost:
             multiplications=3 * elements,
             additions=3 * elements - 2 * rows,
             divisions=elements,
-            activations=2 * elements + 3 * rows,  # v̂ and what is left of y, two sums and a norm
+            activations=2 * elements + 3 * rows,  # v̂, the output without its part along v̂, two sums and a norm
         )
     return total
 

@@ -32,9 +32,9 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
     worse = "up" if path.direction == "minimize" else "down"
     caption = (
         f"The path of removals. Top: {path.metric} against the baseline at each step, paired by seed with 95 % "
-        f"intervals ({worse} is worse; dashed: the margin {path.margin:g}), and beside it what else was tried in the "
-        "round: circles could have gone, the others could not. Bottom: what is left of the parameters, the FLOP of "
-        "training and the speed, in per cent of the baseline's."
+        f"intervals ({worse} is worse; dashed: the margin {path.margin:g}). The smaller marks beside each step are the "
+        "other removals of that round, by verdict. Bottom: parameters, "
+        "training FLOP and speed, in per cent of the baseline's."
     )
     return (Picture("path", caption),)
 

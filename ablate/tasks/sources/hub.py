@@ -35,8 +35,8 @@ class Hub(Source):
 
     `hub:OWNER/NAME[/CONFIG][@REVISION][#TRAIN[,VALIDATION[,TEST]]]`, or a path that begins with `/`, `.` or `~`.
     Without `#` the splits are `train`, the first of `validation`, `valid`, `val` and `dev` that exists, and `test` if
-    the task has a test. The commit that the hub resolves is part of the fingerprint. Large datasets are streamed, and
-    those of which a task reads only the beginning.
+    the task has a test. The commit that the hub resolves is part of the fingerprint. A dataset is streamed when
+    it is large, or when the task reads only its beginning.
     """
 
     kind: Literal["hub"] = "hub"

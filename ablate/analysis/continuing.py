@@ -1,0 +1,37 @@
+"""How a study goes on: the seeds that would decide what is undecided, and the arguments of `ablate study` for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ablate.analysis.answer import advised_seeds
+from ablate.analysis.runs import takes_schedule
+from ablate.analysis.study import StudyReport
+
+
+def deciding_seeds(report: StudyReport) -> str:
+    """The seeds that would decide what is undecided, as `--seeds` takes them: `4:11`.
+
+    Returns:
+        An empty text if nothing is undecided, if more seeds than a schedule has would be needed, or if the design adds
+        seeds already or cannot add any.
+    """
+    if report.unit != "seed" or not takes_schedule(report.record):
+        return ""
+    undecided = [row for row in report.variants if row.verdict is not None and row.verdict.word == "undecided"]
+    advised = advised_seeds(undecided, report.schedule)
+    return "" if advised is None else f"{advised.start}:{advised.max}"
+
+
+def study_arguments(study: str, store: str, seeds: str = "", plugins: Sequence[str] = ()) -> list[str]:
+    """The arguments of `ablate` that let a study of a store go on.
+
+    Args:
+        study: Its name.
+        store: A file or a URL.
+        seeds: As `--seeds` takes them; empty: those that it has.
+        plugins: Files with kinds of the user's own.
+    """
+    chosen = [f"--seeds={seeds}"] if seeds else []
+    given = [f"--plugin={plugin}" for plugin in plugins]
+    return ["study", "--stored", study, *chosen, f"--store={store}", *given]

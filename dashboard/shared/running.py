@@ -1,0 +1,198 @@
+"""Studies that the dashboard starts: each a process `ablate study` of its own, which outlives the dashboard.
+
+A folder `runs` beside the store keeps, for each study, how it was started last, its output, and its space if it came
+from the designer. Nothing is started or stopped unless the server and the visitor are on this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Thread
+
+import psutil
+import streamlit as st
+
+from ablate.command_line import hide_passwords
+from ablate.errors import AblateError
+from ablate.serving import LOOPBACK, OPTIONS
+from ablate.spec.annotations import STUDY_NAME
+from shared.store import options
+
+_TAIL = 40_000
+"""Bytes of the end of a log that are shown."""
+_SLACK = 2.0
+"""Seconds by which two readings of a process's start may differ."""
+_FORWARDED = ("X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Forwarded")
+
+
+class RunError(AblateError):
+    """A study that cannot be started or stopped from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The last start of a study from the dashboard.
+
+    Attributes:
+        study: Name of the study.
+        pid: Process id.
+        began: Start time of the process, seconds since the epoch.
+        started: When it was started, as an ISO time.
+        command: The command, passwords hidden.
+        log: File of its output.
+    """
+
+    study: str
+    pid: int
+    began: float
+    started: str
+    command: tuple[str, ...]
+    log: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        try:
+            process = psutil.Process(self.pid)
+            ours = abs(process.create_time() - self.began) < _SLACK
+            return bool(ours and process.status() != psutil.STATUS_ZOMBIE)
+        except psutil.Error:
+            return False
+
+    def tail(self) -> str:
+        """The end of its output."""
+        try:
+            with Path(self.log).open("rb") as log:
+                log.seek(0, os.SEEK_END)
+                log.seek(max(0, log.tell() - _TAIL))
+                return log.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+
+def may_run() -> bool:
+    """Whether this visitor may start and stop studies: the server listens on loopback, and nothing stands between.
+
+    A proxy before the server, or a name that leads here from elsewhere, shows in the headers of the request.
+    """
+    if not options()["may_run"] or hide_passwords(str(options()["store"])) != str(options()["store"]):
+        return False
+    headers = st.context.headers
+    if any(headers.get(name) for name in _FORWARDED):
+        return False
+    host = headers.get("Host")
+    return host is None or _host_name(host) in LOOPBACK
+
+
+def _host_name(host: str) -> str:
+    """The name in a header `Host`, without its port: `localhost:8501`, `[::1]:8501`."""
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+
+
+def runs_folder(store: str) -> Path:
+    """Where runs of a store are kept; for a database on a server, `studies/runs` of the working folder."""
+    return Path("studies/runs").absolute() if "://" in store else Path(store).expanduser().absolute().parent / "runs"
+
+
+def known_runs() -> list[Run]:
+    """The last run of each study that the dashboard started over this store, the latest first."""
+    found = [_read(file) for file in runs_folder(str(options()["store"])).glob("*.json")]
+    return sorted((run for run in found if run is not None), key=lambda run: run.started, reverse=True)
+
+
+def last_run(study: str) -> Run | None:
+    """The last run of a study; None if the dashboard started none."""
+    return _read(_file(study, "json")) if STUDY_NAME.fits(study) else None
+
+
+def start_space(study: str, text: str) -> Run:
+    """Start the study of a space file with this text.
+
+    Raises:
+        RunError: Nothing may be started from here, or the study runs already.
+    """
+    _check(study)
+    file = _file(study, "yaml")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    plugins = [f"--plugin={plugin}" for plugin in options()["plugins"]]
+    return _start(study, ["study", str(file), f"--store={options()['store']}", *plugins])
+
+
+def start(study: str, arguments: Sequence[str]) -> Run:
+    """Start `ablate` with these arguments, which let a study go on.
+
+    Raises:
+        RunError: Nothing may be started from here, or the study runs already.
+    """
+    _check(study)
+    return _start(study, arguments)
+
+
+def stop(run: Run) -> None:
+    """Ask a run to stop: its trials are checkpointed, and what has ended is stored.
+
+    Raises:
+        RunError: Nothing may be stopped from here.
+    """
+    if not may_run():
+        raise RunError("studies can be stopped only on the machine of the dashboard", where=run.study)
+    if run.alive:
+        os.kill(run.pid, signal.SIGTERM)  # not SIGINT, which a shell may have told the dashboard to ignore
+
+
+def _check(study: str) -> None:
+    if not may_run():
+        raise RunError("studies can be started only on the machine of the dashboard", where=study)
+    if not STUDY_NAME.fits(study):
+        raise RunError("this is no name of a study", where=repr(study))
+    before = last_run(study)
+    if before is not None and before.alive:
+        raise RunError("the study runs already", where=study, remedy="Wait for its end, or stop it.")
+
+
+def _start(study: str, arguments: Sequence[str]) -> Run:
+    log = _file(study, "log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    environment = {name: value for name, value in os.environ.items() if name != OPTIONS}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "ablate", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment | {"PYTHONUNBUFFERED": "1", "COLUMNS": "120", "NO_COLOR": "1"},
+            start_new_session=True,
+        )
+    try:
+        began = psutil.Process(process.pid).create_time()
+    except psutil.Error:
+        began = 0.0
+    Thread(target=process.wait, daemon=True).start()  # so that it is no zombie when it has ended
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    run = Run(study, process.pid, began, now, ("ablate", *map(hide_passwords, arguments)), str(log))
+    _file(study, "json").write_text(json.dumps(asdict(run)), encoding="utf-8")
+    return run
+
+
+def _file(study: str, suffix: str) -> Path:
+    return runs_folder(str(options()["store"])) / f"{study}.{suffix}"
+
+
+def _read(file: Path) -> Run | None:
+    """The run that a file tells of; None if it tells of none. Its log is that beside it, whatever it says."""
+    try:
+        plain = json.loads(file.read_text(encoding="utf-8"))
+        command = tuple(str(word) for word in plain["command"])
+        log = str(file.with_suffix(".log"))
+        return Run(file.stem, int(plain["pid"]), float(plain["began"]), str(plain["started"]), command, log)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

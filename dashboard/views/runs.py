@@ -1,0 +1,129 @@
+"""Run: let a study go on, add seeds, stop it, and read the log of what this dashboard started."""
+
+from __future__ import annotations
+
+import platform
+
+import streamlit as st
+
+from ablate.analysis.continuing import deciding_seeds
+from ablate.analysis.runs import takes_schedule
+from ablate.analysis.study import StudyReport
+from ablate.errors import NotFoundError
+from ablate.spec.annotations import STUDY_NAME
+from shared.frame import STUDY, link
+from shared.onward import arguments, button, show_command
+from shared.running import Run, known_runs, last_run, may_run, start, stop
+from shared.store import LIVE, complete, report, store, summary
+from shared.text import escape
+
+MORE = 4
+"""Seeds beyond those there are that the field suggests where nothing says how many would decide."""
+HERE_ONLY = (
+    "Studies are started and stopped here only if the dashboard listens on this machine alone "
+    "(`ablate dashboard` without `--host`) and is opened on it."
+)
+
+
+def show() -> None:
+    """Draw the page."""
+    st.header("Run", anchor=False)
+    study = st.session_state.get(STUDY)
+    if study is not None:
+        _study(str(study))
+    st.subheader("Logs", anchor=False)
+    runs = known_runs()
+    if not runs:
+        st.caption("This dashboard has started no study yet. A button here or on the page of the designer does.")
+        return
+    names = [run.study for run in runs]
+    wanted = st.session_state.pop("runs", None) or (study if study in names else None)
+    if wanted in names:
+        st.session_state["log-of"] = wanted
+    elif st.session_state.get("log-of") not in names:
+        st.session_state["log-of"] = names[0]
+    chosen = st.selectbox("Run of", names, key="log-of")
+    run = last_run(str(chosen))
+    if run is not None:
+        st.fragment(_log, run_every=LIVE if run.alive else None)(run)
+
+
+def _study(study: str) -> None:
+    counts = summary(study)
+    if counts is None:
+        return
+    study_report = report(study)
+    st.markdown(escape(study_report.record.question or study))
+    _driver(study)
+    run = last_run(study)
+    busy = run is not None and run.alive
+    with st.container(border=True):
+        st.markdown("**Finish or try again**")
+        left = counts.planned - counts.finished - counts.diverged - counts.pruned
+        st.caption(f"{left:,} of {counts.planned:,} trials are left. What has ended is not trained again.")
+        show_command(study)
+        if may_run():
+            button("Resume", "play_arrow", lambda: start(study, arguments(study)), "resume",
+                   disabled=busy or complete(counts) or not STUDY_NAME.fits(study))  # fmt: skip
+    if seeds := _more_seeds(study_report):
+        with st.container(border=True):
+            st.markdown("**Add seeds**")
+            asked = st.text_input(
+                "Seeds", seeds, key=f"seeds-of-{study}", width=200,
+                help="N for as many seeds of each variant, or START:MAX, which adds seeds to what is undecided.",
+            )  # fmt: skip
+            wanted = str(asked or seeds).strip()
+            show_command(study, wanted)
+            if may_run():
+                button("Add seeds", "add", lambda: start(study, arguments(study, wanted)), "add-seeds",
+                       disabled=busy or not STUDY_NAME.fits(study))  # fmt: skip
+    if not may_run():
+        st.caption(HERE_ONLY)
+    link("answer", "Answer")
+
+
+def _more_seeds(study_report: StudyReport) -> str:
+    """Seeds to begin with in the field: those that would decide, else some more than there are; empty if unknown."""
+    seeds = study_report.record.space.get("design", {}).get("seeds")
+    if decisive := deciding_seeds(study_report):
+        return decisive
+    if isinstance(seeds, int):
+        return (
+            f"{min(max(seeds, 2), 10)}:{max(seeds, 2) + MORE}"
+            if takes_schedule(study_report.record)
+            else f"{seeds + 1}"
+        )
+    return ""
+
+
+def _driver(study: str) -> None:
+    """Who trains the study now."""
+    try:
+        drivers = [driver for driver in store().activity().drivers if driver.study == study and driver.alive]
+    except NotFoundError:
+        return
+    for driver in drivers:
+        place = "this machine" if driver.host == platform.node() else driver.host
+        st.info(
+            f"Process {driver.pid} on {escape(place)} trains it: {driver.settled:,} of {driver.planned:,} trials are "
+            f"done, {driver.running:,} run.",
+            icon=":material/directions_run:",
+        )
+
+
+def _log(run: Run) -> None:
+    alive = run.alive
+    if not alive and st.session_state.get("ran") == run.study:
+        st.session_state["ran"] = None
+        st.rerun()
+    if alive:
+        st.session_state["ran"] = run.study
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.badge("runs" if alive else "has ended", color="green" if alive else "gray")
+        st.caption(escape(f"process {run.pid}, started {run.started.replace('T', ' ')}"), width="content")
+        if alive and may_run() and st.button("Stop", icon=":material/stop:", key="stop"):
+            stop(run)
+            st.toast("Asked to stop: what trains now is checkpointed first.", icon=":material/stop:")
+    st.code(" ".join(run.command), language="bash", wrap_lines=True)
+    st.code(run.tail().strip() or "No output yet.", language=None, height=480, wrap_lines=True)
+    st.caption(escape(f"The log is {run.log}"))
