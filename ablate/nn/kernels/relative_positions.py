@@ -9,6 +9,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+_SPREAD = 1 << 18
+"""Numbers in a table up to which it is kept for all heads apart."""
+
 Frequencies = Callable[[Tensor], Tensor]
 """Changes the angles [r/2] by which the pairs of a head turn at each position."""
 
@@ -37,10 +40,15 @@ def rotate(
     """
     length, width = x.shape[-2], x.shape[-1] if turning is None else turning
     if x.device.type == "cpu" and scaled is None and factor == 1.0 and not torch.compiler.is_compiling():
-        cos, sin = _kept_tables(first, length, base, width, x.dtype)
-        all_turn = width == x.shape[-1]
-        turned: Tensor = _Rotation.apply(x if all_turn else x[..., :width], cos, sin)  # type: ignore[no-untyped-call]
-        return turned if all_turn else torch.cat([turned, x[..., width:]], -1)
+        # Heads are split from the width, so that in memory they stand after the tokens: operations on [T, H, r] run
+        # through memory in one go, unless the tables must be spread over heads.
+        heads = x.shape[-3] if x.dim() > 2 else 1
+        tables = _kept_tables(first, length, base, width, heads if length * heads * width <= _SPREAD else 1, x.dtype)
+        turning_part = x if width == x.shape[-1] else x[..., :width]
+        tokens_first = turning_part.transpose(-3, -2) if x.dim() > 2 else turning_part.unsqueeze(-2)
+        y: Tensor = _Rotation.apply(tokens_first, *tables)  # type: ignore[no-untyped-call]
+        turned = y.transpose(-3, -2) if x.dim() > 2 else y.squeeze(-2)
+        return turned if width == x.shape[-1] else torch.cat([turned, x[..., width:]], -1)
     cos, sin = _tables(first, length, base, width, x.dtype, x.device, scaled, factor)
     left, right = x[..., : width // 2], x[..., width // 2 : width]
     halves = [left * cos - right * sin, left * sin + right * cos]
@@ -70,30 +78,29 @@ def _tables(
 
 
 @lru_cache(maxsize=16)
-def _kept_tables(first: int, length: int, base: float, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """For `_Rotation`: cosines of both channels of a pair, and sines with their signs, [T, r] on the CPU."""
+def _kept_tables(
+    first: int, length: int, base: float, width: int, heads: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """For `_Rotation`: cosines of both channels of a pair, and sines with their signs, [T, H, r] on the CPU."""
     with torch.inference_mode(False), torch.no_grad():
         cos, sin = _tables(first, length, base, width, dtype, torch.device("cpu"))
-        return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
+        tables = torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
+        return tuple(table[:, None].expand(-1, heads, -1).contiguous() for table in tables)  # type: ignore[return-value]
 
 
 class _Rotation(torch.autograd.Function):
-    """x·cos + (x with its halves exchanged)·sin; the gradient turns back."""
+    """x·cos + (x with its halves exchanged)·sin for x [..., T, H, r]; the gradient turns back."""
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
-        return _turned(x, cos, sin, 1)
+        return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors  # type: ignore[attr-defined]
-        return _turned(gradients[0], cos, sin, -1), None, None
-
-
-def _turned(x: Tensor, cos: Tensor, sin: Tensor, direction: int) -> Tensor:
-    half = x.shape[-1] // 2
-    return torch.addcmul(x * cos, torch.cat([x[..., half:], x[..., :half]], -1), sin, value=direction)
+        (g,) = gradients
+        return torch.addcmul(g * cos, g.roll(g.shape[-1] // 2, -1), sin, value=-1), None, None
 
 
 def alibi_slopes(heads: int, *, bloom: bool = False) -> list[float]:
