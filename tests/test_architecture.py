@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "nn": set(),
     "nn.kernels": {"spec"},
     "nn.pack": {"spec", "nn.kernels"},
-    "nn.model": {"spec", "nn.pack"},
+    "nn.model": {"spec", "nn.kernels", "nn.pack"},
     "kinds": {"errors", "spec", "nn.pack", "nn.kernels"},
     "downstream": {"errors", "extras", "spec"},
     "tasks": {"errors", "extras", "locations", "spec", "nn.kernels", "decoding", "downstream"},
@@ -112,6 +112,7 @@ LATE: dict[str, str] = {
     "execution.worker": "torch is imported after the process is bound to its cores",
     "store.summaries": "a list of studies is read without SQLAlchemy",
     "tasks.language_model": "a task is described without torch",
+    "tasks.losses": "a task is described without torch",
     "tasks.translating": "a task is described without torch",
 }
 """Modules that may import others of ours inside a function, each with its reason."""

@@ -16,9 +16,11 @@ from torch import Tensor
 def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
     """[K, ..., D] and gains [K, D] to the same shape as x."""
     along = gain.view(gain.shape[0], *[1] * (x.dim() - 2), gain.shape[1])
-    # A GPU has a fused kernel, and a compiler makes one.
-    if x.device.type != "cpu" or x.dtype != gain.dtype or torch.compiler.is_compiling():
+    if x.dtype != gain.dtype:
         return F.rms_norm(x, x.shape[-1:], eps=eps) * along
+    if x.device.type != "cpu" or torch.compiler.is_compiling():  # a GPU has a fused kernel, and a compiler makes one
+        alone = len(gain) == 1
+        return F.rms_norm(x, x.shape[-1:], gain[0], eps) if alone else F.rms_norm(x, x.shape[-1:], eps=eps) * along
     y: Tensor = _RMSNorm.apply(x, along, eps)  # type: ignore[no-untyped-call]
     return y
 
