@@ -55,7 +55,7 @@ def serve(store: str, port: int | None, host: str, plugins: tuple[str, ...], tok
     if is_open:
         say(make_console(), f"From {host} the store can only be read. The token is sent without encryption.")
     arguments = [
-        *(sys.executable, "-P", "-m", "streamlit", "run", str(dashboard_folder() / "app.py")),
+        *(sys.executable, "-P", "-m", "streamlit", "run", str(dashboard_folder() / "server.py")),
         *("--server.address", host, "--server.port", str(port)),
         *("--browser.serverAddress", "localhost" if host in (*LOOPBACK, "0.0.0.0", "::") else host),
         *("--browser.gatherUsageStats", "false", "--server.showEmailPrompt", "false"),

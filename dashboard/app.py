@@ -7,10 +7,12 @@ from pathlib import Path
 import streamlit as st
 
 from ablate.errors import AblateError
-from shared.frame import admit, choose_study, navigation
+from shared.frame import SIDEBAR, STYLE, admit, choose_study, navigation
 from shared.text import escape
 
-st.set_page_config(page_title="ablate", page_icon=str(Path(__file__).with_name("icon.svg")), layout="wide")
+st.set_page_config(page_title="ablate", page_icon=str(Path(__file__).with_name("icon.svg")), layout="wide",
+                   initial_sidebar_state=SIDEBAR)  # fmt: skip
+st.html(STYLE)
 
 admit()
 page = navigation()

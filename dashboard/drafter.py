@@ -15,12 +15,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ablate.analysis.findings import read_findings
 from ablate.errors import AblateError
 from ablate.nn.model.pricing import price
 from ablate.planning.forecast import forecast
 from ablate.planning.plan import Planner, make_plan
 from ablate.plugins import load_plugin
 from ablate.render.drawing.stored import stored_svg
+from ablate.render.formats.slides import slides
 from ablate.render.terminal.cost import Priced, cost_json
 from ablate.render.terminal.template import TEMPLATE as SPACE
 from ablate.render.terminal.validate import look_at
@@ -31,6 +33,7 @@ from ablate.spec.schema import space_schema
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 from ablate.spec.texts import WORDS
+from ablate.store import open_store
 from ablate.tasks.cache import default_cache
 
 Plain = dict[str, Any]
@@ -117,6 +120,15 @@ def plan(draft: Plain, text: str, store: str) -> Plain:
     }
 
 
+def talk(study: str, store: str, after: str | None) -> Plain:
+    """The three screens of a study as one HTML file; empty if the study is gone."""
+    try:
+        with open_store(store, create=False) as opened:
+            return {"html": slides(read_findings(opened, study), after)}
+    except AblateError as error:
+        return {"html": "", "problem": str(error)}
+
+
 def _model(draft: Plain) -> tuple[Any, list[str]]:
     try:
         return ModelSpec.model_validate(draft.get("model")), []
@@ -178,7 +190,7 @@ def _variants(space: SpaceSpec) -> Plain:
     }
 
 
-ANSWERS = {answer.__name__: answer for answer in (schema, start, block, check, picture, plan)}
+ANSWERS = {answer.__name__: answer for answer in (schema, start, block, check, picture, plan, talk)}
 
 
 def answer(request: list[Any]) -> str:

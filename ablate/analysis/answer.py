@@ -69,6 +69,8 @@ def answer_sentences(
     compared = [row for row in rows if row.verdict is not None]
     if not compared and any(row.chosen for row in rows):
         return ()
+    if not compared and any(row.pruned for row in rows):
+        return ("No variant can be compared with the baseline: the others were pruned, and have no final value.",)
     if not compared:
         return ("The study has no variant besides its baseline, so there is nothing to compare.",)
     words = {row.name: row.verdict.word for row in compared if row.verdict is not None}

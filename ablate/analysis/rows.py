@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from ablate.analysis.changes import Change
 from ablate.analysis.failures import Failure
-from ablate.analysis.numbers import MISSING
 from ablate.analysis.reaching import StepsToBaseline
 from ablate.stats import Interval, PairedDifference, Verdict, Word
 from ablate.stats.course import CourseWord
@@ -162,7 +161,7 @@ class VariantRow:
         if self.verdict_sentence is not None:
             return self.verdict_sentence
         if self.pruned:
-            return MISSING
+            return "pruned"
         return f"{len(self.diverged)} diverged" if self.diverged else "baseline"
 
     @property

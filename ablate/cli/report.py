@@ -20,7 +20,9 @@ def report(
     store: StoreOption = DEFAULT_STORE,
     format_: Annotated[
         str,
-        typer.Option("--format", metavar="FORMAT", help="terminal, md, html, latex, csv, parquet, json, or your own."),
+        typer.Option(
+            "--format", metavar="FORMAT", help="terminal, md, html, slides, latex, csv, parquet, json, or your own."
+        ),
     ] = "terminal",
     out: Annotated[
         Path | None,

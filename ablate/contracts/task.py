@@ -202,10 +202,11 @@ def measures_its_metrics(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
 
 def knows_trivial_baselines(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """Its trivial baselines, if it has any, are measured by its own metrics."""
+    known = spec.metric_names | spec.final_metric_names
     with _opened(spec) as task:
         for name, metrics in task.baselines().items():
-            if unknown := sorted(set(metrics) - spec.metric_names):
-                yield f"the baseline {name} has {', '.join(unknown)}, which `metric_names` lacks"
+            if unknown := sorted(set(metrics) - known):
+                yield f"the baseline {name} has {', '.join(unknown)}, which no list of its metrics has"
 
 
 CONTRACT: Contract[TaskSpec, TaskContext] = Contract(

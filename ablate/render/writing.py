@@ -53,7 +53,7 @@ def write_report(findings: Findings, format_name: str, folder: Path) -> list[Pat
             figure = draw(picture.name, findings)
             for kind in format_.figures:
                 written[folder / f"{study}_{picture.name}.{kind}"] = save(figure, kind)
-    report = folder / f"{study}.{format_.suffix}"
+    report = folder / f"{study}{format_.ending}.{format_.suffix}"
     rendered = _rendered(format_, findings, place)
     written = {report: rendered.encode() if isinstance(rendered, str) else rendered} | written
     try:

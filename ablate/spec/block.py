@@ -13,7 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ablate.spec.annotations import ShortFor, default_kind
 from ablate.spec.base import Spec, refusal
-from ablate.spec.initialiser import Initialiser
+from ablate.spec.initialiser import Initialiser, InitialiserSpec
 from ablate.spec.mixer import Mixer
 from ablate.spec.mlp import MLP, MLPSpec
 from ablate.spec.norm import Norm, NormSpec
@@ -201,6 +201,15 @@ class BlockSpec(Spec):
                 "the block has no MLP whose maps could start",
                 "Leave `initialiser_mlp` out.",
             )
+        for name in ("initialiser_mixer", "initialiser_mlp"):
+            own: InitialiserSpec | None = getattr(self, name)
+            if own is not None and own.scales_rates:
+                raise refusal(
+                    (name,),
+                    own.kind_name(),
+                    f"{own.kind_name()} scales the rates of a whole model, and this is one part of it",
+                    f"Set `model.initialiser: {own.kind_name()}`, or another kind here.",
+                )
         if not self.mlp.present:
             self._check_no_mlp()
         self._check_signal()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ablate.spec.activation import Activation
 from ablate.spec.annotations import default_kind
-from ablate.spec.base import Spec
+from ablate.spec.base import Spec, refusal
 from ablate.spec.norm import Norm, NormSpec
 
 
@@ -65,3 +65,11 @@ class MultiTokenSpec(Spec):
     """Whether each further token has its own module, instead of the logits of the next token."""
     weights: tuple[float, ...] = Field(default=(0.3,), min_length=1, max_length=16)
     """Weight of the mean loss of each token after the next one."""
+
+    @model_validator(mode="after")
+    def _counts_each_token(self) -> Self:
+        for index, weight in enumerate(self.weights):
+            if weight <= 0:
+                rule = "a token whose loss has no weight above 0 is not predicted"
+                raise refusal(("weights", index), weight, rule, "Set it above 0, or leave it out.")
+        return self

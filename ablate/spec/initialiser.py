@@ -50,6 +50,11 @@ class InitialiserSpec(Kinded):
     scales_rates: ClassVar[bool] = False
     """Whether it is a parametrisation that scales the rates of an optimizer whose steps are as long as Adam's."""
 
+    @property
+    def zero_outputs(self) -> bool:
+        """Whether the maps that write to the residual stream start at 0."""
+        return False
+
     @classmethod
     def facts(cls) -> dict[str, str | bool]:
         """The source."""

@@ -179,6 +179,13 @@ class ModelSpec(Spec):
         Raises:
             ValidationError: With the path below this spec.
         """
+        if self.multi_token is not None and len(self.multi_token.weights) >= context:
+            raise refusal(
+                ("multi_token", "weights"),
+                list(self.multi_token.weights),
+                f"an input of {context} tokens has no token so far after the next one",
+                f"Give at most {context - 1} weights." if context > 1 else "Leave `multi_token` out.",
+            )
         for place in self._places():
             told = self.layer_context(context, layer=place.layer, causal=place.causal, cross=place.cross)
             parts: list[tuple[tuple[str, ...], PartSpec | PositionSpec, LayerContext]]

@@ -45,6 +45,7 @@ def check_model(model: ModelSpec, layers: Layers, places: Iterable[LayerPlace]) 
     _check_shared(model, layers)
     _check_ends(model)
     _check_loops(model)
+    _check_starts(model, layers)
 
 
 def _check_norms(model: ModelSpec) -> None:
@@ -216,14 +217,41 @@ def _check_streams(model: ModelSpec, layers: Layers) -> None:
         before = sizes
 
 
+def _check_starts(model: ModelSpec, layers: Layers) -> None:
+    """Refuse two sub-layers that start at 0 without a skip round them.
+
+    The first gives 0 to the second, whose last map then has no gradient, and the second passes none to the first.
+    """
+    silent: list[tuple[tuple[str, ...], str]] = []
+    for layer in model.order:
+        home, block = layers[layer]
+        for name, part, own, skips in (
+            ("mixer", block.mixer, block.initialiser_mixer, block.skips.mixer),
+            ("mlp", block.mlp, block.initialiser_mlp, block.skips.mlp),
+        ):
+            plain = block.residual == ResidualSpec.default() and block.arrangement != "parallel"
+            covered = skips or (name == "mlp" and block.skips.mixer == 2)
+            if plain and not covered and not part.shares and part.starts_at_zero(own or model.initialiser):
+                silent.append((home, name))
+    if len(silent) > 1:
+        home, name = silent[0]
+        raise refusal(
+            (*home, "skips", name),
+            0,
+            f"the last map of the {name} starts at 0, and without a skip round two such parts none of them ever learns",
+            f"Set `skips.{name}: 1`, or another `model.initialiser`.",
+        )
+
+
 def _check_shared(model: ModelSpec, layers: Layers) -> None:
-    """Refuse a layer that reads what no earlier layer publishes."""
+    """Refuse a layer that reads what no earlier layer publishes, and one that publishes in vain."""
     blocks = {id(block): block for _, block in layers}
     if not any(block.shares for block in blocks.values()):
         return
     published = {model.layer_context(1).stream(EMBEDDING)}
     if model.causal:
         published.add(model.layer_context(1).tokens)
+    unread: dict[SharedTensor, tuple[tuple[str, ...], PartSpec]] = {}
     for layer, (home, block) in enumerate(layers):
         layer_context, gives = model.layer_context(1, layer=layer), set[SharedTensor]()
         for name, part in block.parts:
@@ -237,8 +265,20 @@ def _check_shared(model: ModelSpec, layers: Layers) -> None:
             for wanted in part.reads(layer_context):
                 if wanted not in published:
                     raise _unpublished((*home, name), part, layer, wanted, published)
-            gives.update(part.publishes(layer_context))
+                unread.pop(wanted, None)
+            made = part.publishes(layer_context)
+            gives.update(made)
+            if part.must_be_read:
+                unread |= dict.fromkeys(made, ((*home, name), part))
         published |= gives | {SharedTensor("stream", layer, block.residual.stream_sizes(layer_context))}
+    for tensor, (home_of_part, part) in unread.items():
+        if tensor.layer < model.depth - 1:  # the part itself refuses to publish in the last layer
+            raise refusal(
+                home_of_part,
+                part.kind_name(),
+                f"layer {tensor.layer} publishes `{tensor.name}` for later layers, and none of them reads it",
+                "Set it in a later layer too, or leave it out here.",
+            )
 
 
 def _unpublished(

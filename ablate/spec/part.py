@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from ablate.spec.base import Kinded
 
 if TYPE_CHECKING:
+    from ablate.spec.initialiser import InitialiserSpec
     from ablate.spec.layer import LayerContext
 
 Sublayer = Literal["mixer", "mlp"]
@@ -49,6 +50,8 @@ class PartSpec(Kinded):
     """Whether its module handles the pack axis K. False: it is written for [B, T, D], wrapped, and never packed."""
     differs_by_layer: ClassVar[bool] = False
     """Whether its cost depends on the index of its layer, as that of a part that shares may."""
+    must_be_read: ClassVar[bool] = False
+    """Whether a layer whose tensors no later layer reads is refused, because its setting would have no effect."""
 
     @property
     def shares(self) -> bool:
@@ -69,6 +72,14 @@ class PartSpec(Kinded):
         Raises:
             ValidationError: From `refusal`, with the path inside this spec.
         """
+
+    def starts_at_zero(self, initialiser: InitialiserSpec) -> bool:
+        """Whether everything that it gives is 0 before the first step.
+
+        Args:
+            initialiser: How its maps start.
+        """
+        return False
 
     def reads(self, context: LayerContext) -> tuple[SharedTensor, ...]:
         """The tensors of earlier layers that it reads in the layer `context.layer`."""

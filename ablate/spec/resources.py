@@ -55,9 +55,9 @@ class ResourcesSpec(Spec):
     cpus: float = Field(default=1.0, gt=0)
     """Processor cores for each process of a job, which is also its number of threads (at least one)."""
     gpus: float | None = Field(default=None, ge=0)
-    """GPUs for each job, or a fraction of one. With several, all of one machine, each has a process of the job, which
-    takes its share of every batch. Default: if there are GPUs, one on the local engine; on a cluster the share that the predicted
-    memory of the largest trial needs, so that jobs can share a GPU."""
+    """GPUs for each job, or a fraction of one. Several GPUs must be in one machine; the job has one process on each,
+    which trains on its share of every batch. Default where there are GPUs: one on the local engine; on a cluster the
+    share that the predicted memory of the largest trial needs, so that jobs can share a GPU."""
     memory: float | None = Field(default=None, gt=0)
     """Memory for each job in GiB. Default: the predicted memory of the largest trial plus 0.5 GiB."""
     custom: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)

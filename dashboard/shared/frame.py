@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 import streamlit as st
 from streamlit.navigation.page import Page
 
 from ablate.errors import NotFoundError
-from shared.store import options, studies
+from shared.store import options, record, studies
 from shared.text import escape
 from views import PAGES, Entry
 
@@ -20,6 +20,18 @@ _ADMITTED = "the token was given"
 _PAGES: dict[str, Page] = {}
 STUDY = "study"
 """The parameter of the address that names the study."""
+_UNKNOWN = "study in the address that the store does not have"
+LONGEST_TITLE = 200
+"""Characters of a question in the heading of a page."""
+SIDEBAR = 232
+"""Width of the navigation in pixels."""
+STYLE = """<style>
+[data-testid="stMainBlockContainer"] { padding-left: 2.5rem; padding-right: 2.5rem; }
+@media (max-width: 640px) {
+    [data-testid="stMainBlockContainer"] { padding-left: 1rem; padding-right: 1rem; }
+}
+</style>"""
+"""Gives tables and figures the width that Streamlit leaves empty on both sides of a page."""
 
 
 def navigation() -> Page:
@@ -47,7 +59,7 @@ def admit() -> None:
 
 
 def choose_study() -> None:
-    """The picker of the study; the address names it, and the latest is chosen where it does not."""
+    """The picker of the study; the address names it, and the latest is chosen where it names none."""
     try:
         names = [study.name for study in studies()]
     except NotFoundError:
@@ -55,26 +67,66 @@ def choose_study() -> None:
     if not names:
         return
     asked = st.query_params.get(STUDY)
-    if asked in names and asked != st.session_state.get(_ADDRESSED):
-        st.session_state[STUDY] = asked  # the address is new: a link, a bookmark, or the browser's way back
-    elif st.session_state.get(STUDY) not in names:
-        if asked:
-            st.toast(
-                f"There is no study {escape(asked, 80)} in this store; this is the latest.", icon=":material/help:"
-            )
+    if asked and asked != st.session_state.get(_ADDRESSED):  # a link, a bookmark, or the browser's way back
+        st.session_state[STUDY] = asked if asked in names else None
+        st.session_state[_UNKNOWN] = None if asked in names else asked
+        st.session_state[_ADDRESSED] = asked
+    elif st.session_state.get(STUDY) not in names and not st.session_state.get(_UNKNOWN):
         st.session_state[STUDY] = names[0]
-    st.selectbox("Study", names, key=STUDY, help="What all pages look at.")
+    chosen = st.selectbox("Study", names, key=STUDY, help="What all pages look at.", placeholder="Choose a study")
+    if chosen is None:
+        return
     # Not by the box's own binding to the address: that keeps its value against the one that a link names.
-    st.query_params[STUDY] = st.session_state[_ADDRESSED] = st.session_state[STUDY]
+    st.query_params[STUDY] = st.session_state[_ADDRESSED] = chosen
+    st.session_state[_UNKNOWN] = None
+
+
+def unknown_study() -> None:
+    """Say that the address names a study that the store does not have, if it does."""
+    asked = st.session_state.get(_UNKNOWN)
+    if asked:
+        st.error(f"There is no study {escape(asked, 80)} in this store. Choose one of {len(studies())} at the side.",
+                 icon=":material/help:")  # fmt: skip
 
 
 def chosen_study() -> str:
-    """The chosen study; without one, the page shows how to create one and stops."""
+    """The chosen study; without one, the page says how to choose or to create one, and stops."""
+    if st.session_state.get(_UNKNOWN):
+        st.header("No such study", anchor=False)
+        unknown_study()
+        st.stop()
     name = st.session_state.get(STUDY)
     if name is None:
         no_study_yet()
         st.stop()
     return str(name)
+
+
+def begin_page(title: str) -> str:
+    """Begin a page about the chosen study: its question as the heading, below it the page and the study's name.
+
+    Args:
+        title: Of the page.
+
+    Returns:
+        The name of the study. Without one the page says how to choose or to create one, and stops.
+    """
+    study = chosen_study()
+    st.header(escape(record(study).question or study, LONGEST_TITLE), anchor=False)
+    st.caption(f"{escape(title)} of the study **{escape(study, 80)}**")
+    return study
+
+
+def warn_of_unknown(parameter: str, known: Sequence[str]) -> None:
+    """Say which values of a parameter of the address this study does not have; its box shows another one then.
+
+    To be called before the box that is bound to the parameter is made: that removes what it does not know.
+    """
+    missing = [value for value in st.query_params.get_all(parameter) if value and value not in known]
+    if missing:
+        names = ", ".join(escape(value, 80) for value in missing)
+        st.warning(f"The address asks for {parameter} {names}, which this study does not have.",
+                   icon=":material/help:")  # fmt: skip
 
 
 def no_study_yet() -> None:

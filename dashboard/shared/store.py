@@ -66,8 +66,13 @@ def summary(study: str) -> StudySummary | None:
 
 
 def complete(study: StudySummary) -> bool:
-    """Whether every planned trial finished or diverged."""
-    return study.finished + study.diverged == study.planned
+    """Whether every planned trial finished, diverged or was pruned."""
+    return ended(study) == study.planned
+
+
+def ended(study: StudySummary) -> int:
+    """How many trials finished, diverged or were pruned."""
+    return study.finished + study.diverged + study.pruned
 
 
 def every(study: str) -> float | None:
@@ -81,7 +86,8 @@ def stamp(study: str) -> tuple[datetime | int, ...]:
     counts = summary(study)
     if counts is None:
         return ()
-    return (counts.updated_at, counts.planned, counts.finished, counts.diverged, counts.failed, counts.running)
+    states = (counts.finished, counts.diverged, counts.pruned, counts.failed, counts.running)
+    return (counts.updated_at, counts.planned, *states)
 
 
 @st.cache_resource(show_spinner=False, max_entries=32)

@@ -13,6 +13,9 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|~<>$:&^=@/])")
 # Isolates what is written from right to left, so that it does not turn the words round it.
 _FIRST_STRONG, _POP = "\u2068", "\u2069"
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+# What remark-gfm makes an e-mail link of, in the text that is left when Markdown's escapes are read.
+_MAIL = re.compile(r"(?<=[-.\w+])@(?=[-\w]+\.[-\w])")
+_WORD_JOINER = "\u2060"
 LONG = 120
 
 
@@ -28,8 +31,8 @@ def isolated(line: str) -> str:
 
 
 def escape(text: str, longest: int = 10_000) -> str:
-    """For Markdown: what it says, letter by letter."""
-    return isolated(_MARKDOWN.sub(r"\\\1", one_line(text, longest)))
+    """For Markdown: what it says, letter by letter; an invisible word joiner keeps `a@b.c` from becoming a link."""
+    return isolated(_MARKDOWN.sub(r"\\\1", _MAIL.sub(f"@{_WORD_JOINER}", one_line(text, longest))))
 
 
 def for_plotly(text: str, longest: int = 60) -> str:

@@ -29,6 +29,7 @@ PAGES: dict[str, tuple[Entry, ...]] = {
     "Look closer": (
         Entry("compare", "Compare", ":material/compare_arrows:"),
         Entry("trial", "Trial", ":material/science:"),
+        Entry("slides", "Slides", ":material/slideshow:"),
         Entry("cluster", "Cluster", ":material/dns:"),
     ),
     "Begin": (

@@ -8,13 +8,24 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.course import course_cell
-from ablate.analysis.numbers import count, times_within
+from ablate.analysis.fairness import fairness_lines
+from ablate.analysis.numbers import MISSING, count, times_within
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import StudyReport
+from ablate.analysis.text import plural
 from ablate.render.document import evidence_lines
 from ablate.render.formats import find_format, format_names
 from ablate.render.sections.scaling import scaling_table, scaling_title
-from ablate.render.table import groups, legend, shared_decimals, steps_to_baseline
+from ablate.render.table import (
+    TRIVIAL,
+    axis_title,
+    groups,
+    legend,
+    shared_decimals,
+    steps_to_baseline,
+    tuned_cells,
+    tuned_titles,
+)
 from ablate.render.writing import render_report
 from ablate.store import TrialState
 from shared.charts import chart
@@ -22,7 +33,7 @@ from shared.course import AXES as COURSE_AXES
 from shared.course import course_alt, course_figure, coursed
 from shared.exports import Maker, export, table_files
 from shared.forest import MOST, compared, forest
-from shared.frame import chosen_study
+from shared.frame import begin_page, warn_of_unknown
 from shared.onward import onward
 from shared.pictures import block_files, block_picture
 from shared.printed import printed
@@ -31,19 +42,20 @@ from shared.text import escape
 
 MOST_TOLD = 8
 """Variants that diverged or failed beyond this number are counted only."""
+MOST_WHOLE = 30
+"""Rows up to which the table is shown whole; longer ones are scrolled."""
 SIGNS = {"supported": ":green-badge[supported]", "refuted": ":red-badge[refuted]"}
 
 
 def show() -> None:
     """Draw the page."""
-    study = chosen_study()
+    study = begin_page("Answer")
     st.fragment(_live, run_every=every(study))(study)
     st.fragment(_before_and_after)(report(study))
 
 
 def _live(study: str) -> None:
     study_report = report(study)
-    st.header(escape(study_report.record.question or study), anchor=False)
     if study_report.record.source:
         st.caption(escape(study_report.record.source))
     _progress(study_report)
@@ -52,12 +64,14 @@ def _live(study: str) -> None:
             caveats = "\n".join(f"- {escape(sentence)}" for sentence in study_report.caveats)
             st.warning(caveats, icon=":material/warning:")
         for sentence in study_report.answer[len(study_report.caveats) :]:
-            st.markdown(f"**{escape(sentence)}**")
+            st.markdown(_led(sentence))
     onward(study_report)
     st.subheader("Ablation table", anchor=False)
     table = ablation(study_report)
     _show_table(study_report, table)
-    st.caption("\n".join(f"- {escape(line)}" for line in legend(study_report)))
+    _fairness(study_report)
+    with st.expander("How to read the table"):
+        st.caption("\n".join(f"- {escape(line)}" for line in legend(study_report)))
     if rows := compared(study_report):
         st.subheader("Differences from the baseline", anchor=False)
         words = {row.name: row.verdict_word for row in rows}
@@ -78,7 +92,7 @@ def _live(study: str) -> None:
 def _progress(study_report: StudyReport) -> None:
     counts = [f"{study_report.progress[TrialState.FINISHED]} of {study_report.planned} trials finished"]
     counts += [f"{n} {state}" for state, n in study_report.progress.items() if n and state is not TrialState.FINISHED]
-    st.caption(", ".join(counts))
+    st.caption(", ".join([*counts, *filter(None, [_seeds(study_report)])]))
     diverged = [f"- {escape(_divergence(row))}" for row in study_report.variants if row.diverged]
     if diverged:
         st.warning("\n".join([*diverged[:MOST_TOLD], *_rest(diverged)]), icon=":material/trending_up:")
@@ -103,24 +117,44 @@ def _rest(lines: list[str]) -> list[str]:
     return [f"- and {len(lines) - MOST_TOLD} more variants"] if len(lines) > MOST_TOLD else []
 
 
+def _led(sentence: str) -> str:
+    """A sentence of an answer for Markdown; what it says first, before a colon, is bold."""
+    said, colon, rest = sentence.partition(": ")
+    return f"**{escape(said)}:** {escape(rest)}" if colon else escape(sentence)
+
+
+def _fairness(study_report: StudyReport) -> None:
+    """What was tuned for each variant, and which budget was matched; a sign where that is in doubt."""
+    for line in fairness_lines(study_report.tuning, study_report.matching, study_report.metric):
+        doubt = ":material/warning: " if line.startswith("*") else ""
+        st.caption(f"{doubt}{escape(line)}")
+
+
 def ablation(study_report: StudyReport) -> pd.DataFrame:
     """The table with numbers as numbers: what is shown, and what is written to a file."""
-    return pd.DataFrame([_row(study_report, row) for group in groups(study_report) for row in group])
+    rows = [_row(study_report, row) for group in groups(study_report) for row in group]
+    if study_report.trivial is not None:
+        best = study_report.trivial
+        rows.append({"variant": best.name, "verdict": TRIVIAL, study_report.metric: best.value})
+    return pd.DataFrame(rows)
 
 
 def _row(study_report: StudyReport, row: VariantRow) -> dict[str, object]:
     value, paired = row.mean(study_report.metric), row.shown_difference
+    tested = row.mean(study_report.test_metric) if study_report.test_metric else None
     return {
         "variant": row.name,
         "verdict": row.verdict_cell,
+        **dict(zip(tuned_titles(study_report), tuned_cells(study_report, row), strict=True)),
         study_report.metric: value.mean if value else None,
         f"{study_report.metric} ±": _half(value.low, value.high) if value else None,
+        **({study_report.test_metric: tested.mean if tested else None} if study_report.test_metric else {}),
         "difference": paired.difference if paired else None,
         "difference ±": _half(paired.low, paired.high) if paired else None,
         "seeds": f"{len(row.finished)}/{len(row.planned)}",
         "parameters": row.parameters,
         "change": row.parameter_change,
-        "steps": steps_to_baseline(row),
+        axis_title(study_report): steps_to_baseline(row),
         "course": course_cell(row.course),
         "speed": times_within(row.relative_speed),
     }
@@ -133,27 +167,51 @@ def _half(low: float | None, high: float | None) -> float | None:
 def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
     decimals = shared_decimals(study_report)
     plain, signed = f"%.{decimals}f", f"%+.{decimals}f"
-    number = st.column_config.NumberColumn
+    number, text = st.column_config.NumberColumn, st.column_config.TextColumn
+    metric, test_metric = study_report.metric, study_report.test_metric
+    tests = {test_metric: number(format=plain, width=70, help="Measured once, at the end")} if test_metric else {}
     st.dataframe(
         table,
         key="ablation",
         hide_index=True,
-        height="content" if len(table) <= 25 else 600,
+        height="content" if len(table) <= MOST_WHOLE else "auto",
         column_config={
-            study_report.metric: number(format=plain),
-            f"{study_report.metric} ±": number(format=plain, help="Half of the 95 % interval over seeds"),
-            "difference": number(format=signed, help="From the baseline, paired by seed"),
-            "difference ±": number(format=plain, help="Half of the 95 % interval of the difference"),
-            "parameters": number(format="localized"),
-            "change": number(format="percent", help="Parameters, against the baseline's"),
-            "steps": st.column_config.TextColumn(help="Until the baseline's final validation loss, median"),
-            "course": st.column_config.TextColumn(help="What the difference moved by over the last third of training"),
-            "speed": st.column_config.TextColumn(help="Tokens a second, relative to the baseline, with its interval"),
-            "verdict": st.column_config.TextColumn(width=300),
+            "variant": text(width=160),
+            "verdict": text(width=210),
+            **dict.fromkeys(tuned_titles(study_report), text(width=60, help="Tuned; * at an edge of its grid")),
+            metric: number(format=plain, width=62),
+            f"{metric} ±": number(format=plain, width=75, help="Half of the 95 % interval over seeds"),
+            **tests,
+            "difference": number(format=signed, width=72, help="From the baseline, paired by seed"),
+            "difference ±": number(
+                "diff. ±", format=plain, width=58, help="Half of the 95 % interval of the difference"
+            ),
+            "seeds": text(width=42),
+            "parameters": number(format="localized", width=74),
+            "change": number(format="percent", width=55, help="Parameters, against the baseline's"),
+            axis_title(study_report): text(width=58, help="Until the baseline's final validation loss, median"),
+            "course": text(width=70, help="What the difference moved by over the last third of training"),
+            "speed": text(width=80, help="Tokens a second, relative to the baseline, with its interval"),
         },
-        placeholder="-",
-        alt=f"Ablation table of {len(table)} variants with 95 % intervals and verdicts",
+        column_order=_telling(study_report, table),
+        placeholder=MISSING,
+        alt=f"Ablation table of {len(table)} rows with 95 % intervals and verdicts",
     )
+
+
+def _telling(study_report: StudyReport, table: pd.DataFrame) -> list[str]:
+    """The columns that say something: without seeds where all variants have the same number."""
+    silent = {one for one in ("course", "speed") if all(pd.isna(cell) or cell == MISSING for cell in table[one])}
+    if _seeds(study_report):
+        silent.add("seeds")
+    return [str(name) for name in table if name not in silent]
+
+
+def _seeds(study_report: StudyReport) -> str:
+    """How many seeds each variant has; empty if they differ, or if not all have finished."""
+    counts = {(len(row.finished), len(row.planned)) for row in study_report.variants if not row.lost}
+    (finished, planned), *others = counts or {(0, 1)}
+    return f"{plural(planned, 'seed')} for each variant" if finished == planned and not others else ""
 
 
 def _course(study_report: StudyReport) -> None:
@@ -200,7 +258,7 @@ def _files(study: str, study_report: StudyReport, table: pd.DataFrame) -> dict[s
         return files
     for name in format_names():
         written = find_format(name)
-        if name != "terminal":
+        if name != "terminal" and not written.draws_blocks:  # the dashboard has no torch; slides are on their page
             files[f"{study}.{written.suffix}"] = partial(_render, study, name)
     return files | printed(study, "forest") | printed(study, "course")
 
@@ -215,6 +273,7 @@ def _before_and_after(study_report: StudyReport) -> None:
     if not others:
         return
     st.subheader("The block, before and after", anchor=False)
+    warn_of_unknown("after", others)
     name = st.selectbox("Variant", others, key="after", bind="query-params")
     models = {variant.name: variant.spec["model"] for variant in record.variants}
     sizes = {variant.name: count(variant.parameters) for variant in record.variants}

@@ -12,7 +12,7 @@ from shared.bands import draw_band
 from shared.charts import chart, figure
 from shared.colours import look, on_paper
 from shared.exports import Maker, export, table_files
-from shared.frame import STUDY, chosen_study, link
+from shared.frame import STUDY, begin_page, link
 from shared.numbers import arithmetic, duration
 from shared.printed import printed_bands
 from shared.store import LIVE, stamp, store
@@ -25,8 +25,7 @@ MOST_DEVICES, MOST_POINTS = 12, 300
 
 def show() -> None:
     """Draw the page."""
-    study = chosen_study()
-    st.header("Cluster", anchor=False)
+    study = begin_page("Cluster")
     st.fragment(_live, run_every=LIVE)(study)
     _past(study)
 

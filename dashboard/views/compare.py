@@ -17,7 +17,7 @@ from shared.bands import draw_band
 from shared.charts import chart, figure
 from shared.colours import Look, look, on_paper, variant_looks
 from shared.exports import Maker, export, table_files
-from shared.frame import STUDY, chosen_study, link
+from shared.frame import STUDY, begin_page, link
 from shared.pictures import block_files, block_picture
 from shared.printed import printed_bands
 from shared.samples import can_write, sample_box
@@ -30,9 +30,8 @@ LEAST, MOST = 2, 6
 
 def show() -> None:
     """Draw the page."""
-    study = chosen_study()
+    study = begin_page("Compare")
     record = read_record(study)
-    st.header("Compare", anchor=False)
     names = [variant.name for variant in record.variants]
     first = [record.baseline, *(name for name in names if name != record.baseline)][:LEAST]
     chosen = st.multiselect(

@@ -16,7 +16,7 @@ from shared.bands import draw_band
 from shared.charts import chart, figure
 from shared.colours import Look, look, on_paper, variant_looks
 from shared.exports import Maker, export, table_files
-from shared.frame import chosen_study, link
+from shared.frame import begin_page, link, warn_of_unknown
 from shared.printed import printed_bands
 from shared.store import every, moves, settled_curves, store
 from shared.store import record as read_record
@@ -59,10 +59,8 @@ class Group:
 
 def show() -> None:
     """Draw the page."""
-    study = chosen_study()
+    study = begin_page("Curves")
     record = read_record(study)
-    st.header("Curves", anchor=False)
-    st.caption(escape(record.question))
     wish = _controls(record)
     if not wish.variants:
         st.info("Choose a variant to see its curves.")
@@ -73,6 +71,7 @@ def show() -> None:
 def _controls(record: StudyRecord) -> Wish:
     names = [variant.name for variant in record.variants]
     switches = list(dict.fromkeys(switch for variant in record.variants for switch in variant.settings))
+    warn_of_unknown("variants", names)
     variants = st.multiselect("Variants", names, names[:FIRST], key="variants", bind="query-params")
     first = st.container(horizontal=True, vertical_alignment="bottom")
     axis = first.segmented_control(

@@ -13,7 +13,7 @@ from shared.axis_figures import MOST_LINES, axes_told, draw_parallel, draw_slice
 from shared.charts import chart
 from shared.effect_figures import MOST_CELLS, draw_effects, draw_importances, draw_pairs, side
 from shared.exports import export, table_files
-from shared.frame import chosen_study
+from shared.frame import begin_page
 from shared.printed import printed, printed_parallel
 from shared.results import any_ended, missing
 from shared.store import every, record
@@ -24,8 +24,7 @@ VIEWS = ("Effects", "Interactions", "Importances", "Slices", "Parallel")
 
 def show() -> None:
     """Draw the page."""
-    study = chosen_study()
-    st.header("Effects", anchor=False)
+    study = begin_page("Effects")
     view = st.segmented_control("Show", VIEWS, default=VIEWS[0], key="show", bind="query-params", required=True)
     st.fragment(_live, run_every=every(study))(study, view)
 

@@ -17,7 +17,7 @@ from shared import results
 from shared.charts import chart, figure, ink
 from shared.colours import look, verdict_look
 from shared.exports import Maker, export, table_files
-from shared.frame import chosen_study, link
+from shared.frame import begin_page, link
 from shared.numbers import arithmetic
 from shared.pictures import block_files, block_picture
 from shared.printed import printed
@@ -31,8 +31,7 @@ ABREAST = 3
 
 def show() -> None:
     """Draw the page."""
-    study = chosen_study()
-    st.header("Path", anchor=False)
+    study = begin_page("Path")
     st.fragment(_live, run_every=every(study))(study)
     removal_path = results.path(study)
     if removal_path is not None:

@@ -11,7 +11,7 @@ from ablate.analysis.runs import takes_schedule
 from ablate.analysis.study import StudyReport
 from ablate.errors import NotFoundError
 from ablate.spec.annotations import STUDY_NAME
-from shared.frame import STUDY, link
+from shared.frame import STUDY, begin_page, link, unknown_study
 from shared.onward import arguments, button, show_command
 from shared.running import Run, known_runs, last_run, may_run, start, stop
 from shared.store import LIVE, complete, report, store, summary
@@ -27,10 +27,12 @@ HERE_ONLY = (
 
 def show() -> None:
     """Draw the page."""
-    st.header("Run", anchor=False)
     study = st.session_state.get(STUDY)
-    if study is not None:
-        _study(str(study))
+    if study is not None and summary(str(study)) is not None:
+        _study(begin_page("Run"))
+    else:
+        st.header("Run", anchor=False)
+        unknown_study()
     st.subheader("Logs", anchor=False)
     runs = known_runs()
     if not runs:
@@ -53,7 +55,6 @@ def _study(study: str) -> None:
     if counts is None:
         return
     study_report = report(study)
-    st.markdown(escape(study_report.record.question or study))
     _driver(study)
     run = last_run(study)
     busy = run is not None and run.alive

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 import streamlit as st
 
 from ablate.analysis.overview import Overview, read_overview
+from ablate.analysis.text import counted
 from ablate.errors import NotFoundError
 from ablate.store import Mark, StudySummary
 from shared.exports import export, table_files
-from shared.frame import STUDY, link, no_study_yet
+from shared.frame import STUDY, link, no_study_yet, unknown_study
 from shared.marks import edit_mark
 from shared.numbers import arithmetic, duration, parameters
-from shared.store import LIVE, complete, stamp, store, studies
+from shared.store import LIVE, complete, ended, stamp, store, studies, summary
 from shared.text import escape
 
 PAGE = 15
 """Rows at a time: what they show is read study by study."""
+_CLICKS, _AT_SIDE = "clicks on the table of studies", "study that the side shows"
 STATES = ("all", "running", "complete", "incomplete", "with failures")
 
 
@@ -31,6 +35,7 @@ def show() -> None:
         no_study_yet()
         st.fragment(_await_first, run_every=LIVE)()
         return
+    unknown_study()
     search, states, stars = st.columns([4, 4, 1], vertical_alignment="bottom")
     words = search.text_input(
         "Search", key="find", bind="query-params", placeholder="words of a name or a question, or a tag", live=True
@@ -38,6 +43,7 @@ def show() -> None:
     state = states.segmented_control("State", STATES, default="all", key="state", bind="query-params", required=True)
     starred = stars.toggle("Starred", key="starred", bind="query-params")
     running = any(not complete(study) for study in listed)
+    st.session_state[_AT_SIDE] = st.session_state.get(STUDY)
     st.fragment(_table, run_every=LIVE if running else None)(str(words or ""), str(state), starred)
 
 
@@ -63,24 +69,35 @@ def _table(words: str, state: str, starred: bool) -> None:
         st.info("No study fits. Search for less.")
         return
     table = pd.DataFrame([_row(study, marks.get(study.name, Mark())) for study in rows])
-    picked = st.dataframe(
+    names, chosen = [study.name for study in rows], st.session_state.get(STUDY)
+    if chosen != st.session_state.get(_AT_SIDE):  # the box at the side shows another one
+        st.rerun(scope="app")
+    # A table of its own for each choice, with that row ticked: what is ticked and the box at the side never differ.
+    key = f"studies-{page}-{chosen}-{st.session_state.get(_CLICKS, 0)}"
+    st.dataframe(
         table,
-        key="studies",
+        key=key,
         hide_index=True,
-        on_select="rerun",
-        selection_mode="single-row",
+        on_select=partial(_choose, key, names),
+        selection_mode=["single-row", "single-cell"],
+        selection_default={"selection": {"rows": [names.index(chosen)] if chosen in names else []}},
+        column_order=_telling(table),
         column_config={
-            "progress": st.column_config.ProgressColumn("progress", min_value=0, max_value=1, format="percent"),
-            "updated": st.column_config.DatetimeColumn("updated", format="YYYY-MM-DD HH:mm"),
-            "★": st.column_config.TextColumn(width=40),
-            "question": st.column_config.TextColumn(width="medium"),
+            "progress": st.column_config.ProgressColumn(
+                "progress", min_value=0, max_value=1, format="percent", width=90
+            ),
+            "updated": st.column_config.DatetimeColumn("updated", format="YYYY-MM-DD HH:mm", width=125),
+            "★": st.column_config.TextColumn(width=30),
+            "question": st.column_config.TextColumn(width=200),
+            "study": st.column_config.TextColumn(width=140),
+            "best": st.column_config.TextColumn(width=120),
+            "simplest": st.column_config.TextColumn(width=120),
         },
         placeholder="-",
         alt=f"Studies with their state, progress, best and simplest variant and cost; {len(rows)} rows",
     )
-    chosen = picked["selection"]["rows"]
-    study = rows[chosen[0]] if chosen and chosen[0] < len(rows) else _current(rows)
-    _details(study)
+    if current := summary(str(chosen)):
+        _details(current)
     export(table_files("studies", table), "studies")
 
 
@@ -97,9 +114,24 @@ def _fits(study: StudySummary, mark: Mark, words: str, state: str) -> bool:
     }[state]
 
 
-def _current(rows: list[StudySummary]) -> StudySummary:
-    """The study that the address names, if it is among the rows; else the first."""
-    return next((row for row in rows if row.name == st.session_state.get(STUDY)), rows[0])
+def _telling(table: pd.DataFrame) -> list[str]:
+    """The columns that say something in some row: a screen has no room for others."""
+    silent = {"★": "", "progress": 1.0, "lost": "", "left": None, "tags": ""}
+    return [
+        name
+        for name in map(str, table)
+        if name not in silent or not all(value == silent[name] or pd.isna(value) for value in table[name])
+    ]
+
+
+def _choose(key: str, names: list[str]) -> None:
+    """Make the study of the row or cell that was clicked the one that all pages look at."""
+    selected = st.session_state[key]["selection"]
+    clicked = [*selected["rows"], *(row for row, _ in selected["cells"])]
+    others = [names[row] for row in clicked if row < len(names) and names[row] != st.session_state.get(STUDY)]
+    if others:
+        st.session_state[STUDY] = others[0]
+    st.session_state[_CLICKS] = st.session_state.get(_CLICKS, 0) + 1
 
 
 @st.cache_resource(show_spinner=False, max_entries=500)
@@ -116,16 +148,15 @@ def state_of(study: StudySummary) -> str:
 
 def _row(study: StudySummary, mark: Mark) -> dict[str, object]:
     overview = _overview(study.name, stamp(study.name))
-    ended = study.finished + study.diverged
+    settled = ended(study)
     return {
         "★": "★" * mark.starred,
         "study": study.name,
         "question": study.question,
         "state": state_of(study),
-        "progress": ended / study.planned if study.planned else 0.0,
-        "trials": f"{ended}/{study.planned}",
-        "diverged": study.diverged,
-        "failed": study.failed,
+        "progress": settled / study.planned if study.planned else 0.0,
+        "trials": f"{settled}/{study.planned}",
+        "lost": ", ".join(counted((("pruned", study.pruned), ("diverged", study.diverged), ("failed", study.failed)))),
         "best": overview.best,
         "simplest": overview.simplest,
         "cost": duration(overview.seconds),
@@ -142,7 +173,7 @@ def _details(study: StudySummary) -> None:
         st.markdown(escape(study.question))
         facts = st.container(horizontal=True)
         facts.metric("State", state_of(study), width="content")
-        facts.metric("Trials ended", f"{study.finished + study.diverged} of {study.planned}", width="content")
+        facts.metric("Trials ended", f"{ended(study)} of {study.planned}", width="content")
         facts.metric("Training so far", duration(overview.seconds), arithmetic(overview.flops), delta_color="off",
                      delta_arrow="off", width="content")  # fmt: skip
         if overview.best is not None and overview.best_value is not None:
@@ -154,6 +185,8 @@ def _details(study: StudySummary) -> None:
             "Simplest that will do", parameters(overview.simplest_parameters), escape(overview.simplest),
             delta_color="off", delta_arrow="off", width="content",
         )  # fmt: skip
+        if study.pruned:
+            st.caption(f"{study.pruned} trials were pruned: the design ended them early.")
         if study.diverged or study.failed:
             st.warning(f"{study.diverged} trials diverged, {study.failed} failed. The answer says where and why.")
         edit_mark("study", study.name)

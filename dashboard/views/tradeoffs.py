@@ -20,7 +20,7 @@ from shared import results
 from shared.charts import chart, figure, ink
 from shared.colours import pale, variant_looks
 from shared.exports import export, table_files
-from shared.frame import chosen_study, link
+from shared.frame import begin_page, link, warn_of_unknown
 from shared.pictures import block_files, block_picture
 from shared.printed import printed_front
 from shared.store import every
@@ -36,9 +36,8 @@ FAR = 0.6
 
 def show() -> None:
     """Draw the page."""
-    study = chosen_study()
+    study = begin_page("Trade-offs")
     record = read_record(study)
-    st.header("Trade-offs", anchor=False)
     metric = record.objective["metric"]
     usual = results.front(study)
     quantities = st.multiselect(
@@ -222,6 +221,7 @@ def _picked(picked: object) -> None:
 def _block(study: str, record: StudyRecord, front: Front) -> None:
     names = [point.variant for point in front.points]
     st.subheader("The block of a point", anchor=False)
+    warn_of_unknown("variant", names)
     name = st.selectbox("Variant (or pick a point above)", names, key="variant", bind="query-params")
     variants = {variant.name: variant for variant in record.variants}
     beside = None if name == record.baseline else (record.baseline, variants[record.baseline].spec["model"])

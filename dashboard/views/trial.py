@@ -16,7 +16,7 @@ from ablate.store import CurvePoint, StudyRecord, TrialRecord, TrialState, Varia
 from shared.charts import chart, figure
 from shared.colours import Look, look, on_paper, variant_looks
 from shared.exports import Maker, export, table_files
-from shared.frame import chosen_study, link
+from shared.frame import begin_page, link, warn_of_unknown
 from shared.inside import show_inside
 from shared.marks import edit_mark
 from shared.numbers import arithmetic, duration
@@ -33,6 +33,7 @@ STATES = {
     TrialState.RUNNING: "blue",
     TrialState.FINISHED: "green",
     TrialState.DIVERGED: "violet",
+    TrialState.PRUNED: "orange",
     TrialState.FAILED: "red",
 }
 DEFAULT_STORE = "studies/ablate.db"
@@ -40,9 +41,8 @@ DEFAULT_STORE = "studies/ablate.db"
 
 def show() -> None:
     """Draw the page."""
-    study = chosen_study()
+    study = begin_page("Trial")
     record = read_record(study)
-    st.header("Trial", anchor=False)
     key = _choose(record)
     if key is None:
         return
@@ -89,8 +89,10 @@ def _choose(record: StudyRecord) -> str | None:
     if not names:
         st.info("This study has planned no trial yet.")
         return None
+    warn_of_unknown("variant", names)
     variant = boxes[0].selectbox("Variant", names, key="variant", bind="query-params")
     seeds = {str(trial.seed): trial.key for trial in record.planned if trial.variant == variant}
+    warn_of_unknown("seed", list(seeds))
     seed = boxes[1].selectbox("Seed", list(seeds), key="seed", bind="query-params")
     return seeds.get(seed) if seed is not None else None
 
@@ -130,7 +132,7 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> No
     if trial.state is TrialState.DIVERGED:
         step = f" at step {trial.stopped_at:,}" if trial.stopped_at is not None else ""
         st.warning(f"Diverged{step}: {escape(trial.reason)}", icon=":material/trending_up:")
-    if trial.state is TrialState.FINISHED and trial.reason:
+    if trial.state in (TrialState.FINISHED, TrialState.PRUNED) and trial.reason:
         st.caption(escape(trial.reason))
     if trial.state is TrialState.FAILED:
         said, _, rest = trial.reason.partition("\n")

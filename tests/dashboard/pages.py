@@ -49,6 +49,7 @@ class Page:
         tab: The tab of Playwright.
         errors: What its scripts complained of.
         strangers: Requests that went anywhere but to the dashboard.
+        refused: Requests that the dashboard answered with an error.
     """
 
     def __init__(self, context: Any, base: str) -> None:
@@ -57,8 +58,10 @@ class Page:
         self.tab.set_default_timeout(PATIENCE)
         self.errors: list[str] = []
         self.strangers: list[str] = []
+        self.refused: list[str] = []
         self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
         self.tab.on("request", self._requested)
+        self.tab.on("response", lambda answer: self.refused.append(answer.url) if answer.status >= 400 else None)
 
     def _requested(self, request: Any) -> None:
         if not request.url.startswith((self.base, "data:", "blob:")):
@@ -101,10 +104,11 @@ class Page:
         return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
 
     def check(self) -> None:
-        """Nothing failed and nothing was asked of another machine."""
+        """Nothing failed, nothing was refused, and nothing was asked of another machine."""
         assert self.main.get_by_test_id("stException").count() == 0, self.text
         assert self.errors == []
         assert self.strangers == []
+        assert self.refused == []
 
     def check_accessibility(self) -> None:
         """There is a heading, every figure has a name, and nothing is wider than the window."""

@@ -65,6 +65,11 @@ def test_a_telephone_in_the_dark(browser: Any, base: str) -> None:
 def test_the_numbers_are_those_of_show(page: Page, shown: dict[str, Any]) -> None:
     page.open("/answer?study=tiny")
     rows = {row["variant"]: row for row in page.table("Ablation table")}
+    trivial = rows.pop(shown["trivial_baselines"]["best"])
+    assert (trivial["verdict"], float(trivial["val_loss"])) == (
+        "trivial baseline",
+        shown["trivial_baselines"]["metrics"][shown["trivial_baselines"]["best"]]["val_loss"],
+    )
     assert len(rows) == 4
     for variant in shown["variants"]:
         row, versus = rows[variant["name"]], variant["versus_baseline"] or {}
@@ -78,11 +83,12 @@ def test_the_numbers_are_those_of_show(page: Page, shown: dict[str, Any]) -> Non
         assert row["verdict"] == (versus["sentence"] if versus else "baseline")
         if versus:
             assert float(row["difference"]) == pytest.approx(versus["difference"], rel=1e-12)
-            assert float(row["difference ±"]) == pytest.approx((versus["high"] - versus["low"]) / 2, rel=1e-9)
+            assert float(row["diff. ±"]) == pytest.approx((versus["high"] - versus["low"]) / 2, rel=1e-9)
     for sentence in shown["answer"]:
         page.wait_for_text(sentence)
     page.wait_for_text(shown["claims"][0]["sentence"])
     page.wait_for_text("rate=wild diverged with seed 0, 1")
+    page.wait_for_text("Answer of the study tiny")
 
 
 def test_a_way_from_studies_to_a_trial_to_a_comparison(page: Page, place: Workplace, shown: dict[str, Any]) -> None:
@@ -193,11 +199,22 @@ def test_an_address_survives_reload_and_can_be_shared(browser: Any, base: str, p
         assert other.tab.url == address
 
 
-def test_all_links_keep_the_study(page: Page, place: Workplace) -> None:
+def test_all_links_keep_the_study_and_each_page_names_it(page: Page, place: Workplace) -> None:
     page.open("/answer")
     assert "study=tiny" in page.tab.url
-    page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Curves").click()
-    page.tab.wait_for_url("**/curves?study=tiny")
+    for title in ("Curves", "Effects", "Path", "Trade-offs", "Compare", "Trial", "Cluster"):
+        page.tab.get_by_test_id("stSidebar").get_by_role("link", name=title).click()
+        page.tab.wait_for_url(f"**/{title.lower().replace('-', '')}?study=tiny*")
+        page.wait_for_text(f"{title} of the study tiny")
+        assert page.main.get_by_role("heading").first.inner_text() == "Does a tiny model need its maps?"
+
+
+def test_what_an_address_asks_for_in_vain_is_said(page: Page) -> None:
+    page.open("/answer?study=nope")
+    page.wait_for_text("There is no study nope in this store")
+    assert "tiny" not in page.text
+    page.open("/trial?study=tiny&variant=nope")
+    page.wait_for_text("The address asks for variant nope, which this study does not have.")
 
 
 def test_downloads_can_be_read_back(page: Page, shown: dict[str, Any], tmp_path: Path) -> None:

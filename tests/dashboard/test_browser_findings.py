@@ -49,6 +49,23 @@ def numbers(rows: list[dict[str, str]], column: str) -> list[float]:
     return [float(row[column].replace(",", "")) for row in rows if row[column] not in ("", "-")]
 
 
+def test_a_click_on_the_name_of_a_study_chooses_it(page: Page) -> None:
+    page.open("/?study=path")
+    page.wait_for_text("Trials ended")
+    region = page.tab.locator('[role="region"][aria-label^="Studies"]')
+    rows = [row["study"] for row in page.table("Studies")]
+    canvas = region.locator("canvas").first.bounding_box()
+    assert canvas is not None
+    page.tab.mouse.click(canvas["x"] + 120, canvas["y"] + 35 * (1.5 + rows.index("crossed")))
+    page.tab.wait_for_url("**study=crossed*")
+    page.settle()
+    assert page.tab.get_by_role("combobox", name="Study").input_value() == "crossed"
+    assert page.main.get_by_role("heading", name="crossed").count() == 1
+    page.tab.get_by_role("combobox", name="Study").click()
+    page.tab.get_by_role("option", name="path").click()
+    page.main.get_by_role("heading", name="path").wait_for()
+
+
 def test_effects_are_those_of_the_report(page: Page, said: dict[str, dict[str, Any]]) -> None:
     found = said["crossed"]["effects"]
     page.open("/effects?study=crossed")

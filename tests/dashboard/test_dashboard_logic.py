@@ -27,6 +27,7 @@ from ablate.store import (
     open_store,
 )
 from shared.samples import _write
+from shared.store import every
 from shared.store import store as opened_store
 
 APP = Path(__file__).parent.parent.parent / "dashboard" / "app.py"
@@ -88,16 +89,43 @@ def test_a_line_says_what_matters(store: str) -> None:
         "★",
         "thesis",
     ]
-    assert table.loc["broken", "failed"] == 1
+    assert table.loc["broken", "lost"] == "1 failed"
 
 
 def test_the_address_chooses_the_study_and_a_wrong_one_is_reported(store: str) -> None:
     assert opened(study="half").selectbox(key="study").value == "half"
     wrong = opened(study="no such")
-    assert [message.value for message in wrong.toast] == [
-        "There is no study no such in this store; this is the latest."
+    assert [message.value for message in wrong.error] == [
+        "There is no study no such in this store. Choose one of 3 at the side."
     ]
-    assert wrong.query_params["study"] == wrong.selectbox(key="study").value
+    assert wrong.selectbox(key="study").value is None
+    assert wrong.query_params["study"] == "no such"
+    assert not wrong.metric, "no study is shown in its place"
+    chosen = wrong.selectbox(key="study").set_value("done").run()
+    assert not chosen.error
+    assert chosen.query_params["study"] == "done"
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_a_study_whose_trials_were_all_finished_or_pruned_is_complete(store: str) -> None:
+    where = Environment({"python": "3"}, "cpu", "here", None, None, "ablate study")
+    with open_store(store, create=False) as known:
+        variants = [VariantRecord("baseline", f"{9:064x}", {}, {"model": {}}, 10)]
+        planned = [PlannedTrial(f"pruned{seed}", "baseline", seed) for seed in range(3)]
+        objective = {"metric": "val_loss", "direction": "minimize", "margin": 0.5}
+        known.begin_study(StudyDraft("pruned", "Why?", "", {}, "", objective, "baseline"), variants, planned)
+        for trial, state in zip(planned, [TrialState.FINISHED, TrialState.PRUNED, TrialState.PRUNED], strict=True):
+            loss = {"val_loss": 2.0} if state is TrialState.FINISHED else {}
+            known.record_outcome(
+                TrialOutcome(
+                    trial.key, f"{9:064x}", trial.seed, state, loss, 1, 1.0, 1, 1.0, 1, "", "d", NOW, NOW
+                ),
+                where,
+            )  # fmt: skip
+    table = opened(study="pruned").dataframe[0].value.set_index("study")
+    assert list(table.loc["pruned", ["state", "progress", "trials", "lost"]]) == ["complete", 1.0, "3/3", "2 pruned"]
+    assert every("pruned") is None, "the pages do not ask again"
+    assert every("half") is not None
 
 
 def test_a_store_that_is_none_yet_says_how_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,8 @@ def test_escaped_text_is_read_as_one_run_of_words(text: str) -> None:
     shown = escape(text).strip("\u2068\u2069")
     tokens = MarkdownIt("commonmark").enable("strikethrough").parseInline(shown)[0].children or []
     assert {token.type for token in tokens} <= {"text", "text_special"}
-    assert "".join(token.content for token in tokens).strip() == one_line(text, 10_000).strip()
+    words = "".join(token.content for token in tokens).replace("\u2060", "")
+    assert words.strip() == one_line(text, 10_000).replace("\u2060", "").strip()
 
 
 @given(st.text(alphabet="<>&abc/ ", max_size=80))

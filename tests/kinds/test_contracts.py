@@ -411,6 +411,13 @@ def test_what_is_broken_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert rule in {finding.rule for finding in contract.check(spec, [context])}
 
 
+def test_a_trivial_baseline_may_have_the_metrics_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    contract, spec, rule, (owner, attribute, value) = BROKEN["an unknown metric"]
+    monkeypatch.setattr(owner, attribute, value)
+    monkeypatch.setattr(CopySpec, "final_metric_names", frozenset({"val_bleu"}))
+    assert rule not in {finding.rule for finding in contract.check(spec, contract.contexts(spec)[:1])}
+
+
 def test_every_rule_is_broken_once() -> None:
     """Of the families of a model, other tests break the rules."""
     names = (

@@ -32,6 +32,10 @@ class FanInSpec(InitialiserSpec):
     zero: tuple[Literal["output", "head"], ...] = ()
     """Maps that start at 0 instead: those that write to the residual stream, and that to the logits."""
 
+    @property
+    def zero_outputs(self) -> bool:
+        return "output" in self.zero
+
     def initial(self, role: Role, inputs: int, outputs: int, context: LayerContext) -> Initial:
         if role in self.zero:
             return zeros

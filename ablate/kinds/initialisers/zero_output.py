@@ -20,5 +20,9 @@ class ZeroOutputSpec(InitialiserSpec):
 
     kind: Literal["zero_output"] = "zero_output"
 
+    @property
+    def zero_outputs(self) -> bool:
+        return True
+
     def initial(self, role: Role, inputs: int, outputs: int, context: LayerContext) -> Initial:
         return zeros if role == "output" else normal(context.init_std)

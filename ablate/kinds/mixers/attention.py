@@ -32,6 +32,7 @@ from ablate.nn.pack import DenseSpec, IdentitySpec, Projection
 from ablate.spec.annotations import ShortFor
 from ablate.spec.base import below, refusal
 from ablate.spec.cost import Cost
+from ablate.spec.initialiser import InitialiserSpec
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec, check_groups
 from ablate.spec.part import SharedTensor
@@ -48,6 +49,7 @@ class AttentionSpec(MixerSpec):
     scales_logits = True
     takes_window = True
     cross_form = True
+    must_be_read = True
 
     kind: Literal["attention"] = "attention"
     softmax: bool = True
@@ -161,6 +163,11 @@ class AttentionSpec(MixerSpec):
     def shares(self) -> bool:
         return self.value_residual is not None or self.value_embedding is not None or self.shared_kv is not None
 
+    def starts_at_zero(self, initialiser: InitialiserSpec) -> bool:
+        """If its output map does."""
+        mapped = isinstance(self.output, DenseSpec) and self.output.init == "normal"
+        return mapped and initialiser.zero_outputs
+
     def reads_kv(self, context: LayerContext) -> bool:
         """Whether this layer attends to keys and values of another one."""
         return self.shared_kv is not None and context.layer != self.shared_kv
@@ -273,6 +280,14 @@ class AttentionSpec(MixerSpec):
 
     def _check_paths(self, context: LayerContext) -> None:
         """Refuse what other layers, a memory or the width leave no place for."""
+        norm = self.query_key_norm
+        if (norm.kind, norm.over) == ("layer", "head") and context.head_width == 1:
+            raise refusal(
+                ("query_key_norm",),
+                norm.kind,
+                "a head of width 1 less its mean is 0, so that all logits would be equal",
+                "Set `query_key_norm: rms`, or fewer heads.",
+            )
         try:
             self.gate.check(context)
         except ValidationError as error:

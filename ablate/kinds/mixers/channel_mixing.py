@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ablate.nn.pack import Linear, Packed, State, linear, zeros
 from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.initialiser import InitialiserSpec
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
 
@@ -40,6 +41,10 @@ class ChannelMixingSpec(MixerSpec):
     def hidden(self, width: int) -> int:
         """R."""
         return max(1, round(self.ratio * width))
+
+    def starts_at_zero(self, initialiser: InitialiserSpec) -> bool:
+        """Always: its last map does, as in the authors' code."""
+        return True
 
     def build(self, context: LayerContext) -> ChannelMixing:
         return ChannelMixing(self, context)

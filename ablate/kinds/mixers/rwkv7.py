@@ -82,7 +82,7 @@ class RWKV7Spec(MixerSpec):
             raise refusal(
                 (),
                 context.heads,
-                f"GroupNorm makes 0 of heads of one channel, and {context.heads} heads share {context.width} channels",
+                f"{context.heads} heads share {context.width} channels, and GroupNorm makes 0 of heads of one channel",
                 "Set fewer `model.heads`.",
             )
 

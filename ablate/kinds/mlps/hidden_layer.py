@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ablate.spec.activation import KEPT, LABELS, Activation
 from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.initialiser import InitialiserSpec
 from ablate.spec.layer import LayerContext
 from ablate.spec.mlp import MLPSpec
 
@@ -35,6 +36,10 @@ class HiddenLayerSpec(MLPSpec, ABC):
     def hidden(self, width: int) -> int:
         """Width of the hidden layer."""
         return max(1, round(self.ratio * width))
+
+    def starts_at_zero(self, initialiser: InitialiserSpec) -> bool:
+        """If its last map does; a bias starts at 0 too."""
+        return initialiser.zero_outputs
 
     def cost(self, context: LayerContext, length: int) -> Cost:
         """The activation counts as one product an element.

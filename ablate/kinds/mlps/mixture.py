@@ -41,7 +41,7 @@ from ablate.nn.pack import (
 from ablate.spec.activation import KEPT, LABELS, Activation
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
-from ablate.spec.initialiser import Initial
+from ablate.spec.initialiser import Initial, InitialiserSpec
 from ablate.spec.layer import LayerContext
 from ablate.spec.mlp import MLPSpec
 
@@ -156,6 +156,10 @@ class MixtureSpec(MLPSpec):
 
     def build(self, context: LayerContext) -> ExpertMixture:
         return ExpertMixture(self, context)
+
+    def starts_at_zero(self, initialiser: InitialiserSpec) -> bool:
+        """If its last map does; a bias starts at 0 too."""
+        return initialiser.zero_outputs
 
     def cost(self, context: LayerContext, length: int) -> Cost:
         """All experts count as parameters, those of a token as arithmetic and as memory.

@@ -79,7 +79,7 @@ class MuonSpec(OptimizerSpec):
             raise refusal(
                 ("kind",),
                 "muon",
-                "Muon orthogonalises the matrices of mixers and MLPs, and no layer of this model has any",
+                "no layer of this model has a matrix in its mixer or MLP, which is what Muon orthogonalises",
                 "Set `training.optimizer.kind: adamw`, or choose a mixer or an MLP with trainable maps.",
             )
 

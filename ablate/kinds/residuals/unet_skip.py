@@ -15,6 +15,7 @@ from typing import Literal
 from torch import Tensor
 
 from ablate.nn.pack import Gain, Residual
+from ablate.spec.base import refusal
 from ablate.spec.block import Gain as GainField
 from ablate.spec.block import GainSpec
 from ablate.spec.cost import Cost
@@ -35,6 +36,16 @@ class UNetSkipSpec(ResidualSpec):
     """λ."""
     embedding: GainField = GainSpec(init=0.0)
     """μ; fixed at 0 there is no embedding in the mixture."""
+
+    def check(self, context: LayerContext) -> None:
+        """Refuse a model of one layer, which has no halves."""
+        if context.depth == 1:
+            raise refusal(
+                ("kind",),
+                self.kind,
+                "layers of the second half read those of the first, and the model has 1 layer",
+                "Set `residual: embedding_skip` or `plain`, or `model.depth: 2`.",
+            )
 
     def reads(self, context: LayerContext) -> tuple[SharedTensor, ...]:
         embedding = () if self.embedding.fixed_at_zero else (context.stream(EMBEDDING),)

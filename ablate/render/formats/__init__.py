@@ -38,10 +38,14 @@ class Format(Kinded):
     family = FORMATS
     suffix: ClassVar[str]
     """Of its file, without the dot."""
+    ending: ClassVar[str] = ""
+    """Between the study's name and the dot of its file, where another format has the same suffix."""
     figures: ClassVar[tuple[str, ...]] = ()
     """The kinds of picture files (`svg`, `png`, `pdf`) that go with it; none if it shows no figures."""
     inlined: ClassVar[bool] = False
     """Whether the text holds its figures itself, also when it is printed."""
+    draws_blocks: ClassVar[bool] = False
+    """Whether it draws blocks, for which kinds of mixers are imported, and torch."""
     coloured: ClassVar[bool] = False
     """Whether its text may hold the control codes of a terminal; they are removed from all others."""
 

@@ -1,0 +1,304 @@
+"""Three screens for a talk, in one HTML file without scripts that prints as three pages of a PDF."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from html import escape
+from typing import Literal
+
+from pydantic import ValidationError
+
+from ablate.analysis.fairness import fairness_lines
+from ablate.analysis.findings import Findings
+from ablate.analysis.numbers import count, percent
+from ablate.analysis.rows import VariantRow
+from ablate.analysis.study import StudyReport
+from ablate.render.blocks import Items, Paragraph, Picture
+from ablate.render.document import document
+from ablate.render.figures import draw, pictures, save
+from ablate.render.formats import Format, Place
+from ablate.render.table import groups
+from ablate.store.records import VariantRecord
+
+WIDTH, HEIGHT = 1280, 720
+"""Of a screen in CSS pixels; a page is as large, at 96 pixels an inch."""
+ROOM = (700.0, 410.0)
+"""Width and height that the two blocks share, in CSS pixels."""
+MOST_ROWS = 16
+"""Variants in the figure and in the list beside it."""
+MOST_CLAIMS = 6
+MOST_CAVEATS, MOST_WORDS = 2, 600
+"""Caveats of the answer, and characters of its other sentences; the report has all of it."""
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<title>{title}</title>
+<style>
+@page {{ size: 1280px 720px; margin: 0; }}
+:root {{ color-scheme: light dark; --ink: #1b2430; --soft: #4b5563; --paper: #ffffff; --rule: #cbd5e1;
+  --good: #006b4e; --bad: #a83c00; --open: #7a5200; --other: #8a3f70; }}
+html {{ font: 16px/1.4 system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif; scroll-snap-type: y proximity; }}
+* {{ box-sizing: border-box; }}
+body {{ margin: 0; color: var(--ink); background: var(--paper); }}
+section {{ display: flex; flex-direction: column; gap: 1rem; padding: 2.5rem 3.25rem 2rem; scroll-snap-align: start; }}
+h1, h2 {{ margin: 0; line-height: 1.15; overflow-wrap: anywhere; }}
+h1 {{ font-size: {heading}rem; }}
+h2 {{ font-size: 2rem; margin-bottom: 0.4rem; }}
+p, ul {{ margin: 0 0 0.6rem; overflow-wrap: anywhere; }}
+.source, .note, footer {{ color: var(--soft); font-size: 0.875rem; }}
+.sides {{ display: flex; gap: 2rem; flex: 1; min-height: 0; }}
+.text {{ flex: 1 1 0; min-width: 0; font-size: 1.2rem; }}
+.answer {{ font-size: {told}rem; }}
+.caution {{ border-left: 0.3rem solid var(--open); padding-left: 0.8rem; }}
+.blocks {{ display: flex; gap: 1.25rem; align-items: flex-end; justify-content: flex-end;
+  align-self: flex-start; flex: none; }}
+.blocks figure, .plot {{ margin: 0; }}
+.blocks img {{ width: 100%; }}
+figcaption {{ font-size: 1rem; text-align: center; overflow-wrap: anywhere; }}
+.plot {{ flex: 0 1 auto; max-width: 64%; display: flex; flex-direction: column; }}
+.plot img {{ max-width: 100%; max-height: 33rem; object-fit: contain; object-position: top left; }}
+dl {{ margin: 0; font-size: {listed}rem; columns: 1; }}
+dt {{ font-weight: 600; overflow-wrap: anywhere; }}
+.sides > .text dt {{ white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }}
+dd {{ margin: 0 0 0.4em; }}
+.claims {{ flex: 1.6 1 0; min-width: 0; font-size: {claimed}rem; }}
+dd + dd {{ margin-top: -0.4em; }}
+.good {{ color: var(--good); }} .bad {{ color: var(--bad); }} .open {{ color: var(--open); }}
+.other {{ color: var(--other); }}
+footer {{ margin-top: auto; border-top: 1px solid var(--rule); padding-top: 0.5rem; font-size: 0.75rem; }}
+footer p {{ margin: 0 0 0.15rem; }}
+@media screen and (min-width: 701px) {{
+  html {{ font-size: min(1.25vw, 2.2222vh); }}
+  section {{ min-height: 100vh; }}
+}}
+@media screen and (max-width: 700px) {{
+  section {{ padding: 1.5rem 1rem; border-bottom: 1px solid var(--rule); }}
+  h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.3rem; }}
+  .text, .claims, dl {{ font-size: 1rem; flex: none; }}
+  .sides {{ flex-direction: column; }}
+  .plot {{ max-width: 100%; }}
+  .blocks {{ zoom: 0.52; justify-content: flex-start; }}
+}}
+@media screen and (prefers-color-scheme: dark) {{
+  :root {{ --ink: #e8edf3; --soft: #b4bfcc; --paper: #10151d; --rule: #3a4554; --good: #2fc79b; --bad: #f5945a;
+    --open: #f0b429; --other: #dd9abf; }}
+  .drawn {{ filter: invert(0.92) hue-rotate(180deg); }}
+}}
+@media print {{
+  html {{ font-size: 16px; }}
+  section {{ width: 1280px; height: 720px; overflow: hidden; break-after: page; break-inside: avoid; }}
+  section:last-child {{ break-after: auto; }}
+}}
+</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
+_SIGNS = {"supported": "good", "not needed": "good", "refuted": "bad", "needed": "bad", "diverged": "other"}
+_DARK = "(prefers-color-scheme: dark)"
+
+
+def slides(findings: Findings, after: str | None = None) -> str:
+    """The three screens: question with blocks and answer, the comparisons, claims with cost.
+
+    Args:
+        findings: What a study found.
+        after: The variant whose block is drawn beside the baseline's; None: `told_variant`.
+    """
+    report = findings.report
+    title = report.record.question or report.record.name
+    body = "\n".join((_question(report, title, after), _comparisons(findings), _conclusion(findings)))
+    told = sum(map(len, _answer(report)))
+    rows, claims = min(len(_compared(report)), MOST_ROWS), min(len(report.claims), MOST_CLAIMS)
+    return _PAGE.format(
+        title=escape(title),
+        body=body,
+        heading=2.5 if len(title) < 90 else 1.9,
+        told=1.25 if told < 500 else 1.1 if told < 850 else 0.95 if told < 1250 else 0.75,
+        listed=1.05 if rows < 8 else 0.85 if rows < 13 else 0.62,
+        claimed=1.15 if claims < 4 else 0.95,
+    )
+
+
+def told_variant(report: StudyReport) -> str | None:
+    """The variant that a talk shows: the smallest that is not needed, else the first one; None if there is none."""
+    others = [row for row in report.variants if row.name != report.record.baseline]
+    fine = [row for row in others if row.verdict is not None and row.verdict.word == "not needed"]
+    if fine:
+        return min(fine, key=lambda row: row.parameters).name
+    return others[0].name if others else None
+
+
+def _question(report: StudyReport, title: str, after: str | None) -> str:
+    known = {variant.name: variant for variant in report.record.variants}
+    name = after if after in known else told_variant(report)
+    blocks = "" if name is None else _blocks(known[report.record.baseline], known[name])
+    source = f'<p class="source">{escape(report.record.source)}</p>' if report.record.source else ""
+    return (
+        f'<section>\n<h1>{escape(title)}</h1>\n{source}<div class="sides">\n<div class="text answer">'
+        f"{''.join(_answer(report))}</div>\n{blocks}</div>\n</section>"
+    )
+
+
+def _answer(report: StudyReport) -> Iterator[str]:
+    """The caveats, and as many sentences of the answer as a screen holds, each as a paragraph."""
+    caveats, sentences = report.caveats, report.answer[len(report.caveats) :]
+    yield from (f'<p class="caution">{escape(sentence)}</p>' for sentence in caveats[:MOST_CAVEATS])
+    said, left = 0, len(caveats[MOST_CAVEATS:])
+    for number, sentence in enumerate(sentences):
+        said += len(sentence)
+        if number and said > MOST_WORDS:
+            left += 1
+        else:
+            yield f"<p>{escape(sentence)}</p>"
+    if left:
+        yield '<p class="note">The report has the rest of the answer.</p>'
+
+
+def _blocks(before: VariantRecord, after: VariantRecord) -> str:
+    """Both blocks, a unit of one as long as a unit of the other; nothing if a kind in them is not known here."""
+    models = before.spec.get("model", {}), after.spec.get("model", {})
+    try:
+        drawn = (_stored(before.name, models[0]), _stored(after.name, models[1], (before.name, models[0])))
+    except (ValidationError, KeyError):
+        return ""
+    sizes = [_size(svg) for svg in drawn]
+    scale = min(ROOM[0] / sum(width for width, _ in sizes), ROOM[1] / max(height for _, height in sizes))
+    figures = []
+    for svg, (width, _), variant in zip(drawn, sizes, (before, after), strict=True):
+        change = "" if variant is before else _change(before, variant)
+        figures.append(
+            f'<figure style="width: {width * scale / 16:.4f}rem"><img alt="Block of {escape(variant.name)}" '
+            f'src="{_data(_bare(svg))}"><figcaption>{escape(variant.name)}, '
+            f"{count(variant.parameters)} parameters{change}</figcaption></figure>"
+        )
+    return f'<div class="blocks">{"".join(figures)}</div>\n'
+
+
+def _stored(name: str, model: object, versus: object = None) -> str:
+    from ablate.render.drawing.stored import stored_svg
+
+    return stored_svg(name, model, versus)  # type: ignore[arg-type]
+
+
+def _change(before: VariantRecord, after: VariantRecord) -> str:
+    if not before.parameters or after.parameters == before.parameters:
+        return ""
+    return f" ({percent(after.parameters / before.parameters - 1)})"
+
+
+def _bare(svg: str) -> str:
+    """The picture of a block without its title and its paper, dark only on a screen."""
+    untitled = re.sub(r'<text class="title".*?</text>', "", svg, flags=re.DOTALL)
+    return untitled.replace('class="paper"', 'style="fill: none"').replace(_DARK, f"screen and {_DARK}")
+
+
+def _size(svg: str) -> tuple[float, float]:
+    found = re.search(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', svg)
+    assert found is not None, "a picture of a block has a view box"
+    return float(found[1]), float(found[2])
+
+
+def _data(svg: str) -> str:
+    """A picture as an address: in an image nothing of it can run, and its ids and styles stay its own."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+
+
+def _compared(report: StudyReport) -> list[VariantRow]:
+    return [row for group in groups(report) for row in group if row.verdict_sentence is not None]
+
+
+def _comparisons(findings: Findings) -> str:
+    report = findings.report
+    rows = _compared(report)
+    kept = {row.name for row in rows[:MOST_ROWS]}
+    shown = replace(
+        findings,
+        report=replace(
+            report, variants=tuple(row for row in report.variants if row.name in kept or row == report.baseline)
+        ),
+    )
+    plot = "".join(_figure(picture, shown) for picture in pictures(shown) if picture.name == "forest")
+    said = [_verdict(row.name, row.verdict_sentence or "", row.verdict.word if row.verdict else "") for row in rows]
+    more = (
+        f'<p class="note">{len(rows) - MOST_ROWS} more variants are in the report.</p>' if len(rows) > MOST_ROWS else ""
+    )
+    listed = f"<dl>{''.join(said[:MOST_ROWS])}</dl>" if said else "<p>Nothing can be compared yet.</p>"
+    return (
+        f"<section>\n<h2>Difference of {escape(report.metric)} from the baseline</h2>\n"
+        f'<div class="sides">{plot}<div class="text">{listed}{more}</div></div>\n</section>'
+    )
+
+
+def _verdict(name: str, sentence: str, word: str) -> str:
+    return f'<dt>{escape(name)}</dt><dd class="{_SIGNS.get(word, "open")}">{escape(sentence)}</dd>'
+
+
+def _figure(picture: Picture, findings: Findings) -> str:
+    figure = draw(picture.name, findings)
+    for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
+        patch.set_visible(False)  # the page shows through, also a dark one
+    svg = save(figure, "svg").decode()
+    return (
+        f'<figure class="plot"><img class="drawn" alt="{escape(picture.caption)}" src="{_data(svg)}">'
+        f'<figcaption class="note">{escape(picture.caption)}</figcaption></figure>'
+    )
+
+
+def _conclusion(findings: Findings) -> str:
+    report = findings.report
+    said = [
+        _verdict(claim.says or claim.id, claim.sentence, claim.verdict)
+        + (f'<dd class="note">{escape(claim.source)}</dd>' if claim.source else "")
+        for claim in report.claims[:MOST_CLAIMS]
+    ]
+    more = len(report.claims) - MOST_CLAIMS
+    if more > 0:
+        said.append(f'<dd class="note">{more} more claims are in the report.</dd>')
+    claims = f'<div class="claims"><h2>Claims</h2><dl class="claims">{"".join(said)}</dl></div>' if said else ""
+    sections = {section.title: section.blocks for section in document(findings).sections}
+    cost = [block.text for block in sections["Cost"] if isinstance(block, Paragraph)]
+    fair = fairness_lines(report.tuning, report.matching, report.metric)
+    fairness = f"<h2>Fair comparison</h2>{_list(fair[:3])}" if fair else ""
+    return (
+        f'<section>\n<div class="sides">{claims}<div class="text"><h2>Cost</h2>{_paragraphs(cost[:2])}{fairness}</div>'
+        f"</div>\n<footer>{_paragraphs(_made(findings, sections['Environment']))}</footer>\n</section>"
+    )
+
+
+def _made(findings: Findings, environment: Sequence[object]) -> list[str]:
+    """Where and how it was measured, in short lines."""
+    places = [text for block in environment if isinstance(block, Items) for text in block.texts]
+    commands = sorted({where.command for where in findings.environments} - {""})
+    return [*(text[:240] for text in places[:3]), *(f"{command[:240]}" for command in commands[:2])]
+
+
+def _paragraphs(texts: Iterable[str]) -> str:
+    return "".join(f"<p>{escape(text)}</p>" for text in texts)
+
+
+def _list(texts: Iterable[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
+
+
+class SlidesFormat(Format):
+    """Three screens for a talk in one HTML file that prints as a PDF: question, comparisons, claims and cost."""
+
+    kind: Literal["slides"] = "slides"
+    suffix = "html"
+    ending = "_slides"
+    inlined = True
+    draws_blocks = True
+
+    def render(self, findings: Findings, place: Place) -> str:
+        """The whole page."""
+        return slides(findings)

@@ -1,0 +1,68 @@
+"""Slides: the three screens of a talk, as `ablate report --format slides` writes them, to be shown and printed."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import streamlit as st
+
+from ablate.errors import printable
+from ablate.render.formats.slides import told_variant
+from shared.colours import dark
+from shared.exports import export
+from shared.frame import begin_page
+from shared.pictures import Painter
+from shared.results import any_ended
+from shared.store import options, report, stamp
+from shared.text import escape
+
+HEIGHT = 720
+"""Of the frame, in pixels."""
+_SCHEME = "(prefers-color-scheme: dark)"
+
+
+def show() -> None:
+    """Draw the page."""
+    study = begin_page("Slides")
+    study_report = report(study)
+    if not any_ended(study):
+        return
+    names = [variant.name for variant in study_report.record.variants if variant.name != study_report.record.baseline]
+    first = told_variant(study_report)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        after = st.selectbox(
+            "Block after", names, names.index(first) if first in names else 0, key="after", bind="query-params",
+            help="The variant whose block stands beside the baseline's", width=360,
+        )  # fmt: skip
+        place = st.container()
+    with st.spinner("Drawing the blocks and the comparisons"):
+        made = _talk(str(options()["store"]), study, after, stamp(study))
+    if not made.get("html"):
+        st.error(escape(str(made.get("problem") or "The process that draws them failed; the terminal says why.")))
+        return
+    page = printable(str(made["html"]))
+    with place:
+        export({f"{study}_slides.html": lambda: page}, "slides")
+    scheme = "(min-width: 1px)" if dark() else "not all"
+    shown = page.replace(f"screen and {_SCHEME}", f"screen and {scheme}" if dark() else scheme)
+    # As an address of its own origin, so that nothing in it is of this page.
+    address = "data:text/html;base64," + base64.b64encode(shown.encode()).decode()
+    st.iframe(address, height=HEIGHT, alt=f"Three slides of {study}: question, comparisons, claims and cost")
+    st.caption(
+        "The file under Export opens without a network and fills any screen. Its print makes a PDF of three pages; the "
+        "browser sets paper and margins itself."
+    )
+
+
+@st.cache_resource(show_spinner=False)
+def _painter() -> Painter:
+    return Painter([str(plugin) for plugin in options()["plugins"]])
+
+
+@st.cache_data(show_spinner=False, max_entries=16)
+def _talk(location: str, study: str, after: str | None, at: tuple[Any, ...]) -> dict[str, Any]:
+    said = _painter().draw(json.dumps(["talk", study, location, after]))
+    answer: dict[str, Any] = json.loads(said) if said else {}
+    return answer
