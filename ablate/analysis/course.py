@@ -24,7 +24,7 @@ METRIC = "val_loss"
 """What curves hold at every evaluation."""
 NEAR = 0.1
 """How far, as a share, a learning rate may be off that at the end of a shorter training of the same schedule."""
-_LONGER = " `budgets: [1, 2, 4]` in the space trains longer, and tells."
+_LONGER = " To see whether it holds, set `budgets: [1, 2, 4]` in the space, which also trains for longer."
 
 
 @dataclass(frozen=True, slots=True)

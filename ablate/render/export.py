@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ablate.analysis.runs import StudyReader
@@ -85,6 +85,61 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
     finally:
         optuna.logging.set_verbosity(verbosity)
     return len(made), len(over) - len(made)
+
+
+def optuna_study(store: StudyReader, name: str, most: int, spell: Callable[[str], str] = str) -> optuna.Study:
+    """A study as a study of Optuna in memory, for Optuna's own plots.
+
+    Args:
+        store: Where the study is.
+        name: Of the study.
+        most: Trials that are taken at most, the latest in the order of the design.
+        spell: Applied to names of switches and settings, which plots may read as something else.
+
+    Raises:
+        NotFoundError: There is no such study.
+        MissingPackageError: Optuna is not installed.
+    """
+    require("search", "a look at a study through Optuna")
+    import optuna
+
+    study = store.study(name)
+    every = (*study.planned, *study.confirm_trials)
+    records = store.trials([planned.key for planned in every])
+    over = [each for each in every if each.key in records and records[each.key].state is not TrialState.RUNNING][-most:]
+    curves = store.evaluations([each.key for each in over])
+    variants, distributions = {variant.name: variant for variant in study.variants}, _distributions(study)
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        target = optuna.create_study(study_name=name, direction=study.objective["direction"])
+        for each in over:
+            curve = curves.get(each.key, ())
+            trial = _trial(study, variants[each.variant], each, records[each.key], curve, distributions)
+            target.add_trial(_spelled(trial, spell))
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+    return target
+
+
+def _spelled(trial: optuna.trial.FrozenTrial, spell: Callable[[str], str]) -> optuna.trial.FrozenTrial:
+    """The trial with its texts spelled otherwise."""
+    from optuna.distributions import CategoricalDistribution
+
+    def said(value: Any) -> Any:
+        return spell(value) if isinstance(value, str) else value
+
+    distributions = {
+        spell(name): CategoricalDistribution([said(choice) for choice in one.choices])
+        if isinstance(one, CategoricalDistribution)
+        else one
+        for name, one in trial.distributions.items()
+    }
+    params = {spell(name): said(value) for name, value in trial.params.items()}
+    trial.params, trial.distributions = {}, distributions  # each is checked against the other
+    trial.params = params
+    trial.set_user_attr("variant", spell(str(trial.user_attrs["variant"])))
+    return trial
 
 
 def _check_place(url: str) -> None:

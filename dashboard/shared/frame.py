@@ -40,7 +40,7 @@ def navigation() -> Page:
         for entry in entries:
             _PAGES[entry.name] = _page(entry)
     groups = {heading: [_PAGES[entry.name] for entry in entries] for heading, entries in PAGES.items()}
-    return st.navigation(groups)
+    return st.navigation(groups, expanded=True)
 
 
 def admit() -> None:

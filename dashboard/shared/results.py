@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
+from pydantic_core import PydanticCustomError
 
 from ablate.analysis.confirming import read_confirming
 from ablate.analysis.effects import StudyEffects, effects_of
@@ -14,6 +15,7 @@ from ablate.analysis.pareto import Front, front_of
 from ablate.analysis.path import RemovalPath, path_of
 from ablate.analysis.runs import VariantRuns, read_runs
 from ablate.analysis.slices import Slice, slices_of
+from ablate.spec.design import DESIGNS, DesignSpec
 from shared.store import options, record, stamp, store
 from shared.text import escape
 
@@ -95,3 +97,12 @@ def _slices(location: str, study: str, at: tuple[Any, ...]) -> tuple[Slice, ...]
 def slices(study: str) -> tuple[Slice, ...]:
     """What `ablate.analysis.slices.read_slices` reads."""
     return _slices(str(options()["store"]), study, stamp(study))
+
+
+def plans_ahead(study: str) -> bool:
+    """Whether the design of a study names all its points before any result; so does one whose kind is unknown here."""
+    try:
+        kind = DESIGNS.member(record(study).space.get("design", {}).get("kind"))
+    except PydanticCustomError:
+        return True
+    return issubclass(kind, DesignSpec) and kind.plans_points

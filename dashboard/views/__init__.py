@@ -28,6 +28,8 @@ PAGES: dict[str, tuple[Entry, ...]] = {
     ),
     "Look closer": (
         Entry("compare", "Compare", ":material/compare_arrows:"),
+        Entry("search", "Search", ":material/travel_explore:"),
+        Entry("trials", "All trials", ":material/table_rows:"),
         Entry("trial", "Trial", ":material/science:"),
         Entry("slides", "Slides", ":material/slideshow:"),
         Entry("cluster", "Cluster", ":material/dns:"),

@@ -1,0 +1,125 @@
+"""All trials of a study as a table, filtered and sorted as controls say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+import streamlit as st
+
+from ablate.store import PlannedTrial, StudyRecord, TrialRecord, TrialState
+from shared.store import options, record, stamp, store
+
+STATE, VARIANT, SEED, ROLE, KEY = "state", "variant", "seed", "role", "key"
+NONE = "(none)"
+"""A setting of a switch that a variant does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What the controls ask for.
+
+    Attributes:
+        states: States that are shown; none: all.
+        settings: `SWITCH=SETTING`; of each switch named, one of its settings named here.
+        metric: Column whose numbers are bounded; empty: none.
+        low: Its least value; None: no bound.
+        high: Its greatest value.
+        by: Column that the rows are sorted by; empty: the order of the design.
+        descending: Whether the greatest comes first.
+    """
+
+    states: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    metric: str = ""
+    low: float | None = None
+    high: float | None = None
+    by: str = ""
+    descending: bool = False
+
+
+def switches(study_record: StudyRecord) -> dict[str, list[str]]:
+    """Each switch or path that variants set, to its settings in the order of the design."""
+    found: dict[str, dict[str, None]] = {}
+    for variant in study_record.variants:
+        for switch, setting in variant.settings.items():
+            found.setdefault(switch, {})[setting] = None
+    return {switch: list(settings) for switch, settings in found.items()}
+
+
+@st.cache_resource(show_spinner=False, max_entries=4)
+def _trials(location: str, study: str, at: tuple[object, ...]) -> pd.DataFrame:
+    study_record = record(study)
+    planned = (*study_record.planned, *study_record.scout_trials, *study_record.confirm_trials)
+    return trial_table(study_record, planned, store().trials([trial.key for trial in planned]))
+
+
+def trials(study: str) -> pd.DataFrame:
+    """A row for each planned trial of a study; not to be changed.
+
+    Raises:
+        NotFoundError: There is no such study.
+    """
+    return _trials(str(options()["store"]), study, stamp(study))
+
+
+def trial_table(
+    study_record: StudyRecord, planned: tuple[PlannedTrial, ...], known: dict[str, TrialRecord]
+) -> pd.DataFrame:
+    """The trials with their settings, metrics and cost; what is not known is missing."""
+    named = {variant.name: variant for variant in (*study_record.variants, *study_record.scout_variants)}
+    metrics = list(dict.fromkeys(metric for trial in known.values() for metric in trial.metrics))
+    objective, named_switches, rows = study_record.objective["metric"], list(switches(study_record)), []
+    metrics.sort(key=lambda metric: metric != objective)
+    for one in planned:
+        variant, trial = named[one.variant], known.get(one.key)
+        row: dict[str, object] = {
+            VARIANT: one.variant,
+            SEED: one.seed,
+            STATE: (trial.state if trial else TrialState.WAITING).value,
+            ROLE: one.role.value,
+            **{metric: trial.metrics.get(metric) if trial else None for metric in metrics},
+            **{f"{switch}=": variant.settings.get(switch) for switch in named_switches},
+            "parameters": variant.parameters,
+            "steps": trial.steps if trial else None,
+            "tokens": trial.tokens if trial else None,
+            "FLOP": trial.flops if trial else None,
+            "seconds": trial.seconds if trial else None,
+            "attempts": trial.attempts if trial else None,
+            "ended": trial.finished_at if trial else None,
+            KEY: one.key,
+        }
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    for column in (*metrics, "steps", "tokens", "FLOP", "seconds", "attempts"):
+        if column in table:
+            table[column] = pd.to_numeric(table[column])
+    return table
+
+
+def numeric(table: pd.DataFrame) -> list[str]:
+    """The columns that hold numbers."""
+    return [str(name) for name, kind in table.dtypes.items() if pd.api.types.is_numeric_dtype(kind)]
+
+
+def filtered(table: pd.DataFrame, wish: Filter) -> pd.DataFrame:
+    """The rows that the controls ask for, in the order that they ask for. Rows without the number go last."""
+    kept = pd.Series(True, index=table.index)
+    if wish.states:
+        kept &= table[STATE].isin(wish.states)
+    asked: dict[str, list[str]] = {}
+    for setting in wish.settings:
+        switch, _, name = setting.partition("=")
+        asked.setdefault(switch, []).append(name)
+    for switch, names in asked.items():
+        if f"{switch}=" in table:
+            kept &= table[f"{switch}="].fillna(NONE).isin(names)
+    if wish.metric in table:
+        if wish.low is not None:
+            kept &= table[wish.metric] >= wish.low
+        if wish.high is not None:
+            kept &= table[wish.metric] <= wish.high
+    rows = table[kept]
+    if wish.by in table:
+        rows = rows.sort_values(wish.by, ascending=not wish.descending, kind="stable", na_position="last")
+    return rows

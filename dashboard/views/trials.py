@@ -1,0 +1,114 @@
+"""All trials: a table, sorted and filtered by state, setting and metric; the address keeps how. Rows lead to trials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from ablate.store import TrialState
+from shared.exports import export, table_files
+from shared.frame import begin_page, link
+from shared.store import every
+from shared.store import record as read_record
+from shared.trials import KEY, ROLE, SEED, VARIANT, Filter, filtered, numeric, switches, trials
+
+ROWS = 200
+"""Rows at a time."""
+DESIGN = "order of the design"
+LESS = ("parameters", "tokens", "FLOP", "attempts", "ended")
+"""Columns that stand at the end."""
+
+
+def show() -> None:
+    """Draw the page."""
+    study = begin_page("All trials")
+    st.fragment(_live, run_every=every(study))(study)
+
+
+def _live(study: str) -> None:
+    table = trials(study)
+    if table.empty:
+        st.info("This study has planned no trial yet.")
+        return
+    wish = _controls(study, table)
+    rows = filtered(table, wish)
+    pages = max(1, -(-len(rows) // ROWS))
+    page = 1
+    if pages > 1:
+        page = int(st.number_input("Page", 1, pages, key="page", bind="query-params", width=140))
+    st.caption(f"{len(rows):,} of {len(table):,} trials" + (f", page {page:,} of {pages:,}" if pages > 1 else ""))
+    shown = _ordered(rows.iloc[(page - 1) * ROWS : page * ROWS])
+    if shown.empty:
+        st.info("No trial fits. Ask for less.")
+        return
+    picked = st.dataframe(
+        shown,
+        key="all-trials",
+        hide_index=True,
+        on_select="rerun",
+        selection_mode="single-row",
+        placeholder="-",
+        height=min(36 + 35 * len(shown), 720),
+        column_config=_columns(shown),
+        alt=f"Trials with state, settings, metrics and cost; {len(shown)} rows",
+    )
+    chosen = picked["selection"]["rows"]
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if chosen and chosen[0] < len(shown):
+            row = shown.iloc[chosen[0]]
+            link("trial", f"Trial {row[VARIANT]}, seed {row[SEED]}", trial=str(row[KEY]))
+        else:
+            st.caption("A click on a row gives a link to its trial.", width="content")
+        export(table_files(f"{study}_trials", _ordered(rows)), "trials")
+
+
+def _controls(study: str, table: pd.DataFrame) -> Filter:
+    named = switches(read_record(study))
+    settings = [f"{switch}={setting}" for switch, found in named.items() for setting in found]
+    numbers = numeric(table)
+    first = st.container(horizontal=True, vertical_alignment="bottom")
+    states = first.multiselect(
+        "State", [state.value for state in TrialState], key="states", bind="query-params", placeholder="all", width=260
+    )
+    chosen = first.multiselect(
+        "Settings", settings, key="setting", bind="query-params", placeholder="all", width=360,
+        help="Of each switch that is named, the settings that are shown",
+    )  # fmt: skip
+    second = st.container(horizontal=True, vertical_alignment="bottom")
+    metric = second.selectbox(
+        "Number", numbers, index=None, key="metric", bind="query-params", placeholder="any", width=200,
+        help="The column that the two bounds are of",
+    )  # fmt: skip
+    low = second.number_input("From", value=None, key="low", bind="query-params", format="%g", width=130)
+    high = second.number_input("To", value=None, key="high", bind="query-params", format="%g", width=130)
+    by = second.selectbox("Sort by", [DESIGN, *map(str, table.columns)], key="by", bind="query-params", width=220)
+    descending = second.toggle("Greatest first", key="desc", bind="query-params")
+    return Filter(
+        tuple(states), tuple(chosen), str(metric or ""), low, high, "" if by == DESIGN else str(by), bool(descending)
+    )
+
+
+def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
+    """The columns that tell most first, without those that say nothing, and without the role where all have one."""
+    known = [name for name in rows.columns if name in (VARIANT, SEED, KEY) or rows[name].notna().any()]
+    if rows[ROLE].nunique() < 2:
+        known.remove(ROLE)
+    front = [name for name in known if name not in LESS and name != KEY]
+    return rows[[*front, *(name for name in known if name in LESS), KEY]]
+
+
+def _columns(shown: pd.DataFrame) -> dict[str, Any]:
+    config = st.column_config
+    return {
+        **{name: config.NumberColumn(format="%.4g") for name in shown.columns if shown[name].dtype == float},
+        "parameters": config.NumberColumn(format="compact"),
+        "tokens": config.NumberColumn(format="compact"),
+        "steps": config.NumberColumn(format="localized"),
+        "FLOP": config.NumberColumn(format="scientific"),
+        "seconds": config.NumberColumn(format="%.1f"),
+        "ended": config.DatetimeColumn(format="YYYY-MM-DD HH:mm"),
+        VARIANT: config.TextColumn(width="medium"),
+        KEY: config.TextColumn(width="small"),
+    }

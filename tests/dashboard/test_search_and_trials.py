@@ -1,0 +1,180 @@
+"""The pages Search and All trials, over a search that pruned trials, and the table behind the latter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pandas as pd
+import pytest
+import streamlit
+from fake_store import FakeStore, fake_store
+from streamlit.testing.v1 import AppTest
+
+from ablate.render.export import export_optuna, optuna_study
+from ablate.serving import OPTIONS
+from ablate.store import (
+    CurvePoint,
+    Environment,
+    PlannedTrial,
+    StudyDraft,
+    TrialOutcome,
+    TrialState,
+    VariantRecord,
+    open_store,
+)
+from shared.trials import KEY, STATE, Filter, filtered, switches, trial_table
+
+NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+LR = "training.optimizer.lr"
+SPACE = {
+    "switches": {"norm": {"rms": {}, "<b>none": {}}},
+    "design": {"kind": "search", "points": 12, "ranges": {LR: {"low": 1e-4, "high": 0.1, "log": True}}},
+}
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A store with a search of twelve points, of which the last four were pruned."""
+    path = tmp_path / "s.db"
+    names = [f"norm={'rms' if n % 2 else '<b>none'}@{LR}={10 ** (-4 + n / 4):.4g}" for n in range(12)]
+    variants = [
+        VariantRecord(
+            name, f"{n:064x}", {"norm": name.partition("@")[0][5:], LR: name.rpartition("=")[2]}, {"model": {}}, 9
+        )
+        for n, name in enumerate(names)
+    ]
+    planned = [PlannedTrial(f"{n:064x}", name, 0) for n, name in enumerate(names)]
+    objective = {"metric": "val_loss", "direction": "minimize", "margin": 0.1}
+    where = Environment({"python": "3"}, "cpu", "here", None, None, "ablate study")
+    with open_store(path) as store:
+        draft = StudyDraft("searched", "Which rate?", "", SPACE, "", objective, names[0])
+        store.begin_study(draft, variants, planned)
+        for n, trial in enumerate(planned):
+            state = TrialState.PRUNED if n >= 8 else TrialState.FINISHED
+            curve = tuple(CurvePoint(step, step, step, step, None, 4.0 - n / 10 - step / 9) for step in range(1, 4))
+            store.record_outcome(
+                TrialOutcome(
+                    trial.key, f"{n:064x}", 0, state, {"val_loss": 4.0 - n / 10} if n < 8 else {}, 3, 3.0, 3, 3.0,
+                    3 if n >= 8 else None, "", "d", NOW, NOW, curve,
+                ),
+                where,
+            )  # fmt: skip
+    monkeypatch.setenv(OPTIONS, json.dumps({"store": str(path)}))
+    streamlit.cache_resource.clear()
+    yield path
+    streamlit.cache_resource.clear()
+
+
+def _search() -> None:
+    import streamlit as st
+
+    from shared.frame import navigation
+    from views.search import show
+
+    navigation()
+    st.session_state["study"] = "searched"
+    show()
+
+
+def _trials() -> None:
+    import streamlit as st
+
+    from shared.frame import navigation
+    from views.trials import show
+
+    navigation()
+    st.session_state["study"] = "searched"
+    show()
+
+
+def figures(app: AppTest) -> list[dict[str, Any]]:
+    return [json.loads(one.proto.spec) for one in app.get("plotly_chart")]
+
+
+def test_the_search_is_drawn_by_optuna(app: Path) -> None:
+    page = AppTest.from_function(_search, default_timeout=90).run()
+    assert not page.exception, page.exception
+    history, curves, _ = figures(page)
+    best = next(trace for trace in history["data"] if trace["mode"] == "lines")
+    assert len(curves["data"]) == 12 + 2, "the curves, and the two lines of the legend"
+    pruned = [trace for trace in curves["data"][:12] if "pruned" in trace["name"]]
+    assert len(pruned) == 4
+    assert {trace["line"]["color"] for trace in pruned}.isdisjoint(
+        trace["line"]["color"] for trace in curves["data"][:12] if "pruned" not in trace["name"]
+    )
+    assert "<b>" not in json.dumps([history, curves]), "Plotly reads tags"
+    assert best["name"] == "Best Value"
+    page.segmented_control(key="plot").set_value("rank").run()
+    assert not page.exception, page.exception
+
+
+def test_the_table_is_filtered_from_the_address(app: Path) -> None:
+    page = AppTest.from_function(_trials, default_timeout=90)
+    page.query_params["states"] = ["finished"]
+    page.query_params["setting"] = ["norm=rms"]
+    page.query_params["by"] = "val_loss"
+    page.run()
+    assert not page.exception, page.exception
+    shown = page.dataframe[0].value
+    assert list(shown["val_loss"]) == pytest.approx([3.3, 3.5, 3.7, 3.9])
+    assert set(shown["norm="]) == {"rms"}
+    page.multiselect(key="states").set_value(["pruned"]).run()
+    assert len(page.dataframe[0].value) == 2
+
+
+def _searched() -> FakeStore:
+    settings = {"baseline": {"norm": "rms"}, "a": {"norm": "none", LR: "0.003"}, "b": {LR: "0.01"}}
+    made = fake_store({name: (chosen, 100) for name, chosen in settings.items()}, seeds=2)
+    made.record = replace(made.record, space=SPACE)
+    made.add("baseline", 0, {"val_loss": 1.5}, curve=[(0, 3.0), (10, 1.5)])
+    made.add("a", 0, {"val_loss": 1.25}, curve=[(10, 1.25)])
+    made.add("b", 1, state=TrialState.PRUNED, curve=[(5, 2.5)])
+    return made
+
+
+def test_optuna_sees_in_memory_what_it_is_given_on_disk(tmp_path: Path) -> None:
+    made = _searched()
+    made.record = replace(made.record, space=SPACE | {"switches": {"norm": {"rms": {}, "none": {}}}})
+    url = f"sqlite:///{tmp_path / 'o.db'}"
+    export_optuna(made, "a_study", url)
+    stored = optuna.load_study(study_name="a_study", storage=url).trials
+    held = optuna_study(made, "a_study", 100).trials
+    plain = lambda trials: [(one.params, one.values, one.state, one.intermediate_values) for one in trials]  # noqa: E731
+    assert plain(held) == plain(stored)
+    assert len(optuna_study(made, "a_study", 2).trials) == 2
+    spelled = optuna_study(made, "a_study", 100, str.upper).trials
+    assert spelled[1].params == {"NORM": "NONE", LR.upper(): 0.003}
+
+
+def _table() -> pd.DataFrame:
+    made = _searched()
+    known = made.trials([one.key for one in made.record.planned])
+    assert switches(made.record) == {"norm": ["rms", "none"], LR: ["0.003", "0.01"]}
+    return trial_table(made.record, made.record.planned, known)
+
+
+@pytest.mark.parametrize(
+    ("wish", "keys"),
+    [
+        (Filter(), ["baseline/0", "a/0", "b/0", "baseline/1", "a/1", "b/1"]),
+        (Filter(states=("finished", "pruned")), ["baseline/0", "a/0", "b/1"]),
+        (Filter(settings=("norm=rms",)), ["baseline/0", "baseline/1"]),
+        (Filter(settings=("norm=rms", "norm=none")), ["baseline/0", "a/0", "baseline/1", "a/1"]),
+        (Filter(settings=("norm=none", f"{LR}=0.01")), []),
+        (Filter(metric="val_loss", low=1.25, high=1.4), ["a/0"]),
+        (Filter(by="val_loss"), ["a/0", "baseline/0", "b/0", "baseline/1", "a/1", "b/1"]),
+        (Filter(by="val_loss", descending=True), ["baseline/0", "a/0", "b/0", "baseline/1", "a/1", "b/1"]),
+        (Filter(by="nobody", metric="nothing", low=3.0, settings=("nobody=x",)), None),
+    ],
+)
+def test_rows_are_those_asked_for(wish: Filter, keys: list[str] | None) -> None:
+    table = _table()
+    rows = list(filtered(table, wish)[KEY])
+    assert rows == (list(table[KEY]) if keys is None else keys)
+    assert set(table[STATE]) == {"finished", "pruned", "waiting"}
