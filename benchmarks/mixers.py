@@ -20,19 +20,26 @@ from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.mixers.bigbird import BigBirdSpec
 from ablate.kinds.mixers.fastfood import FastFoodSpec
+from ablate.kinds.mixers.gated_deltanet import GatedDeltaNetSpec
 from ablate.kinds.mixers.gated_linear_attention import GatedLinearAttentionSpec
 from ablate.kinds.mixers.generative import GenerativeSpec
 from ablate.kinds.mixers.gmm import GmmSpec
+from ablate.kinds.mixers.kimi_delta_attention import KimiDeltaAttentionSpec
 from ablate.kinds.mixers.linear import LinearSpec
 from ablate.kinds.mixers.local import LocalSpec
 from ablate.kinds.mixers.longformer import Longformer, LongformerSpec
+from ablate.kinds.mixers.mamba2 import Mamba2Spec
+from ablate.kinds.mixers.mlstm import MLSTMSpec
 from ablate.kinds.mixers.performer import PerformerSpec
 from ablate.kinds.mixers.retention import RetentionSpec
+from ablate.kinds.mixers.rwkv7 import RWKV7Spec
 from ablate.kinds.mixers.sparse import SparseSpec
 from ablate.nn.kernels import convolution, linear_attention
 from ablate.nn.kernels.random_features import fourier
 from ablate.nn.kernels.softmax_attention import attend
 from ablate.nn.pack import initialise
+from ablate.nn.pack.stepping import State
+from ablate.nn.pack.stepping import step as step_of_a_token
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
 from ablate.timing.clock import side_by_side
@@ -55,6 +62,8 @@ def main(smoke: bool = False) -> None:
     full(most)
     shaped(most)
     linear_kinds(most)
+    recurrent(64 if smoke else 512)
+    growth("recurrent kind", RECURRENT, (64, 128) if smoke else (1024, 2048, 4096, 8192))
     windows((128, 256) if smoke else (1024, 2048, 4096))
 
 
@@ -136,6 +145,70 @@ def linear_kinds(most: int | None) -> None:
     same(lambda q, k, v: linear_attention.normalised(q, k, v, is_causal=True), quotient, [*features, v])
 
 
+RECURRENT: dict[str, MixerSpec] = {
+    "gated delta net": GatedDeltaNetSpec(),
+    "kimi delta attention": KimiDeltaAttentionSpec(),
+    "mamba-2": Mamba2Spec(),
+    "rwkv-7": RWKV7Spec(),
+    "mlstm": MLSTMSpec(),
+}
+
+
+def recurrent(length: int) -> None:
+    """Whole recurrent mixers in chunks compared with the same mixers token by token: width 128, 4 heads, batch 1."""
+    shape = (1, 1, length, 128)
+    for name, spec in RECURRENT.items():
+        ours = Alone(built(spec, length))
+        by_token = partial(token_by_token, ours.mixer)
+        same(ours, by_token, drawn([shape]))
+        row(f"{name} / token by token", shape, by_token, ours, drawn([shape]), "5")
+
+
+class Alone(torch.nn.Module):
+    """A mixer without the tensors that it publishes for later layers."""
+
+    def __init__(self, mixer: torch.nn.Module) -> None:
+        super().__init__()
+        self.mixer = mixer
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, B, T, D] to the same."""
+        made = self.mixer(x)
+        y: Tensor = made if isinstance(made, Tensor) else made[0]
+        return y
+
+
+def token_by_token(mixer: torch.nn.Module, x: Tensor) -> Tensor:
+    """The recurrent form of a mixer over [1, 1, T, D]."""
+    state: State = ()
+    made = []
+    for place, token in enumerate(torch.split(x, 1, 2)):
+        y, state, *_ = step_of_a_token(mixer, token, place, state)
+        made.append(y)
+    return torch.cat(made, 2)
+
+
+def growth(what: str, specs: dict[str, MixerSpec], lengths: Sequence[int]) -> None:
+    """Growth of the time with the length; a slope of 1 is linear."""
+    heading(what, lengths)
+    for name, spec in specs.items():
+        steps = [step(Alone(built(spec, length)), drawn([(1, 1, length, 128)])) for length in lengths]
+        slope_row(name, steps, lengths)
+
+
+def heading(what: str, lengths: Sequence[int]) -> None:
+    """Print the head of a table of times by length."""
+    columns = " | ".join(f"{length:,} ms" for length in lengths)
+    print(f"\n| {what} | {columns} | slope |\n|{'---|' * (len(lengths) + 2)}")
+
+
+def slope_row(name: str, steps: Sequence[Callable[[], object]], lengths: Sequence[int]) -> None:
+    """Time steps of these lengths in turns, and print a row."""
+    medians = [statistics.median(times) for times in side_by_side(steps, "cpu", _seconds)]
+    slope = statistics.linear_regression([*map(math.log, lengths)], [*map(math.log, medians)]).slope
+    print(f"| {name} | {' | '.join(f'{1000 * taken:.1f}' for taken in medians)} | {slope:.2f} |", flush=True)
+
+
 SEEN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "local, blocks of 64": lambda i, j: (i // 64 == j // 64) & (j <= i),
     "local, sliding 64": lambda i, j: (j <= i) & (i - j < 64),
@@ -156,18 +229,14 @@ def windows(lengths: Sequence[int]) -> None:
         "sparse, stride 64": (SparseSpec(stride=64), True),
         "attention": (AttentionSpec(), True),
     }
-    print(
-        f"\n| pattern | {' | '.join(f'{length:,} ms' for length in lengths)} | slope |\n|{'---|' * (len(lengths) + 2)}"
-    )
+    heading("pattern", lengths)
     for name, (spec, causal) in specs.items():
         mixer, text = built(spec, lengths[0], causal), drawn([(1, 1, lengths[0], 128)])
         at = torch.arange(lengths[0])
         mask = SEEN[name](at[:, None], at) if name in SEEN else drawn_blocks(mixer, lengths[0] // 64)
         same(mixer, partial(masked, mixer, mask), text)
         steps = [step(built(spec, length, causal), drawn([(1, 1, length, 128)])) for length in lengths]
-        medians = [statistics.median(times) for times in side_by_side(steps, "cpu", _seconds)]
-        slope = statistics.linear_regression([*map(math.log, lengths)], [*map(math.log, medians)]).slope
-        print(f"| {name} | {' | '.join(f'{1000 * taken:.1f}' for taken in medians)} | {slope:.2f} |")
+        slope_row(name, steps, lengths)
 
 
 def row(what: str, shape: tuple[int, ...], baseline: Way, ours: Way, inputs: list[Tensor], aim: str) -> None:

@@ -33,10 +33,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "nn": set(),
     "nn.kernels": {"spec"},
     "nn.pack": {"spec", "nn.kernels"},
-    "nn.model": {"spec", "nn.pack"},
+    "nn.model": {"spec", "nn.kernels", "nn.pack"},
     "kinds": {"errors", "spec", "nn.pack", "nn.kernels"},
     "downstream": {"errors", "extras", "spec"},
-    "tasks": {"errors", "extras", "locations", "spec", "decoding", "downstream"},
+    "tasks": {"errors", "extras", "locations", "spec", "nn.kernels", "decoding", "downstream"},
     "designs": {"roles", "errors", "extras", "spec", "stats"},
     "timing": {"errors", "spec", "nn.kernels", "nn.pack", "nn.model"},
     "training": {"metrics", "spec", "nn.pack", "nn.model", "tasks"},
@@ -113,6 +113,7 @@ LATE: dict[str, str] = {
     "render.formats.slides": "the other formats are found without torch, which drawing a block needs",
     "store.summaries": "a list of studies is read without SQLAlchemy",
     "tasks.language_model": "a task is described without torch",
+    "tasks.losses": "a task is described without torch",
     "tasks.translating": "a task is described without torch",
 }
 """Modules that may import others of ours inside a function, each with its reason."""

@@ -85,10 +85,11 @@ def _training_bytes(cost: Cost, spec: VariantSpec, vocabulary: int = 0, context:
     training, length = spec.training, context or spec.task.length
     rows = training.rows_at_once
     logits, of_token = logit_activations(spec.model, vocabulary, length)
-    kept, head, block = cost.activations - logits, rows * logits, 0
+    of_matrix = vocabulary * spec.model.width if logits else 0  # the gradient of the head's matrix
+    kept, head, block = cost.activations - logits, rows * logits + of_matrix, 0
     if training.loss_chunk is not None:
-        # Beside the logits of a chunk there is the gradient of the head's matrix by this chunk.
-        head = min(head, of_token * training.loss_chunk) + vocabulary * spec.model.width
+        # The gradient by this chunk is there beside the sum of those by earlier ones.
+        head = min(head, of_token * training.loss_chunk + 2 * of_matrix)
     if training.recompute == "blocks":
         freed, largest = recomputed_activations(spec.model, length)
         kept, block = kept - freed, rows * largest

@@ -18,6 +18,7 @@ from ablate.extras import require
 from ablate.spec.downstream import DownstreamSpec
 from ablate.tasks import cache as prepared
 from ablate.tasks.base import Say
+from ablate.tasks.losses import nats
 from ablate.tasks.text import Text, TextSpec
 
 if TYPE_CHECKING:
@@ -287,20 +288,6 @@ def _shifted(windows: NDArray[np.int64]) -> Batch:
 
     tokens = torch.from_numpy(windows)
     return {"inputs": tokens[:, :-1].contiguous(), "targets": tokens[:, 1:].contiguous()}
-
-
-def nats(outputs: torch.Tensor, targets: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
-    """Cross entropy of every target: [K, B, T, V] and [K, B, T] -> [K, B·T], in float32 at least.
-
-    With `smoothing` the target has the probability 1 - smoothing, and each id smoothing/V.
-    """
-    from torch.nn import functional
-
-    pack, vocabulary = outputs.shape[0], outputs.shape[-1]
-    flat = outputs.reshape(-1, vocabulary)
-    flat = flat.float() if flat.itemsize < 4 else flat
-    losses = functional.cross_entropy(flat, targets.reshape(-1), reduction="none", label_smoothing=smoothing)
-    return losses.view(pack, -1)
 
 
 def perplexity(loss: float) -> float:

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from ablate.spec.base import content_hash
 from ablate.tasks.base import DataShape, DataSummary, Say, Task, TaskSpec
+from ablate.tasks.losses import nats
 from ablate.tasks.random_stream import Draws
 
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ class Probe(Task):
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Mean cross entropy of each member over scored positions, in nats: [K, B, T, V] and [K, B, T] to [K]."""
-        nats, scored = _nats(outputs, batch["targets"])
-        return nats.flatten(1).sum(1) / scored.flatten(1).sum(1).clamp(min=1)
+        losses, scored = _nats(outputs, batch["targets"])
+        return losses.flatten(1).sum(1) / scored.flatten(1).sum(1).clamp(min=1)
 
     def loss_terms(self, batch: Batch) -> torch.Tensor:
         """The number of scored tokens."""
@@ -101,9 +102,9 @@ class Probe(Task):
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
         """Totals of `nats`, `right` and `scored`, float64 [K]."""
         targets = batch["targets"]
-        nats, scored = _nats(outputs, targets)
+        losses, scored = _nats(outputs, targets)
         right = outputs.argmax(-1) == targets
-        totals = {"nats": nats, "right": right, "scored": scored}
+        totals = {"nats": losses, "right": right, "scored": scored}
         return {name: values.flatten(1).double().sum(1) for name, values in totals.items()}
 
     def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
@@ -146,11 +147,7 @@ def _batch(inputs: NDArray[np.int64], targets: NDArray[np.int64]) -> Batch:
 
 def _nats(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Cross entropy of every target (0 where unscored) and the mask of scored targets; [K, B, T] each."""
-    from torch.nn import functional
-
-    flat = outputs.flatten(0, 2).float()
-    nats = functional.cross_entropy(flat, targets.flatten(), reduction="none", ignore_index=UNSCORED)
-    return nats.view(targets.shape), targets != UNSCORED
+    return nats(outputs, targets, ignored=UNSCORED).view(targets.shape), targets != UNSCORED
 
 
 def _written(inputs: NDArray[np.int64], targets: NDArray[np.int64]) -> str:

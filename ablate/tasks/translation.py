@@ -26,6 +26,7 @@ from ablate.tasks import scores
 from ablate.tasks.arrays import spread
 from ablate.tasks.base import SPLITS, DataShape, DataSummary, Say, Task
 from ablate.tasks.buckets import Buckets
+from ablate.tasks.losses import nats
 from ablate.tasks.pairs import Pairs, PairSplit, read_pairs, write_pairs
 from ablate.tasks.sourced import Column, TokenizedSpec
 from ablate.tasks.sources import TEST, Address
@@ -196,8 +197,8 @@ class Translation(Task):
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Mean cross entropy of each member per target token, with smoothed labels: [K, B, T, V] to [K]."""
-        nats = _nats(outputs, batch["targets"], self.spec.label_smoothing)
-        return nats.sum(1) / _count(batch["targets"]).clamp(min=1)
+        losses = nats(outputs, batch["targets"], self.spec.label_smoothing, UNSCORED)
+        return losses.sum(1) / _count(batch["targets"]).clamp(min=1)
 
     def loss_terms(self, batch: Batch) -> torch.Tensor:
         """The number of target tokens."""
@@ -207,7 +208,7 @@ class Translation(Task):
         """Totals of `nats`, `right` and `tokens`, float64 [K]."""
         targets = batch["targets"]
         return {
-            "nats": _nats(outputs, targets, 0.0).double().sum(1),
+            "nats": nats(outputs, targets, ignored=UNSCORED).double().sum(1),
             "right": (outputs.argmax(-1) == targets).flatten(1).double().sum(1),
             "tokens": _count(targets).double(),
         }
@@ -323,17 +324,6 @@ class Translation(Task):
             "targets": np.where(target_real, target, UNSCORED),
         }
         return {name: torch.from_numpy(values) for name, values in arrays.items()}
-
-
-def _nats(outputs: torch.Tensor, targets: torch.Tensor, smoothing: float) -> torch.Tensor:
-    """Cross entropy of every target, 0 for padding: [K, B, T, V] and [K, B, T] to [K, B·T]."""
-    from torch.nn import functional
-
-    flat = outputs.flatten(0, 2).float()
-    nats = functional.cross_entropy(
-        flat, targets.flatten(), reduction="none", ignore_index=UNSCORED, label_smoothing=smoothing
-    )
-    return nats.view(targets.shape[0], -1)
 
 
 def _count(targets: torch.Tensor) -> torch.Tensor:

@@ -48,6 +48,7 @@ class Objective:
         self._task = task
         self._training = training
         self._contexts = contexts
+        self._batchwise: tuple[nn.Module, list[Batchwise]] | None = None
 
     def backward(self, model: nn.Module, batch: Batch, random: list[torch.Generator]) -> Tensor:
         """Add the gradients of a batch to those of the parameters.
@@ -61,7 +62,7 @@ class Objective:
             The loss of the task of each member, [K], without auxiliary losses and without gradient.
         """
         rows = batch["inputs"].shape[1] if self._task.uneven_batches else self._training.rows_at_once
-        batchwise = [module for module in model.modules() if isinstance(module, Batchwise)]
+        batchwise = self._batchwise_modules(model)
         if self._ranks.count == 1 and rows == batch["inputs"].shape[1]:
             loss = self._backward_of_part(model, batch)
         else:
@@ -71,6 +72,12 @@ class Objective:
         for module in batchwise:
             module.end_step(self._ranks.total)
         return loss
+
+    def _batchwise_modules(self, model: nn.Module) -> list[Batchwise]:
+        """The modules of a model that look at whole batches; it is searched once."""
+        if self._batchwise is None or self._batchwise[0] is not model:
+            self._batchwise = (model, [module for module in model.modules() if isinstance(module, Batchwise)])
+        return self._batchwise[1]
 
     def _backward_of_parts(
         self,

@@ -218,7 +218,9 @@ def clip_gradients(
         alone = torch.stack(torch._foreach_norm(gradients))
         if total is not None:
             alone = total(alone.square()).sqrt()
-        torch._foreach_mul_(gradients, (limit / (alone.norm() + 1e-6)).clamp(max=1.0))
+        rate = (limit / (alone.norm() + 1e-6)).clamp(max=1.0)
+        if rate.device.type != "cpu" or rate != 1.0:  # a GPU would have to wait for the answer
+            torch._foreach_mul_(gradients, rate)
         return alone.unsqueeze(1)
     norms = torch.stack([torch.linalg.vector_norm(gradient.reshape(pack, -1), dim=1) for gradient in gradients])
     factor = (limit / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp(max=1.0)

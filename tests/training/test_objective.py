@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from pydantic import ValidationError
 from random_tokens import CPU, RandomTokens, variant
 from torch import Tensor
@@ -22,6 +21,7 @@ from ablate.spec.model import ModelSpec
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import TASKS, DataShape, Task
+from ablate.tasks.losses import nats
 from ablate.training.members import Member
 from ablate.training.objective import Objective
 from ablate.training.pack import Pack
@@ -154,7 +154,7 @@ class ManyTokens(RandomTokens):
         yield self.train_batch(0, 0, batch_size)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        return F.cross_entropy(outputs.movedim(-1, 1), batch["targets"], reduction="none").flatten(1).mean(1)
+        return nats(outputs, batch["targets"]).mean(1)
 
     def loss_terms(self, batch: Batch) -> Tensor:
         return torch.tensor([batch["targets"][0].numel()])
@@ -194,7 +194,7 @@ def test_memory_drops_as_predicted() -> None:
         measured, predicted = peak_bytes(made), trial_bytes(made)
         assert 0.95 * measured < predicted < 1.15 * measured, way
         assert measured < plain or not way
-    assert peak_bytes(large(recompute="blocks", loss_chunk=128)) < plain / 4
+    assert peak_bytes(large(recompute="blocks", loss_chunk=128)) < plain / 3
 
 
 def test_the_largest_micro_batch_that_fits_is_found() -> None:

@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.nn.kernels.hadamard import hadamard
+from ablate.nn.kernels.hadamard import hadamard, hadamard_cost
 from ablate.nn.kernels.random_features import fourier, log_positive, scaled
 from ablate.nn.pack import normal
 from ablate.nn.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
@@ -60,7 +60,7 @@ class FastFoodSpec(MixerSpec):
     def cost(self, context: LayerContext, length: int) -> Cost:
         d_h = context.head_width
         n = _power_of_two(d_h)
-        projected = Cost(multiplications=d_h + 4 * n, additions=2 * n * (n.bit_length() - 1), activations=4 * n)
+        projected = Cost(multiplications=d_h + 4 * n, activations=4 * n) + hadamard_cost(n) * 2
         diagonals = Cost(parameters=3 * n)
         if self.form == "rks":
             # Cosines and sines are counted with the exponentials.

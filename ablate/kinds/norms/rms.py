@@ -33,14 +33,14 @@ class RMSNormSpec(NormSpec):
         return RMSNorm(pack, width, self.eps, gain=self.gain, eps_outside=self.eps_outside)
 
     def cost(self, width: int, length: int) -> Cost:
-        """Kept are what goes in, what the gain multiplies and each vector's spread."""
+        """Kept are the normalised vectors, or those that go in if there is no gain, and each vector's spread."""
         elements = length * width
         return Cost(
             parameters=self.gain * width,
             multiplications=(1 + self.gain) * elements + length,
             additions=elements,
             divisions=elements,
-            activations=(1 + self.gain) * elements + length,
+            activations=(1 + (self.gain and self.eps_outside)) * elements + length,
         )
 
     def label(self) -> str:

@@ -23,6 +23,7 @@ from ablate.nn.kernels.product import product
 
 # Measured forward and backward on one thread of a Zen 5, widths 16 to 256: where the direct form stops being faster.
 _FEW_LAGS = 8  # depthwise: each lag is a pass over x
+_FEW_PAIRS = 256  # depthwise: below it pairs of texts are no faster than real transforms (0.9 to 1.0 on a Zen 4)
 _FEW_TOKENS = 8  # full: the direct form copies x once for each token
 _FEW_SHARED = 256  # shared: one T x T product for all channels
 _MOST_DIRECT = 512  # lags beyond which the direct forms are never faster: their time or memory grows with T²
@@ -52,7 +53,9 @@ def _possible(ways: Mapping[str, Convolution], lags: int) -> Mapping[str, Convol
 
 def depthwise_rule(lags: int, batch: int) -> str:
     """The way of `depthwise` that is taken where nothing was measured."""
-    return "direct" if lags <= _FEW_LAGS else "fourier" if batch % 2 else "pairs"
+    if lags <= _FEW_LAGS:
+        return "direct"
+    return "fourier" if batch % 2 or lags < _FEW_PAIRS else "pairs"
 
 
 def shared_rule(length: int) -> str:

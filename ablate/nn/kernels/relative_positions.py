@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
+
+_SPREAD = 1 << 18
+"""Numbers in a table up to which it is kept for all heads apart."""
 
 Frequencies = Callable[[Tensor], Tensor]
 """Changes the angles [r/2] by which the pairs of a head turn at each position."""
@@ -35,18 +39,68 @@ def rotate(
         The same shape; products of rotated queries and keys depend on the distance of their positions alone.
     """
     length, width = x.shape[-2], x.shape[-1] if turning is None else turning
-    exact = torch.promote_types(x.dtype, torch.float32)  # half precision cannot count the positions
-    pair = torch.arange(width // 2, device=x.device, dtype=exact)
-    place = torch.arange(first, first + length, device=x.device, dtype=exact)
+    if x.device.type == "cpu" and scaled is None and factor == 1.0 and not torch.compiler.is_compiling():
+        # Heads are split from the width, so that in memory they stand after the tokens: operations on [T, H, r] run
+        # through memory in one go, unless the tables must be spread over heads.
+        heads = x.shape[-3] if x.dim() > 2 else 1
+        tables = _kept_tables(first, length, base, width, heads if length * heads * width <= _SPREAD else 1, x.dtype)
+        turning_part = x if width == x.shape[-1] else x[..., :width]
+        tokens_first = turning_part.transpose(-3, -2) if x.dim() > 2 else turning_part.unsqueeze(-2)
+        y: Tensor = _Rotation.apply(tokens_first, *tables)  # type: ignore[no-untyped-call]
+        turned = y.transpose(-3, -2) if x.dim() > 2 else y.squeeze(-2)
+        return turned if width == x.shape[-1] else torch.cat([turned, x[..., width:]], -1)
+    cos, sin = _tables(first, length, base, width, x.dtype, x.device, scaled, factor)
+    left, right = x[..., : width // 2], x[..., width // 2 : width]
+    halves = [left * cos - right * sin, left * sin + right * cos]
+    return torch.cat([*halves, x[..., width:]] if width < x.shape[-1] else halves, -1)
+
+
+def _tables(
+    first: int,
+    length: int,
+    base: float,
+    width: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    scaled: Frequencies | None = None,
+    factor: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the angles of all pairs, [T, r/2]; the arguments are those of `rotate`."""
+    exact = torch.promote_types(dtype, torch.float32)  # half precision cannot count the positions
+    pair = torch.arange(width // 2, device=device, dtype=exact)
+    place = torch.arange(first, first + length, device=device, dtype=exact)
     frequency = base ** (-2.0 * pair / width)
     angle = place[:, None] * (frequency if scaled is None else scaled(frequency))
     cos, sin = angle.cos(), angle.sin()
     if factor != 1.0:
         cos, sin = cos * factor, sin * factor
-    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
-    left, right = x[..., : width // 2], x[..., width // 2 : width]
-    turned = [left * cos - right * sin, left * sin + right * cos]
-    return torch.cat([*turned, x[..., width:]] if width < x.shape[-1] else turned, -1)
+    return cos.to(dtype), sin.to(dtype)
+
+
+@lru_cache(maxsize=16)
+def _kept_tables(
+    first: int, length: int, base: float, width: int, heads: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """For `_Rotation`: cosines of both channels of a pair, and sines with their signs, [T, H, r] on the CPU."""
+    with torch.inference_mode(False), torch.no_grad():
+        cos, sin = _tables(first, length, base, width, dtype, torch.device("cpu"))
+        tables = torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
+        return tuple(table[:, None].expand(-1, heads, -1).contiguous() for table in tables)  # type: ignore[return-value]
+
+
+class _Rotation(torch.autograd.Function):
+    """x·cos + (x with its halves exchanged)·sin for x [..., T, H, r]; the gradient turns back."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors  # type: ignore[attr-defined]
+        (g,) = gradients
+        return torch.addcmul(g * cos, g.roll(g.shape[-1] // 2, -1), sin, value=-1), None, None
 
 
 def alibi_slopes(heads: int, *, bloom: bool = False) -> list[float]:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.nn.kernels.cross_entropy import cross_entropy, held
 from ablate.nn.model.block import block_cost, build_block
 from ablate.nn.model.chunks import logit_chunk, sum_of_chunks
 from ablate.nn.pack import RMSNorm, add_loss, linear
@@ -73,7 +73,7 @@ def add_token_loss(weight: float, x: Tensor, targets: Tensor, logits: Callable[[
     def nats(given: Tensor, expected: Tensor) -> Tensor:
         flat = logits(given).flatten(0, -2)
         flat = flat.float() if flat.itemsize < 4 else flat
-        return F.cross_entropy(flat, expected.flatten(), reduction="none").view(len(expected), -1)
+        return cross_entropy(flat, expected.flatten()).view(len(expected), -1)
 
     if chunk := logit_chunk():
         count = targets[0].numel()
@@ -91,7 +91,7 @@ def further_cost(spec: ModelSpec, vocabulary: int, context: int, length: int) ->
     total = Cost()
     for ahead in range(1, len(further.weights) + 1):
         rows = max(0, length - 1 - ahead)
-        total += Cost(activations=4 * rows * vocabulary)
+        total += Cost(activations=held(vocabulary) * rows * vocabulary)
         if further.form == "modules":
             tokens = length - ahead if length > ahead else 0
             layer_context = spec.layer_context(context, layer=spec.depth - 1)

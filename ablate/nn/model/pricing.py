@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from ablate.nn.kernels.cross_entropy import held
 from ablate.nn.model.block import block_cost
 from ablate.nn.model.build import model_cost
 from ablate.nn.model.encoder_decoder import decoder_block_cost
@@ -96,12 +97,12 @@ def recomputed_activations(spec: ModelSpec, context: int) -> tuple[int, int]:
 
 
 def logit_activations(spec: ModelSpec, vocabulary: int, length: int) -> tuple[int, int]:
-    """The scalars of logits, log-probabilities and their gradients: of one example, and of one token at one head."""
+    """The scalars of the logits, and of what the loss holds beside them: of one example, and of one token."""
     if not vocabulary or spec.head is not None:
         return 0, 0
     each = token_head_cost(spec, vocabulary, 1).activations - spec.width
     ahead = len(spec.multi_token.weights) if spec.multi_token is not None else 0
-    further = sum(4 * vocabulary * max(0, length - 1 - step) for step in range(1, 1 + ahead))
+    further = sum(held(vocabulary) * vocabulary * max(0, length - 1 - step) for step in range(1, 1 + ahead))
     return each * length + further, each
 
 

@@ -14,6 +14,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from ablate.nn.kernels.cross_entropy import held
 from ablate.nn.model.block import Block, block_cost, build_block
 from ablate.nn.model.chunks import logit_chunk
 from ablate.nn.model.embedding import Bigrams, Segments, Smear, bigram_cost, smear_cost
@@ -278,9 +279,9 @@ def embedding_cost(spec: ModelSpec, context: int, length: int) -> Cost:
 
 
 def token_head_cost(spec: ModelSpec, vocabulary: int, length: int) -> Cost:
-    """Cost of the map to token logits; at the loss, logits, log-probabilities and the gradients of both are there."""
+    """Cost of the map to token logits, and of what is there at the loss (`nn.kernels.cross_entropy.held`)."""
     logits = length * vocabulary
-    head = linear_cost(length, spec.width, vocabulary) + Cost(activations=4 * logits)
+    head = linear_cost(length, spec.width, vocabulary) + Cost(activations=held(vocabulary) * logits)
     if spec.head_transform is not None:
         head += head_transform_cost(spec.head_transform, spec.width, length)
     if spec.logit_scale != "none":

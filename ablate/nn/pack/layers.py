@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, arange
 
 from ablate.nn.kernels.product import product
+from ablate.nn.kernels.rms_norm import rms_norm
 from ablate.nn.pack.initial import constant, zeros
 from ablate.nn.pack.packed import Packed
 from ablate.spec.initialiser import Initial, Role
@@ -96,6 +97,8 @@ class RMSNorm(Packed):
             # The norm has a gradient at 0, where the root of a mean has none.
             root: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True) / math.sqrt(x.shape[-1])
             y = x / (root + self.eps)
+        elif self.weight is not None:
+            return rms_norm(x, self.weight, self.eps)
         else:
             y = F.rms_norm(x, x.shape[-1:], eps=self.eps)
         return y if self.weight is None else y * _along(self.weight, x)

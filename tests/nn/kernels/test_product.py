@@ -39,6 +39,12 @@ def test_product(
         torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=5e-4)
 
 
+@pytest.fixture(autouse=True)
+def faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN is asked on every processor where it is exact, so that both ways are tested."""
+    monkeypatch.setattr(kernel, "onednn_is_faster", kernel.onednn_is_exact)
+
+
 def test_onednn_takes_large_products_where_it_does_not_round() -> None:
     """Elsewhere `torch.bmm` does the same more slowly."""
     x, weight = drawn(1, 512, 64, 64, turned=False)
