@@ -1,4 +1,4 @@
-"""How a study goes on: the seeds that would decide what is undecided, and the arguments of `ablate study` for it."""
+"""How to continue a study: the seeds that may decide what is undecided, and the arguments of `ablate study`."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def study(
     seeds: SeedsOption = None,
     stored: Annotated[
         bool,
-        typer.Option("--stored", help="FILE is a study of the store, which goes on with the space that it keeps."),
+        typer.Option("--stored", help="FILE is the name of a study in the store; it continues with its stored space."),
     ] = False,
     store: StoreOption = DEFAULT_STORE,
     device: DeviceOption = "auto",
@@ -105,7 +105,9 @@ def study(
     refuse_without_cluster(engine, address=address, custom=resource, labels=label)
     if stored and data is not None:
         raise SpaceError(
-            "a study goes on with its own data", where="--data", remedy="Leave out --data, or run a space file."
+            "a stored study continues with its own data",
+            where="--data",
+            remedy="Leave out --data, or run a space file.",
         )
     space = load_stored(file, store, plugin) if stored else load_space(file, plugin, data)
     space = space if seeds is None else with_seeds(space, seeds)

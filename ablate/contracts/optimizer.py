@@ -111,7 +111,7 @@ def goes_on_in_a_smaller_pack(spec: OptimizerSpec, context: OptimizerContext) ->
         alone = _alone(specs[member], _SEEDS[member], context.width, range(1, _STEPS + 1))
         gap = (after.values()[place] - alone).abs().max().item()
         if not gap <= _TOLERANCE:
-            yield f"a member that went on in a smaller pack is {gap:.2g} off one that was never interrupted"
+            yield f"a member that continued in a smaller pack is {gap:.2g} off one that was never interrupted"
 
 
 def moves_what_has_a_gradient(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:

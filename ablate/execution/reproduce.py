@@ -115,7 +115,7 @@ def reproduce(
     variant = stored_variant(record.spec, name, homes={}, trained_with=_trained_with(trial))
     if variant.training.population is not None:
         raise SpaceError(
-            "a member of a population went on from the weights of others, and is none without them",
+            "a member of a population continued from the weights of other members, and cannot be trained without them",
             where=name,
             remedy="Run its study again in another store.",
         )

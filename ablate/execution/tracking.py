@@ -184,7 +184,7 @@ class _TrackerThread:
         self._reported = True
         address = hide_passwords(self._tracker.address)
         return (
-            f"the tracker {address} failed and gets nothing more in this run: {self._failure}. The study goes on; run"
+            f"the tracker {address} failed and gets nothing more in this run: {self._failure}. The study continues; run"
             " it again with the same --log-to to send what is missing"
         )
 

@@ -1,4 +1,4 @@
-"""A space from which a study goes on: the one that its store keeps, or with other seeds than its file has."""
+"""The space with which a study continues: the one in the store, or the same with other seeds."""
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ from shared.text import escape
 
 
 def arguments(study: str, seeds: str = "") -> list[str]:
-    """The arguments of `ablate` that let a study of this dashboard's store go on."""
+    """The arguments of `ablate` that continue a study of this dashboard's store."""
     return study_arguments(study, str(options()["store"]), seeds, [str(one) for one in options()["plugins"]])
 
 
 def show_command(study: str, seeds: str = "") -> None:
-    """The command that lets a study go on, to be copied."""
+    """The command that continues a study, to be copied."""
     st.code(command(*arguments(study, seeds)), language="bash", wrap_lines=True)
 
 
@@ -65,7 +65,7 @@ def begin_study(name: str, text: str) -> None:
         button("Start this study", "play_arrow", lambda: start_space(name, text), "start-study", disabled=busy)
         link("runs", "Its log" if busy else "Run")
         if summary(name) is not None:
-            st.caption("The store has a study of this name; it goes on with this space.", width="content")
+            st.caption("The store has a study of this name; it continues with this space.", width="content")
 
 
 def button(label: str, icon: str, act: Callable[[], Run], key: str, *, disabled: bool = False) -> None:

@@ -128,7 +128,7 @@ def start_space(study: str, text: str) -> Run:
 
 
 def start(study: str, arguments: Sequence[str]) -> Run:
-    """Start `ablate` with these arguments, which let a study go on.
+    """Start `ablate` with these arguments, which continue a study.
 
     Raises:
         RunError: Nothing may be started from here, or the study runs already.

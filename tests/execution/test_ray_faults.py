@@ -199,7 +199,7 @@ def test_a_killed_driver_continues_where_it_was_from_checkpoints_and_brings_plug
     assert [point.seconds for point in after[key][1]][: len(told)] == told
     assert [point.step for point in after[key][1]] == list(range(0, 701, 50))
     assert Path((ray_folder / "follows").read_text()).name == "follows.py"
-    assert not list((ray_folder / "checkpoints").glob(left_by_anyone)), "nobody will go on from it"
+    assert not list((ray_folder / "checkpoints").glob(left_by_anyone)), "no later plan resumes from it"
 
 
 def test_a_pack_of_a_driver_that_is_gone_continues_and_completed_members_leave_it(
@@ -220,7 +220,7 @@ def test_a_pack_of_a_driver_that_is_gone_continues_and_completed_members_leave_i
             second.submit(pack)
             second.stop(1, 1)
             curve = points(listen(second, ended(1)))
-        assert RayEngine.resumable_packs(second) == [], "nobody will go on from it"
+        assert RayEngine.resumable_packs(second) == [], "no later plan resumes from it"
     told = [point.seconds for point in before if point.step <= 200]
     assert [point.seconds for point in curve][: len(told)] == told
     assert curve[-1].step == 600
