@@ -140,7 +140,12 @@ def study_table(report: StudyReport, console: Console, most: int | None = None) 
 
 def _folded_width(name: str) -> int:
     """The least width at which a name takes two lines at most."""
-    return next((width for width in range(1, len(name)) if in_lines(name, width).count("\n") < 2), len(name))
+    return next(width for width in range(1, len(name) + 1) if _lines(name, width) <= 2)
+
+
+def _lines(name: str, width: int) -> int:
+    """The lines that a name takes in a column of a width; what does not fit in a line is folded."""
+    return sum(-(-len(line) // width) for line in in_lines(name, width).splitlines())
 
 
 _VERDICT, _STEPS, _SPEED, _COURSE, _PARAMETERS = "verdict", "steps", "speed", "course", "parameters"

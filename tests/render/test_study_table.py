@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ablate.analysis import read_study
 from ablate.render.listing import studies_table
-from ablate.render.table import print_study, study_svg
+from ablate.render.table import print_study, study_svg, study_table
 from ablate.store.records import StudySummary, TrialState
 
 EFFECTS = {
@@ -79,6 +79,17 @@ def test_every_number_and_word_is_whole_at_every_width(width: int, scale: float)
             assert row.difference.high is not None
             assert row.difference.low is not None
             assert f"± {(row.difference.high - row.difference.low) / 2:.{digits}f}" in words
+
+
+@pytest.mark.parametrize("width", [64, 72, 80, 100])
+def test_the_name_of_a_variant_takes_two_lines_at_most(width: int) -> None:
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(study_table(read_study(realistic(), "a_study"), console))
+    names = [line.split(" ")[0] for line in capture.get().splitlines()]
+    for name in EFFECTS:
+        switch, equals, setting = name.partition("=")
+        assert name in names or f"{switch}{equals}\n{setting}" in "\n".join(names)
 
 
 def test_question_progress_and_answer_surround_the_table() -> None:
