@@ -86,7 +86,7 @@ def test_a_model_far_too_large_is_refused(folder: Path) -> None:
         check_memory(plan, 1, "cpu")
 
 
-@pytest.mark.parametrize(("ranks", "parts", "measured"), [(1, 1, 56.5), (2, 1, 38.0), (2, 2, 28.8), (4, 4, 15.8)])
+@pytest.mark.parametrize(("ranks", "parts", "measured"), [(1, 1, 49.0), (2, 1, 34.5), (2, 2, 26.8), (4, 4, 15.1)])
 def test_the_memory_of_one_of_several_processes_is_what_was_measured(ranks: int, parts: int, measured: float) -> None:
     """Measured in MiB with torch's profiler on a CPU: the peak of the second step, with two moments of AdamW."""
     spec = VariantSpec.model_validate(

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -129,17 +130,8 @@ def test_the_files_of_two_formats_do_not_replace_one_another(tmp_path: Path) -> 
     assert files == {"a_study.html", "a_study_slides.html"}
 
 
-@pytest.mark.parametrize(("variants", "claims"), [(0, 1), (40, 12)])
-def test_a_browser_prints_three_pages(variants: int, claims: int, tmp_path: Path) -> None:
-    browser = shutil.which("chromium")
-    if browser is None:
-        if os.environ.get("CI"):
-            pytest.fail("there is no Chromium")
-        pytest.skip("no Chromium is installed")
-    made = _store(variants, claims, question="Which of many blocks of a Transformer will do? " * 4)
-    made.add("block=sas_p", 2, state=TrialState.DIVERGED, stopped_at=9)
-    page = tmp_path / "slides.html"
-    page.write_text(slides(read_findings(made, "a_study")), encoding="utf-8")
+def printed(browser: str, page: Path) -> tuple[bytes, list[int]]:
+    """A page as PDF, and by how many pixels each of its sections is too long."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -152,5 +144,21 @@ def test_a_browser_prints_three_pages(variants: int, claims: int, tmp_path: Path
         tab.emulate_media(media="print")
         cut = tab.evaluate("[...document.querySelectorAll('section')].map(one => one.scrollHeight - one.clientHeight)")
         started.close()
+    return pdf, cut
+
+
+@pytest.mark.parametrize(("variants", "claims"), [(0, 1), (40, 12)])
+def test_a_browser_prints_three_pages(variants: int, claims: int, tmp_path: Path) -> None:
+    browser = shutil.which("chromium")
+    if browser is None:
+        if os.environ.get("CI"):
+            pytest.fail("there is no Chromium")
+        pytest.skip("no Chromium is installed")
+    made = _store(variants, claims, question="Which of many blocks of a Transformer will do? " * 4)
+    made.add("block=sas_p", 2, state=TrialState.DIVERGED, stopped_at=9)
+    page = tmp_path / "slides.html"
+    page.write_text(slides(read_findings(made, "a_study")), encoding="utf-8")
+    with ThreadPoolExecutor(1) as thread:  # this one may hold the event loop of another test's browser
+        pdf, cut = thread.submit(printed, browser, page).result()
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == 3
     assert max(cut) <= 0, "something is cut off at the end of a page"

@@ -124,8 +124,8 @@ class DifferentialAttentionSpec(MixerSpec):
         )
         masked = 2 * length * length if context.window else 0
         # The input; of both maps queries and keys, which zeros make as wide as the values; the values; both results,
-        # and the sums of their rows; the norm's input and what its gain multiplies.
-        kept = length * wide + 4 * elements + elements + 2 * elements + 2 * rows + 2 * elements + rows + masked
+        # and the sums of their rows; each spread of the norm, and what its gain multiplies.
+        kept = length * wide + 4 * elements + elements + 2 * elements + 2 * rows + elements + rows + masked
         total = replace(maps + core + joined, activations=kept + elements)
         if context.positions is not None:
             halved = replace(self.positions_context(context), heads=2 * h)

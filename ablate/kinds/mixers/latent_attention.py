@@ -154,9 +154,9 @@ class LatentAttentionSpec(MixerSpec):
             divisions=2 * pairs * h,
             exponentiations=pairs * h,
         )
-        # The input; of both norms what goes in, each spread, what the gain multiplies and what comes out; queries, keys
-        # and values, which zeros make equally wide, with the result, the sums of rows, and the heads joined.
-        latent = length * (3 * w.latent + w.turned + 1) + 3 * queries + (length if queries else 0)
+        # The input; of both norms each spread, what the gain multiplies and what comes out; queries, keys and values,
+        # which zeros make equally wide, with the result, the sums of rows, and the heads joined.
+        latent = length * (2 * w.latent + 1) + 2 * queries + (length if queries else 0)
         heads = length * h * (4 * max(w.query, w.value) + 1 + w.value)
         masked = length * length if context.window else 0
         total = replace(maps + core, activations=length * d + latent + heads + masked)
