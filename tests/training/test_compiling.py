@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,14 @@ pytestmark = [  # torch warns of what it does itself
 ]
 
 MODEL = {"depth": 2, "dropout": 0.2}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing compiled by another run, or for other instructions, is loaded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        yield
 
 
 def losses(seeds: tuple[int, ...], **training: object) -> tuple[list[float], Pack]:
