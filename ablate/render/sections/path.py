@@ -44,7 +44,7 @@ def outcome(path: RemovalPath) -> str:
     """What could go, and what that saved, in sentences."""
     open_ = " so far" if path.trying else ""
     if not path.steps:
-        return f"Nothing could go{open_}: of no removal is it sure that {path.metric} is at most {path.margin:g} worse."
+        return f"Nothing can be removed{open_}: no removal is surely at most {path.margin:g} worse in {path.metric}."
     removed = ", then ".join(f"{step.switch}={step.setting}" for step in path.steps)
     ends = path.confirmed or path.steps
     last, first = ends[-1].standing, path.baseline
