@@ -24,7 +24,7 @@ def deciding_seeds(report: StudyReport) -> str:
 
 
 def study_arguments(study: str, store: str, seeds: str = "", plugins: Sequence[str] = ()) -> list[str]:
-    """The arguments of `ablate` that let a study of a store go on.
+    """The arguments of `ablate` that continue a study of a store.
 
     Args:
         study: Its name.

@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from ablate.errors import printable
-from ablate.render.formats.slides import told_variant
+from ablate.render.formats.slides import shown_variant
 from shared.colours import dark
 from shared.exports import export
 from shared.frame import begin_page
@@ -30,7 +30,7 @@ def show() -> None:
     if not any_ended(study):
         return
     names = [variant.name for variant in study_report.record.variants if variant.name != study_report.record.baseline]
-    first = told_variant(study_report)
+    first = shown_variant(study_report)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         after = st.selectbox(
             "Block after", names, names.index(first) if first in names else 0, key="after", bind="query-params",

@@ -1,4 +1,4 @@
-"""The seeds that a study is told to add are those of its answer, and none where its design takes none."""
+"""The seeds to add are those that the answer advises; a design without schedules gets no such advice."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ SPACE = {
 
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A store with a search of twelve points, of which the last four were pruned."""
+    """A store with a search of twelve points; the last four were pruned."""
     path = tmp_path / "s.db"
     names = [f"norm={'rms' if n % 2 else '<b>none'}@{LR}={10 ** (-4 + n / 4):.4g}" for n in range(12)]
     variants = [

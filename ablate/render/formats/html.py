@@ -13,14 +13,18 @@ from ablate.render.document import document
 from ablate.render.figures import draw, save
 from ablate.render.formats import Format, Place
 
-_PAGE = """<!DOCTYPE html>
+HEAD = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 <title>{title}</title>
-<style>
+"""
+"""The beginning of a page that loads and runs nothing, for `str.format`."""
+_PAGE = (
+    HEAD
+    + """<style>
 body {{ font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 75rem; margin: 2rem auto;
   padding: 0 1rem; }}
 h1 {{ line-height: 1.2; }}
@@ -47,6 +51,7 @@ figcaption {{ max-width: 50rem; font-size: 0.9rem; }}
 </body>
 </html>
 """
+)
 
 
 def answer_and_table(findings: Findings) -> str:

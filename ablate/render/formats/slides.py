@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -20,6 +20,7 @@ from ablate.render.blocks import Items, Paragraph, Picture
 from ablate.render.document import document
 from ablate.render.figures import draw, pictures, save
 from ablate.render.formats import Format, Place
+from ablate.render.formats.html import HEAD
 from ablate.render.table import groups
 from ablate.store.records import VariantRecord
 
@@ -33,14 +34,9 @@ MOST_CLAIMS = 6
 MOST_CAVEATS, MOST_WORDS = 2, 600
 """Caveats of the answer, and characters of its other sentences; the report has all of it."""
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<title>{title}</title>
-<style>
+_PAGE = (
+    HEAD
+    + """<style>
 @page {{ size: 1280px 720px; margin: 0; }}
 :root {{ color-scheme: light dark; --ink: #1b2430; --soft: #4b5563; --paper: #ffffff; --rule: #cbd5e1;
   --good: #006b4e; --bad: #a83c00; --open: #7a5200; --other: #8a3f70; }}
@@ -55,7 +51,7 @@ p, ul {{ margin: 0 0 0.6rem; overflow-wrap: anywhere; }}
 .source, .note, footer {{ color: var(--soft); font-size: 0.875rem; }}
 .sides {{ display: flex; gap: 2rem; flex: 1; min-height: 0; }}
 .text {{ flex: 1 1 0; min-width: 0; font-size: 1.2rem; }}
-.answer {{ font-size: {told}rem; }}
+.answer {{ font-size: {answer}rem; }}
 .caution {{ border-left: 0.3rem solid var(--open); padding-left: 0.8rem; }}
 .blocks {{ display: flex; gap: 1.25rem; align-items: flex-end; justify-content: flex-end;
   align-self: flex-start; flex: none; }}
@@ -103,6 +99,7 @@ footer p {{ margin: 0 0 0.15rem; }}
 </body>
 </html>
 """
+)
 _SIGNS = {"supported": "good", "not needed": "good", "refuted": "bad", "needed": "bad", "diverged": "other"}
 _DARK = "(prefers-color-scheme: dark)"
 
@@ -112,25 +109,25 @@ def slides(findings: Findings, after: str | None = None) -> str:
 
     Args:
         findings: What a study found.
-        after: The variant whose block is drawn beside the baseline's; None: `told_variant`.
+        after: The variant whose block is drawn beside the baseline's; None: `shown_variant`.
     """
     report = findings.report
     title = report.record.question or report.record.name
     body = "\n".join((_question(report, title, after), _comparisons(findings), _conclusion(findings)))
-    told = sum(map(len, _answer(report)))
+    characters = sum(map(len, _answer(report)))
     rows, claims = min(len(_compared(report)), MOST_ROWS), min(len(report.claims), MOST_CLAIMS)
     return _PAGE.format(
         title=escape(title),
         body=body,
         heading=2.5 if len(title) < 90 else 1.9,
-        told=1.25 if told < 500 else 1.1 if told < 850 else 0.95 if told < 1250 else 0.75,
+        answer=1.25 if characters < 500 else 1.1 if characters < 850 else 0.95 if characters < 1250 else 0.75,
         listed=1.05 if rows < 8 else 0.85 if rows < 13 else 0.62,
         claimed=1.15 if claims < 4 else 0.95,
     )
 
 
-def told_variant(report: StudyReport) -> str | None:
-    """The variant that a talk shows: the smallest that is not needed, else the first one; None if there is none."""
+def shown_variant(report: StudyReport) -> str | None:
+    """The variant whose block is shown: the smallest that is not needed, else the first one; None if there is none."""
     others = [row for row in report.variants if row.name != report.record.baseline]
     fine = [row for row in others if row.verdict is not None and row.verdict.word == "not needed"]
     if fine:
@@ -140,7 +137,7 @@ def told_variant(report: StudyReport) -> str | None:
 
 def _question(report: StudyReport, title: str, after: str | None) -> str:
     known = {variant.name: variant for variant in report.record.variants}
-    name = after if after in known else told_variant(report)
+    name = after if after in known else shown_variant(report)
     blocks = "" if name is None else _blocks(known[report.record.baseline], known[name])
     source = f'<p class="source">{escape(report.record.source)}</p>' if report.record.source else ""
     return (
@@ -168,7 +165,7 @@ def _blocks(before: VariantRecord, after: VariantRecord) -> str:
     """Both blocks, a unit of one as long as a unit of the other; nothing if a kind in them is not known here."""
     models = before.spec.get("model", {}), after.spec.get("model", {})
     try:
-        drawn = (_stored(before.name, models[0]), _stored(after.name, models[1], (before.name, models[0])))
+        drawn = (_block(before.name, models[0]), _block(after.name, models[1], (before.name, models[0])))
     except (ValidationError, KeyError):
         return ""
     sizes = [_size(svg) for svg in drawn]
@@ -178,28 +175,24 @@ def _blocks(before: VariantRecord, after: VariantRecord) -> str:
         change = "" if variant is before else _change(before, variant)
         figures.append(
             f'<figure style="width: {width * scale / 16:.4f}rem"><img alt="Block of {escape(variant.name)}" '
-            f'src="{_data(_bare(svg))}"><figcaption>{escape(variant.name)}, '
+            f'src="{_data(svg)}"><figcaption>{escape(variant.name)}, '
             f"{count(variant.parameters)} parameters{change}</figcaption></figure>"
         )
     return f'<div class="blocks">{"".join(figures)}</div>\n'
 
 
-def _stored(name: str, model: object, versus: object = None) -> str:
+def _block(name: str, model: Mapping[str, Any], versus: tuple[str, Mapping[str, Any]] | None = None) -> str:
+    """The picture of a block without its title and its paper, dark only on a screen."""
     from ablate.render.drawing.stored import stored_svg
 
-    return stored_svg(name, model, versus)  # type: ignore[arg-type]
+    svg = stored_svg(name, model, versus, titled=False)
+    return svg.replace('class="paper"', 'style="fill: none"').replace(_DARK, f"screen and {_DARK}")
 
 
 def _change(before: VariantRecord, after: VariantRecord) -> str:
     if not before.parameters or after.parameters == before.parameters:
         return ""
     return f" ({percent(after.parameters / before.parameters - 1)})"
-
-
-def _bare(svg: str) -> str:
-    """The picture of a block without its title and its paper, dark only on a screen."""
-    untitled = re.sub(r'<text class="title".*?</text>', "", svg, flags=re.DOTALL)
-    return untitled.replace('class="paper"', 'style="fill: none"').replace(_DARK, f"screen and {_DARK}")
 
 
 def _size(svg: str) -> tuple[float, float]:
