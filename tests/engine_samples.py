@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import psutil
+
 from ablate.designs.base import Design, Point, Proposal
 from ablate.execution.base import Engine
 from ablate.execution.observer import Observer
@@ -150,6 +152,21 @@ class Log(Observer):
     def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
         self.told.append((outcome.state.value, trial.variant.name, trial.seed))
         self.outcomes.append(outcome)
+
+
+class KillsARank(Log):
+    """Kills the second process of a trial, without warning, at the first measurement from a step on."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.step, self.killed = step, 0
+
+    def measured(self, trial: Trial, point: Measurement, member: int) -> None:
+        if point.step >= self.step and not self.killed:
+            for process in psutil.Process().children(recursive=True):
+                if "ablate.execution.ranks" in process.cmdline():
+                    process.kill()
+                    self.killed += 1
 
 
 class Rounds(Design):

@@ -5,10 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 import plotly.graph_objects as go
+from streamlit.delta_generator import DeltaGenerator
 
-from ablate.analysis.curves import Band
+from ablate.analysis.curves import Axis, Band, Loss
 from shared.colours import Look, pale
 from shared.text import for_plotly
+
+AXES: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOP"}
+LOSSES: dict[Loss, str] = {"val_loss": "validation", "train_loss": "training"}
+
+
+def choose_axis_and_loss(row: DeltaGenerator) -> tuple[Axis, Loss]:
+    """Controls in a row for what a band is drawn against, and for its loss; the address keeps both."""
+    axis = row.segmented_control(
+        "Against", list(AXES), default="steps", format_func=AXES.__getitem__, key="axis", bind="query-params",
+        required=True,
+    )  # fmt: skip
+    loss = row.segmented_control(
+        "Loss", list(LOSSES), default="val_loss", format_func=LOSSES.__getitem__, key="loss", bind="query-params",
+        required=True,
+    )  # fmt: skip
+    return axis, loss
 
 
 def draw_band(made: go.Figure, label: str, band: Band, drawn: Look, picked: list[Any] | None = None) -> None:

@@ -10,7 +10,7 @@ import streamlit as st
 from ablate.analysis.curves import Axis, Band, Loss, band, heights, line
 from ablate.errors import NotFoundError
 from ablate.store import TrialState
-from shared.bands import draw_band
+from shared.bands import AXES, LOSSES, choose_axis_and_loss, draw_band
 from shared.charts import chart, figure
 from shared.colours import look
 from shared.exports import export, table_files
@@ -18,8 +18,6 @@ from shared.frame import STUDY, no_study_yet
 from shared.store import record, settled_curves, store, studies
 from shared.text import escape
 
-AXES: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOP"}
-LOSSES: dict[Loss, str] = {"val_loss": "validation", "train_loss": "training"}
 BETWEEN = " / "
 """Stands between a study and its variant."""
 FIRST = 3
@@ -62,14 +60,7 @@ def show() -> None:
         return
     sides = st.multiselect("Variants", options, options[:FIRST], key="sides", bind="query-params", max_selections=MOST)
     row = st.container(horizontal=True, vertical_alignment="bottom")
-    axis = row.segmented_control(
-        "Against", list(AXES), default="steps", format_func=AXES.__getitem__, key="axis", bind="query-params",
-        required=True,
-    )  # fmt: skip
-    loss = row.segmented_control(
-        "Loss", list(LOSSES), default="val_loss", format_func=LOSSES.__getitem__, key="loss", bind="query-params",
-        required=True,
-    )  # fmt: skip
+    axis, loss = choose_axis_and_loss(row)
     log_x = row.toggle("Log x", key="logx", bind="query-params")
     named = [side.partition(BETWEEN) for side in sides]
     _draw([read_side(study, variant, axis, loss) for study, _, variant in named], axis, loss, log_x=log_x)

@@ -12,7 +12,7 @@ import streamlit as st
 
 from ablate.analysis.curves import Axis, Band, Line, Loss, Spread, band, heights, line, share, versus
 from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState
-from shared.bands import draw_band
+from shared.bands import AXES, LOSSES, choose_axis_and_loss, draw_band
 from shared.charts import chart, figure, grey
 from shared.colours import Look, look, on_paper, variant_looks
 from shared.exports import Maker, export, table_files
@@ -22,8 +22,6 @@ from shared.store import every, moves, settled_curves, store
 from shared.store import record as read_record
 from shared.text import escape, for_plotly
 
-AXES: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOP"}
-LOSSES: dict[Loss, str] = {"val_loss": "validation", "train_loss": "training"}
 SPREADS: dict[Spread, str] = {"range": "lowest to highest", "interval": "95 % interval"}
 ALIGNMENTS = {"none": "as trained", "baseline": "minus the baseline", "share": "share of training"}
 ALL_BUT_SEED, SEED = "variant (all but seed)", "seed"
@@ -78,14 +76,7 @@ def _controls(record: StudyRecord) -> Wish:
     if len(variants) < len(names):
         st.caption(f"{len(variants)} of {len(names)} variants are drawn; choose others above.")
     first = st.container(horizontal=True, vertical_alignment="bottom")
-    axis = first.segmented_control(
-        "Against", list(AXES), default="steps", format_func=AXES.__getitem__, key="axis", bind="query-params",
-        required=True,
-    )  # fmt: skip
-    loss = first.segmented_control(
-        "Loss", list(LOSSES), default="val_loss", format_func=LOSSES.__getitem__, key="loss", bind="query-params",
-        required=True,
-    )  # fmt: skip
+    axis, loss = choose_axis_and_loss(first)
     by = first.selectbox("Group by", [ALL_BUT_SEED, *switches, SEED], key="by", bind="query-params", width=220)
     align = first.selectbox(
         "Align", list(ALIGNMENTS), format_func=ALIGNMENTS.__getitem__, key="align", bind="query-params", width=200

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from engine_samples import ENVIRONMENT, Log, planner
+from engine_samples import ENVIRONMENT, KillsARank, planner
 
 from ablate.errors import EngineError
 from ablate.execution.carry import Carrier
@@ -15,7 +15,7 @@ from ablate.execution.driver import run_study
 from ablate.execution.local import LocalEngine
 from ablate.execution.protocol import Happened, Job, JobMember
 from ablate.execution.ranks import rank_group
-from ablate.planning.plan import Trial, make_plan
+from ablate.planning.plan import make_plan
 from ablate.spec.resources import CheckpointInterval, ResourcesSpec
 from ablate.store import Store
 from ablate.training.events import Measurement
@@ -42,23 +42,10 @@ CHANGES = {
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-class KillsARank(Log):
-    """Kills the second process of a trial, without warning, after some steps."""
-
-    killed = 0
-
-    def measured(self, trial: Trial, point: Measurement, member: int) -> None:
-        if point.step > 25 and not self.killed:
-            for process in psutil.Process().children(recursive=True):
-                if "ablate.execution.ranks" in process.cmdline():
-                    process.kill()
-                    self.killed += 1
-
-
 @pytest.mark.timeout(300)
 def test_two_processes_give_the_losses_of_one_and_a_killed_one_resumes(folder: Path, store: Store) -> None:
     resources = ResourcesSpec(checkpoint_every=10)
-    log = KillsARank()
+    log = KillsARank(26)
     plan = make_plan(planner(folder, **CHANGES))
     with LocalEngine(
         folder / "cache", workers=1, resources=resources, checkpoints=folder / "kept" / "s", ranks=2

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
-from engine_samples import ENVIRONMENT, Log, planner
+from engine_samples import ENVIRONMENT, KillsARank, planner
 from safetensors.torch import load_file
 
 from ablate import api
@@ -19,7 +18,7 @@ from ablate.execution.driver import run_study
 from ablate.execution.local import LocalEngine
 from ablate.execution.protocol import Happened, Job, JobMember, Message
 from ablate.execution.ranks import rank_group
-from ablate.planning.plan import Trial, make_plan
+from ablate.planning.plan import make_plan
 from ablate.spec.resources import CheckpointInterval, ResourcesSpec
 from ablate.store import Store
 from ablate.training.events import Checkpoint, Measurement
@@ -73,23 +72,10 @@ def losses(messages: Iterator[Message]) -> dict[int, float]:
     return {event.step: event.metrics["val_loss"][0] for event in events if isinstance(event, Measurement)}
 
 
-class KillsARank(Log):
-    """Kills the second process of a trial, without warning, after a checkpoint."""
-
-    killed = 0
-
-    def measured(self, trial: Trial, point: Measurement, member: int) -> None:
-        if point.step >= 10 and not self.killed:
-            for process in psutil.Process().children(recursive=True):
-                if "ablate.execution.ranks" in process.cmdline():
-                    process.kill()
-                    self.killed += 1
-
-
 @pytest.mark.timeout(300)
 def test_a_divided_trial_has_the_losses_of_one_process_and_a_killed_process_resumes(folder: Path, store: Store) -> None:
     resources = ResourcesSpec(checkpoint_every=5, shard=True)
-    log = KillsARank()
+    log = KillsARank(10)
     plan = make_plan(planner(folder, **CHANGES))
     with LocalEngine(
         folder / "cache", workers=1, resources=resources, checkpoints=folder / "kept" / "s", ranks=2
