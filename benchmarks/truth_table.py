@@ -1,9 +1,10 @@
-"""How much training designs save and whether their verdicts are right, replayed on a fully trained grid.
+"""How much training designs save and whether their verdicts are right, replayed on fully trained grids.
 
-The table has 128 variants with ten seeds each (`tests/designs/truth_table.csv`, trained by `train_truth_table.py`).
-Every corner of the space can be the baseline of a study, and seeds can be in any order, so that one table gives many
-studies. The reference is the verdict of the full grid with ten seeds, by the same rule and margin, where it is `needed`
-or `not needed`. Compute is the arithmetic of the proposed trials relative to that of the full grid.
+Three grids differ in task and size, with 64 or 128 variants and ten seeds each (`tests/designs/truth_tables/`, trained
+by `train_truth_table.py`). Every corner of a space can be the baseline of a study, and seeds can be in any order, so
+that one table gives many studies. The reference is the verdict of the full grid with ten seeds, by the same rule and
+margin, where it is `needed` or `not needed`. Compute is the arithmetic of the proposed trials relative to that of the
+full grid.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ablate.spec.reading import load_space
 from ablate.stats import SeedSchedule, Word, judge
 from ablate.stats.effects import Effect, Observation, estimate_effects
 
-FOLDER = Path(__file__).parent.parent / "tests" / "designs"
+FOLDER = Path(__file__).parent.parent / "tests" / "designs" / "truth_tables"
 ORDERS = 4
 """Number of orders of the seeds in which each study is replayed."""
 
@@ -49,20 +50,21 @@ class Row:
 
 @dataclass(frozen=True)
 class TruthTable:
-    """The fully trained grid."""
+    """A fully trained grid."""
 
+    name: str
     switches: Mapping[str, tuple[str, ...]]
     margin: float
     rows: dict[Corner, Row]
     seeds: int
 
     @classmethod
-    def read(cls, folder: Path = FOLDER) -> TruthTable:
-        """Read the space and its table."""
-        space = load_space(str(folder / "truth_table.yaml"))
+    def read(cls, name: str) -> TruthTable:
+        """Read a space of the folder and its table."""
+        space = load_space(str(FOLDER / f"{name}.yaml"))
         switches = {switch: tuple(settings) for switch, settings in space.switches.items()}
         rows = {}
-        with (folder / "truth_table.csv").open(newline="") as file:
+        with (FOLDER / f"{name}.csv").open(newline="") as file:
             for line in csv.DictReader(file):
                 settings = {switch: line[switch] for switch in switches}
                 numbers = {
@@ -70,7 +72,7 @@ class TruthTable:
                 }
                 cost = PointCost(int(line["parameters"]), float(line["flops"]))
                 rows[corner(settings)] = Row(settings, cost, numbers)
-        return cls(switches, space.objective.margin, rows, space.design.fixed_seeds())
+        return cls(name, switches, space.objective.margin, rows, space.design.fixed_seeds())
 
     @cached_property
     def flops(self) -> float:
@@ -306,48 +308,52 @@ def simplify(table: TruthTable, seeds: int, beam: int, orders: Iterable[Sequence
 
 
 def main(smoke: bool = False) -> None:
-    """Print how much compute each design saves and how often it is right."""
-    table = TruthTable.read()
+    """Print for each grid how much compute each design saves and how often it is right."""
     console = Console(width=160)
-    shuffled = random.Random(0)
-    orders = [shuffled.sample(range(table.seeds), table.seeds) for _ in range(ORDERS)]
-    console.print(
-        f"{len(table.rows)} variants, {table.seeds} seeds, margin {table.margin:g} nats; each design replayed with "
-        f"every corner as baseline, with up to {ORDERS} orders of seeds."
-    )
-    verdicts = Table(
-        "design", "what is asked", "trials", "compute saved", "grid decides", "undecided", "agree", "false"
-    )
+    names = sorted(file.stem for file in FOLDER.glob("*.csv"))
+    for name in names[:1] if smoke else names:
+        table, shuffled = TruthTable.read(name), random.Random(0)
+        console.print(
+            f"{name}: {len(table.rows)} variants, {table.seeds} seeds, margin {table.margin:g} nats; each design is "
+            f"replayed with every corner as baseline, with up to {ORDERS} orders of seeds."
+        )
+        orders = [shuffled.sample(range(table.seeds), table.seeds) for _ in range(ORDERS)]
+        console.print(verdicts(table, orders, smoke))
+        many = [shuffled.sample(range(table.seeds), table.seeds) for _ in range(1 if smoke else 20)]
+        console.print(smallest_blocks(table, many, smoke))
+
+
+def verdicts(table: TruthTable, orders: Sequence[Sequence[int]], smoke: bool) -> Table:
+    """What designs save, and how often their verdicts are those of the grid."""
+    printed = Table("design", "what is asked", "trials", "compute saved", "grid decides", "undecided", "agree", "false")
     if smoke:
-        verdicts.add_row(*leave_one_out(table, 2, "leave_one_out, 2 seeds", orders[:1]).cells())
-        console.print(verdicts)
-        print(*simplify(table, 2, 1, orders[:1]))
-        return
+        printed.add_row(*leave_one_out(table, 2, "leave_one_out, 2 seeds", orders[:1]).cells())
+        return printed
     for seeds in (table.seeds, 5, 3):
         name = f"leave_one_out, {seeds} seeds"
-        verdicts.add_row(*leave_one_out(table, seeds, name, orders[:1] if seeds == table.seeds else orders).cells())
+        printed.add_row(*leave_one_out(table, seeds, name, orders[:1] if seeds == table.seeds else orders).cells())
     growing = SeedsSpec(start=3, max=table.seeds)
-    verdicts.add_row(*leave_one_out(table, growing, f"leave_one_out, 3 to {table.seeds} seeds", orders).cells())
+    name = f"leave_one_out, 3 to {table.seeds} seeds"
+    printed.add_row(*leave_one_out(table, growing, name, orders).cells())
     half, disjoint = table.seeds // 2, "this part, in this block; the grid has other seeds"
-    verdicts.add_row(*leave_one_out(table, half, f"leave_one_out, {half} seeds", orders, disjoint, other_seeds).cells())
+    printed.add_row(*leave_one_out(table, half, f"leave_one_out, {half} seeds", orders, disjoint, other_seeds).cells())
     averaged = "this part, on average over the others"
-    verdicts.add_row(
-        *leave_one_out(
-            table, growing, f"leave_one_out, 3 to {table.seeds} seeds", orders[:1], averaged, on_average
-        ).cells()
-    )
+    printed.add_row(*leave_one_out(table, growing, name, orders[:1], averaged, on_average).cells())
     for resolution in ("III", "IV", "V"):
         for seeds in (table.seeds, 2):
-            verdicts.add_row(*fractional(table, resolution, seeds, orders[:1]).cells())
-    console.print(verdicts)
-    ends = Table(
+            printed.add_row(*fractional(table, resolution, seeds, orders[:1]).cells())
+    return printed
+
+
+def smallest_blocks(table: TruthTable, orders: Sequence[Sequence[int]], smoke: bool) -> Table:
+    """The smallest blocks that `simplify` finds."""
+    printed = Table(
         "design", "trials", "compute saved", "parameters found", "least in the grid", "not worse, says the grid"
     )
-    many = [shuffled.sample(range(table.seeds), table.seeds) for _ in range(20)]
-    for beam in (1, 3):
-        for seeds in (table.seeds, 5):
-            ends.add_row(*simplify(table, seeds, beam, many))
-    console.print(ends)
+    for beam in (1,) if smoke else (1, 3):
+        for seeds in (2,) if smoke else (table.seeds, 5):
+            printed.add_row(*simplify(table, seeds, beam, orders))
+    return printed
 
 
 if __name__ == "__main__":

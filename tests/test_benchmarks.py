@@ -21,7 +21,7 @@ from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
 from benchmarks.__main__ import discovered
-from benchmarks.train_truth_table import SEEDS, SPACE, TABLE, write_table
+from benchmarks.train_truth_table import FOLDER, SEEDS, write_table
 
 ROOT = Path(__file__).parent.parent
 APART = {"dashboard", "ray_engine"}
@@ -73,7 +73,7 @@ def test_the_truth_table_is_trained_and_continues(tmp_path: Path, cache: Path, m
     monkeypatch.setattr("benchmarks.train_truth_table.SEEDS", (0, 1))
     monkeypatch.setattr("benchmarks.train_truth_table.default_cache", lambda: cache)
     monkeypatch.chdir(Workplace(tmp_path, cache).folder)
-    written = load_space(SPACE, data="file:text").model_dump()
+    written = load_space(FOLDER / "language_model.yaml", data="file:text").model_dump()
     switches = {"mlp": written["switches"]["mlp"], "norm": written["switches"]["norm"]}
     small = {"steps": 4} | {key: written["training"][key] for key in ("batch_size", "optimizer", "evaluations")}
     task = written["task"] | {"tokenizer": "bytes", "validation_windows": 8}
@@ -96,7 +96,8 @@ def test_the_truth_table_is_trained_and_continues(tmp_path: Path, cache: Path, m
         assert last.metrics["val_loss"][0] == pytest.approx(float(row[f"seed_{seed}"]), abs=1e-5)
 
 
-def test_the_stored_truth_table_is_of_the_seeds_and_switches_that_are_trained() -> None:
-    with TABLE.open() as file:
+@pytest.mark.parametrize("space", sorted(FOLDER.glob("*.yaml")), ids=lambda space: space.stem)
+def test_the_stored_truth_tables_are_of_the_seeds_and_switches_that_are_trained(space: Path) -> None:
+    with space.with_suffix(".csv").open() as file:
         names = csv.DictReader(file).fieldnames
-    assert names == ["variant", *load_space(SPACE).switches, "parameters", "flops", *(f"seed_{seed}" for seed in SEEDS)]
+    assert names == ["variant", *load_space(space).switches, "parameters", "flops", *(f"seed_{seed}" for seed in SEEDS)]

@@ -8,14 +8,14 @@ import statistics
 import pytest
 
 from ablate.spec.design import SeedsSpec
-from benchmarks.truth_table import Tally, TruthTable, fractional, leave_one_out, other_seeds
+from benchmarks.truth_table import FOLDER, Tally, TruthTable, fractional, leave_one_out, other_seeds
 
 ORDER = (7, 2, 9, 0, 4, 1, 8, 3, 6, 5)
 
 
-@pytest.fixture(scope="module")
-def table() -> TruthTable:
-    return TruthTable.read()
+@pytest.fixture(scope="module", params=sorted(file.stem for file in FOLDER.glob("*.yaml")))
+def table(request: pytest.FixtureRequest) -> TruthTable:
+    return TruthTable.read(request.param)
 
 
 def shares(tally: Tally) -> tuple[float, float]:
