@@ -40,6 +40,11 @@ class RateScaling:
     eps: float = 1.0
 
 
+def zeros(values: Tensor, generator: Generator) -> Tensor:
+    """All 0."""
+    return values.zero_()
+
+
 class InitialiserSpec(Kinded):
     """A rule for initial weights. A final subclass adds `kind`, its fields and `initial`."""
 
@@ -70,6 +75,10 @@ class InitialiserSpec(Kinded):
             outputs: Its fan-out.
             context: Its layer; `context.init_std` is the standard deviation of the model.
         """
+
+    def initial_bias(self, inputs: int) -> Initial:
+        """The function that initialises the bias of a map with `inputs` inputs: 0 unless a kind says otherwise."""
+        return zeros
 
     def scaling(self, parameter: ParameterInfo, context: LayerContext) -> RateScaling:
         """What the optimizer's options are multiplied by for a parameter; nothing unless a kind says otherwise.

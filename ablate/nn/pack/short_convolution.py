@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.nn.pack.initial import uniform, zeros
+from ablate.nn.pack.initial import uniform
 from ablate.nn.pack.packed import Packed
 from ablate.spec.cost import Cost
+from ablate.spec.initialiser import zeros
 
 
 class ShortConvolution(Packed):
