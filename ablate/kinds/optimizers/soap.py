@@ -5,6 +5,7 @@ https://arxiv.org/abs/2409.11321. Shapes: a parameter [1, ...] of one trial; a m
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -94,8 +95,6 @@ class Soap(torch.optim.Optimizer):
     """
 
     def __init__(self, groups: list[dict[str, Any]], spec: SoapSpec) -> None:
-        from pytorch_optimizer import SOAP  # an extra
-
         super().__init__(groups, {})
         self._places = [(one, group) for group in self.param_groups for one in group["params"]]
         plain: list[dict[str, Any]] = []
@@ -106,7 +105,8 @@ class Soap(torch.optim.Optimizer):
             more = {name: group[name] for name in ("weight_decay", "betas", "eps")}
             limit = spec._limit(parameter.shape[1:])
             plain.append({"params": [nn.Parameter(parameter.detach()[0])], "max_precondition_dim": limit, **more})
-        self._theirs = SOAP(plain, precondition_frequency=spec.frequency)
+        # An extra, which only trials that name this optimizer need.
+        self._theirs = importlib.import_module("pytorch_optimizer").SOAP(plain, precondition_frequency=spec.frequency)
         self._frequency = spec.frequency
 
     @torch.no_grad()
