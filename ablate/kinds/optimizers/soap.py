@@ -125,7 +125,7 @@ class Soap(torch.optim.Optimizer):
     def _lent(self, kept: dict[str, Tensor], axes: int, beta: float) -> dict[str, Any]:
         """The state of a parameter as the package has it: a tensor or an empty list for each side."""
         sides = range(axes)
-        by_side = {
+        by_side: dict[str, Any] = {
             name: [kept[f"{name}{at}"][0] if f"{name}{at}" in kept else [] for at in sides] for name in ("GG", "Q")
         }
         moments = {name: kept[name][0] for name in ("exp_avg", "exp_avg_sq")}
