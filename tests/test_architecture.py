@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": {"errors", "extras", "locations", "spec", "nn.kernels", "decoding", "downstream"},
     "designs": {"roles", "errors", "extras", "spec", "stats"},
     "timing": {"errors", "spec", "nn.kernels", "nn.pack", "nn.model"},
-    "training": {"metrics", "spec", "nn.pack", "nn.model", "tasks"},
+    "training": {"errors", "extras", "metrics", "spec", "nn.pack", "nn.model", "tasks"},
     "analysis": {"roles", "metrics", "errors", "devices", "extras", "late", "spec", "designs", "stats", "store"},
     "render": {"errors", "extras", "spec", "stats", "store", "analysis", "render.drawing"},
     "render.drawing": {"errors", "spec"},

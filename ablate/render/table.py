@@ -361,7 +361,7 @@ _PARTLY = "; `1 of 3`: only 1 of 3 seeds got there"
 _DECAYED = " The learning rate decays: earlier points are not what shorter trainings would end with."
 _SPEED_OF = {
     False: "geometric mean over seeds with its 95 % interval",
-    True: "~, measured once, because seeds trained together as one pack",
+    True: "~, measured once: one seed, or seeds trained together as one pack",
 }
 _UNTIMED = f"; {MISSING}: trained for less than {LEAST_SECONDS:g} s in all, too little to tell"
 
