@@ -166,7 +166,7 @@ def _trend(claim: TrendClaim, results: Results) -> _Finding:
     evidence: dict[str, Any] = {"metric": metric, "margin": claim.margin, "along": claim.along}
     evidence |= {"positions": sorted(sides), "left": claim.left, "right": claim.right}
     if diverged := sorted({name for side in sides.values() for name in side if results.diverged(name, metric)}):
-        return _Finding("undecided", f"{', '.join(diverged)} diverged, which leaves no gap to follow", evidence)
+        return _Finding("undecided", f"{', '.join(diverged)} diverged, so the gap has no trend", evidence)
     if len(sides) < 2:
         return _Finding("undecided", f"the study trained both variants at {len(sides)} of the positions", evidence)
     if short := results.too_short(metric, dict.fromkeys(name for side in sides.values() for name in side)):

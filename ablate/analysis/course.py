@@ -163,21 +163,21 @@ def course_sentences(rows: Sequence[VariantRow], rule: CourseRule, *, advise: bo
         ]
         if named:
             yield (
-                f"{beginning}: {'; '.join(shortened(named))}. In brackets: what the difference of {rule.metric} moved "
-                "by over the last third of training, of what it is at the end."
+                f"{beginning}: {'; '.join(shortened(named))}. In brackets: by how much the difference of {rule.metric} "
+                "changed over the last third of training, of its value at the end."
             )
     provisional = [row for row in rows if row.provisional(rule.margin)]
     if provisional:
         one = len(provisional) == 1
         yield (
             f"Provisional for longer training: {'the verdict' if one else 'the verdicts'} on "
-            f"{listed(row.name for row in provisional)}, whose difference{'' if one else 's'} still moved by more than "
-            f"the margin {rule.margin:g} over the last third.{_LONGER if advise else ''}"
+            f"{listed(row.name for row in provisional)}, whose difference{'' if one else 's'} still changed by more "
+            f"than the margin {rule.margin:g} over the last third.{_LONGER if advise else ''}"
         )
     if moving and any(course.comparable is False for _, course in moving):
         yield (
-            "Before the end the learning rate had not decayed yet, so earlier points are not what shorter trainings "
-            "would end with."
+            "Before the end the learning rate had not decayed, so earlier points do not show where shorter trainings "
+            "would end."
         )
 
 

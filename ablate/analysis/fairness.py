@@ -191,7 +191,7 @@ def fairness_lines(tuning: Tuning | None, matching: MatchedBudgets, metric: str)
         )
         seeds = ", ".join(map(str, tuning.seeds)) or "none yet"
         lines.append(
-            f"Tuned for each variant, at the same expense: {grids}, by the mean {metric} on validation over seeds "
+            f"Tuned for each variant over the same grid: {grids}, by the mean {metric} on validation over seeds "
             f"({seeds}) that no comparison uses."
         )
         if missing := [name for name, tuned in tuning.of.items() if tuned.values is None]:
@@ -199,14 +199,14 @@ def fairness_lines(tuning: Tuning | None, matching: MatchedBudgets, metric: str)
         if tuning.edges:
             lines.append(
                 f"* The best value lies at the edge of the grid for {', '.join(tuning.edges)}: a better one may lie "
-                "outside. Widen the grid before you believe a difference."
+                "outside. Widen the grid before you rely on a difference."
             )
     if matching.path is not None:
-        how = "timed on the machine of this study, and another would give others" if matching.equal == "seconds" else ""
+        how = "timed on this study's machine; another machine gives other values" if matching.equal == "seconds" else ""
         near = matching.furthest
         furthest = ""
         if all(spent.relative == 1 for spent in matching.of.values()):
-            furthest = " All have exactly what the baseline has."
+            furthest = " All match the baseline exactly."
         elif near and near[1] != 1:
             furthest = f" The furthest from the baseline: {near[0]}, {100 * (near[1] - 1):+.2f} %."
         far = "* " if near and abs(near[1] - 1) > NEAR else ""

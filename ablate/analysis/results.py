@@ -71,7 +71,7 @@ class Results:
         """Why a counted quantity of these variants is not known, as a clause."""
         listed = " and ".join(names)
         if quantity == "flops":
-            return f"no trial of {listed} has said its {quantity} yet"
+            return f"no trial of {listed} has reported its {quantity} yet"
         return f"an older version of ablate stored {listed}, without {quantity}"
 
     def too_short(self, metric: str, names: Iterable[str]) -> str | None:
@@ -82,7 +82,7 @@ class Results:
         short = [name for name, trials in finished.items() if trials and not long_enough(trials)]
         if not short:
             return None
-        return f"{' and '.join(short)} trained for less than {LEAST_SECONDS:g} s in all, too little to tell {metric}"
+        return f"{' and '.join(short)} trained for less than {LEAST_SECONDS:g} s in all, too short to measure {metric}"
 
     def diverged(self, name: str, metric: str) -> set[int]:
         """Seeds at which a variant diverged, or finished with a metric that is no number.

@@ -60,13 +60,13 @@ def window_sentence(noise: float | None, margin: float, record: StudyRecord) -> 
     try:
         windows = int(value_at(baseline.spec, WINDOWS))
     except (KeyError, TypeError, ValueError):
-        remedy = "more validation data would lessen it"
+        remedy = "More validation data reduces it"
     else:
-        remedy = f"`{WINDOWS}: {_round(windows * (noise / (SHARE * margin)) ** 2)}` would lessen it to a tenth"
+        remedy = f"`{WINDOWS}: {_round(windows * (noise / (SHARE * margin)) ** 2)}` reduces it to a tenth of the margin"
     yield (
-        f"All differences rest on one draw of validation data: another would move one by about {noise:.1g} (standard "
-        f"deviation, in the median), {100 * noise / margin:.0f} % of the margin {margin:g}, which no interval here "
-        f"holds; {remedy}."
+        f"All differences are measured on one draw of validation data. Between draws a difference varies by about "
+        f"{noise:.1g} (standard deviation, median over variants), {100 * noise / margin:.0f} % of the margin "
+        f"{margin:g}. The intervals do not include this variance. {remedy}."
     )
 
 

@@ -305,8 +305,8 @@ def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
         f"{plus_minus}: 95 % interval over {over}{_draw(report)}{over_looks}{lopsided}.",
         f"difference: variant minus baseline at the same {report.unit}; {better} {metric} is better.",
         *([f"{report.test_metric}: measured once, at the end; no verdict reads it."] if report.test_metric else []),
-        f"verdict, by one-sided 95 % bounds{looks}: needed or worse, surely more than {margin} worse than the "
-        f"baseline; not needed or not worse, surely less than {margin} worse; undecided, neither.",
+        f"verdict, by one-sided 95 % bounds{looks}: needed or worse, the lower bound exceeds {margin} worse than the "
+        f"baseline; not needed or not worse, the upper bound is below it; undecided, neither.",
         *_selected(report),
         *_rare(report),
         f"{axis_title(report)}: until the baseline's final validation loss, median over seeds of smoothed curves"
@@ -320,27 +320,27 @@ def _selected(report: StudyReport) -> Iterator[str]:
     """Which differences rest on fresh seeds."""
     if any(row.chosen or row.confirmed for row in report.variants):
         yield (
-            "selected: chosen by results, so that these seeds flatter it. What was confirmed has its difference and "
-            "its verdict from fresh seeds, the same for the baseline."
+            "selected: chosen by results, so estimates on these seeds are biased. For confirmed variants difference "
+            "and verdict rest on fresh seeds of the variant and the baseline."
         )
 
 
 def _draw(report: StudyReport) -> str:
-    """How much the fixed draw of validation data would matter, where that is known."""
+    """The standard deviation of a difference over draws of validation data, as a clause; empty if unknown."""
     if not report.draw_sd:  # not measured, or below what could be
         return ""
     return f"; another draw of these windows would move a difference by about {report.draw_sd:.1g} (standard deviation)"
 
 
 def _course(report: StudyReport) -> Iterator[str]:
-    """What the words of a course mean, and whether points before the end may be taken for shorter trainings."""
+    """The legend of the course, and whether points before the end may stand for shorter trainings."""
     courses = [row.course for row in report.variants if row.course is not None]
     if courses:
         decay = any(course.comparable is False for course in courses)
         yield (
-            "course: what the difference moved by over the last third of training, by its 95 % interval; growing or "
-            f"shrinking, surely by more than {NEGLIGIBLE * report.margin:g}; settled, surely by less than "
-            f"{report.margin:g}; unclear, neither.{_DECAYED if decay else ''}"
+            "course: how much the difference changed over the last third of training; by its 95 % interval growing or "
+            f"shrinking, by more than {NEGLIGIBLE * report.margin:g}; settled, by less than {report.margin:g}; "
+            f"unclear, neither.{_DECAYED if decay else ''}"
         )
 
 
@@ -350,24 +350,24 @@ def _rare(report: StudyReport) -> Iterator[str]:
     if pairs and (fewest := min(pairs)) < ENOUGH:
         seen = 1 - ERROR ** (1 / fewest)
         yield (
-            f"The bounds hold where no seed ends far off the others: {fewest} seeds would show, 19 times in 20, only "
-            f"what happens at {100 * seen:.0f} % of seeds or more."
+            f"The bounds assume that no seed ends far from the others: {fewest} seeds show, with 95 % probability, "
+            f"only failures of {100 * seen:.0f} % of seeds or more."
         )
 
 
 ENOUGH = 30
 """Paired seeds from which on a rare failure would show."""
-_PARTLY = "; `1 of 3`: only 1 of 3 seeds got there"
-_DECAYED = " The learning rate decays: earlier points are not what shorter trainings would end with."
+_PARTLY = "; `1 of 3`: only 1 of 3 seeds reached it"
+_DECAYED = " The learning rate decays: earlier points do not show where shorter trainings would end."
 _SPEED_OF = {
     False: "geometric mean over seeds with its 95 % interval",
     True: "~, measured once, because seeds trained together as one pack",
 }
-_UNTIMED = f"; {MISSING}: trained for less than {LEAST_SECONDS:g} s in all, too little to tell"
+_UNTIMED = f"; {MISSING}: trained for less than {LEAST_SECONDS:g} s in all, too short to measure"
 
 
 def axis_title(report: StudyReport) -> str:
-    """What the column counts that says when a variant got where the baseline ended."""
+    """The unit in which a column says when a variant reached the final loss of the baseline."""
     return "FLOP" if report.matching.axis == "flops" else report.matching.axis
 
 

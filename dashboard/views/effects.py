@@ -76,7 +76,7 @@ def effects_table(effects: StudyEffects) -> pd.DataFrame:
             "change": row.estimate,
             "low": row.low,
             "high": row.high,
-            "surely": side(row, effects),
+            "side": side(row, effects),
             "cannot be told from": ", ".join(row.aliases) or None,
         }
         for row in (*effects.main, *effects.interactions)
