@@ -122,6 +122,7 @@ MUTUAL = (
     frozenset({"ablate.spec.layer", "ablate.spec.part", "ablate.spec.position", "ablate.spec.initialiser"}),
     frozenset({"ablate.spec.block", "ablate.spec.residual"}),
     frozenset({"ablate.spec.model", "ablate.spec.model_rules"}),
+    frozenset({"ablate.spec.space", "ablate.spec.space_rules"}),
     frozenset(f"ablate.kinds.mixers.{name}" for name in ("attention", "attention_cost", "attention_module")),
 )
 """Modules whose types mention one another: one imports the other for annotations alone, under `TYPE_CHECKING`."""
