@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from ablate.devices import Device, devices_at_once
 from ablate.planning.forecast import Forecast
 from ablate.planning.memory import largest_micro_batch, part_of_rank, trial_bytes
-from ablate.planning.plan import Plan, Trial, Variant
+from ablate.planning.plan import Plan
+from ablate.planning.planned import Trial, Variant
 from ablate.spec.cost import BYTES
 from ablate.spec.training import TrainingSpec
 

@@ -16,18 +16,9 @@ from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
 from ablate.render import sections
 from ablate.render.blocks import Block, Grid, Items, Paragraph, Picture, ReportDocument, Section
+from ablate.render.legend import axis_title, legend
 from ablate.render.reproducing import reproduction
-from ablate.render.table import (
-    CAUTION,
-    TRIVIAL,
-    axis_title,
-    groups,
-    legend,
-    shared_decimals,
-    steps_to_baseline,
-    tuned_cells,
-    tuned_titles,
-)
+from ablate.render.table import CAUTION, TRIVIAL, groups, shared_decimals, steps_to_baseline, tuned_cells, tuned_titles
 from ablate.store.records import Environment, TrialState
 
 

@@ -11,7 +11,8 @@ import torch
 from ablate.api import load_space
 from ablate.designs.base import BASELINE
 from ablate.errors import AblateError
-from ablate.planning.plan import Planner, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planner import Planner
 from ablate.plugins import load_plugin
 from ablate.render.formats import find_format
 from ablate.render.terminal.check import check_json, check_kind

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ablate.errors import SpaceError
-from ablate.planning.plan import Planner, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planner import Planner
 from ablate.spec.reading import load_space
 
 TEXT = """
