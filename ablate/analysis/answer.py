@@ -88,11 +88,11 @@ def answer_sentences(
 
 
 def window_sentences(windows: int, healed: Sequence[str]) -> Iterator[str]:
-    """What a comparison without training rests on.
+    """What a comparison without training is based on.
 
     Args:
         windows: Validation windows that are paired; 0 if seeds are.
-        healed: Variants that were trained further all the same.
+        healed: Variants that were trained further.
     """
     if not windows:
         return
@@ -127,7 +127,7 @@ def _remedy(rows: Sequence[VariantRow], best: str) -> str:
 
 
 def chosen_sentences(rows: Sequence[VariantRow]) -> Iterator[str]:
-    """What was chosen by results, and so has a verdict from fresh seeds or none."""
+    """Sentences on variants that were chosen by results: their verdicts rest on fresh seeds, or they have none."""
     if confirmed := [row for row in rows if row.confirmed and row.verdict is not None]:
         seeds = len(confirmed[0].confirmed)
         are, rest = ("was", "its verdict rests") if len(confirmed) == 1 else ("were", "their verdicts rest")

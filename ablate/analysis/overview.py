@@ -15,11 +15,11 @@ from ablate.stats import judge, paired_difference, tails_of
 from ablate.store.records import SETTLED, StudyRecord, TrialRecord, TrialState
 
 PACE = 20
-"""How many of the last trials to end tell the pace."""
+"""Number of most recent trials from which the pace is estimated."""
 
 
 class OverviewReader(Protocol):
-    """What an overview asks of a store: no curves."""
+    """The part of a store's interface that an overview uses: no curves."""
 
     def study(self, name: str) -> StudyRecord:
         """The study of this name.
@@ -34,7 +34,7 @@ class OverviewReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What matters of a study at first sight.
+    """The key figures of a study.
 
     Attributes:
         metric: Of its objective.
@@ -62,7 +62,7 @@ class Overview:
 
 
 def read_overview(store: OverviewReader, name: str) -> Overview:
-    """Read a study at first sight; the curves of its trials are not read.
+    """Read the key figures of a study, without the curves of its trials.
 
     Raises:
         NotFoundError: There is no such study.
@@ -114,7 +114,7 @@ def _sufficient(
     failed: Mapping[str, int],
     fresh: Mapping[str, Mapping[int, float]],
 ) -> Iterable[str]:
-    """The baseline, and the variants without which nothing that matters is lost."""
+    """The baseline, and the variants judged `not needed`."""
     yield record.baseline
     sign, baseline = 1.0 if record.objective["direction"] == "minimize" else -1.0, values[record.baseline]
     differences = [

@@ -1,4 +1,4 @@
-"""Does a verdict hold for longer training, or along a swept number? Differences along an axis, and their fit.
+"""Whether verdicts hold for longer training or along a swept number: differences along an axis, and their slope.
 
 The axis is `budget`, where a space has `budgets`, or the path of a sweep, such as `model.width` or `model.depth`. At
 each place a variant is compared with the baseline of that place.

@@ -1,4 +1,4 @@
-"""How much of a difference belongs to the one draw of validation data that all variants and seeds share.
+"""The variance of a difference over draws of validation data; all variants and seeds of a study share one draw.
 
 An interval over seeds does not show it: another draw would move every seed's difference alike. Each trial measures its
 final metrics over parts of the validation data too. What the differences of these parts vary by, beyond what they vary
@@ -53,7 +53,7 @@ def _gaps(
 
 
 def window_sentence(noise: float | None, margin: float, record: StudyRecord) -> Iterator[str]:
-    """A sentence if the draw of validation data matters, with how many windows would not."""
+    """A sentence if the draw of validation data matters, with the number of windows that would suffice."""
     if noise is None or noise <= SHARE * margin:
         return
     baseline = next(variant for variant in record.variants if variant.name == record.baseline)

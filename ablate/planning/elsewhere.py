@@ -1,4 +1,4 @@
-"""An estimate of a plan on a machine that is not at hand: hours, GPU-hours, and whether each trial fits.
+"""An estimate of a plan on another machine: hours, GPU-hours, and whether each trial fits.
 
 A step takes as long as its arithmetic at a share of the device's peak, or as its memory traffic at a share of its
 bandwidth, whichever is longer (Williams et al., Roofline, doi:10.1145/1498765.1498785).

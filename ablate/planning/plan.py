@@ -24,11 +24,11 @@ class Plan:
     aliases: Mapping[str, str]
     """Point to the name of the variant that it is the same as."""
     remarks: tuple[str, ...]
-    """What the design says of itself, a line each."""
+    """Remarks of the design and the budget, one line each."""
     scouts: tuple[Variant, ...] = ()
     """Variants that are trained only to tune or time others."""
     later: tuple[Trial, ...] = ()
-    """Trials that follow when those before them have said how to train them. What they cost is an estimate, and their
+    """Trials whose settings depend on the results of earlier ones, such as tuning. Their cost is an estimate, and their
     keys are not final."""
 
     @property
@@ -41,7 +41,7 @@ def make_plan(planner: Planner) -> Plan:
     """Ask a fresh design of the planner's space for its trials, without training any.
 
     Raises:
-        AblateError: The baseline makes no model, or a variant's data or cost is not to be had.
+        AblateError: The baseline makes no model, or a variant's data or cost is not available.
     """
     design = planner.design()
     for point in design.points():
@@ -88,11 +88,11 @@ def _variants_of(trials: Iterable[Trial]) -> list[Variant]:
 
 
 def _refuse_unmatched(planner: Planner) -> None:
-    """Refuse a space with a variant that cannot have the baseline's budget."""
+    """Refuse a space with a variant that cannot match the baseline's budget."""
     for name, reason in planner.unmatched.items():
         others = f" (and {len(planner.unmatched) - 1} more)" if len(planner.unmatched) > 1 else ""
         raise SpaceError(
-            f"it cannot have the {planner.space.match.equal} of the baseline{others}: {reason}",
+            f"it cannot match the {planner.space.match.equal} of the baseline{others}: {reason}",
             where=f"variant {name}, `match`",
             remedy="Or match another quantity: steps, tokens, seconds, flops or parameters.",
         )

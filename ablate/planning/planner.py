@@ -46,13 +46,13 @@ class Planner:
     scouts: dict[str, Variant] = field(default_factory=dict)
     """By content hash: variants that are trained to tune or time others."""
     unmatched: dict[str, str] = field(default_factory=dict)
-    """Name of a point that cannot have the baseline's budget to why not."""
+    """Points that cannot match the budget of the baseline, by name, with the reason."""
     tasks: dict[str, Task] = field(default_factory=dict)
     """By canonical JSON of the task."""
     specs: dict[tuple[str, str], VariantSpec | InvalidPoint] = field(default_factory=dict)
     """By name of the point (and its tuned values): every resolved point, planned or not."""
     stages: dict[str, Variant] = field(default_factory=dict)
-    """By content hash of the spec as the space writes it: the variant that is trained before it."""
+    """The variant that is trained before another one, by the content hash of that one's spec without matching."""
     costs: dict[tuple[str, str, int], tuple[Cost, float]] = field(default_factory=dict)
     """By canonical JSON of the model and of the task: of the longest input, and the arithmetic of a usual one."""
     starting: Starting = field(init=False)
@@ -63,7 +63,7 @@ class Planner:
     """The seeds that the study declared before, until results had been seen."""
     resolver: Resolver = field(init=False)
     budget: Budget = field(init=False)
-    """What every variant has as much of as the baseline."""
+    """The quantity that every variant matches with the baseline."""
 
     def __post_init__(self) -> None:
         self.resolver = Resolver(self.space)
@@ -71,7 +71,7 @@ class Planner:
         self.budget = Budget(self.space, self.resolver, self._spec_of, self._measured)
 
     def design(self) -> Design:
-        """A fresh design of the space, asked nothing yet.
+        """A new design of the space.
 
         Raises:
             SpaceError: The space cannot answer what its design asks.
@@ -211,10 +211,12 @@ class Planner:
     def _cost(self, point: Point) -> PointCost:
         spec = self._spec(point)
         assert isinstance(spec, VariantSpec), f"{point.name} makes no model"
-        with suppress(UnmatchedError):  # then nothing is trained of it, and it costs what is written
+        with suppress(UnmatchedError):  # it is not trained; its cost is that of its spec
             spec = self.budget.matched(point, spec)
-        digest = self.names.get(point.name, self.resolver.content_hash(spec))  # as it was tuned, once it was
-        # Not kept among `variants`: a design may ask what a point costs and never ask for it to be trained.
+        digest = self.names.get(
+            point.name, self.resolver.content_hash(spec)
+        )  # with its tuned values once they are known
+        # Not kept in `variants`: a design may ask for the cost of a point that it never proposes.
         variant = self.variants.get(digest)
         if variant is None:
             stage = self._stage(point, spec)
@@ -241,7 +243,7 @@ class Planner:
         return self.tasks[key]
 
     def trivial(self, variant: Variant) -> dict[str, dict[str, float]]:
-        """What is reached on a variant's data without learning: name to metrics, numbers that are not finite left out.
+        """The metrics of trivial baselines on a variant's data, by name, without numbers that are not finite.
 
         Raises:
             DataError: Its data cannot be prepared.
@@ -254,7 +256,7 @@ class Planner:
             raise PluginError(
                 f"working out its trivial baselines raised {type(error).__name__}: {error}",
                 where=f"task {variant.spec.task.kind_name()}",
-                remedy="If the task is your own, mend its `baselines`; `--debug` shows where it was raised.",
+                remedy="If the task is your own, correct its `baselines`; `--debug` shows where it was raised.",
             ) from error
         return {
             name: {metric: float(value) for metric, value in metrics.items() if math.isfinite(value)}
@@ -272,7 +274,7 @@ def _cost(spec: VariantSpec, task: Task, point: Point, lengths: tuple[int, ...])
 
 @contextmanager
 def cost_of_a_plugin(variant: str) -> Iterator[None]:
-    """Turn whatever a user's mixer raises when it works out its cost into an error that names the variant.
+    """Convert an exception in the `cost` of a user's mixer to an error that names the variant.
 
     Raises:
         PluginError: It raised.
@@ -283,7 +285,7 @@ def cost_of_a_plugin(variant: str) -> Iterator[None]:
         raise PluginError(
             f"working out its cost raised {type(error).__name__}: {error}",
             where=f"variant {variant}",
-            remedy="If the mixer is your own, mend its `cost`; `--debug` shows where it was raised.",
+            remedy="If the mixer is your own, correct its `cost`; `--debug` shows where it was raised.",
         ) from error
 
 

@@ -66,7 +66,7 @@ class Started:
         member: Its number.
         source: What they were read from.
         copied: Names of tensors that have weights of the source.
-        new: Names of those that the source says nothing of.
+        new: Names of tensors that the source does not have.
         unused: Names in the source that have no place in the model.
     """
 

@@ -210,7 +210,7 @@ class Pack:
         return eager_blocks() if self._compiles else nullcontext()
 
     def evaluated_weights(self) -> AbstractContextManager[object]:
-        """While it lasts the model has the weights that are evaluated: their average, where one is asked for."""
+        """Context manager: the model has the weights to evaluate in the body, their average if there is one."""
         return nullcontext() if self._average is None else self._average.applied()
 
     def whole_model(self) -> nn.Module:

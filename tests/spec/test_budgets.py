@@ -42,7 +42,7 @@ def space(folder: Path, **changed: Any) -> Any:
         ("[1]", "the study itself is budget 1"),
         ("[1, 2, 2]", "2 is listed twice"),
         ("[1, -2]", "a budget is a multiple of the space's steps"),
-        ("[1, 0.01]", "of 10 steps none is left"),
+        ("[1, 0.01]", "less than one of 10 steps is left"),
     ],
 )
 def test_budgets_that_cannot_be(budgets: str, said: str, tmp_path: Path) -> None:

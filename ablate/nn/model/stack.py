@@ -154,7 +154,7 @@ def _passed(run: Callable[[Block, Tensor, Shared], Tensor], block: Block, stream
     call, before = next_call(), dict(shared)
 
     def passed(x: Tensor) -> tuple[Tensor, Shared]:
-        own = dict(before)  # the second pass must find what the first has found
+        own = dict(before)  # the second pass must find what the first has written
         with same_call(call):
             y = run(block, x, own)
         return y, {tensor: value for tensor, value in own.items() if before.get(tensor) is not value}

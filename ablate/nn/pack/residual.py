@@ -31,7 +31,7 @@ class Residual(nn.Module):
         """The stream after a sub-layer.
 
         Args:
-            stream: As the sub-layer found it.
+            stream: The stream before the sub-layer.
             branch: What the sub-layer gives, [K, B, T, D].
             skip: Applies the gain of the skip.
             part: Which sub-layer.
