@@ -43,7 +43,6 @@ class Overview:
         best_value: That mean.
         simplest: The variant with fewest parameters among the baseline and those judged `not needed`.
         simplest_parameters: How many it has.
-        baseline_parameters: How many the baseline has.
         seconds: Of training so far, evaluation left out.
         flops: Arithmetic of training so far, forward and backward.
         seconds_left: An estimate of the time until the last trial ends, from the pace of those that have; None when
@@ -55,7 +54,6 @@ class Overview:
     best_value: float | None
     simplest: str
     simplest_parameters: int
-    baseline_parameters: int
     seconds: float
     flops: float
     seconds_left: float | None
@@ -100,7 +98,6 @@ def read_overview(store: OverviewReader, name: str) -> Overview:
         best_value=means[best] if best is not None else None,
         simplest=simplest,
         simplest_parameters=parameters[simplest],
-        baseline_parameters=parameters[record.baseline],
         seconds=math.fsum(trial.seconds for trial in trials.values()),
         flops=math.fsum(trial.flops for trial in trials.values()),
         seconds_left=_seconds_left(trials.values(), len(record.planned) + len(record.confirm_trials)),
