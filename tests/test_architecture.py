@@ -182,9 +182,9 @@ def named_late(file: Path) -> Iterator[tuple[int, str]]:
     other = {id(node) for call in calls for node in ast.walk(call)}
     other |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in other:
-            if (module := node.value.partition(":")[0]) in MODULES and "." in module:
-                yield node.lineno, module
+        text = node.value if isinstance(node, ast.Constant) and id(node) not in other else None
+        if isinstance(text, str) and "." in text and text.partition(":")[0] in MODULES:
+            yield node.lineno, text.partition(":")[0]
 
 
 def named(file: Path) -> str:

@@ -238,9 +238,8 @@ def _jointly(decided: list[str], together: Set[str], *, both: bool) -> str:
     elif len(failing) < len(holding):
         which = f"all hold except {'that' if len(failing) == 1 else 'those'} on {listed(failing)}"
     else:
-        which = (
-            f"only {f'that on {listed(holding)} holds' if len(holding) == 1 else f'those on {listed(holding)} hold'}"
-        )
+        only, hold = ("that", "holds") if len(holding) == 1 else ("those", "hold")
+        which = f"only {only} on {listed(holding)} {hold}"
     return (
         f"Each of these {len(decided)} verdicts holds individually with 95 % confidence. Jointly, at a family-wise "
         f"error rate of 5 %, {which} (Holm's procedure)."
