@@ -13,7 +13,7 @@ from ablate.spec.part import Sublayer
 
 
 class Residual(nn.Module):
-    """The plain residual; a kind overrides what it does otherwise."""
+    """The plain residual; other kinds override its methods."""
 
     def open(self, x: Tensor) -> Tensor:
         """In the first layer: embeddings [K, B, T, D] to the stream."""
