@@ -31,7 +31,7 @@ def _blocks(effects: StudyEffects, pictures: Mapping[str, Picture]) -> Iterator[
     )
     largest = sorted(effects.interactions, key=lambda row: -abs(row.estimate))[:MOST_INTERACTIONS]
     aliased = any(row.aliases for row in rows)
-    titles = ("effect", "change", "95 % interval", *(("cannot be told from",) if aliased else ()))
+    titles = ("effect", "change", "95 % interval", *(("aliased with",) if aliased else ()))
     groups = tuple(
         tuple(_cells(row, decimals)[: len(titles)] for row in group) for group in (effects.main, largest) if group
     )
