@@ -14,7 +14,8 @@ from ray.cluster_utils import Cluster
 
 from ablate.execution.base import Engine
 from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember, Message
-from ablate.planning.plan import Trial, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planned import Trial
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store
 from ablate.training.events import Measurement

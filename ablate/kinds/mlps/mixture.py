@@ -263,7 +263,7 @@ class ExpertMixture(Batchwise):
         return scores.topk(spec.active, -1).indices
 
     def balance(self, logits: Tensor, scores: Tensor, chosen: Tensor) -> None:
-        """In training: add the losses of the router, and note what the experts were given."""
+        """In training: add the losses of the router, and count the tokens of each expert."""
         spec = self.spec
         if spec.z_loss and collects_losses():
             add_loss(spec.z_loss * logits.logsumexp(-1).square().mean(-1))
