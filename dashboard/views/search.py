@@ -15,7 +15,7 @@ from shared.charts import chart
 from shared.colours import look
 from shared.frame import begin_page, link
 from shared.results import any_ended, missing, plans_ahead
-from shared.store import options, stamp, store
+from shared.store import location, stamp, store
 from shared.store import record as read_record
 from shared.text import for_plotly
 
@@ -38,7 +38,7 @@ def show() -> None:
             study, "plans all its points before any result", "A `search`, `simplify` or `population` design does not."
         )
         return
-    searched = _study(str(options()["store"]), study, stamp(study))
+    searched = _study(location(), study, stamp(study))
     metric = str(read_record(study).objective["metric"])
     trials = searched.get_trials(deepcopy=False)
     counts = {state: sum(trial.user_attrs[STATE] == state for trial in trials) for state in TrialState}

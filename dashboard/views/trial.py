@@ -23,7 +23,7 @@ from shared.numbers import arithmetic, duration
 from shared.pictures import BlockPicture, block_files, block_pictures
 from shared.printed import printed_bands
 from shared.samples import can_write, sample_box
-from shared.store import LIVE, moves, options, store
+from shared.store import LIVE, location, moves, store
 from shared.store import record as read_record
 from shared.text import escape
 from shared.yaml import to_yaml
@@ -59,7 +59,7 @@ def show() -> None:
     _spec(record, variant)
     _environment(trial)
     st.subheader("Run it again", anchor=False)
-    place = str(options()["store"])
+    place = location()
     where = "" if place == DEFAULT_STORE else f" --store {hide_passwords(place)}"
     st.code(f"ablate reproduce {key[:12]}{where}", language="bash", wrap_lines=True)
     if trial.environment is not None:
