@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pandas as pd
 import streamlit as st
 
@@ -13,6 +15,7 @@ from ablate.command_line import hide_passwords
 from ablate.devices import utilisation
 from ablate.errors import NotFoundError
 from ablate.store import CurvePoint, StudyRecord, TrialRecord, TrialState, VariantRecord
+from ablate.store.records import USAGE
 from shared.charts import chart, figure
 from shared.colours import Look, look, on_paper, variant_looks
 from shared.exports import Maker, export, table_files
@@ -36,6 +39,15 @@ STATES = {
     TrialState.PRUNED: "orange",
     TrialState.FAILED: "red",
 }
+GIB = 2.0**30
+WHOLE = {"mean": "mean", "max": "highest"}
+USED: dict[str, tuple[str, Callable[[float], str], str]] = {
+    "cores": ("Cores", "{:.2f}".format, "mean"),
+    "memory": ("Memory", lambda used: f"{used / GIB:.2f} GiB", "max"),
+    "gpu": ("GPU", "{:.0%}".format, "mean"),
+    "gpu_memory": ("GPU memory", lambda used: f"{used / GIB:.2f} GiB", "max"),
+}
+"""What is sampled: its label, how a number is said, and which number stands for all."""
 DEFAULT_STORE = "studies/ablate.db"
 
 
@@ -54,6 +66,7 @@ def show() -> None:
     variant = _variant(record, trial)
     st.fragment(_live, run_every=LIVE if moves(trial) else None)(record, variant, key)
     edit_mark("trial", key)
+    _usage(key)
     if not moves(trial):
         st.fragment(show_inside)(key, variant.name or "the trial")
     _spec(record, variant)
@@ -229,6 +242,27 @@ def _spec(record: StudyRecord, variant: VariantRecord) -> None:
 
 def _said(value: object) -> str | None:
     return None if value is None else str(value)
+
+
+def _usage(key: str) -> None:
+    """What the process that trained it used of its machine; nothing if no sample was taken."""
+    samples = [(one.step, one.values[USAGE]) for one in store().recordings(key) if USAGE in one.values]
+    if not samples:
+        return
+    st.subheader("Use of the machine", anchor=False)
+    facts = st.container(horizontal=True)
+    rows = pd.DataFrame([{"step": step, **used} for step, used in samples])
+    for name, (said, show_number, whole) in USED.items():
+        if name in rows:
+            series = rows[name].dropna()
+            told = show_number(float(series.agg(whole)))
+            facts.metric(f"{said}, {WHOLE[whole]}", told, chart_data=series if len(series) > 1 else None,
+                         width="content")  # fmt: skip
+    st.caption(
+        f"Of the process that trained it, with all trials of its pack: {len(samples)} samples, ten seconds apart or "
+        f"more, from step {samples[0][0]:,} to {samples[-1][0]:,}."
+    )
+    export(table_files(f"trial_{key[:12]}_usage", rows), "usage")
 
 
 def _environment(trial: TrialRecord) -> None:
