@@ -67,14 +67,14 @@ def _live(study: str) -> None:
     number = st.column_config.NumberColumn
     st.dataframe(
         table, key="removals", hide_index=True, placeholder="-",
-        column_order=[name for name in table if name != "verdict" and not table[name].isna().all()],
+        column_order=_telling(table),
         column_config={
             "round": number(width=45), "path": st.column_config.CheckboxColumn(width=40, help="A step of the path"),
             "removal": st.column_config.TextColumn(width=150), "from": st.column_config.TextColumn(width=130),
             "parameters": number(format="localized", width=75), "FLOP": number(format="compact", width=50),
             "tokens/s": number(format="compact", width=60), "difference": number(format="%+.4f", width=70),
             "low": number(format="%+.4f", width=62), "high": number(format="%+.4f", width=62),
-            "what became of it": st.column_config.TextColumn(width=300),
+            "what became of it": st.column_config.TextColumn(width=340),
         },
         alt=f"Removals that were tried in {len(removal_path.rounds)} rounds, with what became of them",
     )  # fmt: skip
@@ -82,6 +82,12 @@ def _live(study: str) -> None:
                       f"95 % interval; a removal can go if it is surely at most {removal_path.margin:g} "
                       "worse."))  # fmt: skip
     export(table_files(f"{study}_path", table) | printed(study, "path"), "path")
+
+
+def _telling(table: pd.DataFrame) -> list[str]:
+    """The columns that say something: without whence a removal starts where all start from the same."""
+    silent = {"verdict", *(["from"] if table["from"].nunique() < 2 else [])}
+    return [str(name) for name in table if name not in silent and not table[name].isna().all()]
 
 
 def removals(removal_path: RemovalPath) -> pd.DataFrame:
