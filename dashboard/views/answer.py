@@ -45,8 +45,10 @@ MOST_TOLD = 8
 """Variants that diverged or failed beyond this number are counted only."""
 MOST_WHOLE = 30
 """Rows up to which the table is shown whole; longer ones are scrolled."""
-ROOM, NUMBER_WIDTH = 960, 66
-"""Pixels of the table in a window of 1,280, and of a column of numbers, on average."""
+ROOM, NUMBER_WIDTH, LETTER, PADDING = 960, 66, 6.4, 24
+"""Pixels of the table in a window of 1,280, of a column of numbers, of a letter, and beside the words of a cell."""
+LEAST = {"variant": 130, "verdict": 110}
+"""Least widths of the columns of words."""
 SIGNS = {"supported": ":green-badge[supported]", "refuted": ":red-badge[refuted]"}
 
 
@@ -203,11 +205,16 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
 
 def _word_widths(table: pd.DataFrame, told: list[str]) -> dict[str, int]:
     """Widths of the two columns of words: as much of them as fits where a window of 1,280 pixels shows all columns."""
-    wanted = {name: 24 + round(6.4 * table[name].map(len).max()) for name in ("variant", "verdict")}
-    free = max(ROOM - NUMBER_WIDTH * (len(told) - len(wanted)), 370)
-    verdict = min(wanted["verdict"], free - 160)
-    variant = min(max(wanted["variant"], 160), max(free - verdict, 160), free - min(verdict, 210))
-    return {"variant": variant, "verdict": max(110, min(verdict, free - variant))}
+    wanted = {name: [PADDING + LETTER * len(words) for words in table[name]] for name in ("variant", "verdict")}
+    free = max(ROOM - NUMBER_WIDTH * (len(told) - len(wanted)), LEAST["variant"] + 210)
+
+    def cut(variant: int) -> float:
+        """How much is cut off; many words that lose some are better than few that lose much."""
+        widths = {"variant": variant, "verdict": free - variant}
+        return sum(max(0.0, one - widths[name]) ** 2 for name in wanted for one in wanted[name])
+
+    variant = min(range(LEAST["variant"], free - LEAST["verdict"] + 1, 10), key=cut)
+    return {"variant": variant, "verdict": free - variant}
 
 
 def _telling(study_report: StudyReport, table: pd.DataFrame) -> list[str]:

@@ -138,9 +138,10 @@ def _pair(searched: optuna.Study, trials: list[optuna.trial.FrozenTrial], metric
         kind = st.segmented_control(
             "Plot", list(PLOTS), default="contour", key="plot", bind="query-params", required=True
         )
-        first = st.selectbox("Across", varied, key="across", bind="query-params", width=280)
+        # Optuna decides which of the two lies across.
+        first = st.selectbox("Parameter", varied, key="one", bind="query-params", width=280)
         rest = [name for name in varied if name != first]
-        second = st.selectbox("Up", rest, key="up", bind="query-params", width=280)
+        second = st.selectbox("With", rest, key="other", bind="query-params", width=280)
     from optuna.visualization import plot_contour, plot_rank
 
     draw = {"contour": plot_contour, "rank": plot_rank}[str(kind)]

@@ -10,6 +10,7 @@ import streamlit as st
 from ablate.analysis.curves import AXES, band, line
 from ablate.analysis.differences import differences
 from ablate.analysis.numbers import count
+from ablate.analysis.speed import LEAST_SECONDS
 from ablate.analysis.workers import place_of
 from ablate.command_line import hide_passwords
 from ablate.devices import utilisation
@@ -170,13 +171,14 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> No
         facts.metric("Steps", f"{trial.steps:,}", width="content")
         facts.metric("Training", duration(trial.seconds), arithmetic(trial.flops), delta_color="off",
                      delta_arrow="off", width="content")  # fmt: skip
-        if trial.seconds > 0:
+        timed = trial.seconds >= LEAST_SECONDS  # shorter ones tell no speed
+        if timed:
             share = utilisation(trial.flops, trial.seconds, place_of(trial)[1], _precision(variant))
             used = f"{share:.1%} of the peak" if share is not None else None
             facts.metric("Arithmetic", f"{arithmetic(trial.flops / trial.seconds)}/s", used, delta_color="off",
                          delta_arrow="off", width="content", help="Model FLOP utilisation: without what is computed "
                          "again, over the peak of the device.")  # fmt: skip
-        speed = f"{trial.tokens / trial.seconds:,.0f} tokens/s" if trial.seconds > 0 else None
+        speed = f"{trial.tokens / trial.seconds:,.0f} tokens/s" if timed else None
         facts.metric("Tokens", count(trial.tokens), speed, delta_color="off", delta_arrow="off", width="content")
     with st.container(horizontal=True):
         if variant.name:

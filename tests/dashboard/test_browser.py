@@ -119,6 +119,7 @@ def test_a_way_from_studies_to_a_trial_to_a_comparison(page: Page, place: Workpl
         loss = store.trial(key).metrics["val_loss"]
     page.wait_for_text(key)
     page.wait_for_text(f"{loss:.5g}")
+    assert "tokens/s" not in page.text, "a trial of less than ten seconds tells no speed"
     page.wait_for_text(f"ablate reproduce {key[:12]}")
     page.main.get_by_role("link", name="Compare with the baseline").click()
     page.tab.wait_for_url("**/compare?*")

@@ -254,16 +254,17 @@ def test_of_many_variants_the_decided_come_first_then_those_nearest_to_a_decisio
 def test_words_of_the_table_get_the_room_that_numbers_leave() -> None:
     numbers = [f"n{number}" for number in range(8)]
 
-    def widths(variant: str, verdict: str) -> dict[str, int]:
-        table = pd.DataFrame([{"variant": variant, "verdict": verdict, **dict.fromkeys(numbers, 1.0)}])
+    def widths(*rows: tuple[str, str]) -> dict[str, int]:
+        table = pd.DataFrame([{"variant": name, "verdict": word, **dict.fromkeys(numbers, 1.0)} for name, word in rows])
         return _word_widths(table, list(table))
 
-    long_name, long_verdict = widths("a" * 60, "pruned"), widths("baseline", "undecided: " + "b" * 50)
-    both = widths("a" * 60, "b" * 60)
+    long_name, long_verdict = widths(("a" * 60, "pruned")), widths(("baseline", "undecided: " + "b" * 50))
+    both = widths(("a" * 60, "b" * 60))
     assert long_name["variant"] > both["variant"] > long_verdict["variant"]
-    assert long_verdict["verdict"] > both["verdict"] > long_name["verdict"]
-    for one in (long_name, long_verdict, both):
-        assert sum(one.values()) + NUMBER_WIDTH * len(numbers) <= ROOM
+    mixed = widths(*[("a" * 40, "pruned")] * 20, ("a" * 40, "b" * 60))
+    assert mixed["variant"] > both["variant"], "twenty names count for more than one verdict"
+    for one in (long_name, long_verdict, both, mixed):
+        assert sum(one.values()) + NUMBER_WIDTH * len(numbers) == ROOM
 
 
 def test_pictures_side_by_side_have_one_scale_and_no_ground_of_their_own() -> None:
