@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -45,9 +46,9 @@ MOST_TOLD = 8
 """Variants that diverged or failed beyond this number are counted only."""
 MOST_WHOLE = 30
 """Rows up to which the table is shown whole; longer ones are scrolled."""
-ROOM, NUMBER_WIDTH, LETTER, PADDING = 960, 66, 6.4, 24
-"""Pixels of the table in a window of 1,280, of a column of numbers, of a letter, and beside the words of a cell."""
-LEAST = {"variant": 130, "verdict": 110}
+ROOM, LETTER, PADDING = 960, 6.4, 24
+"""Pixels of the table in a window of 1,280, of a letter, and beside the words of a cell."""
+LEAST = {"variant": 130, "verdict": 160}
 """Least widths of the columns of words."""
 SIGNS = {"supported": ":green-badge[supported]", "refuted": ":red-badge[refuted]"}
 
@@ -175,38 +176,37 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
     metric, test_metric = study_report.metric, study_report.test_metric
     told = _telling(study_report, table)
     tests = {test_metric: number(format=plain, width=70, help="Measured once, at the end")} if test_metric else {}
+    columns: dict[str, Any] = {
+        **dict.fromkeys(tuned_titles(study_report), text(width=60, help="Tuned; * at an edge of its grid")),
+        metric: number(format=plain, width=62),
+        f"{metric} ±": number(format=plain, width=75, help="Half of the 95 % interval over seeds"),
+        **tests,
+        "difference": number(format=signed, width=72, help="From the baseline, paired by seed"),
+        "difference ±": number("diff. ±", format=plain, width=58, help="Half of the 95 % interval of the difference"),
+        "seeds": text(width=42),
+        "parameters": number(format="localized", width=74),
+        "change": number(format="percent", width=55, help="Parameters, against the baseline's"),
+        axis_title(study_report): text(width=58, help="Until the baseline's final validation loss, median"),
+        "course": text(width=70, help="What the difference moved by over the last third of training"),
+        "speed": text(width=105, help="Tokens a second, relative to the baseline, with its interval"),
+    }
+    words = _word_widths(table, ROOM - sum(columns[name]["width"] for name in told if name in columns))
     st.dataframe(
         table,
         key="ablation",
         hide_index=True,
         height="content" if len(table) <= MOST_WHOLE else "auto",
-        column_config={
-            **{name: text(width=width) for name, width in _word_widths(table, told).items()},
-            **dict.fromkeys(tuned_titles(study_report), text(width=60, help="Tuned; * at an edge of its grid")),
-            metric: number(format=plain, width=62),
-            f"{metric} ±": number(format=plain, width=75, help="Half of the 95 % interval over seeds"),
-            **tests,
-            "difference": number(format=signed, width=72, help="From the baseline, paired by seed"),
-            "difference ±": number(
-                "diff. ±", format=plain, width=58, help="Half of the 95 % interval of the difference"
-            ),
-            "seeds": text(width=42),
-            "parameters": number(format="localized", width=74),
-            "change": number(format="percent", width=55, help="Parameters, against the baseline's"),
-            axis_title(study_report): text(width=58, help="Until the baseline's final validation loss, median"),
-            "course": text(width=70, help="What the difference moved by over the last third of training"),
-            "speed": text(width=80, help="Tokens a second, relative to the baseline, with its interval"),
-        },
+        column_config=columns | {name: text(width=width) for name, width in words.items()},
         column_order=told,
         placeholder=MISSING,
         alt=f"Ablation table of {len(table)} rows with 95 % intervals and verdicts",
     )
 
 
-def _word_widths(table: pd.DataFrame, told: list[str]) -> dict[str, int]:
-    """Widths of the two columns of words: as much of them as fits where a window of 1,280 pixels shows all columns."""
+def _word_widths(table: pd.DataFrame, room: int) -> dict[str, int]:
+    """Widths of the two columns of words, together `room` pixels if that is enough for their least widths."""
     wanted = {name: [PADDING + LETTER * len(words) for words in table[name]] for name in ("variant", "verdict")}
-    free = max(ROOM - NUMBER_WIDTH * (len(told) - len(wanted)), LEAST["variant"] + 210)
+    free = max(room, sum(LEAST.values()))
 
     def cut(variant: int) -> float:
         """How much is cut off; many words that lose some are better than few that lose much."""

@@ -92,6 +92,7 @@ def _table(words: str, state: str, starred: bool) -> None:
         table,
         key=key,
         hide_index=True,
+        height="content",
         on_select=partial(_choose, key, names),
         selection_mode=["single-row", "single-cell"],
         selection_default={"selection": {"rows": [names.index(chosen)] if chosen in names else []}},
