@@ -137,11 +137,7 @@ class _Question:
     allowances: Allowances
     trivial: float | None
     record: StudyRecord
-
-    @property
-    def unit(self) -> str:
-        """What is paired."""
-        return "window" if pairs_windows(self.record) else "seed"
+    unit: str
 
     @property
     def sign(self) -> float:
@@ -184,6 +180,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         read_allowances(record, runs, tuning),
         trivial[-1].value if trivial else None,
         record,
+        "window" if pairs_windows(record) else "seed",
     )
     changes = changes_of(record)
     rows = tuple(_row(variant, baseline, runs, fresh, changes[variant.name], question) for variant in record.variants)
