@@ -237,7 +237,7 @@ def _forest_page(rows: list[VariantRow]) -> list[VariantRow]:
     pages = -(-len(rows) // MOST)
     if pages < 2:
         return rows
-    page = int(st.number_input("Page", 1, pages, key="forest", bind="query-params", width=140))
+    page = int(st.number_input("Page", 1, pages, key="part", bind="query-params", width=140))
     first = (page - 1) * MOST
     st.caption(
         f"{first + 1:,} to {min(first + MOST, len(rows)):,} of {len(rows):,} variants: first those that are decided, "

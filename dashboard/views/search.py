@@ -129,14 +129,16 @@ def _pair(searched: optuna.Study, trials: list[optuna.trial.FrozenTrial], metric
             for name, value in trial.params.items():
                 values.setdefault(name, set()).add(value)
     varied = [name for name, seen in values.items() if len(seen) > 1]
-    varied.sort(key=lambda name: any(isinstance(value, str) for value in values[name]))  # what has a scale first
+    named = {name for name in varied if any(isinstance(value, str) for value in values[name])}
+    varied.sort(key=named.__contains__)  # what has a scale first
+    scaled = len(named) < len(varied)  # between names there is nothing that a contour could join
     if len(varied) < 2:
         st.caption("Fewer than two parameters vary among the finished trials, so there is no plot of two of them.")
         return
     st.subheader("Two parameters", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         kind = st.segmented_control(
-            "Plot", list(PLOTS), default="contour", key="plot", bind="query-params", required=True
+            "Plot", list(PLOTS), default="contour" if scaled else "rank", key="plot", bind="query-params", required=True
         )
         # Optuna decides which of the two lies across.
         first = st.selectbox("Parameter", varied, key="one", bind="query-params", width=280)
