@@ -76,9 +76,16 @@ def _save(file: Path, page: str) -> None:
     name = one_line(str(st.session_state.get("view-name") or ""), LONGEST).strip()
     if name:
         parameters = {key: st.query_params.get_all(key) for key in st.query_params}
-        write_views(file, read_views(file) | {name: {PAGE: [page], **parameters}})
+        _write(file, read_views(file) | {name: {PAGE: [page], **parameters}})
         st.session_state["view-name"] = ""
 
 
 def _remove(file: Path, name: str | None) -> None:
-    write_views(file, {one: view for one, view in read_views(file).items() if one != name})
+    _write(file, {one: view for one, view in read_views(file).items() if one != name})
+
+
+def _write(file: Path, views: Views) -> None:
+    try:
+        write_views(file, views)
+    except OSError as error:
+        st.toast(escape(f"{file} cannot be written: {error.strerror}"), icon=":material/error:")
