@@ -13,7 +13,7 @@ def dashboard(
     stores: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[STORE]...",
+            metavar="STORE",
             help="Stores to look at together: files, or SQLAlchemy URLs.",
             show_default="the one of --store",
         ),
