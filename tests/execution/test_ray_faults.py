@@ -93,12 +93,12 @@ def test_a_trial_in_two_processes_resumes_when_one_dies_and_has_the_losses_of_on
 ) -> None:
     """The processes have the whole model each, or divide it among them, and a checkpoint with it."""
     wanted = trial(ray_folder, steps=steps, evaluations=10, batch_size=4)
-    storage = str(ray_folder / f"pair-{shard}")
+    storage, pair = str(ray_folder / f"pair-{shard}"), f"pair-{shard}"  # a node that left may be listed for a while
     resources = ResourcesSpec(
-        cpus=0.5, memory=0.1, custom={"pair": 1}, checkpoint_every=every, storage=storage, shard=shard
+        cpus=0.5, memory=0.1, custom={pair: 1}, checkpoint_every=every, storage=storage, shard=shard
     )
     with (
-        joined(cluster, 1, resources={"pair": 1}),
+        joined(cluster, 1, resources={pair: 1}),
         RayEngine(ray_folder / "cache", "cpu", resources, cluster.address, ranks=2) as engine,
     ):
         assert engine.size == 1, "two halves of a core"
