@@ -102,7 +102,8 @@ def _starting(folder: Path, times: int) -> Iterator[Row]:
 
 def _planning(folder: Path, *, times: int, sides: tuple[int, ...]) -> Iterator[Row]:
     from ablate.cli.app import GARBAGE
-    from ablate.planning.plan import Planner, make_plan
+    from ablate.planning.plan import make_plan
+    from ablate.planning.planner import Planner
 
     gc.set_threshold(GARBAGE)  # as the command does
     space = grid_space(folder / "texts", sides=sides)
@@ -143,7 +144,7 @@ def _storing(folder: Path, trials: int) -> Iterator[Row]:
 def _training(folder: Path, seeds: int) -> Iterator[Row]:
     import ablate
     from ablate.execution.observer import Observer
-    from ablate.planning.plan import Trial
+    from ablate.planning.planned import Trial
     from ablate.store.records import TrialOutcome
 
     class Watch(Observer):

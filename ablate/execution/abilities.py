@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 
 from ablate.errors import EngineError
-from ablate.planning.plan import Trial
+from ablate.planning.planned import Trial
 from ablate.spec.training import TrainingSpec
 from ablate.training.compiling import missing_compiler
 from ablate.training.optimizer import check_packages

@@ -20,7 +20,8 @@ from ablate.execution.driver import run_study
 from ablate.execution.local import LocalEngine
 from ablate.execution.protocol import Happened, Job, JobMember
 from ablate.planning.packing import Packing
-from ablate.planning.plan import Trial, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planned import Trial
 from ablate.spec.resources import CheckpointInterval, ResourcesSpec
 from ablate.store import Store
 from ablate.store.records import CurvePoint
