@@ -288,6 +288,12 @@ class Family:
                     _load(entry)
         return dict(sorted(self._members.items()))
 
+    def _import_own(self, kind: str) -> None:
+        """Import the module of this name, if the package has one."""
+        package = importlib.import_module(str(self.package))
+        if any(module.name == kind for module in pkgutil.iter_modules(package.__path__)):
+            importlib.import_module(f"{self.package}.{kind}")
+
     def defined_in(self, module: str) -> dict[str, type[Kinded]]:
         """The registered kinds of a module, without importing anything."""
         return {kind: member for kind, member in self._members.items() if member.__module__ == module}
@@ -295,9 +301,17 @@ class Family:
     def member(self, kind: object) -> type[Kinded]:
         """The spec class of a kind.
 
+        The module of its name is imported alone if it defines the kind: a space names few of all kinds, and importing
+        the others takes longer than reading it.
+
         Raises:
             PydanticCustomError: There is no such kind; the message suggests a similar one.
         """
+        if isinstance(kind, str):
+            if not self._discovered and kind not in self._members:
+                self._import_own(kind)
+            if kind in self._members:
+                return self._members[kind]
         members = self.members()
         if isinstance(kind, str) and kind in members:
             return members[kind]
