@@ -119,8 +119,8 @@ def measured(smoke: bool) -> Iterator[Row]:
         for turn in range(1 if smoke else TIMES + 1):
             if turn == 1:
                 taken = {}
-            for floor, code in FLOORS.items():
-                taken.setdefault(floor, []).append(processor_seconds((sys.executable, "-c", code)))
+            for imported, code in FLOORS.items():
+                taken.setdefault(imported, []).append(processor_seconds((sys.executable, "-c", code)))
             for command in asked:
                 taken.setdefault(command.what, []).append(processor_seconds((*_ABLATE, *command.arguments)))
     for command in asked:

@@ -126,7 +126,7 @@ def ray_tune_placed(trials: Sequence[Trial], cache: Path) -> Losses:
 
     jobs = {t.key: (t.variant.spec.model_dump_json(), t.seed, t.variant.fingerprint) for t in trials}
 
-    class Placed(tune.Trainable):  # type: ignore[misc]  # Ray's class has no type here
+    class Placed(tune.Trainable):
         """One trial a step; `reset_config` gives the actor its next one."""
 
         def setup(self, config: dict[str, Any]) -> None:
@@ -178,7 +178,7 @@ def place(folder: Path) -> None:
 
 def optuna_joblib(trials: Sequence[Trial], cache: Path, jobs: int) -> Losses:
     """Train with plain Optuna: a study in a journal file, a trial a task of joblib's processes, one thread each."""
-    import joblib
+    import joblib  # type: ignore[import-untyped]
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
