@@ -33,8 +33,8 @@ def test_gradients_are_those_of_one_product_with_all_rows(transposed: bool) -> N
 
 
 def test_one_gradient_of_the_matrix_is_there_at_a_time() -> None:
-    matrix = torch.randn(1, 16, 4096, requires_grad=True)
-    x = torch.randn(1, 64, 16)
+    matrix = torch.randn(1, 64, 4096, requires_grad=True)
+    x = torch.randn(1, 64, 64)
 
     def most(sums: GradientSums | None) -> int:
         def part(rows: torch.Tensor) -> torch.Tensor:
