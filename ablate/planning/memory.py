@@ -93,7 +93,7 @@ def _training_bytes(cost: Cost, spec: VariantSpec, vocabulary: int = 0, context:
         head = min(head, of_token * training.loss_chunk + gradients_of_matrix * of_matrix)
     if training.recompute == "blocks":
         freed, largest = recomputed_activations(spec.model, length)
-        kept, block = kept - freed, rows * largest
+        kept, block = kept - freed, rows * largest * 3 // 2  # with the gradients of its widest activations, as measured
     averages = 0 if spec.training.average is None else 2 * BYTES  # the average, and the weights while it is evaluated
     held = (BYTES + spec.training.optimizer.state_bytes() + averages) * cost.parameters
     gradients = BYTES * cost.parameters

@@ -54,7 +54,7 @@ def _bound_integers(schema: Any) -> None:
 class Spec(BaseModel):
     """A frozen value that refuses unknown keys; every field has a description."""
 
-    __slots__ = ("_form",)  # the cached canonical form; specs share nested specs
+    __slots__ = ("_form", "_graph")  # the cached canonical form and structure; specs share nested specs
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -92,7 +92,7 @@ class Spec(BaseModel):
     def structure(self) -> Any:
         """JSON without the fields in `value_fields`. Equal for specs with equal graphs."""
         names = (name for name in type(self).model_fields if name not in self.value_fields)
-        return {name: _plain(getattr(self, name), lambda spec: spec.structure()) for name in names}
+        return {name: _plain(getattr(self, name), cached_structure) for name in names}
 
     def editable(self) -> dict[str, Any]:
         """A mapping in which paths can be assigned and which can be validated again; nested specs are not converted.
@@ -201,6 +201,16 @@ def _cached_canonical(spec: Spec) -> Any:
         form = spec.canonical()
         object.__setattr__(spec, "_form", form)
         return form
+
+
+def cached_structure(spec: Spec) -> Any:
+    """`structure` of a spec, made once; what it gives must not be changed."""
+    try:
+        return spec._graph  # type: ignore[attr-defined]
+    except AttributeError:
+        graph = spec.structure()
+        object.__setattr__(spec, "_graph", graph)
+        return graph
 
 
 def refusal(
