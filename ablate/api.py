@@ -21,7 +21,8 @@ from ablate.execution.tracking import TrackingObserver
 from ablate.nn.model.build import build_model
 from ablate.notebook import DEFAULT_STORE, Study
 from ablate.planning.packing import Packing
-from ablate.planning.plan import Plan, Planner, make_plan
+from ablate.planning.plan import Plan, make_plan
+from ablate.planning.planner import Planner
 from ablate.plugins import load_plugin
 from ablate.render.formats import Place, find_format
 from ablate.spec import reading

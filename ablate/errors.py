@@ -1,6 +1,6 @@
 """The one tree of errors that a user can cause.
 
-Every message says where it went wrong, what was expected, what was found and the way out; the command line prints
+Every message says where the error is, what was expected, what was found and how to correct it; the command line prints
 it as one paragraph and exits with 2.
 """
 
@@ -18,14 +18,14 @@ _CONTROLS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066
 
 
 class AblateError(Exception):
-    """A mistake that a person can mend.
+    """An error that a user can correct.
 
     Args:
         problem: One sentence that says what is wrong.
         where: The file (with line and column if known), the path in a spec, or the resource.
         expected: What would have been right.
         got: What was found.
-        remedy: The way out, as an instruction.
+        remedy: How to correct it, as an instruction.
     """
 
     exit_code = 2
@@ -135,7 +135,7 @@ def check_argument(where: str, value: object, kinds: type | tuple[type, ...], ex
         value: The argument.
         kinds: What it may be an instance of.
         expected: The same in words.
-        remedy: The way out, as an instruction.
+        remedy: How to correct it, as an instruction.
 
     Raises:
         ArgumentError: It is of another kind.

@@ -13,6 +13,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "mlflow": ("mlflow",),
     "notebook": ("pandas",),
     "search": ("optuna", "sklearn", "cmaes"),
+    "soap": ("pytorch_optimizer",),
     "tensorboard": ("tensorboard",),
     "transformers": ("transformers",),
     "translation": ("sacrebleu",),

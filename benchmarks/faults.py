@@ -13,6 +13,7 @@ of this campaign.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import pkgutil
@@ -26,15 +27,17 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
+from unittest.mock import patch
 
 import alembic.context  # noqa: F401 - a driver needs it
 import psutil
@@ -176,7 +179,9 @@ class _ForkedWorker:
         self, command: Sequence[str], *, pass_fds: Sequence[int], stdout: Any, env: Any, **others: Any
     ) -> None:
         self._code: int | None = None
-        self._pid = os.fork()
+        with warnings.catch_warnings():  # from Python 3.12 on, of a driver with more threads than this one
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._pid = os.fork()
         if self._pid == 0:
             _become_worker(command, pass_fds[0], stdout.fileno(), env)
 
@@ -205,6 +210,7 @@ class _ForkedWorker:
 def _become_worker(command: Sequence[str], pipe: int, log: int, environment: dict[str, str]) -> NoReturn:
     """The forked process: what `python -m ablate.execution.worker` would be, without any file of the driver's."""
     code = 1
+    gc.freeze()  # what the driver has left is not finalised here: its descriptors have other owners now
     try:
         Path("/proc/self/comm").write_text(_FORKED)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -233,6 +239,13 @@ def _become_worker(command: Sequence[str], pipe: int, log: int, environment: dic
         os._exit(code)
 
 
+@contextmanager
+def forked_workers() -> Iterator[None]:
+    """Let the local engine fork its workers from this process, which has imported what they need. Linux only."""
+    with patch.object(local, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": _start_process})):
+        yield
+
+
 def _start_process(command: Sequence[str], **options: Any) -> Any:
     """What the local engine calls in place of `subprocess.Popen`."""
     if _WORKER_MODULE in command:
@@ -250,10 +263,9 @@ def _drive(line: Sequence[str], folder: str, own_interpreters: bool) -> None:
     sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
-    if not own_interpreters:
-        vars(local)["subprocess"] = SimpleNamespace(**{**vars(subprocess), "Popen": _start_process})
     sys.argv = ["ablate", *line]
-    ablate_main()
+    with nullcontext() if own_interpreters else forked_workers():
+        ablate_main()
 
 
 class Study:

@@ -40,7 +40,7 @@ from ablate.cli import main as ablate_main
 from ablate.cli.app import PANEL_OF
 from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer
-from ablate.planning.plan import Planner
+from ablate.planning.planner import Planner
 from ablate.spec.named import shipped_spaces
 from ablate.spec.reading import load_space
 from ablate.store import Environment, open_store

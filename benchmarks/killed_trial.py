@@ -23,7 +23,9 @@ from ablate.execution.driver import run_study
 from ablate.execution.environment import describe_environment
 from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer
-from ablate.planning.plan import Planner, Trial, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planned import Trial
+from ablate.planning.planner import Planner
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.space import SpaceSpec
 from ablate.store import open_store

@@ -30,7 +30,9 @@ from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer
 from ablate.nn.kernels.allocator import keep_freed_memory
 from ablate.planning.packing import Packing
-from ablate.planning.plan import Planner, Trial, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planned import Trial
+from ablate.planning.planner import Planner
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store

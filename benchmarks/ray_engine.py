@@ -18,7 +18,8 @@ from ablate.cores import available_cores
 from ablate.execution.base import Engine
 from ablate.execution.local import LocalEngine
 from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember
-from ablate.planning.plan import Plan, Planner, make_plan
+from ablate.planning.plan import Plan, make_plan
+from ablate.planning.planner import Planner
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.space import SpaceSpec
 from ablate.training.events import Measurement

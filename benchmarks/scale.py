@@ -20,7 +20,8 @@ import psutil
 from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer
 from ablate.execution.protocol import Done, Happened, Message
-from ablate.planning.plan import Planner, Trial
+from ablate.planning.planned import Trial
+from ablate.planning.planner import Planner
 from ablate.store import Environment, TrialOutcome, open_store
 from ablate.training.events import Measurement
 from benchmarks.driver import InstantEngine, grid_space, megabytes

@@ -2,11 +2,13 @@
 
 `python -m benchmarks.token_cache 1024` uses a file of 1 GiB. Both sides read the same JSON lines, encode the same BPE
 vocabulary and leave tokens on the disk, one process each; ours also hashes every document, leaves copies out and holds
-a split out.
+a split out. `python -m benchmarks.token_cache 10240 --beside 256 --without-kill` prepares 10 GiB, gives `datasets.map`
+256 MiB of the same text, and kills nothing; it needs 16 GiB of disk.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import signal
@@ -29,11 +31,13 @@ spec = LanguageModelSpec.model_validate(json.loads(sys.argv[1]))
 begin = time.perf_counter()
 fingerprint = spec.prepare(Path(sys.argv[2]), lambda line: None)
 seconds = time.perf_counter() - begin
+used = resource.getrusage(resource.RUSAGE_SELF)
 task = spec.open(Path(sys.argv[2]), fingerprint)
 print(json.dumps({
     "seconds": seconds,
     "tokens": sum(tokens.size for tokens in task.tokens.values()),
-    "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    "processor": used.ru_utime + used.ru_stime,
+    "peak": used.ru_maxrss / 1024,
     "fingerprint": fingerprint,
 }))
 """
@@ -50,11 +54,13 @@ def encode(batch):
     return {"ids": [one.ids for one in tokenizer.encode_batch(batch["text"])]}
 rows = rows.map(encode, batched=True, batch_size=64, remove_columns=["text"])
 seconds = time.perf_counter() - begin
+used = resource.getrusage(resource.RUSAGE_SELF)
 tokens = sum(len(row) for batch in rows.iter(64) for row in batch["ids"])
 print(json.dumps({
     "seconds": seconds,
     "tokens": tokens,
-    "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    "processor": used.ru_utime + used.ru_stime,
+    "peak": used.ru_maxrss / 1024,
 }))
 """
 
@@ -77,8 +83,14 @@ def main(smoke: bool = False) -> None:
     measure(1 if smoke else SMALL)
 
 
-def measure(mebibytes: int) -> None:
-    """Print tokens a second and peak memory of both, and of a preparation that was killed half-way and run again."""
+def measure(mebibytes: int, beside: int | None = None, kill: bool = True) -> None:
+    """Print tokens a second and peak memory of both, and of a preparation that was killed half-way and run again.
+
+    Args:
+        mebibytes: Size of the file.
+        beside: Size of the part of it that `datasets.map` prepares; None: the whole file.
+        kill: Whether the file is also prepared in two parts, with signal 9 between them.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         written = write_lines(folder / "big.jsonl", mebibytes)
@@ -90,16 +102,23 @@ def measure(mebibytes: int) -> None:
             "context": 128,
         }
         whole = _run(_OURS, json.dumps(plain), str(folder / "cache"))
-        beside = _run(_MAP, str(folder / "big.jsonl"), str(tokenizer), str(folder / "map"))
-        killed, rest = _killed_half_way(plain, folder / "killed", int(whole["tokens"]))
-        assert rest["fingerprint"] == whole["fingerprint"], "the same data, killed or not"
-    print(f"a file of {written / 2**20:.0f} MiB")
-    print(f"{'':24} {'seconds':>9} {'tokens/s':>11} {'peak MiB':>9}")
-    for title, row in (("ablate", whole), ("datasets.map", beside)):
-        speed = float(row["tokens"]) / float(row["seconds"])
-        print(f"{title:24} {float(row['seconds']):9.1f} {speed:11,.0f} {float(row['peak']):9.0f}")
-    print(f"{'ablate, until the kill':24} {killed:9.1f}")
-    print(f"{'ablate, run again':24} {float(rest['seconds']):9.1f} {'':11} {float(rest['peak']):9.0f}")
+        rows = [("ablate", written, whole)]
+        part, size = folder / "big.jsonl", written
+        if beside is not None:
+            part = folder / "part.jsonl"
+            size = write_lines(part, beside)
+        rows.append(("datasets.map", size, _run(_MAP, str(part), str(tokenizer), str(folder / "map"))))
+        if kill:
+            killed, rest = _killed_half_way(plain, folder / "killed", int(whole["tokens"]))
+            assert rest["fingerprint"] == whole["fingerprint"], "the same data, killed or not"
+    print(f"{'':24} {'MiB':>7} {'seconds':>9} {'tokens/s':>11} {'of processor time':>18} {'peak MiB':>9}")
+    for title, size, row in rows:
+        speed, processor = (float(row["tokens"]) / float(row[name]) for name in ("seconds", "processor"))
+        shown = f"{float(row['seconds']):9.1f} {speed:11,.0f} {processor:18,.0f} {float(row['peak']):9.0f}"
+        print(f"{title:24} {size / 2**20:7,.0f} {shown}")
+    if kill:
+        print(f"{'ablate, until the kill':24} {'':7} {killed:9.1f}")
+        print(f"{'ablate, run again':24} {'':7} {float(rest['seconds']):9.1f} {'':30} {float(rest['peak']):9.0f}")
 
 
 def _tokenizer(folder: Path) -> Path:
@@ -139,4 +158,9 @@ def _killed_half_way(plain: dict[str, object], cache: Path, tokens: int) -> tupl
 
 
 if __name__ == "__main__":
-    measure(*map(int, sys.argv[1:] or [str(SMALL)]))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.token_cache", description=__doc__)
+    parser.add_argument("mebibytes", type=int, nargs="?", default=SMALL)
+    parser.add_argument("--beside", type=int, help="MiB for `datasets.map`; unless given, the whole file")
+    parser.add_argument("--without-kill", action="store_true")
+    asked = parser.parse_args()
+    measure(asked.mebibytes, asked.beside, not asked.without_kill)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import torch
 
-from ablate.planning.plan import Planner, Variant
+from ablate.planning.planned import Variant
+from ablate.planning.planner import Planner
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
 from ablate.tasks.base import Task

@@ -21,7 +21,8 @@ import torch
 from ablate.execution.attempt import Attempt
 from ablate.execution.environment import describe_environment
 from ablate.execution.ledger import Ledger
-from ablate.planning.plan import Planner, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planner import Planner
 from ablate.spec.reading import load_space
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store

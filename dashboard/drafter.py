@@ -19,7 +19,8 @@ from ablate.analysis.findings import read_findings
 from ablate.errors import AblateError
 from ablate.nn.model.pricing import price
 from ablate.planning.forecast import forecast
-from ablate.planning.plan import Planner, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planner import Planner
 from ablate.plugins import load_plugin
 from ablate.render.drawing.stored import stored_svg
 from ablate.render.formats.slides import slides

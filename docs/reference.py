@@ -1,4 +1,4 @@
-"""Writes the reference pages of the documentation from the code: commands, the space file and the kinds.
+"""Writes the reference pages of the documentation from the code: commands, the space file, the kinds and their checks.
 
 MkDocs calls `on_files` at each build (`hooks` in `mkdocs.yml`), so the pages cannot drift from the code.
 """
@@ -9,9 +9,11 @@ import functools
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import typer
+from ruamel.yaml import YAML
 
 from ablate.cli.app import PANELS, app
 from ablate.plugins import FAMILIES
@@ -34,7 +36,8 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages to the site."""
     from mkdocs.structure.files import File
 
-    for name, page in (("commands", commands_page()), ("space", space_page()), ("kinds", kinds_page())):
+    pages = {"commands": commands_page(), "space": space_page(), "kinds": kinds_page(), "checks": checks_page()}
+    for name, page in pages.items():
         files.append(File.generated(config, f"reference/{name}.md", content=page))
     return files
 
@@ -129,6 +132,31 @@ def kinds_page() -> str:
         (f"`{name}`", _prose(model.description), counts[name], _prose(model.source)) for name, model in models.items()
     )
     lines.extend(_table(("model", "what it is", "published parameters", "source"), model_rows))
+    return "\n".join(lines)
+
+
+def independent_checks() -> dict[str, dict[str, dict[str, str]]]:
+    """What `docs/checks.yaml` says: by family (or `models`), by kind (or name), tests and what they compare with."""
+    found: dict[str, dict[str, dict[str, str]]] = YAML(typ="safe").load(Path(__file__).parent / "checks.yaml")
+    return found
+
+
+def checks_page() -> str:
+    """For every kind of a part of a model or of its training, and every named model, the tests that hold it."""
+    lines = [
+        "# Independent checks\n",
+        "Each kind of a part of a model or of its training, and each named model, is compared with code that is not "
+        "ours, or with published equations that a test writes again, slowly. The tests are below `tests/`. Besides, "
+        "`ablate check --all` tries each kind by the rules of its family.\n",
+    ]
+    for family, kinds in independent_checks().items():
+        lines.append(f"## {_heading(family)}\n")
+        rows = (
+            (f"`{kind}`", _prose(against), f"`{test}`")
+            for kind, tests in kinds.items()
+            for test, against in tests.items()
+        )
+        lines.extend(_table(("model" if family == "models" else "kind", "compared with", "test"), rows))
     return "\n".join(lines)
 
 

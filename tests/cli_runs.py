@@ -22,10 +22,13 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+import torch
 
 from ablate.cli import main
+from benchmarks.faults import forked_workers
 
 ABLATE = str(Path(sysconfig.get_path("scripts")) / "ablate")
+FORKS = sys.platform == "linux" and not torch.cuda.is_available()
 COLOUR = ("FORCE_COLOR", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "COLUMNS", "LINES")
 
 SERIES = """
@@ -146,7 +149,11 @@ class Workplace:
         ]
 
     def call(self, *arguments: str, columns: int | None = None) -> Finished:
-        """Run a command to its end within this process, without the time that Python and torch take to start."""
+        """Run a command to its end within this process, without the time that Python and torch take to start.
+
+        The workers of a study are forked from this process for the same reason, where this is possible: on Linux, and
+        not beside a GPU. That they start as programs of their own is seen wherever `run` and `start` are used.
+        """
         out, err = io.StringIO(), io.StringIO()
         interrupt, threshold = signal.getsignal(signal.SIGINT), gc.get_threshold()
         environment = self.environment | ({} if columns is None else {"COLUMNS": str(columns)})
@@ -157,6 +164,7 @@ class Workplace:
                 patch.object(sys, "argv", [ABLATE, *arguments]),
                 contextlib.redirect_stdout(out),
                 contextlib.redirect_stderr(err),
+                forked_workers() if FORKS else contextlib.nullcontext(),
                 pytest.raises(SystemExit) as end,
             ):
                 main()

@@ -15,9 +15,13 @@ from ablate.cores import available_cores
 # More processes run tests than there are cores, and sums in a fixed order give the same numbers every time. Torch reads
 # this when it is imported, and the processes that tests start inherit it. The environment may ask for another number.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Ray starts a Python process for each core of a node in advance. No test uses one: an actor of ours has an environment
+# of its own, and so a process of its own.
+os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 
 LONGEST = (
     "execution/test_ray_faults.py",
+    "execution/test_ray_partition.py",
     "dashboard/test_browser.py",
     "kinds/mixers/test_contract.py",
     "dashboard/test_browser_findings.py",

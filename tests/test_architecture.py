@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": {"errors", "extras", "locations", "spec", "nn.kernels", "decoding", "downstream"},
     "designs": {"roles", "errors", "extras", "spec", "stats"},
     "timing": {"errors", "spec", "nn.kernels", "nn.pack", "nn.model"},
-    "training": {"metrics", "spec", "nn.pack", "nn.model", "tasks"},
+    "training": {"errors", "extras", "metrics", "spec", "nn.pack", "nn.model", "tasks"},
     "analysis": {"roles", "metrics", "errors", "devices", "extras", "late", "spec", "designs", "stats", "store"},
     "render": {"errors", "extras", "spec", "stats", "store", "analysis", "render.drawing"},
     "render.drawing": {"errors", "spec"},
@@ -122,6 +122,7 @@ MUTUAL = (
     frozenset({"ablate.spec.layer", "ablate.spec.part", "ablate.spec.position", "ablate.spec.initialiser"}),
     frozenset({"ablate.spec.block", "ablate.spec.residual"}),
     frozenset({"ablate.spec.model", "ablate.spec.model_rules"}),
+    frozenset({"ablate.spec.space", "ablate.spec.space_rules"}),
     frozenset(f"ablate.kinds.mixers.{name}" for name in ("attention", "attention_cost", "attention_module")),
 )
 """Modules whose types mention one another: one imports the other for annotations alone, under `TYPE_CHECKING`."""
@@ -171,6 +172,21 @@ def imports(file: Path, *, inside: bool | None = None) -> Iterator[tuple[int, st
             yield from ((node.lineno, f"{own}{node.module}.{alias.name}") for alias in node.names)
 
 
+def named_late(file: Path) -> Iterator[tuple[int, str]]:
+    """Every module of ours that a string of a file names, as late imports and child processes do, with its line.
+
+    The packages of families are left out: their kinds are discovered.
+    """
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "Family"]
+    other = {id(node) for call in calls for node in ast.walk(call)}
+    other |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) and id(node) not in other else None
+        if isinstance(text, str) and "." in text and text.partition(":")[0] in MODULES:
+            yield node.lineno, text.partition(":")[0]
+
+
 def named(file: Path) -> str:
     return package_of(name_of(file))
 
@@ -190,7 +206,7 @@ def arrows_back(file: Path, package: str) -> list[str]:
         return []
     return [
         f"{file}:{line}: {package} imports {module}"
-        for line, module in imports(file)
+        for line, module in (*imports(file), *named_late(file))
         if is_ours(module) and package_of(module) not in {package, *MAY_IMPORT[package]}
     ]
 
@@ -258,12 +274,20 @@ def test_the_core_needs_little(file: Path) -> None:
         "from ablate import tasks",
         "def f():\n    from ablate.store import Store",
         "if TYPE_CHECKING:\n    from ablate.designs.base import Design",
+        'late(__name__, {"make_plan": "ablate.planning.plan"})',
+        'import_module("ablate.store")',
     ],
 )
 def test_the_walk_sees_every_sort_of_import(line: str, tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text(f"from ablate.errors import AblateError\n{line}\n", encoding="utf-8")
     assert len(arrows_back(file, "spec")) == 1
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_what_is_installed_imports_no_other_folder_of_the_repository(file: Path) -> None:
+    roots = {module.split(".")[0] for _, module in imports(file)}
+    assert roots & {path.name for path in ROOT.parent.iterdir() if path.is_dir()} <= {"ablate", "dashboard"}
 
 
 def test_no_two_test_files_share_a_name() -> None:

@@ -1,4 +1,4 @@
-"""What the spread between compared seeds does not show: trials that failed, tuned values, a long tail of the noise."""
+"""Sources of error that the spread between seeds does not include: failed trials, tuned values, heavy tails."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Allowances:
     def _lost(self, name: str) -> str:
         whose = "the baseline" if name == self.baseline else name
         return (
-            f"{plural(self.failed[name], 'trial')} of {whose} failed, and how "
-            f"{'it' if self.failed[name] == 1 else 'they'} would have ended is unknown; run the study again"
+            f"{plural(self.failed[name], 'trial')} of {whose} failed, and the "
+            f"{'result is' if self.failed[name] == 1 else 'results are'} unknown; run the study again"
         )
 
 
@@ -82,9 +82,9 @@ def read_allowances(record: StudyRecord, runs: Mapping[str, VariantRuns], tuning
 def worst_results(
     runs: VariantRuns, baseline: Mapping[int, float], trivial: float | None, sign: float
 ) -> tuple[float, ...]:
-    """How much worse than the baseline each failed trial would be at the worst: no better than without learning.
+    """An upper bound of how much worse than the baseline each failed trial is: the value of a trivial baseline.
 
-    Empty where nothing says what is reached without learning.
+    Empty if the task has no trivial baseline.
 
     Args:
         runs: The trials of a variant.
@@ -99,12 +99,12 @@ def worst_results(
 
 
 def tail_words(tails: Tails) -> str:
-    """What a tail means for the bounds, as a clause."""
+    """How a heavy tail affects the bounds, as a clause."""
     how = "worse" if tails.skewness > 0 else "better"
     tail = f"a few seeds end far {how} than the others (skewness {tails.skewness:.1f} over {_over(tails)})"
     if tails.pooled:
-        return f"{tail}, and bounds that allow for it do not tell"
-    return f"{tail}, and no bound holds from so few comparisons; it takes four with many seeds"
+        return f"{tail}, and bounds that account for this tail do not decide"
+    return f"{tail}, and so few comparisons give no valid bound; at least four with many seeds are required"
 
 
 def _over(tails: Tails) -> str:

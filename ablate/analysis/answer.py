@@ -45,7 +45,7 @@ class Judged:
         return None if bound is None else (bound.low, bound.high)
 
     def moved(self, row: VariantRow) -> str:
-        """How far the metric of a decided variant surely lies from the baseline's: `val_loss at least 0.8 higher`."""
+        """The bound on a decided variant's difference from the baseline in words: `val_loss at least 0.8 higher`."""
         worse, better = ("higher", "lower") if self.direction == "minimize" else ("lower", "higher")
         low, high = self.worse(row) or (0.0, 0.0)
         if low > self.margin:
@@ -88,21 +88,21 @@ def answer_sentences(
 
 
 def window_sentences(windows: int, healed: Sequence[str]) -> Iterator[str]:
-    """What a comparison without training rests on.
+    """What a comparison without training is based on.
 
     Args:
         windows: Validation windows that are paired; 0 if seeds are.
-        healed: Variants that were trained further all the same.
+        healed: Variants that were trained further.
     """
     if not windows:
         return
     yield (
         f"Nothing was trained: each comparison pairs {plural(windows, 'validation window')} of one trained model and "
-        "resamples them. It says how sure a difference is for this model on such text, and nothing of another training."
+        "resamples them. Its confidence applies to this model on such text, not to another training run."
     )
     if healed:
         was = "was" if len(healed) == 1 else "were"
-        yield f"{listed(healed)} {was} trained further, by one seed whose noise no bound knows."
+        yield f"{listed(healed)} {was} trained further with one seed: the intervals do not account for training noise."
 
 
 def best_sentence(rows: Sequence[VariantRow], metric: str, direction: Direction, margin: float) -> tuple[str, ...]:
@@ -114,20 +114,20 @@ def best_sentence(rows: Sequence[VariantRow], metric: str, direction: Direction,
     best = (min if direction == "minimize" else max)(known, key=known.__getitem__)
     mean = fixed(known[best], decimals_for(margin, ()))
     return (
-        f"The best mean {metric} of {plural(len(known), 'point')} is that of {best}: {mean}. It was picked for it, so "
-        f"chance is on its side; {_remedy(rows, best)}.",
+        f"The best mean {metric} of {plural(len(known), 'point')} is that of {best}: {mean}. Selection makes this "
+        f"estimate optimistic; {_remedy(rows, best)}.",
     )
 
 
 def _remedy(rows: Sequence[VariantRow], best: str) -> str:
     confirmed = next((row.confirmed for row in rows if row.name == best), ())
     if confirmed:
-        return f"its difference from the baseline and its verdict are those of {plural(len(confirmed), 'fresh seed')}"
-    return "train it with seeds of its own before you rely on the number"
+        return f"its difference from the baseline and its verdict rest on {plural(len(confirmed), 'fresh seed')}"
+    return "train it with fresh seeds before you rely on the number"
 
 
 def chosen_sentences(rows: Sequence[VariantRow]) -> Iterator[str]:
-    """What was chosen by results, and so has a verdict from fresh seeds or none."""
+    """Sentences on variants that were chosen by results: their verdicts rest on fresh seeds, or they have none."""
     if confirmed := [row for row in rows if row.confirmed and row.verdict is not None]:
         seeds = len(confirmed[0].confirmed)
         are, rest = ("was", "its verdict rests") if len(confirmed) == 1 else ("were", "their verdicts rest")
@@ -138,13 +138,13 @@ def chosen_sentences(rows: Sequence[VariantRow]) -> Iterator[str]:
     if chosen := [row for row in rows if row.chosen]:
         yield (
             f"{plural(len(chosen), 'variant')} {'was' if len(chosen) == 1 else 'were'} chosen by results and not "
-            "confirmed by fresh seeds: selected numbers flatter, so there is no verdict."
+            "confirmed by fresh seeds. Selection biases their estimates, so they have no verdict."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Naming:
-    """How variants are called in sentences: by what they change, with their name where that alone does not tell."""
+    """How sentences refer to variants: by their change, with their name where several variants share it."""
 
     shared: frozenset[Change]
     combined: int
@@ -156,20 +156,20 @@ class _Naming:
         return cls(frozenset(change for change, count in counts.items() if count > 1), combined)
 
     def by_name(self, row: VariantRow) -> bool:
-        """Whether the name is all that is said of a variant."""
+        """Whether sentences give only the name of a variant."""
         unknown = not row.change.removed and not row.change.otherwise
         return unknown or (row.change.combines and self.combined > MOST_COMBINED)
 
     def removed(self, row: VariantRow) -> str:
-        """What a variant that only removes takes away."""
+        """The parts that a variant removes, in words."""
         return f"what {row.name} leaves out" if self.by_name(row) else listed(row.change.removed)
 
     def label(self, row: VariantRow) -> str:
-        """The name of a variant with a colon, where what it changes does not tell it from others."""
+        """The name of a variant with a colon, where its change does not identify it; else empty."""
         return f"{row.name}: " if not self.by_name(row) and (row.change.combines or row.change in self.shared) else ""
 
     def whole(self, row: VariantRow) -> str:
-        """What a variant changes, as a thing to do: `replacing the attention mixer by fnet`."""
+        """The whole change of a variant as a gerund: `replacing the attention mixer by fnet`."""
         if self.by_name(row):
             return row.name
         removing = [f"removing {listed(row.change.removed)}"] if row.change.removed else []
@@ -195,7 +195,7 @@ def _needed(rows: Sequence[VariantRow], naming: _Naming, judged: Judged) -> Iter
 
 
 def _removals(rows: Sequence[VariantRow]) -> tuple[list[VariantRow], list[VariantRow]]:
-    """Of the variants that do nothing but remove, those that take one part away, and those that take several."""
+    """The variants that only remove parts: those that remove one part, and those that remove several."""
     removals = [row for row in rows if row.change.only_removes]
     alone = [row for row in removals if not row.change.combines]
     return alone, [row for row in removals if row.change.combines]
@@ -204,7 +204,7 @@ def _removals(rows: Sequence[VariantRow]) -> tuple[list[VariantRow], list[Varian
 def _items(
     rows: Sequence[VariantRow], naming: _Naming, judged: Judged, say: Callable[[VariantRow], str], without: str = ""
 ) -> str:
-    """What each variant does, with how far its metric moves; variants with the same change share one item."""
+    """The change of each variant with the bound on its difference; variants with the same change share one item."""
     items: dict[str, list[str]] = {}
     for row in rows:
         items.setdefault(say(row), []).append(f"{naming.label(row)}{judged.moved(row)}{without}")
@@ -212,7 +212,7 @@ def _items(
 
 
 def _others(fine: Sequence[VariantRow], worse: Sequence[VariantRow], naming: _Naming, judged: Judged) -> Iterator[str]:
-    """Of variants that do not only remove: whether they are worse than the baseline. No part is needed or not."""
+    """Sentences on variants that do more than remove parts: whether they are worse than the baseline."""
     beginnings = (
         (fine, f"Not worse than the baseline by {judged.margin:g} or more"),
         (worse, f"Worse than the baseline by more than {judged.margin:g}"),
@@ -223,7 +223,7 @@ def _others(fine: Sequence[VariantRow], worse: Sequence[VariantRow], naming: _Na
 
 
 def _jointly(decided: list[str], together: Set[str], *, both: bool) -> str:
-    """Each verdict may be wrong once in twenty; whether they may be read as one statement, Holm's procedure says."""
+    """Which verdicts, each with an error rate of 5 %, also hold jointly by Holm's procedure."""
     holding = [name for name in decided if name in together]
     if len(holding) == len(decided):
         none = (
@@ -231,17 +231,18 @@ def _jointly(decided: list[str], together: Set[str], *, both: bool) -> str:
             if both
             else "with 95 % confidence none of them is wrong"
         )
-        return f"These {len(decided)} verdicts hold jointly too, not only one by one: {none} (Holm's procedure)."
+        return f"These {len(decided)} verdicts also hold jointly: {none} (Holm's procedure)."
     failing = [name for name in decided if name not in together]
     if not holding:
-        which = "none would hold"
+        which = "none holds"
     elif len(failing) < len(holding):
-        which = f"all would hold but {'that' if len(failing) == 1 else 'those'} on {listed(failing)}"
+        which = f"all hold except {'that' if len(failing) == 1 else 'those'} on {listed(failing)}"
     else:
-        which = f"only {'that' if len(holding) == 1 else 'those'} on {listed(holding)} would hold"
+        only, hold = ("that", "holds") if len(holding) == 1 else ("those", "hold")
+        which = f"only {only} on {listed(holding)} {hold}"
     return (
-        f"Each of these {len(decided)} verdicts holds by itself with 95 % confidence. Read as one statement that is "
-        f"wrong at most once in twenty, {which} (Holm's procedure)."
+        f"Each of these {len(decided)} verdicts holds individually with 95 % confidence. Jointly, at a family-wise "
+        f"error rate of 5 %, {which} (Holm's procedure)."
     )
 
 
@@ -258,9 +259,9 @@ def _undecided(
         yield f"Undecided: {_named(rows, naming)}. {_settle(further, schedule is not None, unit)}.{advice}"
     for why in dict.fromkeys(held.values()):
         rows = [row for row in judged if held.get(row.name) == why]
-        yield f"Undecided: {_named(rows, naming)}. The spread between {unit}s would decide, but {why}."
+        yield f"Undecided: {_named(rows, naming)}. The spread between {unit}s would allow a verdict, but {why}."
     if rows := [row for row in judged if _is_flat(row)]:
-        yield f"Undecided: {_named(rows, naming)}. Without any spread between {unit}s nothing can be tested."
+        yield f"Undecided: {_named(rows, naming)}. All {unit}s give the same difference, so no test is possible."
     few: dict[str, list[str]] = {}
     for row in undecided:
         if _pairs(row) < least:
@@ -285,7 +286,7 @@ def _is_flat(row: VariantRow) -> bool:
 
 
 def _why_few(row: VariantRow, baseline: VariantRow, least: int, unit: str) -> str:
-    """Why a variant has too few pairs: what was lost, or else that they are not there yet."""
+    """Why a variant has too few pairs: trials that were lost, or else too few that have ended."""
     lost = [*_lost("the baseline", baseline), *_lost("its trials", row)]
     return "; ".join(lost) or f"at least {least} paired {unit}s are required"
 
@@ -322,8 +323,8 @@ def _advice(rows: Sequence[VariantRow], schedule: SeedPlan | None) -> str:
     if advised is None:
         return ""
     return (
-        f" To continue, set `seeds: {{start: {advised.start}, max: {advised.max}}}`: seeds are added where they may "
-        "still decide, at wider bounds, as results have been seen."
+        f" To continue, set `seeds: {{start: {advised.start}, max: {advised.max}}}`: this adds seeds to undecided "
+        "comparisons, with wider bounds because results have been seen."
     )
 
 

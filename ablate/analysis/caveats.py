@@ -1,4 +1,4 @@
-"""What makes a comparison worth little, in sentences: every answer begins with them."""
+"""Caveats: sentences on what limits a comparison. Every answer begins with them."""
 
 from __future__ import annotations
 
@@ -32,11 +32,14 @@ def diverged(rows: Sequence[VariantRow], baseline: VariantRow) -> Iterator[str]:
     lost = [row for row in rows if row.diverged]
     if others := [row for row in lost if row.name != baseline.name]:
         counts = [f"{row.name} at {len(row.diverged)} of {plural(len(row.planned), 'seed')}" for row in others]
-        yield f"Training diverged: {listed(counts)}. The seeds that finished would flatter these variants."
+        yield (
+            f"Training diverged: {listed(counts)}. These variants have no mean, because the seeds that finished are a "
+            "biased selection."
+        )
     if baseline in lost:
         yield (
             f"Training of the baseline diverged at {len(baseline.diverged)} of "
-            f"{plural(len(baseline.planned), 'seed')}: there nothing can be compared with it."
+            f"{plural(len(baseline.planned), 'seed')}. No variant is compared with it at these seeds."
         )
 
 
@@ -46,5 +49,5 @@ def edges(tuning: Tuning | None) -> Iterator[str]:
         paths = dict.fromkeys(path for tuned in tuning.of.values() for path in tuned.edges)
         yield (
             f"The best {listed(paths)} lies at an edge of the tuning grid for {listed(tuning.edges)}: a better value "
-            "may lie outside, and the differences may come from the grid. Widen it."
+            "may lie outside, and the differences may be artefacts of the grid. Widen it."
         )

@@ -1,8 +1,8 @@
-"""What became of a study's claims: supported, refuted or undecided, with the evidence.
+"""The verdicts on the claims of a study: supported, refuted or undecided, with the evidence.
 
 A claim rests on paired seeds and one-sided 95 % bounds of the left variant's advantage, oriented so that positive is
 better. It is supported when the bound shows it, refuted when the other bound shows its contrary, and else undecided
-with the number of seeds that would tell. Where a contrary has several parts (`equal` is refuted from above or from
+with the number of seeds that would decide. Where a contrary has several parts (`equal` is refuted from above or from
 below, an order at any of its pairs), they share the error rate. Each claim is a question of its own, wrong at most
 once in twenty.
 
@@ -49,7 +49,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
-    """A claim with what became of it.
+    """A claim with its verdict.
 
     Attributes:
         id: Of the claim.
@@ -77,12 +77,12 @@ class _Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Expectation:
-    """A word that bounds of an advantage settle.
+    """An expectation that bounds of an advantage decide.
 
     Attributes:
         supported: Whether bounds show it, given the margin.
         refuted: Whether bounds show its contrary.
-        edges: Where, in margins, the advantage stops being as expected.
+        edges: Limits of the expected range of the advantage, in margins.
         parts: In how many ways its contrary can be shown; they share the error rate.
     """
 
@@ -137,7 +137,7 @@ def _comparison(claim: ComparisonClaim, results: Results) -> _Finding:
 
 @_settle.register
 def _order(claim: OrderClaim, results: Results) -> _Finding:
-    # All pairs must be supported, each at the full error rate; one that is refuted refutes, so these share it.
+    # Support needs every pair at the full error rate. One refuted pair refutes the order, so pairs share that rate.
     pairs = list(zip(claim.order, claim.order[1:], strict=False))
     better = _EXPECTATIONS["better"]
     expectation = _Expectation(better.supported, better.refuted, better.edges, parts=len(pairs))
@@ -166,7 +166,7 @@ def _trend(claim: TrendClaim, results: Results) -> _Finding:
     evidence: dict[str, Any] = {"metric": metric, "margin": claim.margin, "along": claim.along}
     evidence |= {"positions": sorted(sides), "left": claim.left, "right": claim.right}
     if diverged := sorted({name for side in sides.values() for name in side if results.diverged(name, metric)}):
-        return _Finding("undecided", f"{', '.join(diverged)} diverged, which leaves no gap to follow", evidence)
+        return _Finding("undecided", f"{', '.join(diverged)} diverged, so the gap has no trend", evidence)
     if len(sides) < 2:
         return _Finding("undecided", f"the study trained both variants at {len(sides)} of the positions", evidence)
     if short := results.too_short(metric, dict.fromkeys(name for side in sides.values() for name in side)):
@@ -295,9 +295,9 @@ def _count(
 
 
 def _by_divergence(left: str, right: str, metric: str, results: Results) -> tuple[Bounds | None, str] | None:
-    """What divergence says about a pair: bounds of the advantage and a reason; None if neither diverged.
+    """Bounds of the advantage that follow from divergence, and a reason; None if neither variant diverged.
 
-    The bounds are None where it says nothing.
+    The bounds are None if divergence does not decide.
     """
     gone = {name: results.diverged(name, metric) for name in (left, right)}
     if gone[left] and gone[right]:
@@ -377,7 +377,7 @@ def _numbers(summary: PairedDifference, seeds: list[int]) -> dict[str, Any]:
 
 
 def _one_sided(error: float) -> str:
-    """What a limit is that may be wrong so often: the level is held over all looks of a schedule."""
+    """The name of a bound with this error rate, which holds over all looks of a schedule."""
     return f"one-sided {100 * (1 - error):.4g} % bound"
 
 

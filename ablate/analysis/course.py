@@ -1,4 +1,4 @@
-"""The course of a comparison: its difference at each evaluation, where it goes, and what it would have been called."""
+"""The course of a comparison: its difference and verdict at each evaluation, and whether it still moves at the end."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from ablate.stats.verdict import Word, word_of
 from ablate.store.records import VariantRecord
 
 METRIC = "val_loss"
-"""What curves hold at every evaluation."""
+"""The metric that curves have at every evaluation."""
 NEAR = 0.1
-"""How far, as a share, a learning rate may be off that at the end of a shorter training of the same schedule."""
+"""Tolerance, as a share, between a learning rate and that at the end of a shorter training of the same schedule."""
 _LONGER = " To see whether it holds, set `budgets: [1, 2, 4]` in the space, which also trains for longer."
 
 
 @dataclass(frozen=True, slots=True)
 class CourseRule:
-    """By what a course is judged.
+    """The rule by which a course is judged.
 
     Attributes:
         metric: Name of the objective's metric; where it is another than `val_loss`, curves do not hold it.
@@ -66,7 +66,7 @@ def course_of(
         lines: Key of a trial to these as a line on the axis of the rule.
         rule: By what it is judged.
         allowance: By how much the bounds of the verdict are widened.
-        comparable: Whether earlier points are what shorter trainings would end with; None if that is not known.
+        comparable: Whether earlier points show where shorter trainings would end; None if that is not known.
 
     Returns:
         None if a trial diverged or was pruned, no two seeds share evaluations, the objective is not `val_loss`, or the
@@ -143,7 +143,7 @@ def _kept(gap: Line, steps: Sequence[int]) -> list[float]:
 
 
 def comparable_before_end(*variants: VariantRecord) -> bool | None:
-    """Whether the point at two thirds of a training is what a training of that length would end with.
+    """Whether the point at two thirds of a training shows where a training of that length would end.
 
     That is so where the schedule has the same rate there as at the end of the shorter training, as a constant one has;
     one that decays has it too high there. None if the schedule is not known here.
@@ -159,14 +159,14 @@ def _rate_agrees(training: Mapping[str, Any] | None) -> bool | None:
     early = max(1, round(2 * steps / 3))
     try:
         schedule = ScheduleSpec.parse(training.get("schedule") or {"kind": ScheduleSpec.default_kind})
-    except ValidationError:  # of a plugin that is not loaded here
+    except ValidationError:  # a schedule of a plugin that is not loaded
         return None
     within, shorter = schedule.factor(early, steps), schedule.factor(early, early)
     return abs(within - shorter) <= NEAR * max(within, shorter)
 
 
 def course_sentences(rows: Sequence[VariantRow], rule: CourseRule, *, advise: bool) -> Iterator[str]:
-    """Whose differences still move, in words, and which verdicts are provisional for longer training.
+    """Sentences on differences that still move, and on verdicts that are provisional for longer training.
 
     Args:
         rows: The variants.
@@ -188,21 +188,21 @@ def course_sentences(rows: Sequence[VariantRow], rule: CourseRule, *, advise: bo
         ]
         if named:
             yield (
-                f"{beginning}: {'; '.join(shortened(named))}. In brackets: what the difference of {rule.metric} moved "
-                "by over the last third of training, of what it is at the end."
+                f"{beginning}: {'; '.join(shortened(named))}. In brackets: by how much the difference of {rule.metric} "
+                "changed over the last third of training, of its value at the end."
             )
     provisional = [row for row in rows if row.provisional(rule.margin)]
     if provisional:
         one = len(provisional) == 1
         yield (
             f"Provisional for longer training: {'the verdict' if one else 'the verdicts'} on "
-            f"{listed(row.name for row in provisional)}, whose difference{'' if one else 's'} still moved by more than "
-            f"the margin {rule.margin:g} over the last third.{_LONGER if advise else ''}"
+            f"{listed(row.name for row in provisional)}, whose difference{'' if one else 's'} still changed by more "
+            f"than the margin {rule.margin:g} over the last third.{_LONGER if advise else ''}"
         )
     if moving and any(course.comparable is False for _, course in moving):
         yield (
-            "Before the end the learning rate had not decayed yet, so earlier points are not what shorter trainings "
-            "would end with."
+            "Before the end the learning rate had not decayed, so earlier points do not show where shorter trainings "
+            "would end."
         )
 
 

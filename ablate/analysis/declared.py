@@ -1,4 +1,4 @@
-"""What a study declared otherwise when it had results already: margins and claims count for what was declared first."""
+"""Changes of the objective, the claims or the seeds of a study that were made after it had results."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def declared_otherwise(record: StudyRecord) -> Iterator[str]:
     for place, before in enumerate(record.declared_before):
         changes = list(_changes(before.objective, objectives[place + 1]))
         if before.claims != claims[place + 1]:
-            changes.append("the claims were others" if before.claims else "there were no claims")
+            changes.append("the claims were different" if before.claims else "there were no claims")
         if not changes:
             continue
         yield (
             f"Until {before.until:%Y-%m-%d %H:%M} UTC, when {plural(before.finished, 'trial')} had finished, "
-            f"{' and '.join(changes)}: what was declared after results could be seen is no test of them."
+            f"{' and '.join(changes)}. Results that were visible before a declaration cannot test it."
         )
 
 
@@ -33,9 +33,9 @@ def seeds_added(schedule: SeedPlan | None) -> Iterator[str]:
         plans = [str(one) if isinstance(one, int) else f"{one.start} to {one.max}" for one in schedule.declared]
         rate = 100 * (ERROR + schedule.added_error)
         yield (
-            f"Seeds were changed after results could be seen: {', then '.join(plans)}. The first number of seeds had "
-            "the whole error rate, so what was added is held to wider bounds, and over all looks together each word is "
-            f"wrong at most {rate:.4g} times in 100 rather than 5."
+            f"The number of seeds was changed after results were visible: {', then '.join(plans)}. The first number "
+            "used the whole error rate of 5 %, so later looks have wider bounds, and the error rate of a verdict over "
+            f"all looks is at most {rate:.4g} %."
         )
 
 

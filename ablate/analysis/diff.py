@@ -27,9 +27,9 @@ class Side:
         name: As the user named it.
         kind: `variant`, `trial` or `space`.
         spec: The full spec as plain JSON; of a space, that of its baseline.
-        space: The whole space as plain JSON; None for a variant and a trial.
+        space: The whole space as plain JSON; None for variants and trials.
         variant: Name of the variant; empty if no study has it any more.
-        parameters: Trainable parameters; None for a space, which nothing was built of.
+        parameters: Trainable parameters; None for a space, of which no model is built.
         trials: Seed to trial.
     """
 
@@ -188,7 +188,7 @@ def _is_file(name: str) -> bool:
 
 
 def stored_side(name: str, store: Store) -> Side:
-    """What a store holds under `STUDY/VARIANT`, or under the beginning of a trial's key.
+    """The variant or trial of a store named by `STUDY/VARIANT`, or by the beginning of a trial's key.
 
     Raises:
         NotFoundError: Nothing, or more than one thing; the message names the nearest.

@@ -4,7 +4,7 @@ Effects are estimated for studies that cross their switches: every trained setti
 combinations of the other switches' settings. A grid, a fraction of one and a search do; turning one switch at a time
 does not, as its effects are those of the ablation table.
 
-A trial that diverged has no value, and leaving it out would flatter what made it diverge: it counts as the worst value
+A trial that diverged has no value, and to leave it out would favour the setting that diverged: it counts as the worst
 that a trial of the study finished with, as it does in a search.
 """
 

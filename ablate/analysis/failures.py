@@ -1,4 +1,4 @@
-"""Trials that failed, and why: what a person mends before running the study again."""
+"""Trials that failed, and why, to be corrected before the study runs again."""
 
 from __future__ import annotations
 

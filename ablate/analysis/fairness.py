@@ -1,4 +1,4 @@
-"""What was tuned and what was matched in a study: chosen values, and how near the budgets came to the baseline's."""
+"""Tuning and matching in a study: the chosen values, and the deviation of budgets from the baseline's."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ablate.spec.paths import value_at
 from ablate.store.records import StudyRecord, TrialState, VariantRecord
 
 COUNTED = ("tokens", "seconds", "flops")
-"""Quantities that a trial spends more and more of; steps apart."""
+"""Quantities that accumulate during a trial, besides steps."""
 
 NEAR = 0.05
-"""How far off the baseline's a budget may be, as a share of it, before it is warned of."""
+"""The relative deviation of a budget from the baseline's above which there is a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What became of tuning one variant.
+    """The result of tuning one variant.
 
     Attributes:
         values: Spec path to the value that it is compared with; None before all of its grid has ended.
@@ -63,7 +63,7 @@ class Tuning:
         grid: Spec path to the values that every variant was tried with; of a path that was tuned before the study, to
             the values of its variants.
         seeds: That chose; no comparison uses them.
-        of: Variant name to what became of it.
+        of: Variant name to the result of its tuning.
         before: Paths that were tuned before the study.
     """
 
@@ -80,7 +80,7 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a variant was trained with and what its trials spent.
+    """The training settings of a variant and the budget that its trials used.
 
     Attributes:
         steps: Of each trial.
@@ -122,7 +122,7 @@ class MatchedBudgets:
 
     @property
     def furthest(self) -> tuple[str, float] | None:
-        """The variant that came least near to the baseline, and its share of the baseline's; None if unknown."""
+        """The variant with the largest deviation from the baseline's budget, and its share of it; None if unknown."""
         known = [(name, spent.relative) for name, spent in self.of.items() if spent.relative is not None]
         return max(known, key=lambda one: abs(one[1] - 1), default=None)
 
@@ -179,7 +179,7 @@ def read_matching(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Match
 
 
 def fairness_lines(tuning: Tuning | None, matching: MatchedBudgets, metric: str) -> tuple[str, ...]:
-    """How fair the comparison is, in a sentence or two on each of what was tuned and what was matched."""
+    """Sentences on the fairness of the comparison: what was tuned, and what was matched."""
     lines = []
     if tuning is not None and tuning.before:
         lines.append(f"Tuned for each variant before this study: {' and '.join(tuning.before)}; the space says how.")
@@ -191,7 +191,7 @@ def fairness_lines(tuning: Tuning | None, matching: MatchedBudgets, metric: str)
         )
         seeds = ", ".join(map(str, tuning.seeds)) or "none yet"
         lines.append(
-            f"Tuned for each variant, at the same expense: {grids}, by the mean {metric} on validation over seeds "
+            f"Tuned for each variant over the same grid: {grids}, by the mean {metric} on validation over seeds "
             f"({seeds}) that no comparison uses."
         )
         if missing := [name for name, tuned in tuning.of.items() if tuned.values is None]:
@@ -199,14 +199,14 @@ def fairness_lines(tuning: Tuning | None, matching: MatchedBudgets, metric: str)
         if tuning.edges:
             lines.append(
                 f"* The best value lies at the edge of the grid for {', '.join(tuning.edges)}: a better one may lie "
-                "outside. Widen the grid before you believe a difference."
+                "outside. Widen the grid before you rely on a difference."
             )
     if matching.path is not None:
-        how = "timed on the machine of this study, and another would give others" if matching.equal == "seconds" else ""
+        how = "timed on this study's machine; another machine gives other values" if matching.equal == "seconds" else ""
         near = matching.furthest
         furthest = ""
         if all(spent.relative == 1 for spent in matching.of.values()):
-            furthest = " All have exactly what the baseline has."
+            furthest = " All match the baseline exactly."
         elif near and near[1] != 1:
             furthest = f" The furthest from the baseline: {near[0]}, {100 * (near[1] - 1):+.2f} %."
         far = "* " if near and abs(near[1] - 1) > NEAR else ""

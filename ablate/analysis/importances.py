@@ -18,7 +18,7 @@ from ablate.stats import Configuration, Factor, Importance, importances
 from ablate.store.records import StudyRecord, VariantRecord
 
 LEAST = 4
-"""Variants below which nothing is said."""
+"""Minimum number of variants for importances."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,13 +32,13 @@ class RecordingReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MixingMap:
-    """How a mixer mixes the first tokens of a sample.
+    """The mixing map of a mixer on the first tokens of a sample.
 
     Attributes:
         part: `block 1 mixer`.
         rows: Output token by input token: the root mean square by which an output answers to an input; None where it
             is no number.
-        own: Share that an output token owes to its own place, over all rows; None for maps that are not square.
+        own: Share of the diagonal, over all rows; None for maps that are not square.
         reach: Mean distance in tokens, by the same shares.
         highest: The largest entry.
     """

@@ -82,6 +82,6 @@ def times_within(ratio: Interval | None) -> str:
         return MISSING
     if ratio.low is None or ratio.high is None:
         return f"~{times(ratio.mean)}"
-    if ratio.low == ratio.high:  # the baseline beside itself
+    if ratio.low == ratio.high:  # the baseline compared with itself
         return times(ratio.mean)
     return f"{times(ratio.mean)} [{ratio.low:.2f}, {ratio.high:.2f}]"

@@ -15,11 +15,11 @@ from ablate.stats import judge, paired_difference, tails_of
 from ablate.store.records import SETTLED, StudyRecord, TrialRecord, TrialState
 
 PACE = 20
-"""How many of the last trials to end tell the pace."""
+"""Number of most recent trials from which the pace is estimated."""
 
 
 class OverviewReader(Protocol):
-    """What an overview asks of a store: no curves."""
+    """The part of a store's interface that an overview uses: no curves."""
 
     def study(self, name: str) -> StudyRecord:
         """The study of this name.
@@ -34,7 +34,7 @@ class OverviewReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What matters of a study at first sight.
+    """The key figures of a study.
 
     Attributes:
         metric: Of its objective.
@@ -43,7 +43,6 @@ class Overview:
         best_value: That mean.
         simplest: The variant with fewest parameters among the baseline and those judged `not needed`.
         simplest_parameters: How many it has.
-        baseline_parameters: How many the baseline has.
         seconds: Of training so far, evaluation left out.
         flops: Arithmetic of training so far, forward and backward.
         seconds_left: An estimate of the time until the last trial ends, from the pace of those that have; None when
@@ -55,14 +54,13 @@ class Overview:
     best_value: float | None
     simplest: str
     simplest_parameters: int
-    baseline_parameters: int
     seconds: float
     flops: float
     seconds_left: float | None
 
 
 def read_overview(store: OverviewReader, name: str) -> Overview:
-    """Read a study at first sight; the curves of its trials are not read.
+    """Read the key figures of a study, without the curves of its trials.
 
     Raises:
         NotFoundError: There is no such study.
@@ -100,7 +98,6 @@ def read_overview(store: OverviewReader, name: str) -> Overview:
         best_value=means[best] if best is not None else None,
         simplest=simplest,
         simplest_parameters=parameters[simplest],
-        baseline_parameters=parameters[record.baseline],
         seconds=math.fsum(trial.seconds for trial in trials.values()),
         flops=math.fsum(trial.flops for trial in trials.values()),
         seconds_left=_seconds_left(trials.values(), len(record.planned) + len(record.confirm_trials)),
@@ -114,7 +111,7 @@ def _sufficient(
     failed: Mapping[str, int],
     fresh: Mapping[str, Mapping[int, float]],
 ) -> Iterable[str]:
-    """The baseline, and the variants without which nothing that matters is lost."""
+    """The baseline, and the variants judged `not needed`."""
     yield record.baseline
     sign, baseline = 1.0 if record.objective["direction"] == "minimize" else -1.0, values[record.baseline]
     differences = [

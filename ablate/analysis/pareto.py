@@ -1,10 +1,10 @@
 """The Pareto front of a study over two or three of loss, parameters, FLOPs, activation memory, speed ...
 
-A variant is on the front if no other is at least as good in every mean and better in one. Means are measured, so a
-dominated variant is surely dominated only if one on the front is shown to be as good in everything: where quantities
-follow from the spec, by their values; where they are measured, by one-sided t-tests of the differences paired by seed.
-The dominating variants are selected with the same noise, so these tests form one family: all ordered pairs in which the
-first costs at most as much as the second. Holm's procedure bounds the chance of any false "surely" by 5 % per study.
+A variant is on the front if no other is at least as good in every mean and better in one. Means are measured, so the
+dominance of one variant over another is significant only if it is as good in every quantity: by value for quantities
+that follow from the spec, by one-sided t-tests of the differences paired by seed for measured ones. The dominating
+variants are selected with the same noise, so these tests form one family: all ordered pairs in which the first costs
+at most as much as the second. Holm's procedure bounds the family-wise error rate by 5 % per study.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class FrontPoint:
         variant: Its name.
         values: Quantity to its mean over the finished seeds, with a 95 % interval.
         on_front: Whether no other variant dominates it by the means.
-        dominated_by: Name of one on the front that does; one that surely does where there is one, and of several the
-            best in the first quantity. None on the front.
-        surely: Whether that one is shown, beyond the noise of the seeds, to be at least as good in everything.
+        dominated_by: Name of a variant on the front that dominates it; of several a significant one, then the best in
+            the first quantity. None on the front.
+        significant: Whether the tests show that one to be at least as good in every quantity.
     """
 
     variant: str
     values: Mapping[str, Interval]
     on_front: bool
     dominated_by: str | None
-    surely: bool
+    significant: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +111,19 @@ def front_of(record: StudyRecord, runs: Mapping[str, VariantRuns], quantities: S
     names = list(measured)
     rows = [[interval.mean or 0.0 for interval in means[name]] for name in names]
     better = dominators(rows, directions)
-    beaten_by = [[at for at in above if not better[at]] for above in better]
-    sure = _sure(beaten_by, [measured[name] for name in names], rows, asked, seed_schedule(record))
+    dominating = [[at for at in above if not better[at]] for above in better]
+    shown = _significant(dominating, [measured[name] for name in names], rows, asked, seed_schedule(record))
     first = [row[0] if directions[0] == "minimize" else -row[0] for row in rows]
     points = []
     for index in sorted(range(len(names)), key=lambda at: first[at]):
-        above = sorted(beaten_by[index], key=lambda at: ((at, index) not in sure, first[at]))
+        above = sorted(dominating[index], key=lambda at: ((at, index) not in shown, first[at]))
         points.append(
             FrontPoint(
                 variant=names[index],
                 values=dict(zip(asked, means[names[index]], strict=True)),
                 on_front=not above,
                 dominated_by=names[above[0]] if above else None,
-                surely=bool(above) and (above[0], index) in sure,
+                significant=bool(above) and (above[0], index) in shown,
             )
         )
     left_out = tuple(variant.name for variant in record.variants if variant.name not in measured)
@@ -133,19 +133,19 @@ def front_of(record: StudyRecord, runs: Mapping[str, VariantRuns], quantities: S
 Seeds = Mapping[int, float]
 
 
-def _sure(
-    beaten_by: Sequence[Sequence[int]],
+def _significant(
+    dominating: Sequence[Sequence[int]],
     measured: Sequence[Sequence[Seeds]],
     rows: Sequence[Sequence[float]],
     asked: Mapping[str, Direction],
     schedule: SeedPlan | None,
 ) -> set[tuple[int, int]]:
-    """The pairs (better, worse) that are sure, all of them together.
+    """The pairs (better, worse) whose dominance is significant jointly, by Holm's procedure over the whole family.
 
-    Holm's procedure over the whole family. Only pairs that the means order are tested: no other could hold.
+    Only pairs that the means order are tested: no other can be significant.
 
     Args:
-        beaten_by: For each variant those on the front that dominate it.
+        dominating: For each variant those on the front that dominate it.
         measured: For each variant and quantity its values by seed.
         rows: For each variant and quantity its mean.
         asked: The quantities, and which way each is better.
@@ -153,7 +153,7 @@ def _sure(
     """
     p_values = {
         (at, index): _p_as_good(measured[at], measured[index], asked, schedule)
-        for index, above in enumerate(beaten_by)
+        for index, above in enumerate(dominating)
         for at in above
     }
     return {pair for pair, p_value in holm(p_values, _family(rows, asked)).items() if p_value <= ERROR}

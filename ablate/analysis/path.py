@@ -1,4 +1,4 @@
-"""The path of `simplify`: what was tried in each round, what was kept or refused and why, and where it led.
+"""The path of `simplify`: the removals tried in each round, those kept or rejected with reasons, and the result.
 
 The design is asked and told again what the store holds, as when a study is resumed; so this is what it did. Only where
 two points are the same variant the store knows the first of them alone, and the other is missing from its round.
@@ -25,7 +25,7 @@ from ablate.store.records import StudyRecord, VariantRecord
 
 @dataclass(frozen=True, slots=True)
 class VariantSummary:
-    """What a variant on or beside the path is worth, and what it costs.
+    """The objective and the cost of a variant on the path, or of a rejected removal.
 
     Attributes:
         variant: Its name.
@@ -230,7 +230,7 @@ class _Replay:
         self.names = {corner: variant.name for corner, variant in self._variants.items()}
 
     def context(self) -> DesignContext:
-        """The context that the design gets."""
+        """The context for the replayed design."""
         return DesignContext(
             switches={switch: tuple(settings) for switch, settings in self._record.space["switches"].items()},
             variants={},
@@ -288,6 +288,6 @@ def _reason(one: Candidate, kept: tuple[str, ...], cost: str, beam: int) -> str:
     if one.point.name in kept:
         return f"kept: {one.verdict.sentence.removeprefix('not needed: ')}"
     if one.acceptable:
-        cheaper = "one that costs less was" if beam == 1 else f"{len(kept)} that cost less were"
-        return f"passed over: it could go, but {cheaper} kept ({cost})"
-    return f"refused: {one.verdict.sentence}"
+        cheaper = "a cheaper removal was" if beam == 1 else f"{len(kept)} cheaper removals were"
+        return f"not kept: acceptable, but {cheaper} kept ({cost})"
+    return f"rejected: {one.verdict.sentence}"

@@ -1,4 +1,4 @@
-"""How soon each variant got where the baseline ended: steps, tokens, seconds or FLOP to its final validation loss.
+"""Steps, tokens, seconds or FLOP until each variant reached the final validation loss of the baseline.
 
 Both curves are smoothed to the nearest falling curve. A raw curve reaches a target by the first noise that dips below
 it, so that a variant equal to the baseline would seem to get there before the end.
@@ -47,7 +47,7 @@ def read_goals(baseline: VariantRuns, evaluated: Mapping[str, Curve]) -> dict[in
 def to_baseline(
     runs: VariantRuns, goals: Mapping[int, float], axis: str, evaluated: Mapping[str, Curve]
 ) -> StepsToBaseline:
-    """How soon a variant got there.
+    """When a variant reached the final loss of the baseline.
 
     Args:
         runs: Its trials.

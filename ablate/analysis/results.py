@@ -1,4 +1,4 @@
-"""What a study's trials say about its variants, metric by metric, to hold claims against."""
+"""The results of a study's trials, metric by metric, for its claims."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ablate.store.records import StudyRecord, VariantRecord
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a study's trials say about its variants.
+    """The results of a study's variants.
 
     Attributes:
         record: The study.
@@ -71,7 +71,7 @@ class Results:
         """Why a counted quantity of these variants is not known, as a clause."""
         listed = " and ".join(names)
         if quantity == "flops":
-            return f"no trial of {listed} has said its {quantity} yet"
+            return f"no trial of {listed} has reported its {quantity} yet"
         return f"an older version of ablate stored {listed}, without {quantity}"
 
     def too_short(self, metric: str, names: Iterable[str]) -> str | None:
@@ -82,12 +82,12 @@ class Results:
         short = [name for name, trials in finished.items() if trials and not long_enough(trials)]
         if not short:
             return None
-        return f"{' and '.join(short)} trained for less than {LEAST_SECONDS:g} s in all, too little to tell {metric}"
+        return f"{' and '.join(short)} trained for less than {LEAST_SECONDS:g} s in all, too short to measure {metric}"
 
     def diverged(self, name: str, metric: str) -> set[int]:
         """Seeds at which a variant diverged, or finished with a metric that is no number.
 
-        None for a figure of cost: a loss that stops being finite says nothing of it.
+        None for a figure of cost, which does not depend on divergence.
         """
         if name not in self.runs or metric in COSTS:
             return set()
@@ -102,7 +102,7 @@ class Results:
         return allowance if metric == self.record.objective["metric"] else replace(allowance, tails=None)
 
     def allowance(self, names: Sequence[str], metric: str) -> Allowance:
-        """The allowance on what several variants say together: no bound holds where trials of one failed."""
+        """The allowance on a statement on several variants: no bound is valid if trials of one failed."""
         if metric in COSTS:
             return Allowance()
         parts = [self.allowances.versus(name, name) for name in names if name in self.allowances.failed]

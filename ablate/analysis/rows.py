@@ -60,8 +60,8 @@ class Course:
             of a thousand variants shows none of them.
         end: The difference at the last evaluation.
         movement: By how much the difference moved over the last third of training, with a 95 % interval over seeds.
-        word: Where it goes (`ablate.stats.course.course_word`).
-        comparable: Whether earlier points are what shorter trainings would end with; None if that is not known.
+        word: Whether it still moves (`ablate.stats.course.course_word`).
+        comparable: Whether earlier points show where shorter trainings would end; None if that is not known.
     """
 
     judged: Callable[[], tuple[CoursePoint, ...]] = field(repr=False, compare=False)
@@ -96,7 +96,7 @@ class VariantRow:
         difference: Objective of the variant minus that of the baseline, paired by seed; None for the baseline, or if a
             trial was pruned.
         verdict: None for the baseline, or if a trial was pruned.
-        steps_to_baseline: How soon the validation loss got where the baseline ended.
+        steps_to_baseline: Steps until the validation loss reached the final one of the baseline.
         spent_to_baseline: The same on the axis of what the study matches (`Matching.axis`), rather than in steps.
         chosen: Whether results led to it and no fresh seeds have confirmed it: then it has no verdict.
         confirmed: Fresh seeds on which its difference and its verdict rest, where these confirm what results chose.
@@ -139,15 +139,15 @@ class VariantRow:
     def pruned(self) -> bool:
         """Whether a trial of it was ended early; then it has no mean, no difference and no verdict.
 
-        Its other seeds survived because they did better, so that their mean would flatter it.
+        The other seeds were kept because they did better, so their mean would be biased.
         """
         return TrialState.PRUNED in self.states.values()
 
     @property
     def lost(self) -> str:
-        """Why the table has no mean of it: `diverged`, `pruned`, or empty if it has one.
+        """Why the table has no mean: `diverged`, `pruned`, or empty if it has one.
 
-        The seeds that survived would flatter the variant.
+        A mean over the remaining seeds would be biased.
         """
         return "diverged" if self.diverged else "pruned" if self.pruned else ""
 

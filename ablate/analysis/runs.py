@@ -1,4 +1,4 @@
-"""The trials of a study, variant by variant and seed by seed, as reports look at them."""
+"""The trials of a study by variant and seed, for reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Curve = Sequence[CurvePoint]
 
 
 class StudyReader(Protocol):
-    """What a report asks of a store."""
+    """The part of a store's interface that reports use."""
 
     def study(self, name: str) -> StudyRecord:
         """The study of this name.
@@ -49,7 +49,7 @@ class StudyReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class VariantRuns:
-    """The trials of one variant by seed, and what is read off them.
+    """The trials of one variant by seed, and quantities derived from them.
 
     Attributes:
         states: Planned seed to the state of its trial.

@@ -1,4 +1,4 @@
-"""Does a verdict hold for longer training, or along a swept number? Differences along an axis, and their fit.
+"""Whether verdicts hold for longer training or along a swept number: differences along an axis, and their slope.
 
 The axis is `budget`, where a space has `budgets`, or the path of a sweep, such as `model.width` or `model.depth`. At
 each place a variant is compared with the baseline of that place.
@@ -161,14 +161,14 @@ def _outcome(points: Sequence[ScalePoint]) -> Outcome:
 
 
 def scaling_sentences(scalings: Scalings | None, metric: str) -> Iterator[str]:
-    """Which verdicts hold along the axis, which turn, and which differences surely change with it."""
+    """Which verdicts hold along the axis, which change, and which differences depend on it with 95 % confidence."""
     if scalings is None:
         return
     axis = "training" if scalings.axis == BUDGET else scalings.axis
     first, last = _place(scalings.axis, scalings.places[0]), _place(scalings.axis, scalings.places[-1])
     said = {
         "holds": f"The verdicts hold from {first} to {last}",
-        "turns": f"Turning between {first} and {last}",
+        "turns": f"The verdicts change between {first} and {last}",
         "decided": f"Decided at {last}, but not at {first}",
         "undecided": f"Undecided at {last}",
     }
@@ -180,7 +180,7 @@ def scaling_sentences(scalings: Scalings | None, metric: str) -> Iterator[str]:
               and (one.slope.low > 0 or one.slope.high < 0) and not one.slope.is_flat]  # fmt: skip
     if moving:
         named = [f"{one.variant} {slope_words(one.slope)}" for one in moving if one.slope]
-        yield f"With each doubling of {axis} the difference of {metric} surely changes: {listed(named)}."
+        yield f"With each doubling of {axis} the difference of {metric} changes by (95 % interval): {listed(named)}."
 
 
 def slope_words(slope: PairedDifference) -> str:

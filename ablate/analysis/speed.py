@@ -9,11 +9,11 @@ from ablate.stats import Interval, mean_interval
 from ablate.store.records import TrialRecord
 
 LEAST_SECONDS = 10.0
-"""Of training, all seeds together: a speed measured in less says more about the load of the machine."""
+"""Minimum training time, summed over seeds: a shorter measurement shows mostly the load of the machine."""
 
 
 def long_enough(trials: Iterable[TrialRecord]) -> bool:
-    """Whether trials took long enough to tell their speed."""
+    """Whether trials took long enough to measure their speed."""
     return math.fsum(trial.seconds for trial in trials) >= LEAST_SECONDS
 
 

@@ -1,4 +1,4 @@
-"""What runs where, how fast, and how long it will take: read from the store, so from any machine that sees it."""
+"""What runs where, how fast, and the estimated time left, read from the store on any machine that can open it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ablate.store.activity import Activity, DriverRecord, RunningTrial
 
 
 class StatusReader(Protocol):
-    """What a status asks of a store."""
+    """The part of a store's interface that a status uses."""
 
     def activity(self) -> Activity:
         """Drivers and trials that are running now."""
@@ -35,7 +35,7 @@ class StudyStatus:
 
     @property
     def left(self) -> int:
-        """Trials that are to end yet."""
+        """Number of trials that have not ended."""
         return self.driver.planned - self.driver.settled - self.driver.failed
 
 

@@ -1,4 +1,4 @@
-"""A study as a person wants to read it: a row for each variant, compared with the baseline seed by seed."""
+"""A study as a report shows it: a row for each variant, compared with the baseline seed by seed."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ class StudyReport:
         variants: A row for each variant.
         progress: How many planned trials are in each state.
         answer: The answer to the study's question, as sentences; its caveats first.
-        caveats: Those among them that make the comparison worth little.
+        caveats: Those among them that limit the comparison.
         schedule: How the study adds seeds; None if their number is fixed.
         together: Names of the variants whose verdicts hold together (`ablate.stats.family`).
-        claims: What became of the claims of its space, in their order.
-        matching: What all variants have as much of.
+        claims: The verdicts on the claims of its space, in their order.
+        matching: The budgets of the variants, and the quantity that is equal.
         tuning: What was tuned for each variant; None if nothing was.
         trivial: The best trivial baseline of its task; None if there is none.
         failures: All trials that failed, those among them that only tune or time others.

@@ -9,7 +9,7 @@ MOST_NAMES = 8
 
 
 def counted(counts: Iterable[tuple[str, int]]) -> list[str]:
-    """`3 failed` and so on, but for what there is none of."""
+    """Counts such as `3 failed`, without those that are zero."""
     return [f"{n} {what}" for what, n in counts if n]
 
 

@@ -44,7 +44,7 @@ class Standing:
     Attributes:
         name: Of the variant.
         mean: Of the objective's metric over its seeds.
-        ahead: By how much it is surely better, with 95 % confidence, than each trivial baseline that it surely beats.
+        ahead: Lower 95 % bound of its advantage over each trivial baseline that it beats with this confidence.
         seeds: Over how many seeds.
     """
 
@@ -80,10 +80,10 @@ def standing_of(
 
 
 def trivial_caveats(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> Iterator[str]:
-    """Sentences if some variants do not surely beat the best trivial baseline.
+    """Sentences if some variants do not beat the best trivial baseline with 95 % confidence.
 
-    A model that surely beats all but the best of three or more trivial baselines (a bigram, but not a trigram) has
-    learnt something: its verdicts hold for models like it. Below that, differences say little.
+    A model that beats all but the best of three or more trivial baselines (a bigram, but not a trigram) has learnt
+    something: its verdicts apply to models like it. Differences between models below that are not informative.
     """
     best = trivial[0]
     bar = trivial[1] if len(trivial) > 2 else best
@@ -93,15 +93,15 @@ def trivial_caveats(standings: Sequence[Standing], trivial: Sequence[TrivialBase
         shown = [f"{one.name} ({one.mean:.4g}{', one seed' if one.seeds == 1 else ''})" for one in behind]
         what = "the best trivial baseline, " if bar is best else "the trivial baseline "
         yield (
-            f"{_share(behind, standings)} {'does' if len(behind) == 1 else 'do'} not surely beat {what}{bar.name} "
-            f"({bar.metric} {bar.value:.4g}): {listed(shown)}. Where models have learnt so little, differences between "
-            "them say little."
+            f"{_share(behind, standings)} {'does' if len(behind) == 1 else 'do'} not beat {what}{bar.name} "
+            f"({bar.metric} {bar.value:.4g}) with 95 % confidence: {listed(shown)}. Differences between models that "
+            "have learnt so little are not informative."
         )
     if between:
         yield (
-            f"{_share(between, standings)} surely {'beats' if len(between) == 1 else 'beat'} the trivial baseline "
-            f"{bar.name} ({bar.metric} {bar.value:.4g}) but not the best one, {best.name} ({best.value:.4g}). Their "
-            "verdicts hold for models as small and as briefly trained as these."
+            f"{_share(between, standings)} {'beats' if len(between) == 1 else 'beat'} the trivial baseline {bar.name} "
+            f"({bar.metric} {bar.value:.4g}) with 95 % confidence, but not the best one, {best.name} "
+            f"({best.value:.4g}). Verdicts apply to models of this size and length of training."
         )
 
 
@@ -112,7 +112,7 @@ def _share(some: Sequence[Standing], standings: Sequence[Standing]) -> str:
 
 
 def trivial_sentences(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> Iterator[str]:
-    """By how much the variants beat the best trivial baseline that some of them surely beat."""
+    """By how much the variants beat the best trivial baseline that some of them beat with 95 % confidence."""
     for baseline in trivial:
         ahead = [one.ahead[baseline.name] for one in standings if baseline.name in one.ahead]
         if ahead:

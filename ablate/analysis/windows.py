@@ -1,4 +1,4 @@
-"""How much of a difference belongs to the one draw of validation data that all variants and seeds share.
+"""The variance of a difference over draws of validation data; all variants and seeds of a study share one draw.
 
 An interval over seeds does not show it: another draw would move every seed's difference alike. Each trial measures its
 final metrics over parts of the validation data too. What the differences of these parts vary by, beyond what they vary
@@ -53,20 +53,20 @@ def _gaps(
 
 
 def window_sentence(noise: float | None, margin: float, record: StudyRecord) -> Iterator[str]:
-    """A sentence if the draw of validation data matters, with how many windows would not."""
+    """A sentence if the draw of validation data matters, with the number of windows that would suffice."""
     if noise is None or noise <= SHARE * margin:
         return
     baseline = next(variant for variant in record.variants if variant.name == record.baseline)
     try:
         windows = int(value_at(baseline.spec, WINDOWS))
     except (KeyError, TypeError, ValueError):
-        remedy = "more validation data would lessen it"
+        remedy = "More validation data reduces it"
     else:
-        remedy = f"`{WINDOWS}: {_round(windows * (noise / (SHARE * margin)) ** 2)}` would lessen it to a tenth"
+        remedy = f"`{WINDOWS}: {_round(windows * (noise / (SHARE * margin)) ** 2)}` reduces it to a tenth of the margin"
     yield (
-        f"All differences rest on one draw of validation data: another would move one by about {noise:.1g} (standard "
-        f"deviation, in the median), {100 * noise / margin:.0f} % of the margin {margin:g}, which no interval here "
-        f"holds; {remedy}."
+        f"All differences are measured on one draw of validation data. Between draws a difference varies by about "
+        f"{noise:.1g} (standard deviation, median over variants), {100 * noise / margin:.0f} % of the margin "
+        f"{margin:g}. The intervals do not include this variance. {remedy}."
     )
 
 

@@ -1,4 +1,4 @@
-"""On which machines the trials of a study ended, how fast, and which of them failed or were begun again."""
+"""On which machines the trials of a study ended, how fast, and which of them failed or were restarted."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class WorkerFailure:
 
 
 def read_workers(store: TrialReader, name: str) -> tuple[tuple[WorkerLoad, ...], tuple[WorkerFailure, ...]]:
-    """What ended where, the busiest device first; what failed, in the order of the design.
+    """The trials that ended by device, the busiest first; those that failed, in the order of the design.
 
     Raises:
         NotFoundError: The store holds no such study.

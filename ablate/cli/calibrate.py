@@ -1,4 +1,4 @@
-"""`ablate calibrate`: what differences a study's noise lets one tell."""
+"""`ablate calibrate`: minimum detectable difference by number of seeds, at the noise of a study."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def calibrate(
     store: StoreOption = DEFAULT_STORE,
     json_: JsonOption = False,
 ) -> None:
-    """Say how large a difference how many seeds can tell, at the noise of a study's own trials."""
+    """Show the smallest difference that each number of seeds can detect, at the noise of a study's own trials."""
     from ablate.render.calibration import calibration_json, print_calibration, read_calibration
     from ablate.store import open_store
 

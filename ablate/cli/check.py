@@ -24,7 +24,7 @@ def check(
         typer.Option(
             "--family",
             metavar="NAME",
-            help="Its family, where two have a kind of this name.",
+            help="Family of the kind, if several have a kind of this name.",
             show_default="found by the kind",
         ),
     ] = None,
@@ -34,7 +34,7 @@ def check(
     ] = None,
     json_: JsonOption = False,
 ) -> int:
-    """Try a kind, or all, by every rule that its family keeps; exits with 1 if one is broken."""
+    """Check a kind, or all kinds, by every rule of its family; exits with 1 if a rule is broken."""
     if (kind is None) != all_:
         raise AblateError(
             "one kind is checked, or all of them",

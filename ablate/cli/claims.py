@@ -1,4 +1,4 @@
-"""`ablate claims`: what became of the claims of a study."""
+"""`ablate claims`: the verdicts on the claims of a study."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def claims(
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 if a claim is refuted.")] = False,
     json_: JsonOption = False,
 ) -> int:
-    """Show what became of the claims of a study: supported, refuted or undecided."""
+    """Show the verdicts on the claims of a study: supported, refuted or undecided."""
     from ablate.render.as_json import claims_json
     from ablate.render.claim_lines import print_claims
     from ablate.render.table import print_caveats
@@ -31,5 +31,5 @@ def claims(
         print_caveats(report, console)
         print_claims(judged, console)
     else:
-        say(make_console(), f"{study} claims nothing. To claim something, write `claims:` in its space file.")
+        say(make_console(), f"{study} has no claims. Add them under `claims:` in its space file.")
     return REFUTED if check and any(claim.verdict == "refuted" for claim in judged) else 0

@@ -1,4 +1,4 @@
-"""Options for the resources of jobs, here or on a cluster, and what they make of a space's `resources`."""
+"""Options for the resources of jobs, here or on a cluster, and how they change the `resources` of a space."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def with_options(
     """The resources of a space, with what was given on the command line in their place.
 
     Raises:
-        EngineError: Something given cannot be.
+        EngineError: An option is invalid.
     """
     from pydantic import ValidationError
 

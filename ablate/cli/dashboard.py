@@ -24,7 +24,7 @@ def dashboard(
             "--token",
             metavar="TEXT",
             help="The token that the dashboard asks each visitor for.",
-            show_default="none here; made up and printed with --host",
+            show_default="none here; generated and printed with --host",
         ),
     ] = None,
     plugin: PluginOption = None,

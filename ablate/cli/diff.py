@@ -14,7 +14,7 @@ def diff(
     plugin: PluginOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Say what differs between two variants, trials or space files: in spec, environment and result."""
+    """Show what differs between two variants, trials or space files: in spec, environment and result."""
     from ablate.analysis.diff import diff_json, read_diff
     from ablate.render.terminal.diff import print_diff
 

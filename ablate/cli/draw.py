@@ -19,7 +19,7 @@ def draw(
     plugin: PluginOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Draw a block, or the usual one of a model: sub-layers, norms, skips, gains; with --versus, what was changed."""
+    """Draw a block, or the main one of a model: sub-layers, norms, skips, gains; with --versus, what was changed."""
     picture = None if out is None else picture_file("--out", out)
     load_plugins(plugin)
     from ablate.render.drawing import compare, layout, to_svg, to_text

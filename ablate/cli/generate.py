@@ -15,12 +15,14 @@ from ablate.render.terminal.console import print_json
 def generate(
     trial: TrialArgument,
     prompt: Annotated[str, typer.Option(help="The text to continue.")] = "",
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens at most.")] = 200,
-    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Draw from the likeliest tokens of this share.")] = 1.0,
-    top_k: Annotated[int, typer.Option(min=0, help="Draw from so many of the likeliest tokens; 0 for all.")] = 0,
-    temperature: Annotated[float, typer.Option(min=0.0, help="Below 1 likely tokens get likelier; 0 is greedy.")] = 1.0,
+    tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens.")] = 200,
+    top_p: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Draw from the likeliest tokens of this probability.")
+    ] = 1.0,
+    top_k: Annotated[int, typer.Option(min=0, help="Draw from this number of likeliest tokens; 0: all.")] = 0,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Temperature of sampling; 0 is greedy.")] = 1.0,
     greedy: Annotated[bool, typer.Option("--greedy", help="Always take the likeliest token.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     store: StoreOption = DEFAULT_STORE,
     cache: CacheOption = None,
     plugin: PluginOption = None,

@@ -27,9 +27,9 @@ def import_(
 ) -> None:
     """Read a Hugging Face model: its settings as the model section of a space, its weights under our names."""
     if out is not None and out.exists():
-        raise AblateError("this file is there already", where=f"--out {out}", remedy="Name another one.")
+        raise AblateError("this file already exists", where=f"--out {out}", remedy="Name another one.")
     if out is not None and not out.parent.is_dir():
-        raise AblateError("its folder is not there", where=f"--out {out}", remedy="Make the folder first.")
+        raise AblateError("its folder does not exist", where=f"--out {out}", remedy="Create the folder first.")
     from ablate.render.terminal.imported import imported_json, section, summary
     from ablate.trained.hugging_face.check import largest_difference
     from ablate.trained.hugging_face.checkpoint import read_config, read_tensors

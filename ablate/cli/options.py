@@ -43,7 +43,11 @@ WorkersOption = Annotated[
 ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Threads of each process.")]
 PackOption = Annotated[
     str,
-    typer.Option("--pack", metavar="N|auto", help="Most trials trained as one program; auto: as many as pay and fit."),
+    typer.Option(
+        "--pack",
+        metavar="N|auto",
+        help="Most trials trained as one program; auto: as many as pay off and fit.",
+    ),
 ]
 DataOption = Annotated[
     str | None,
@@ -54,7 +58,7 @@ SeedsOption = Annotated[
     typer.Option(
         "--seeds",
         metavar="N|START:MAX",
-        help="Seeds in place of the design's; START:MAX adds seeds to what is undecided.",
+        help="Seeds in place of the design's; START:MAX adds seeds to undecided comparisons.",
     ),
 ]
 LogToOption = Annotated[

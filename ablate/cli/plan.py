@@ -85,7 +85,8 @@ def plan(
     from ablate.execution.environment import choose_device
     from ablate.planning.elsewhere import MachineForecast
     from ablate.planning.forecast import forecast
-    from ablate.planning.plan import Planner, make_plan
+    from ablate.planning.plan import make_plan
+    from ablate.planning.planner import Planner
     from ablate.render.terminal.plan import plan_json, print_plan
     from ablate.tasks.cache import default_cache
     from ablate.trained.weights import weights_folder

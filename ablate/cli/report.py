@@ -55,7 +55,7 @@ def _print(rendered: str | bytes) -> None:
         return
     if sys.stdout.isatty():
         raise AblateError(
-            "this format is binary, and a terminal would show gibberish",
+            "this format is binary and cannot be shown on a terminal",
             where="--format",
             remedy="Give `--out DIR`, or send the output into a file.",
         )

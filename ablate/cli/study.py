@@ -155,9 +155,9 @@ def _print_ending(result: StudyResult, store: str, console: Console, further: st
     again, all_of = {command(*sys.argv[1:]): ""}, plural(result.trials, "trial")
     if result.interrupted:
         done = result.trained + result.reused + result.diverged + result.pruned
-        print_next_steps(console, f"Stopped with {done} of {all_of} done; they are stored. Go on:", again)
+        print_next_steps(console, f"Stopped with {done} of {all_of} done; they are stored. Continue:", again)
     elif result.failed:
-        print_next_steps(console, f"{result.failed} of {all_of} failed. Try them again:", again)
+        print_next_steps(console, f"{result.failed} of {all_of} failed. Retry:", again)
     else:
         adding = {command(*study_arguments(result.study, store, further, plugins)): "seeds that may decide the rest"}
         steps = (adding if further else {}) | {

@@ -16,7 +16,7 @@ def translate(
     trial: TrialArgument,
     text: Annotated[list[str] | None, typer.Argument(help="Texts to translate [default: lines of stdin].")] = None,
     beams: Annotated[int, typer.Option(min=1, help="Beams of the search; 1 is greedy.")] = 4,
-    length_penalty: Annotated[float, typer.Option(min=0.0, help="More favours longer translations.")] = 0.6,
+    length_penalty: Annotated[float, typer.Option(min=0.0, help="Higher values favour longer translations.")] = 0.6,
     store: StoreOption = DEFAULT_STORE,
     cache: CacheOption = None,
     plugin: PluginOption = None,

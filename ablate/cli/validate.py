@@ -25,7 +25,7 @@ def validate(
         else:
             say(make_console(), model_line(model))
         return
-    from ablate.planning.plan import Planner
+    from ablate.planning.planner import Planner
     from ablate.render.terminal.validate import lines, look_at, validate_json
 
     space = load_space(file, None, data)

@@ -10,19 +10,29 @@ from dataclasses import replace
 
 import torch
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import nn
 
 from ablate.analysis.text import plural
 from ablate.contracts.contract import Contract, Finding, by_name, comes_back_from_json
-from ablate.contracts.modules import VOCABULARY, given_shared, wrong_in_bfloat16
+from ablate.contracts.modules import (
+    SEEDS,
+    TOLERANCE,
+    VOCABULARY,
+    gap,
+    given_shared,
+    miscounted,
+    noise,
+    shaken,
+    unequal_members,
+    without_gradient,
+    wrong_in_bfloat16,
+)
 from ablate.nn.model.block import build_mixer
-from ablate.nn.pack import State, initialise, step
-from ablate.nn.pack.initial import stream
+from ablate.nn.pack import State, step
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MIXERS, MixerSpec
 from ablate.spec.position import POSITIONS, PositionSpec
 
-_TOLERANCE = 1e-4
 _SAME_SPREAD = 0.1
 """Share by which the standard deviations of two draws of a matrix may differ and count as those of one distribution."""
 
@@ -132,7 +142,7 @@ def check_mixer(spec: MixerSpec, surroundings: Sequence[LayerContext] | None = N
 def accepts_only_what_works(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """A context that `check` accepts can be built and read; all others are refused there."""
     try:
-        _mixer(spec, context, [0])(_noise("input", 1, 2, context.context, context.width))
+        _mixer(spec, context, [0])(noise("input", 1, 2, context.context, context.width))
     except Exception as error:  # whatever a user's module raises
         size = f"width {context.width} with {context.heads} heads and {context.context} tokens"
         yield (
@@ -145,7 +155,7 @@ def keeps_shape(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """[K, B, T, D] goes to [K, B, T, D], for the longest input and for shorter ones."""
     mixer = _mixer(spec, context, [0])
     for length in {context.context, max(1, context.context - 2)}:
-        x = _noise("input", 1, 2, length, context.width)
+        x = noise("input", 1, 2, length, context.width)
         y = mixer(x)
         if y.shape != x.shape:
             yield f"{tuple(x.shape)} became {tuple(y.shape)}"
@@ -158,14 +168,14 @@ def hides_the_future(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     length = context.context
     if length == 1:
         return
-    x = _noise("input", 1, 1, length, context.width).expand(1, length, length, -1).clone()
-    other = _noise("other", 1, 1, length, context.width)
+    x = noise("input", 1, 1, length, context.width).expand(1, length, length, -1).clone()
+    other = noise("other", 1, 1, length, context.width)
     position = torch.arange(length)
     later = (position > position[:, None])[None, :, :, None]  # sequence b of the batch changes after position b
     mixer = _mixer(spec, context, [0])
     moved = (mixer(x) - mixer(torch.where(later, other, x))).abs().amax((0, 3))  # [B, T]
     leak = moved.tril()
-    if context.causal and leak.max() > _TOLERANCE:
+    if context.causal and leak.max() > TOLERANCE:
         cut, at = divmod(int(leak.argmax()), length)
         yield f"changing the tokens after position {cut} moved the output at {at} by {leak.max().item():.2g}"
     reads_itself = not spec.reads(context)  # else it may see tokens in what it reads alone
@@ -178,39 +188,32 @@ def applies_its_positions(spec: MixerSpec, context: LayerContext) -> Iterator[st
     plain = replace(context, positions=None)
     if context.positions is None or context.context == 1 or not _takes(spec, plain):
         return
-    x = _noise("input", 1, 2, context.context, context.width)
-    if _gap(_mixer(spec, context, [0])(x), _mixer(spec, plain, [0])(x)) == 0:
+    x = noise("input", 1, 2, context.context, context.width)
+    if gap(_mixer(spec, context, [0])(x), _mixer(spec, plain, [0])(x)) == 0:
         yield f"the output with `positions: {context.positions.kind_name()}` is that of `positions: none`"
 
 
 @torch.no_grad()
-def goes_on_token_by_token(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
-    """Causal: read token by token, with what it keeps or from all inputs again, it gives what it gives at once."""
+def decodes_token_by_token(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
+    """Causal: decoding token by token, with cached states or all inputs, gives the output of the whole sequence."""
     if not context.causal:
         return
     mixer = _mixer(spec, context, [0])
-    x = _noise("input", 1, 2, context.context, context.width)
+    x = noise("input", 1, 2, context.context, context.width)
     state: State = ()
     for place in range(context.context):
         y, state = step(mixer, x[:, :, place : place + 1], place, state)
-        gap = _gap(y, mixer(x[:, :, : place + 1])[:, :, -1:])
-        if gap > _TOLERANCE:
-            yield f"token {place} read by itself is {gap:.2g} off what the whole sequence gives"
+        off = gap(y, mixer(x[:, :, : place + 1])[:, :, -1:])
+        if off > TOLERANCE:
+            yield f"token {place} read by itself is {off:.2g} off what the whole sequence gives"
             return
 
 
 def has_gradients(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """Every trainable parameter, and the input, gets a finite gradient."""
     mixer = _mixer(spec, context, [0])
-    x = _noise("input", 1, 2, context.context, context.width).requires_grad_()
-    y = mixer(x)
-    (y * _noise("direction", *y.shape)).sum().backward()
-    trainable = [(name, value) for name, value in mixer.named_parameters() if value.requires_grad]
-    for name, tensor in [("the input", x), *trainable]:
-        if tensor.grad is None:
-            yield f"{name} gets no gradient"
-        elif not tensor.grad.isfinite().all():
-            yield f"the gradient of {name} is not finite"
+    x = noise("input", 1, 2, context.context, context.width).requires_grad_()
+    yield from without_gradient(mixer, x, mixer(x))
 
 
 def works_in_bfloat16(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
@@ -222,28 +225,21 @@ def works_in_bfloat16(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
         and context.positions is None
         and context.layer == 0
     ):
-        yield from wrong_in_bfloat16(_mixer(spec, context, [0]), _noise("input", 1, 2, context.context, context.width))
+        yield from wrong_in_bfloat16(_mixer(spec, context, [0]), noise("input", 1, 2, context.context, context.width))
 
 
 def counts_parameters(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """`cost` counts the trainable parameters that the module has."""
-    real = sum(parameter.numel() for parameter in _mixer(spec, context, [0]).parameters() if parameter.requires_grad)
-    counted = spec.cost(context, context.context).parameters
-    if counted != real:
-        yield f"`cost` counts {counted} parameters, and the module has {real}"
+    yield from miscounted(_mixer(spec, context, [0]), spec.cost(context, context.context).parameters)
 
 
 def keeps_members_apart(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """A pack of three gives, member by member, what three packs of one with the same seeds give."""
     if not spec.pack_aware:
         return
-    seeds = [5, 2, 11]
-    x = _noise("input", 3, 2, context.context, context.width)
-    packed = _mixer(spec, replace(context, pack=3), seeds)(x)
-    for member, seed in enumerate(seeds):
-        gap = _gap(packed[member], _mixer(spec, context, [seed])(x[member : member + 1])[0])
-        if gap > _TOLERANCE:
-            yield f"member {member} of a pack of 3 is {gap:.2g} off the same seed alone"
+    x = noise("input", 3, 2, context.context, context.width)
+    packed = _mixer(spec, replace(context, pack=3), SEEDS)(x)
+    yield from unequal_members(packed, lambda at, seed: _mixer(spec, context, [seed])(x[at : at + 1])[0])
 
 
 def ignores_padding(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
@@ -253,14 +249,14 @@ def ignores_padding(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     position = torch.arange(length)
     right, left, none = position < (length + 1) // 2, position >= length // 2, position >= 0
     real = torch.stack([right, left, none])[None]
-    x, other = (_noise(name, 1, 3, length, context.width) for name in ("input", "other"))
+    x, other = (noise(name, 1, 3, length, context.width) for name in ("input", "other"))
     y = mixer(x, real)
     moved = (y - mixer(torch.where(real[..., None], x, other), real))[real]
-    if moved.abs().max() > _TOLERANCE:
+    if moved.abs().max() > TOLERANCE:
         yield f"changing padded tokens moved real ones by {moved.abs().max().item():.2g}"
-    gap = _gap(y[:, 2], mixer(x)[:, 2])
-    if gap > _TOLERANCE:
-        yield f"a mask that hides nothing moved the output by {gap:.2g}"
+    off = gap(y[:, 2], mixer(x)[:, 2])
+    if off > TOLERANCE:
+        yield f"a mask that hides nothing moved the output by {off:.2g}"
 
 
 def reads_another_sequence(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
@@ -270,20 +266,20 @@ def reads_another_sequence(spec: MixerSpec, context: LayerContext) -> Iterator[s
         return
     mixer = _mixer(spec, crossing, [0])
     rows, length = context.context, max(2, context.context - 2)
-    x, other_x = (_noise(name, 1, 2, rows, context.width) for name in ("input", "other"))
-    memory, other = (_noise(name, 1, 2, length, context.width) for name in ("memory", "other memory"))
+    x, other_x = (noise(name, 1, 2, rows, context.width) for name in ("input", "other"))
+    memory, other = (noise(name, 1, 2, length, context.width) for name in ("memory", "other memory"))
     y = mixer(x, None, memory)
     if y.shape != x.shape:
         yield f"{tuple(x.shape)} became {tuple(y.shape)}"
     last = torch.arange(length)[:, None] == length - 1
-    if _gap(y, mixer(x, None, torch.where(last, other, memory))) == 0:
+    if gap(y, mixer(x, None, torch.where(last, other, memory))) == 0:
         yield "changing the last token of the other sequence moved nothing"
     real = (torch.arange(length) < (length + 1) // 2).expand(1, 2, length)
-    gap = _gap(mixer(x, None, memory, real), mixer(x, None, torch.where(real[..., None], memory, other), real))
-    if gap > _TOLERANCE:
-        yield f"changing padded tokens of the other sequence moved the output by {gap:.2g}"
+    off = gap(mixer(x, None, memory, real), mixer(x, None, torch.where(real[..., None], memory, other), real))
+    if off > TOLERANCE:
+        yield f"changing padded tokens of the other sequence moved the output by {off:.2g}"
     changed = mixer(torch.where(torch.arange(rows)[:, None] == rows - 1, other_x, x), None, memory)
-    if rows > 1 and _gap(y[:, :, :-1], changed[:, :, :-1]) > _TOLERANCE:
+    if rows > 1 and gap(y[:, :, :-1], changed[:, :, :-1]) > TOLERANCE:
         yield "changing the last row moved rows before it"
 
 
@@ -295,24 +291,8 @@ def _takes(spec: MixerSpec, context: LayerContext) -> bool:
     return True
 
 
-@torch.no_grad()
 def _mixer(spec: MixerSpec, context: LayerContext, seeds: Sequence[int]) -> nn.Module:
-    """The mixer with perturbed weights: a gain with the initial value 0 would hide the parts behind it."""
-    mixer = build_mixer(spec, context)
-    initialise(mixer, seeds)
-    for name, parameter in mixer.named_parameters():
-        for member, seed in enumerate(seeds):
-            values = parameter[member] if spec.pack_aware else parameter
-            values += 0.3 * torch.randn(values.shape, generator=stream(seed, f"contract/{name}", values.shape))
-    return given_shared(mixer.eval(), spec, context)
-
-
-def _noise(name: str, *shape: int) -> Tensor:
-    return torch.randn(shape, generator=stream(0, name))
-
-
-def _gap(left: Tensor, right: Tensor) -> float:
-    return (left - right).abs().max().item()
+    return given_shared(shaken(build_mixer(spec, context), seeds, pack_aware=spec.pack_aware), spec, context)
 
 
 def _describe(context: LayerContext) -> str:
@@ -328,7 +308,7 @@ CONTRACT: Contract[MixerSpec, LayerContext] = Contract(
         keeps_shape,
         hides_the_future,
         applies_its_positions,
-        goes_on_token_by_token,
+        decodes_token_by_token,
         has_gradients,
         works_in_bfloat16,
         counts_parameters,
@@ -343,4 +323,3 @@ CONTRACT: Contract[MixerSpec, LayerContext] = Contract(
     fallbacks=_fallbacks,
     warnings=own_initial_values,
 )
-RULES = CONTRACT.rules

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import torch
 from pydantic import ValidationError
 from torch import nn
 
@@ -16,14 +15,14 @@ from ablate.contracts.contract import Contract, by_name, comes_back_from_json
 from ablate.contracts.modules import (
     SEEDS,
     SIZES,
-    TOLERANCE,
     describe,
-    gap,
     given_shared,
     layer_contexts,
     miscounted,
+    mixed_tokens,
     noise,
     shaken,
+    unequal_members,
     without_gradient,
     wrong_in_bfloat16,
 )
@@ -49,12 +48,7 @@ def keeps_shape(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
 
 def maps_each_token_alone(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
     """Changing one token moves the output at no other; the mixer alone mixes tokens, and decoding relies on it."""
-    x, other = (noise(name, 1, 2, context.context, context.width) for name in ("input", "other"))
-    mlp = _mlp(spec, context, [0])
-    last = torch.arange(context.context)[:, None] == context.context - 1
-    moved = (mlp(x) - mlp(torch.where(last, other, x)))[:, :, :-1]
-    if moved.numel() and moved.abs().max() > TOLERANCE:
-        yield f"changing the last token moved others by {moved.abs().max().item():.2g}"
+    yield from mixed_tokens(_mlp(spec, context, [0]), context)
 
 
 def has_gradients(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
@@ -81,10 +75,7 @@ def keeps_members_apart(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
         return
     x = noise("input", 3, 2, context.context, context.width)
     packed = _mlp(spec, replace(context, pack=3), SEEDS)(x)
-    for member, seed in enumerate(SEEDS):
-        off = gap(packed[member], _mlp(spec, context, [seed])(x[member : member + 1])[0])
-        if off > TOLERANCE:
-            yield f"member {member} of a pack of 3 is {off:.2g} off the same seed alone"
+    yield from unequal_members(packed, lambda at, seed: _mlp(spec, context, [seed])(x[at : at + 1])[0])
 
 
 def _takes(spec: MLPSpec, context: LayerContext) -> bool:

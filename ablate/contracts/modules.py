@@ -5,7 +5,7 @@ Shapes: K pack, B batch, T tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -66,9 +66,10 @@ def shaken(module: nn.Module, seeds: Sequence[int], *, pack_aware: bool = True) 
 
 
 def without_gradient(module: nn.Module, x: Tensor, y: Tensor) -> Iterator[str]:
-    """Backward through y; yields the parameters, and the input x, that got no finite gradient."""
+    """Backward through y; yields the trainable parameters, and the input x, that got no finite gradient."""
     (y * noise("direction", *y.shape)).sum().backward()  # type: ignore[no-untyped-call]
-    for name, tensor in [("the input", x), *module.named_parameters()]:
+    trainable = [(name, value) for name, value in module.named_parameters() if value.requires_grad]
+    for name, tensor in [("the input", x), *trainable]:
         if tensor.grad is None:
             yield f"{name} gets no gradient"
         elif not tensor.grad.isfinite().all():
@@ -99,6 +100,33 @@ def miscounted(module: nn.Module, counted: int) -> Iterator[str]:
     real = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
     if counted != real:
         yield f"`cost` counts {counted} parameters, and the module has {real}"
+
+
+def unequal_members(packed: Tensor, alone: Callable[[int, int], Tensor]) -> Iterator[str]:
+    """Yields a sentence for each member of a pack of three whose output differs from that of the same seed alone.
+
+    Args:
+        packed: Output of the pack, [3, ...].
+        alone: Output of a member of this index and seed in a pack of one, without the pack axis.
+    """
+    for member, seed in enumerate(SEEDS):
+        off = gap(packed[member], alone(member, seed))
+        if off > TOLERANCE:
+            yield f"member {member} of a pack of 3 is {off:.2g} off the same seed alone"
+
+
+def mixed_tokens(run: Callable[[Tensor], Tensor], context: LayerContext) -> Iterator[str]:
+    """Yields a sentence if a change of the last token changes the output at another one.
+
+    Args:
+        run: Maps [1, B, T, D] to the same shape.
+        context: Gives T and D.
+    """
+    x, other = (noise(name, 1, 2, context.context, context.width) for name in ("input", "other"))
+    last = torch.arange(context.context)[:, None] == context.context - 1
+    moved = (run(x) - run(torch.where(last, other, x)))[:, :, :-1]
+    if moved.numel() and moved.abs().max() > TOLERANCE:
+        yield f"changing the last token moved others by {moved.abs().max().item():.2g}"
 
 
 def shared_noise(spec: PartSpec, context: LayerContext, like: Tensor, first: int = 0) -> tuple[Tensor, ...]:

@@ -14,13 +14,13 @@ from ablate.contracts.contract import Contract, by_name, comes_back_from_json
 from ablate.contracts.modules import (
     SEEDS,
     SIZES,
-    TOLERANCE,
     describe,
-    gap,
     layer_contexts,
     miscounted,
+    mixed_tokens,
     noise,
     shaken,
+    unequal_members,
     without_gradient,
     wrong_in_bfloat16,
 )
@@ -59,12 +59,7 @@ def stays_finite(spec: NormSpec, context: LayerContext) -> Iterator[str]:
 
 def norms_each_vector_alone(spec: NormSpec, context: LayerContext) -> Iterator[str]:
     """Changing one token moves the output at no other."""
-    x, other = (noise(name, 1, 2, context.context, context.width) for name in ("input", "other"))
-    norm = _norm(spec, context, [0])
-    last = torch.arange(context.context)[:, None] == context.context - 1
-    moved = (norm(x) - norm(torch.where(last, other, x)))[:, :, :-1]
-    if moved.numel() and moved.abs().max() > TOLERANCE:
-        yield f"changing the last token moved others by {moved.abs().max().item():.2g}"
+    yield from mixed_tokens(_norm(spec, context, [0]), context)
 
 
 def has_gradients(spec: NormSpec, context: LayerContext) -> Iterator[str]:
@@ -89,10 +84,7 @@ def keeps_members_apart(spec: NormSpec, context: LayerContext) -> Iterator[str]:
     """A pack of three gives, member by member, what three packs of one with the same seeds give."""
     x = noise("input", 3, 2, context.context, context.width)
     packed = _norm(spec, context, SEEDS)(x)
-    for member, seed in enumerate(SEEDS):
-        off = gap(packed[member], _norm(spec, context, [seed])(x[member : member + 1])[0])
-        if off > TOLERANCE:
-            yield f"member {member} of a pack of 3 is {off:.2g} off the same seed alone"
+    yield from unequal_members(packed, lambda at, seed: _norm(spec, context, [seed])(x[at : at + 1])[0])
 
 
 def _norm(spec: NormSpec, context: LayerContext, seeds: Sequence[int]) -> nn.Module:

@@ -65,8 +65,10 @@ def _optimizer(specs: Sequence[OptimizerSpec], model: nn.Module) -> PackOptimize
                                  for spec in specs])  # fmt: skip
 
 
-def _members(spec: OptimizerSpec) -> list[OptimizerSpec]:
-    return [spec.model_copy(update={"lr": spec.lr * share}) for share in _RATES]
+def _members(spec: OptimizerSpec) -> tuple[list[OptimizerSpec], tuple[int, ...]]:
+    """The members of the largest pack that is tried, with their seeds: one, if the optimizer takes no more."""
+    count = len(_SEEDS) if spec.pack_aware else 1
+    return [spec.model_copy(update={"lr": spec.lr * share}) for share in _RATES[:count]], _SEEDS[:count]
 
 
 def _move(model: _Model, optimizer: PackOptimizer, seeds: Sequence[int], steps: Sequence[int]) -> None:
@@ -83,22 +85,27 @@ def _alone(spec: OptimizerSpec, seed: int, width: int, steps: Sequence[int]) -> 
 
 
 def keeps_members_apart(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
-    """A pack of three members, one with another rate, equals three packs of one member each."""
-    model, specs, steps = _Model(context.width, _SEEDS), _members(spec), range(1, _STEPS + 1)
-    _move(model, _optimizer(specs, model), _SEEDS, steps)
-    for member, (one, seed) in enumerate(zip(specs, _SEEDS, strict=True)):
+    """A pack of three members, one with another rate, equals three packs of one member each.
+
+    An optimizer that is not `pack_aware` has one member, and gives the same twice.
+    """
+    (specs, seeds), steps = _members(spec), range(1, _STEPS + 1)
+    model = _Model(context.width, seeds)
+    _move(model, _optimizer(specs, model), seeds, steps)
+    for member, (one, seed) in enumerate(zip(specs, seeds, strict=True)):
         gap = (model.values()[member] - _alone(one, seed, context.width, steps)).abs().max().item()
         if not gap <= _TOLERANCE:
-            yield f"member {member} of a pack of 3 is {gap:.2g} off the same seed alone"
+            yield f"member {member} of a pack of {len(specs)} is {gap:.2g} off the same seed alone"
 
 
 def goes_on_in_a_smaller_pack(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
     """Its state can be cut to some members, saved and restored without changing their updates."""
-    before, specs, half = _Model(context.width, _SEEDS), _members(spec), _STEPS // 2
+    (specs, all_seeds), half = _members(spec), _STEPS // 2
+    before = _Model(context.width, all_seeds)
     optimizer = _optimizer(specs, before)
-    _move(before, optimizer, _SEEDS, range(1, half + 1))
-    kept = [2, 0]
-    seeds = [_SEEDS[member] for member in kept]
+    _move(before, optimizer, all_seeds, range(1, half + 1))
+    kept = [2, 0] if spec.pack_aware else [0]
+    seeds = [all_seeds[member] for member in kept]
     after = _Model(context.width, seeds)
     with torch.no_grad():
         for ours, theirs in zip(after.parameters(), before.parameters(), strict=True):
@@ -108,7 +115,7 @@ def goes_on_in_a_smaller_pack(spec: OptimizerSpec, context: OptimizerContext) ->
     restored.restore(taken.state())
     _move(after, restored, seeds, range(half + 1, _STEPS + 1))
     for place, member in enumerate(kept):
-        alone = _alone(specs[member], _SEEDS[member], context.width, range(1, _STEPS + 1))
+        alone = _alone(specs[member], all_seeds[member], context.width, range(1, _STEPS + 1))
         gap = (after.values()[place] - alone).abs().max().item()
         if not gap <= _TOLERANCE:
             yield f"a member that continued in a smaller pack is {gap:.2g} off one that was never interrupted"

@@ -12,7 +12,17 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ablate.contracts.contract import Contract, by_name, comes_back_from_json
-from ablate.contracts.modules import SEEDS, TOLERANCE, describe, gap, layer_contexts, miscounted, noise, shaken
+from ablate.contracts.modules import (
+    SEEDS,
+    TOLERANCE,
+    describe,
+    gap,
+    layer_contexts,
+    miscounted,
+    noise,
+    shaken,
+    unequal_members,
+)
 from ablate.spec.layer import LayerContext
 from ablate.spec.position import POSITIONS, PositionSpec
 
@@ -70,12 +80,13 @@ def keeps_members_apart(spec: PositionSpec, context: LayerContext) -> Iterator[s
     if packed is None:
         return
     packed = packed.expand(3, *x.shape[1:-1], packed.shape[-1])
-    for member, seed in enumerate(SEEDS):
-        alone = _apply(spec, _module(spec, context, [seed]), x[member : member + 1], context.context, 0)
-        assert alone is not None
-        off = gap(packed[member], alone)
-        if off > TOLERANCE:
-            yield f"member {member} of a pack of 3 is {off:.2g} off the same seed alone"
+
+    def alone(at: int, seed: int) -> Tensor:
+        y = _apply(spec, _module(spec, context, [seed]), x[at : at + 1], context.context, 0)
+        assert y is not None
+        return y
+
+    yield from unequal_members(packed, alone)
 
 
 def _takes(spec: PositionSpec, context: LayerContext) -> bool:

@@ -9,20 +9,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-import torch
 from torch import Tensor
 
 from ablate.contracts.contract import Contract, by_name, comes_back_from_json
 from ablate.contracts.modules import (
     SEEDS,
-    TOLERANCE,
     describe,
-    gap,
     layer_contexts,
     miscounted,
+    mixed_tokens,
     noise,
     shaken,
     shared_noise,
+    unequal_members,
     without_gradient,
 )
 from ablate.nn.pack import Residual, Sublayer
@@ -59,13 +58,8 @@ def keeps_shape(spec: ResidualSpec, context: LayerContext) -> Iterator[str]:
 
 def maps_each_token_alone(spec: ResidualSpec, context: LayerContext) -> Iterator[str]:
     """Changing one token moves the output at no other; the mixer alone mixes tokens, and decoding relies on it."""
-    x, other = (noise(name, 1, 2, context.context, context.width) for name in ("input", "other"))
     residual = _residual(spec, context, [0])
-    last = torch.arange(context.context)[:, None] == context.context - 1
-    ours, theirs = (_layer(spec, context, residual, given) for given in (x, torch.where(last, other, x)))
-    moved = (ours - theirs)[:, :, :-1]
-    if moved.numel() and moved.abs().max() > TOLERANCE:
-        yield f"changing the last token moved others by {moved.abs().max().item():.2g}"
+    yield from mixed_tokens(lambda x: _layer(spec, context, residual, x), context)
 
 
 def has_gradients(spec: ResidualSpec, context: LayerContext) -> Iterator[str]:
@@ -84,11 +78,11 @@ def keeps_members_apart(spec: ResidualSpec, context: LayerContext) -> Iterator[s
     """A pack of three gives, member by member, what three packs of one with the same seeds give."""
     three, x = replace(context, pack=3), noise("input", 3, 2, context.context, context.width)
     packed = _layer(spec, three, _residual(spec, three, SEEDS), x)
-    for member, seed in enumerate(SEEDS):
-        alone = _layer(spec, context, _residual(spec, context, [seed]), x[member : member + 1])
-        off = gap(packed[member], alone[0])
-        if off > TOLERANCE:
-            yield f"member {member} of a pack of 3 is {off:.2g} off the same seed alone"
+
+    def alone(at: int, seed: int) -> Tensor:
+        return _layer(spec, context, _residual(spec, context, [seed]), x[at : at + 1])[0]
+
+    yield from unequal_members(packed, alone)
 
 
 def _residual(spec: ResidualSpec, context: LayerContext, seeds: Sequence[int]) -> Residual:

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 import torch
 
 from ablate.errors import EngineError
-from ablate.planning.plan import Trial
+from ablate.planning.planned import Trial
 from ablate.spec.training import TrainingSpec
 from ablate.training.compiling import missing_compiler
+from ablate.training.optimizer import check_packages
 
 _AMPERE = (8, 0)
 """The compute capability of the first GPUs with units for TF32."""
@@ -25,8 +26,12 @@ def check_abilities(trials: Iterable[Trial], device: str, *, here: bool = True) 
 
     Raises:
         EngineError: A trial asks for TF32 of a device that has none, or for a compiler that is not there.
+        MissingPackageError: The packages of its optimizer are not installed here.
     """
     trainings = [trial.variant.spec.training for trial in trials]
+    if here:
+        for optimizer in {training.optimizer.kind_name(): training.optimizer for training in trainings}.values():
+            check_packages(optimizer)
     if any(training.precision == "tf32" for training in trainings) and not _has_tf32(device, here):
         raise EngineError(
             "this device has no TF32",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ablate.planning.plan import Trial
+from ablate.planning.planned import Trial
 from ablate.store.records import (
     COMPILATION,
     TRANSFER,

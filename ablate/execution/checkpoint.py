@@ -48,6 +48,10 @@ class UnreadableCheckpointError(Exception):
     """A checkpoint that was not written to its end, or has changed since."""
 
 
+_FULL = 2**20
+"""A disk with fewer free bytes, while the part of a file is on it that could be written, is full."""
+
+
 def job_key(job: Job) -> str:
     """A key that is equal for jobs of the same trials in the same order."""
     members = [[member.variant, member.seed] for member in job.members]
@@ -203,10 +207,9 @@ class JobCheckpoints:
             shutil.rmtree(final, ignore_errors=True)
             partial.rename(final)
             _flush(self.folder)
-        # PyTorch reports a full disk as a RuntimeError.
         except (OSError, RuntimeError) as error:
+            said = _reason(error, self.folder)
             shutil.rmtree(partial, ignore_errors=True)
-            said = (str(error).strip() or type(error).__name__).splitlines()[0]
             self.remarks.append(
                 f"the checkpoint of step {step} could not be written to {self.folder} ({said}); training continues,"
                 " and earlier checkpoints are kept"
@@ -225,6 +228,15 @@ class JobCheckpoints:
         """The remarks since the last call."""
         taken, self.remarks = self.remarks, []
         return taken
+
+
+def _reason(error: Exception, folder: Path) -> str:
+    """Why a file could not be written. PyTorch reports a full disk as a RuntimeError about positions in its file."""
+    if isinstance(error, RuntimeError):
+        with suppress(OSError):
+            if shutil.disk_usage(folder).free < _FULL:
+                return "the disk is full"
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def checkpoints_folder(store: str) -> Path:

@@ -23,7 +23,7 @@ from ablate.execution.abilities import check_compiler
 from ablate.execution.environment import describe_environment
 from ablate.nn.model.build import model_cost
 from ablate.planning.memory import free_bytes, trial_bytes
-from ablate.planning.plan import Variant
+from ablate.planning.planned import Variant
 from ablate.spec.variant import VariantSpec
 from ablate.timing.clock import peak_bytes
 from ablate.training.members import Member

@@ -1,4 +1,4 @@
-"""Ctrl-C while a study runs: the first stops it in an orderly way, the second at once. And a terminal that closes."""
+"""Signals while a study runs: the first Ctrl-C stops it in an orderly way, the second at once; a closed terminal."""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ablate.planning.plan import Plan, Trial, Variant
+from ablate.planning.plan import Plan
+from ablate.planning.planned import Trial, Variant
 from ablate.store import Store
 from ablate.store.leases import Lease
 from ablate.store.records import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ablate.planning.plan import Plan, Trial
+from ablate.planning.plan import Plan
+from ablate.planning.planned import Trial
 from ablate.store.records import TrialOutcome
 from ablate.training.events import Measurement
 

@@ -1,4 +1,4 @@
-"""Train a stored trial again, from nothing but its record, and compare the two learning curves."""
+"""Train a stored trial again, from its record alone, and compare the two learning curves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """A trial and what came of training it again.
+    """A trial and the result of training it again.
 
     Attributes:
         trial: As the store has it.
@@ -191,7 +191,7 @@ class _Again:
 
 
 def _find_data(task: TaskSpec, cache: Path, fingerprint: str, name: str, say: Callable[[str], None]) -> None:
-    """Make sure that the cache holds the very data that a trial saw, even if its source has changed since."""
+    """Make sure that the cache holds the data of a trial, even if its source has changed since."""
     try:
         task.open(cache, fingerprint)
     except DataError:

@@ -18,7 +18,7 @@ from typing import Any
 from ablate.command_line import hide_passwords
 from ablate.execution.attempt import curve_point
 from ablate.execution.observer import Observer
-from ablate.planning.plan import Trial
+from ablate.planning.planned import Trial
 from ablate.store import Store
 from ablate.store.records import CurvePoint, TrialOutcome, TrialState
 from ablate.trackers import RunWriter, TrackedRun, Tracker, TrackerSession

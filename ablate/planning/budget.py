@@ -1,4 +1,4 @@
-"""The budget of a study: what each variant has as much of as the baseline, whatever its points ask for."""
+"""The budget of a study: the quantity in which each variant matches the baseline."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from ablate.spec.variant import VariantSpec
 
 _REMARKS = {
     "steps": (),
-    "tokens": ("Every variant sees as many tokens as the baseline; its steps are solved for that.",),
-    "flops": ("Every variant spends as much arithmetic as the baseline; its steps are solved for that.",),
-    "parameters": ("Every variant has as many parameters as the baseline; its size is solved for that.",),
+    "tokens": ("Every variant trains on as many tokens as the baseline; its steps are adjusted.",),
+    "flops": ("Every variant uses as much arithmetic as the baseline; its steps are adjusted.",),
+    "parameters": ("Every variant has as many parameters as the baseline; its size is adjusted.",),
     "seconds": (
         "Every variant trains as many seconds as the baseline. Steps are timed when the study begins, on the machine "
-        "that runs it; until then they are estimated from the arithmetic. Another machine would give other steps.",
+        "that runs it; until then they are estimated from the arithmetic. Another machine gives other steps.",
     ),
 }
 
 
 class Budget:
-    """Solves, for each point, what its space wants to be equal.
+    """Solves the setting of each point with which it matches the baseline.
 
     Args:
-        space: Says what is equal.
+        space: Its `match` names the equal quantity.
         resolver: Of the space.
         spec_of: The variant of a point as the space writes it; None if it makes no model.
         measure: The cost of a variant, with its trained parameters alone, and the tokens and arithmetic of one of its
@@ -55,10 +55,10 @@ class Budget:
         self._timed: dict[str, dict[int, float]] = {}
         self._tuned_paths = (*(space.tune.grid if space.tune is not None else ()), *space.tuned)
         self.baseline = Point(BASELINE, space.baseline_settings)
-        """As the space writes it: what it has is what all have."""
+        """The baseline without matching: the target of all variants."""
 
     def remarks(self) -> Sequence[str]:
-        """What a person should know of the budget, a line each."""
+        """Remarks on the budget for the user, one line each."""
         return _REMARKS[self._match.equal]
 
     @functools.cached_property
@@ -69,7 +69,7 @@ class Budget:
         return {path: value_at(spec.model_dump(mode="json"), full_path(path)) for path in paths}
 
     def time(self, digest: str, seed: int, seconds: float) -> None:
-        """Take in how many seconds a step took of the timing trial of this content hash."""
+        """Record the seconds of a step of the timing trial with this content hash."""
         self._timed.setdefault(digest, {})[seed] = seconds
 
     def matched(self, point: Point, spec: VariantSpec) -> VariantSpec:
@@ -80,7 +80,7 @@ class Budget:
             spec: Its variant as the space writes it.
 
         Raises:
-            UnmatchedError: It cannot have that budget.
+            UnmatchedError: It cannot match that budget.
         """
         path = self._match.path
         if path is None or path in point.tuned:  # timing trials set their own steps

@@ -1,4 +1,4 @@
-"""An estimate of a plan on a machine that is not at hand: hours, GPU-hours, and whether each trial fits.
+"""An estimate of a plan on another machine: hours, GPU-hours, and whether each trial fits.
 
 A step takes as long as its arithmetic at a share of the device's peak, or as its memory traffic at a share of its
 bandwidth, whichever is longer (Williams et al., Roofline, doi:10.1145/1498765.1498785).
@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from ablate.devices import Device, devices_at_once
 from ablate.planning.forecast import Forecast
 from ablate.planning.memory import largest_micro_batch, part_of_rank, trial_bytes
-from ablate.planning.plan import Plan, Trial, Variant
+from ablate.planning.plan import Plan
+from ablate.planning.planned import Trial, Variant
 from ablate.spec.cost import BYTES
 from ablate.spec.training import TrainingSpec
 

@@ -16,7 +16,8 @@ from ablate.devices import devices_at_once
 from ablate.errors import NotFoundError
 from ablate.planning.memory import free_bytes
 from ablate.planning.packing import JobPlace, Packing
-from ablate.planning.plan import Plan, Trial
+from ablate.planning.plan import Plan
+from ablate.planning.planned import Trial
 from ablate.planning.speed import Speed, measure_product, measure_speed
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.variant import VariantSpec

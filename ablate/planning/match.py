@@ -1,4 +1,4 @@
-"""Equal budgets: the steps, or the size, at which a variant has as much of something as the baseline."""
+"""Equal budgets: the steps or the size at which a variant matches the baseline in a quantity."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Step:
 
 
 class UnmatchedError(Exception):
-    """No setting of the solved path comes near enough; the message says what does come nearest."""
+    """No value of the adjusted path is within the tolerance; the message gives the nearest one."""
 
 
 def equal_steps(match: MatchSpec, baseline: Step, steps: int, variant: Step) -> int:
-    """The whole number of steps at which a variant has spent nearest to what the baseline spends.
+    """The whole number of steps at which the budget of a variant is nearest to the baseline's.
 
     Args:
         match: What is equal: `tokens`, `flops` or `seconds`.
@@ -79,7 +79,7 @@ class Size:
 
 
 def nearest_size(parameters: Callable[[int], int | None], target: int, start: int) -> Size | None:
-    """The size whose parameters come nearest to a target; the parameters grow with the size, almost steadily.
+    """The size whose parameters are nearest to a target; parameters grow almost monotonically with the size.
 
     Args:
         parameters: Of a size; None where it makes no model, as when heads do not divide a width.
@@ -131,7 +131,7 @@ def equal_parameters(
     """The value of the solved path with which a variant has the parameters of the baseline.
 
     Args:
-        match: What is solved, and how near it must come.
+        match: What is adjusted, and the tolerance.
         target: Parameters of the baseline.
         spec: The variant as the space writes it.
         parameters: Of the variant with these values besides; None if it makes no model with them.

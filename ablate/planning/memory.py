@@ -12,7 +12,9 @@ import psutil
 
 from ablate.errors import EngineError
 from ablate.nn.model.pricing import logit_activations, price, recomputed_activations
-from ablate.planning.plan import Plan, Planner, Variant, cost_of_a_plugin
+from ablate.planning.plan import Plan
+from ablate.planning.planned import Variant
+from ablate.planning.planner import Planner, cost_of_a_plugin
 from ablate.spec.base import largest_divisor
 from ablate.spec.cost import BYTES, Cost
 from ablate.spec.training import TrainingSpec

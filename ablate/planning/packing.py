@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ablate.planning.memory import free_bytes, trial_bytes
-from ablate.planning.plan import Trial, Variant
+from ablate.planning.planned import Trial, Variant
 from ablate.roles import TrialRole
 from ablate.training.members import pack_key
 

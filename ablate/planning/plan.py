@@ -1,351 +1,16 @@
-"""The plan of a study: every variant and trial that its design asks for, what they cost, and what cannot be."""
+"""`Plan`: every variant and trial that the design of a study asks for, and the points that make no model."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from pydantic import ValidationError
-
-from ablate.designs.base import BASELINE, Design, Point, PointCost, Proposal
-from ablate.designs.budgeted import BudgetedDesign
-from ablate.designs.timed import TimedDesign
-from ablate.designs.tuned import TunedDesign
-from ablate.errors import PluginError, SpaceError
-from ablate.nn.model.build import model_cost
-from ablate.planning.budget import Budget
-from ablate.planning.match import UnmatchedError
-from ablate.planning.starting import Starting
+from ablate.designs.base import BASELINE
+from ablate.errors import SpaceError
+from ablate.planning.planned import InvalidPoint, Trial, Variant, stages_of
+from ablate.planning.planner import Planner
 from ablate.roles import TrialRole
-from ablate.spec.cost import Cost
-from ablate.spec.resolver import Resolver
-from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
-from ablate.spec.variant import VariantSpec, trial_key
-from ablate.tasks.base import Task
-from ablate.trained.transfer import Transfer
-from ablate.trained.weights import DEFAULT_STORE, weights_folder
-from ablate.training.totals import Totals, totals
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A variant of the plan.
-
-    Attributes:
-        name: The name of the first point that gave it.
-        settings: The settings of that point.
-        spec: The full spec.
-        hash: Its content hash.
-        cost: Forward pass over one sequence of the longest, and the trainable parameters.
-        flops: Arithmetic of one whole trial.
-        fingerprint: Content hash of its prepared data.
-        frozen: Parameters that are not trained.
-        start: What it takes from its source; None if it starts from random weights.
-        stage: The variant that is trained before it and whose weights it starts from; None if there is none.
-        vocabulary: Number of token ids of its data.
-        context: Number of tokens in one input.
-    """
-
-    name: str
-    settings: Mapping[str, str]
-    spec: VariantSpec
-    hash: str
-    cost: Cost
-    flops: float
-    fingerprint: str
-    frozen: int = 0
-    start: Transfer | None = None
-    stage: Variant | None = None
-    vocabulary: int = 0
-    context: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class InvalidPoint:
-    """A point that makes no model, and why."""
-
-    point: Point
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A trial of the plan: a variant, a seed and a role."""
-
-    key: str
-    variant: Variant
-    seed: int
-    role: TrialRole = TrialRole.COMPARISON
-
-    @property
-    def stage(self) -> Trial | None:
-        """The trial of the same seed whose weights it starts from; None if there is none."""
-        before = self.variant.stage
-        if before is None:
-            return None
-        key = trial_key(before.hash, before.fingerprint, self.seed)
-        return Trial(key, before, self.seed, TrialRole.STAGE)
-
-
-@dataclass(slots=True)
-class Planner:
-    """Turns the points of a design into variants, once each, and prepares the data that they need."""
-
-    space: SpaceSpec
-    cache: Path
-    say: Callable[[str], None]
-    variants: dict[str, Variant] = field(default_factory=dict)
-    """By content hash, in the order in which the design named them."""
-    names: dict[str, str] = field(default_factory=dict)
-    """Name of a point to the content hash of its variant."""
-    invalid: dict[str, InvalidPoint] = field(default_factory=dict)
-    """By name of the point."""
-    scouts: dict[str, Variant] = field(default_factory=dict)
-    """By content hash: variants that are trained to tune or time others."""
-    unmatched: dict[str, str] = field(default_factory=dict)
-    """Name of a point that cannot have the baseline's budget to why not."""
-    tasks: dict[str, Task] = field(default_factory=dict)
-    """By canonical JSON of the task."""
-    specs: dict[tuple[str, str], VariantSpec | InvalidPoint] = field(default_factory=dict)
-    """By name of the point (and its tuned values): every resolved point, planned or not."""
-    stages: dict[str, Variant] = field(default_factory=dict)
-    """By content hash of the spec as the space writes it: the variant that is trained before it."""
-    costs: dict[tuple[str, str, int], tuple[Cost, float]] = field(default_factory=dict)
-    """By canonical JSON of the model and of the task: of the longest input, and the arithmetic of a usual one."""
-    starting: Starting = field(init=False)
-    """Where variants start from trained weights."""
-    weights: Path | None = None
-    """Folder of the weights of the store's trials; unless set, that of the default store."""
-    seeds_before: Sequence[int | Mapping[str, int]] = ()
-    """The seeds that the study declared before, until results had been seen."""
-    resolver: Resolver = field(init=False)
-    budget: Budget = field(init=False)
-    """What every variant has as much of as the baseline."""
-
-    def __post_init__(self) -> None:
-        self.resolver = Resolver(self.space)
-        self.starting = Starting(self.weights or weights_folder(DEFAULT_STORE))
-        self.budget = Budget(self.space, self.resolver, self._spec_of, self._measured)
-
-    def design(self) -> Design:
-        """A fresh design of the space, asked nothing yet.
-
-        Raises:
-            SpaceError: The space cannot answer what its design asks.
-        """
-        context = replace(self.space.design_context(self._refusal, self._cost), seeds_before=self.seeds_before)
-        design = self.space.design.build(context)
-        if self.space.tune is not None:
-            design = TunedDesign(design, self.space.tune, context.direction)
-        if self.space.match.equal == "seconds":
-            design = TimedDesign(design, self.budget.baseline, self.budget.written)
-        if self.space.budgets:
-            design = BudgetedDesign(design, self.space.budgets, self.space.training.steps)
-        return design
-
-    def resolve(self, point: Point) -> Variant | None:
-        """The variant of a point; None, and a line in `invalid`, if its settings make no model.
-
-        Raises:
-            DataError: The data of its task cannot be prepared.
-            PluginError: Its mixer does not know its own cost.
-        """
-        spec = self._spec(point)
-        if isinstance(spec, VariantSpec):
-            try:
-                spec = self.budget.matched(point, spec)
-            except UnmatchedError as error:
-                self.unmatched[point.name] = str(error)
-                spec = InvalidPoint(point, str(error))
-        if isinstance(spec, InvalidPoint):
-            self.invalid[point.name] = spec
-            return None
-        stage = self._stage(point, spec)
-        spec = self.starting.identified(spec, _identity(stage))
-        digest = self.resolver.content_hash(spec)
-        if not point.role.scouts:
-            self.names[point.name] = digest
-        known = self.scouts if point.role.scouts else self.variants
-        if digest not in known:
-            known[digest] = self._variant(point, spec, digest, stage)
-        return known[digest]
-
-    def _stage(self, point: Point, spec: VariantSpec) -> Variant | None:
-        """The variant that is trained before this one; None if there is none."""
-        if spec.training.init_from is None:
-            return None
-        key = spec.content_hash()
-        if key not in self.stages:
-            try:
-                before = spec.stage()
-            except ValidationError as error:
-                (path, rule), *_ = describe(error)
-                raise SpaceError(f"`{'.'.join(map(str, path))}`: {rule}", where=f"variant {point.name}") from None
-            if before is None:
-                return None
-            named = replace(point, name=f"stage of {point.name}")
-            earlier = self._stage(named, before)
-            before = self.starting.identified(before, _identity(earlier))
-            digest = before.content_hash()
-            self.stages[key] = self.variants.get(digest) or self._variant(named, before, digest, earlier)
-        return self.stages[key]
-
-    def specs_before_data(self) -> Iterator[tuple[str, VariantSpec]]:
-        """Name and spec of each point that its design begins with, as far as the data and `match` cannot change it."""
-        for point in self.design().points():
-            spec = self._spec_of(point)
-            if spec is not None and (point.name == BASELINE or self.space.match.equal != "parameters"):
-                yield point.name, spec
-
-    def _spec(self, point: Point) -> VariantSpec | InvalidPoint:
-        key = point.name, repr(point.tuned) if point.tuned else ""
-        if key not in self.specs:
-            try:
-                self.specs[key] = self.resolver.resolve(point.settings, {**point.values, **point.tuned})
-            except ValidationError as error:
-                self.specs[key] = InvalidPoint(point, self.resolver.reason(point.settings, error))
-        return self.specs[key]
-
-    def _spec_of(self, point: Point) -> VariantSpec | None:
-        spec = self._spec(point)
-        return spec if isinstance(spec, VariantSpec) else None
-
-    def _priced(self, spec: VariantSpec, point: Point, length: int = 0) -> tuple[Cost, float]:
-        """The cost of a variant, and the arithmetic of a forward pass: the mean, or that of inputs of this length."""
-        task = self.prepare(spec)
-        read = self.resolver.text(spec.model), self.resolver.text(spec.task), length
-        if read not in self.costs:
-            self.costs[read] = _cost(spec, task, point, (length,) if length else task.input_lengths())
-        return self.costs[read]
-
-    def _totals(self, spec: VariantSpec, point: Point, task: Task, trainable: int, undone: float) -> Totals:
-        """Tokens and arithmetic of a trial; `undone` is the arithmetic of frozen gradients for a token."""
-        context, lengths = task.shape.context, task.input_lengths()
-
-        def forward(length: int) -> float:
-            return self._priced(spec, point, 0 if length == context else length)[1]
-
-        def frozen(length: int) -> float:
-            return undone * (sum(lengths) / len(lengths) if length == context else length)
-
-        return totals(spec, task, trainable, forward, frozen)
-
-    def _trained(self, spec: VariantSpec, point: Point) -> tuple[Cost, int, tuple[float, float]]:
-        """The cost with trained parameters, how many are frozen, and tokens and arithmetic of a trial."""
-        cost, _ = self._priced(spec, point)
-        task = self.prepare(spec)
-        frozen, undone = self.starting.frozen(spec, task)
-        cost = replace(cost, parameters=cost.parameters - frozen)
-        return cost, frozen, self._totals(spec, point, task, cost.parameters, undone).whole
-
-    def _measured(self, spec: VariantSpec, point: Point) -> tuple[Cost, float, float]:
-        """The cost of a variant, and the tokens and arithmetic of one of its steps, on average if its batches grow."""
-        cost, _, (tokens, flops) = self._trained(spec, point)
-        return cost, tokens / max(1, spec.training.steps), flops / max(1, spec.training.steps)
-
-    def _variant(self, point: Point, spec: VariantSpec, digest: str, stage: Variant | None = None) -> Variant:
-        cost, frozen, (_, flops) = self._trained(spec, point)
-        task = self.prepare(spec)
-        return Variant(
-            name=point.name,
-            settings={**point.settings, **{path: str(value) for path, value in point.values.items()}},
-            spec=spec,
-            hash=digest,
-            cost=cost,
-            flops=flops,
-            fingerprint=task.fingerprint,
-            frozen=frozen,
-            start=self.starting.transfer(spec, task, None if stage is None else (stage.spec, self.prepare(stage.spec))),
-            stage=stage,
-            vocabulary=task.shape.vocabulary,
-            context=task.shape.context,
-        )
-
-    def _refusal(self, point: Point) -> str | None:
-        spec = self._spec(point)
-        return spec.reason if isinstance(spec, InvalidPoint) else None
-
-    def _cost(self, point: Point) -> PointCost:
-        spec = self._spec(point)
-        assert isinstance(spec, VariantSpec), f"{point.name} makes no model"
-        with suppress(UnmatchedError):  # then nothing is trained of it, and it costs what is written
-            spec = self.budget.matched(point, spec)
-        digest = self.names.get(point.name, self.resolver.content_hash(spec))  # as it was tuned, once it was
-        # Not kept among `variants`: a design may ask what a point costs and never ask for it to be trained.
-        variant = self.variants.get(digest)
-        if variant is None:
-            stage = self._stage(point, spec)
-            variant = self._variant(point, self.starting.identified(spec, _identity(stage)), digest, stage)
-        return PointCost(variant.cost.parameters, variant.flops)
-
-    def trial(self, proposal: Proposal) -> Trial | None:
-        """The trial of a proposal; None if its point is invalid."""
-        variant = self.resolve(proposal.point)
-        if variant is None:
-            return None
-        key = trial_key(variant.hash, variant.fingerprint, proposal.seed)
-        return Trial(key, variant, proposal.seed, proposal.point.role)
-
-    def prepare(self, spec: VariantSpec) -> Task:
-        """The task of a variant, its data made ready.
-
-        Raises:
-            DataError: Its data cannot be prepared.
-        """
-        key = self.resolver.text(spec.task)
-        if key not in self.tasks:
-            self.tasks[key] = spec.task.open(self.cache, spec.task.prepare(self.cache, self.say))
-        return self.tasks[key]
-
-    def trivial(self, variant: Variant) -> dict[str, dict[str, float]]:
-        """What is reached on a variant's data without learning: name to metrics, numbers that are not finite left out.
-
-        Raises:
-            DataError: Its data cannot be prepared.
-            PluginError: Its task cannot say.
-        """
-        task = self.prepare(variant.spec)
-        try:
-            baselines = task.baselines()
-        except Exception as error:  # a user's task may raise anything
-            raise PluginError(
-                f"working out its trivial baselines raised {type(error).__name__}: {error}",
-                where=f"task {variant.spec.task.kind_name()}",
-                remedy="If the task is your own, mend its `baselines`; `--debug` shows where it was raised.",
-            ) from error
-        return {
-            name: {metric: float(value) for metric, value in metrics.items() if math.isfinite(value)}
-            for name, metrics in baselines.items()
-        }
-
-
-def _cost(spec: VariantSpec, task: Task, point: Point, lengths: tuple[int, ...]) -> tuple[Cost, float]:
-    """The cost of a whole input, and the mean arithmetic of the forward pass over inputs of these lengths."""
-    shape = {"vocabulary": task.shape.vocabulary, "context": task.shape.context, "classes": task.shape.classes}
-    with cost_of_a_plugin(point.name):
-        costs = {at: model_cost(spec.model, **shape, length=at) for at in {task.shape.context, *lengths}}
-        return costs[task.shape.context], sum(costs[at].flops for at in lengths) / len(lengths)
-
-
-@contextmanager
-def cost_of_a_plugin(variant: str) -> Iterator[None]:
-    """Turn whatever a user's mixer raises when it works out its cost into an error that names the variant.
-
-    Raises:
-        PluginError: It raised.
-    """
-    try:
-        yield
-    except Exception as error:
-        raise PluginError(
-            f"working out its cost raised {type(error).__name__}: {error}",
-            where=f"variant {variant}",
-            remedy="If the mixer is your own, mend its `cost`; `--debug` shows where it was raised.",
-        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,11 +24,11 @@ class Plan:
     aliases: Mapping[str, str]
     """Point to the name of the variant that it is the same as."""
     remarks: tuple[str, ...]
-    """What the design says of itself, a line each."""
+    """Remarks of the design and the budget, one line each."""
     scouts: tuple[Variant, ...] = ()
     """Variants that are trained only to tune or time others."""
     later: tuple[Trial, ...] = ()
-    """Trials that follow when those before them have said how to train them. What they cost is an estimate, and their
+    """Trials whose settings depend on the results of earlier ones, such as tuning. Their cost is an estimate, and their
     keys are not final."""
 
     @property
@@ -376,7 +41,7 @@ def make_plan(planner: Planner) -> Plan:
     """Ask a fresh design of the planner's space for its trials, without training any.
 
     Raises:
-        AblateError: The baseline makes no model, or a variant's data or cost is not to be had.
+        AblateError: The baseline makes no model, or a variant's data or cost is not available.
     """
     design = planner.design()
     for point in design.points():
@@ -418,28 +83,16 @@ def make_plan(planner: Planner) -> Plan:
     )
 
 
-def stages_of(trial: Trial) -> Iterator[Trial]:
-    """The trials that come before one, the last of them first."""
-    before = trial.stage
-    while before is not None:
-        yield before
-        before = before.stage
-
-
-def _identity(stage: Variant | None) -> tuple[str, str] | None:
-    return None if stage is None else (stage.hash, stage.fingerprint)
-
-
 def _variants_of(trials: Iterable[Trial]) -> list[Variant]:
     return list({trial.variant.hash: trial.variant for trial in trials}.values())
 
 
 def _refuse_unmatched(planner: Planner) -> None:
-    """Refuse a space with a variant that cannot have the baseline's budget."""
+    """Refuse a space with a variant that cannot match the baseline's budget."""
     for name, reason in planner.unmatched.items():
         others = f" (and {len(planner.unmatched) - 1} more)" if len(planner.unmatched) > 1 else ""
         raise SpaceError(
-            f"it cannot have the {planner.space.match.equal} of the baseline{others}: {reason}",
+            f"it cannot match the {planner.space.match.equal} of the baseline{others}: {reason}",
             where=f"variant {name}, `match`",
             remedy="Or match another quantity: steps, tokens, seconds, flops or parameters.",
         )

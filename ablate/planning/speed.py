@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ablate.planning.plan import Variant
+from ablate.planning.planned import Variant
 from ablate.tasks.base import Task
 from ablate.training.members import Member
 from ablate.training.pack import Pack

@@ -83,7 +83,7 @@ class Starting:
         return made
 
     def foreseen(self, spec: VariantSpec) -> Transfer | None:
-        """What a variant takes from its source, as far as that can be said without the data; None if it has no source.
+        """The weights that a variant takes from its source, as far as known without the data; None without a source.
 
         The vocabulary is taken to be that of the source. Of a stage nothing can be said.
 

@@ -63,7 +63,7 @@ def read_calibration(store: StudyReader, name: str, seeds: Sequence[int] = SEEDS
 
 
 def _no_noise(report: StudyReport) -> NotFoundError:
-    """Why there is no noise: too few pairs, or differences that are all the same."""
+    """The error if the noise cannot be estimated: too few pairs, or differences that are all the same."""
     most = max((row.difference.n for row in report.variants if row.difference is not None), default=0)
     if most < LEAST_PAIRS:
         return NotFoundError(
@@ -107,11 +107,11 @@ def print_calibration(calibration: StudyCalibration, console: Console) -> None:
     console.print()
     console.print(
         plain(
-            f"tells: how far from the margin ({calibration.margin:g}) a difference must lie to be decided 4 times in "
-            "5, at the pooled noise; noisiest: the same for the variant with the most noise. can go: how often a part "
-            "that changes nothing is judged `not needed`. false: how often, at the worst, a "
-            f"verdict is wrong; both from {SIMULATED:,} comparisons simulated at this noise, in brackets the 95 % "
-            "Monte Carlo interval. The verdicts allow 5 %.",
+            f"tells: the distance from the margin ({calibration.margin:g}) at which a difference is decided with 80 % "
+            "power, at the pooled noise; noisiest: the same for the variant with the most noise. can go: how often a "
+            "part that changes nothing is judged `not needed`. false: the worst-case rate of wrong verdicts; both "
+            f"from {SIMULATED:,} comparisons simulated at this noise, in brackets the 95 % Monte Carlo interval. The "
+            "verdicts allow 5 %.",
             "dim",
         )
     )

@@ -16,18 +16,9 @@ from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
 from ablate.render import sections
 from ablate.render.blocks import Block, Grid, Items, Paragraph, Picture, ReportDocument, Section
+from ablate.render.legend import axis_title, legend
 from ablate.render.reproducing import reproduction
-from ablate.render.table import (
-    CAUTION,
-    TRIVIAL,
-    axis_title,
-    groups,
-    legend,
-    shared_decimals,
-    steps_to_baseline,
-    tuned_cells,
-    tuned_titles,
-)
+from ablate.render.table import CAUTION, TRIVIAL, groups, shared_decimals, steps_to_baseline, tuned_cells, tuned_titles
 from ablate.store.records import Environment, TrialState
 
 
@@ -181,8 +172,8 @@ def _cost(findings: Findings) -> Iterator[Block]:
     )
     yield Paragraph(
         f"{ended}. {plural(cost.trials, 'trial')} that ended took {cost.seconds:,.0f} s of training, {cost.tokens:.3g} "
-        f"tokens and {cost.flops:.3g} FLOP, evaluation left out. Trials that another study of the same store had "
-        "trained before are counted too."
+        f"tokens and {cost.flops:.3g} FLOP, without evaluation. This includes trials that other studies of the store "
+        "had trained before."
     )
     if cost.seconds > 0:
         share = findings.utilisation
@@ -190,15 +181,14 @@ def _cost(findings: Findings) -> Iterator[Block]:
         yield Paragraph(f"That is {cost.flops / cost.seconds:.3g} FLOP/s a trial{peak}.")
     if grid := findings.full_grid:
         yield Paragraph(
-            f"The full grid of these switches has {grid.combinations:,} combinations, those that make no model among "
-            f"them. At as many seeds for each it would be {plural(grid.trials, 'trial')}; at the mean cost of a trial "
-            f"here, about {grid.seconds:,.0f} s and {grid.flops:.3g} FLOP, {grid.times:.1f} times as much as this "
-            "study."
+            f"The full grid of these switches has {grid.combinations:,} combinations, including invalid ones. With as "
+            f"many seeds each it would need {plural(grid.trials, 'trial')}; at the mean cost of a trial of this study, "
+            f"about {grid.seconds:,.0f} s and {grid.flops:.3g} FLOP, {grid.times:.1f} times as much as this study."
         )
     if scouting.trials:
         yield Paragraph(
-            f"Besides, {plural(scouting.trials, 'trial')} tuned or timed others: {scouting.seconds:,.0f} s of training"
-            f", {scouting.tokens:.3g} tokens and {scouting.flops:.3g} FLOP."
+            f"In addition, {plural(scouting.trials, 'trial')} for tuning or timing took {scouting.seconds:,.0f} s of "
+            f"training, {scouting.tokens:.3g} tokens and {scouting.flops:.3g} FLOP."
         )
     rows = tuple(
         (name, str(of.trials), f"{of.seconds:,.1f}", f"{of.tokens:.3g}", f"{of.flops:.3g}")

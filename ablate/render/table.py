@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
@@ -18,15 +18,12 @@ from ablate.analysis.failures import MOST_SHOWN, Failure
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, times_within, with_interval
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.speed import LEAST_SECONDS
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import counted, plural
 from ablate.render.cells import NARROW, joined, plain, plain_table
 from ablate.render.claim_lines import print_claims
+from ablate.render.legend import axis_title, legend
 from ablate.render.names import in_lines, named
-from ablate.stats.bootstrap import MANY
-from ablate.stats.course import NEGLIGIBLE
-from ablate.stats.schedule import ERROR
 from ablate.stats.verdict import at_least, at_most
 from ablate.store.records import SETTLED, TrialState
 
@@ -282,93 +279,6 @@ def _progress(report: StudyReport) -> str:
     ended = f"{report.progress[TrialState.FINISHED]} of {plural(report.planned, 'trial')} finished"
     others = counted((state.value, n) for state, n in report.progress.items() if state is not TrialState.FINISHED)
     return ", ".join([ended, *others])
-
-
-def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
-    """How to read the table: a line for each of its columns that needs one."""
-    better, schedule, rows = "lower" if report.direction == "minimize" else "higher", report.schedule, report.variants
-    lopsided = (
-        "; [low, high] where it is not symmetric"
-        if any(row.difference is not None and row.difference.n >= MANY for row in rows)
-        else ""
-    )
-    over_looks = f", over all looks from {schedule.start} to {schedule.max} seeds" if schedule else ""
-    looks = f" at every look from {schedule.start} to {schedule.max} seeds" if schedule else ""
-    partly = any(0 < row.spent_to_baseline.reached < row.spent_to_baseline.of for row in rows)
-    untimed = any(row.relative_speed is None for row in rows)
-    once = all(row.relative_speed is None or row.relative_speed.low is None for row in rows if row.verdict)
-    margin, metric = f"{report.margin:g}", report.metric
-    over = "initial values and batches; same split and validation windows"
-    if report.windows:
-        over = f"{report.windows} validation windows of one model, resampled"
-    return (
-        f"{plus_minus}: 95 % interval over {over}{_draw(report)}{over_looks}{lopsided}.",
-        f"difference: variant minus baseline at the same {report.unit}; {better} {metric} is better.",
-        *([f"{report.test_metric}: measured once, at the end; no verdict reads it."] if report.test_metric else []),
-        f"verdict, by one-sided 95 % bounds{looks}: needed or worse, surely more than {margin} worse than the "
-        f"baseline; not needed or not worse, surely less than {margin} worse; undecided, neither.",
-        *_selected(report),
-        *_rare(report),
-        f"{axis_title(report)}: until the baseline's final validation loss, median over seeds of smoothed curves"
-        f"{_PARTLY if partly else ''}.",
-        *_course(report),
-        f"speed: training tokens per second, relative to the baseline; {_SPEED_OF[once]}{_UNTIMED if untimed else ''}.",
-    )
-
-
-def _selected(report: StudyReport) -> Iterator[str]:
-    """Which differences rest on fresh seeds."""
-    if any(row.chosen or row.confirmed for row in report.variants):
-        yield (
-            "selected: chosen by results, so that these seeds flatter it. What was confirmed has its difference and "
-            "its verdict from fresh seeds, the same for the baseline."
-        )
-
-
-def _draw(report: StudyReport) -> str:
-    """How much the fixed draw of validation data would matter, where that is known."""
-    if not report.draw_sd:  # not measured, or below what could be
-        return ""
-    return f"; another draw of these windows would move a difference by about {report.draw_sd:.1g} (standard deviation)"
-
-
-def _course(report: StudyReport) -> Iterator[str]:
-    """What the words of a course mean, and whether points before the end may be taken for shorter trainings."""
-    courses = [row.course for row in report.variants if row.course is not None]
-    if courses:
-        decay = any(course.comparable is False for course in courses)
-        yield (
-            "course: what the difference moved by over the last third of training, by its 95 % interval; growing or "
-            f"shrinking, surely by more than {NEGLIGIBLE * report.margin:g}; settled, surely by less than "
-            f"{report.margin:g}; unclear, neither.{_DECAYED if decay else ''}"
-        )
-
-
-def _rare(report: StudyReport) -> Iterator[str]:
-    """The caveat that bounds from few seeds miss rare failures."""
-    pairs = [row.difference.n for row in report.variants if row.difference is not None and row.difference.n >= 2]
-    if pairs and (fewest := min(pairs)) < ENOUGH:
-        seen = 1 - ERROR ** (1 / fewest)
-        yield (
-            f"The bounds hold where no seed ends far off the others: {fewest} seeds would show, 19 times in 20, only "
-            f"what happens at {100 * seen:.0f} % of seeds or more."
-        )
-
-
-ENOUGH = 30
-"""Paired seeds from which on a rare failure would show."""
-_PARTLY = "; `1 of 3`: only 1 of 3 seeds got there"
-_DECAYED = " The learning rate decays: earlier points are not what shorter trainings would end with."
-_SPEED_OF = {
-    False: "geometric mean over seeds with its 95 % interval",
-    True: "~, measured once, because seeds trained together as one pack",
-}
-_UNTIMED = f"; {MISSING}: trained for less than {LEAST_SECONDS:g} s in all, too little to tell"
-
-
-def axis_title(report: StudyReport) -> str:
-    """What the column counts that says when a variant got where the baseline ended."""
-    return "FLOP" if report.matching.axis == "flops" else report.matching.axis
 
 
 def tuned_titles(report: StudyReport) -> list[str]:

@@ -28,7 +28,7 @@ class GainSpec(Spec):
     init: float = 1.0
     """Initial value."""
     trainable: bool = False
-    """Whether the optimizer moves it (without weight decay)."""
+    """Whether it is trained (without weight decay)."""
     depth_scaling: Literal["none", "inverse_sqrt"] = "none"
     """`inverse_sqrt`: the initial value is divided by √depth, the rule of arXiv:2311.01906 for β_FF."""
 
@@ -42,7 +42,7 @@ class GainSpec(Spec):
 
     @property
     def fixed_at_zero(self) -> bool:
-        """Whether it takes away what it multiplies, for good."""
+        """Whether it is fixed at 0."""
         return self.init == 0 and not self.trainable
 
 
@@ -63,7 +63,7 @@ class GainsSpec(Spec):
 
 
 class SkipsSpec(Spec):
-    """How many skip connections go round the mixer and round the MLP."""
+    """Number of skip connections around the mixer and around the MLP."""
 
     mixer: Literal[0, 1, 2] = 1
     """0: none; 1: round the mixer (in a parallel block: round both branches); 2: the block input joins after the MLP
@@ -82,11 +82,11 @@ class BlockSpec(Spec):
     norm: Norm = default_kind(NormSpec)
     """Norm of both sub-layers: its kind and place."""
     norm_mixer: Norm | None = None
-    """Norm of the mixer (in a parallel block: of both branches), where it is another than `norm`."""
+    """Norm of the mixer (in a parallel block: of both branches), if it differs from `norm`."""
     norm_mlp: Norm | None = None
-    """Norm of the MLP, where it is another than `norm`."""
+    """Norm of the MLP, if it differs from `norm`."""
     arrangement: Literal["sequential", "parallel", "mlp_first"] = "sequential"
-    """`sequential`: the MLP reads what the mixer gave; `mlp_first`: the mixer reads what the MLP gave; `parallel`: both
+    """`sequential`: the MLP reads the mixer's output; `mlp_first`: the mixer reads the MLP's output; `parallel`: both
     read the same normalised input (eq. 7)."""
     skips: SkipsSpec = SkipsSpec()
     """Number of skip connections."""
@@ -97,13 +97,13 @@ class BlockSpec(Spec):
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on the output of each sub-layer, before its residual sum."""
     positions: Position | None = None
-    """Positions that the mixer applies (`rotary`, `alibi`) or `none`, where they are others than the model's."""
+    """Positions that the mixer applies (`rotary`, `alibi`) or `none`, if they differ from the model's."""
     head_width: int | None = Field(default=None, ge=1)
-    """Width of a head, where it is another than the model's."""
+    """Width of a head, if it differs from the model's."""
     initialiser_mixer: Initialiser | None = None
-    """How the weights of the mixer's maps start, where it is not as the model's initialiser says."""
+    """Initialiser of the mixer's maps, if it differs from the model's."""
     initialiser_mlp: Initialiser | None = None
-    """How the weights of the MLP's maps start, where it is not as the model's initialiser says."""
+    """Initialiser of the MLP's maps, if it differs from the model's."""
     window: int | None = Field(default=None, ge=1)
     """Tokens that the mixer sees to each side, its own counted: |i - j| < window. Unless set, all."""
 

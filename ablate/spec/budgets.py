@@ -63,4 +63,4 @@ def check_budgets(budgets: Sequence[float], steps: int, *, plans_points: bool, t
             raise refusal((), list(budgets), rule, "Leave out one of the two.")
     for place, budget in enumerate(budgets):
         if round(budget * steps) < 1:
-            raise refusal((place,), budget, f"of {steps} steps none is left", "Write a larger budget.")
+            raise refusal((place,), budget, f"less than one of {steps} steps is left", "Write a larger budget.")

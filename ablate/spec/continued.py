@@ -41,7 +41,7 @@ def with_seeds(space: SpaceSpec, seeds: str) -> SpaceSpec:
     parsed = _SEEDS.fullmatch(seeds)
     if parsed is None:
         raise SpaceError(
-            "these are no seeds",
+            "invalid seeds",
             where="--seeds",
             expected="a number of seeds, or START:MAX such as 3:12",
             got=repr(seeds),

@@ -27,7 +27,7 @@ layer of a branch, whose result is added to the residual stream), `head` (from t
 
 @dataclass(frozen=True, slots=True)
 class RateScaling:
-    """What the options of an optimizer are multiplied by for one parameter.
+    """Factors of the options of an optimizer for one parameter.
 
     Attributes:
         lr: The rate.
@@ -38,6 +38,11 @@ class RateScaling:
     lr: float = 1.0
     weight_decay: float = 1.0
     eps: float = 1.0
+
+
+def zeros(values: Tensor, generator: Generator) -> Tensor:
+    """All 0."""
+    return values.zero_()
 
 
 class InitialiserSpec(Kinded):
@@ -71,21 +76,25 @@ class InitialiserSpec(Kinded):
             context: Its layer; `context.init_std` is the standard deviation of the model.
         """
 
+    def initial_bias(self, inputs: int) -> Initial:
+        """The function that initialises the bias of a map with `inputs` inputs: 0 unless a kind says otherwise."""
+        return zeros
+
     def scaling(self, parameter: ParameterInfo, context: LayerContext) -> RateScaling:
-        """What the optimizer's options are multiplied by for a parameter; nothing unless a kind says otherwise.
+        """Factors of the optimizer's options for a parameter; 1 by default.
 
         Args:
             parameter: The parameter.
-            context: The model around it; its layer is of no account.
+            context: The model around it; its layer is ignored.
         """
         return RateScaling()
 
     def branch_scale(self, context: LayerContext) -> float:
-        """What each sub-layer gives is multiplied by before it joins the stream."""
+        """The factor of the output of each sub-layer."""
         return 1.0
 
     def logit_scale(self, context: LayerContext) -> float:
-        """What the logits of tokens are multiplied by."""
+        """The factor of the logits of tokens."""
         return 1.0
 
 

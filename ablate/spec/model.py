@@ -32,6 +32,9 @@ class HeadSpec(Spec):
     pooling: Literal["cls", "mean", "first"] = "cls"
     """`cls`: a learnt token before the first, to which no position is added; `mean`: over the real tokens; `first`: the
     first real token (what Long Range Arena's dual encoder reads)."""
+    start: Literal["zero", "normal"] = "zero"
+    """How the token of `cls` starts: at 0 (Long Range Arena's code), or as the model's initialiser says for embeddings
+    (BERT)."""
     hidden: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Widths of hidden layers between the pooled vector and the classes."""
     activation: Literal["relu", "gelu", "silu"] = "gelu"

@@ -110,7 +110,7 @@ def _check_forms(model: ModelSpec, place: LayerPlace) -> None:
 
 
 def _check_settings(model: ModelSpec, place: LayerPlace) -> None:
-    """Refuse what the mixer of a layer cannot do: its positions, its window, its head width."""
+    """Refuse positions, a window or a head width that the mixer of a layer does not support."""
     block, mixer, kind = place.block, place.mixer, place.mixer.kind_name()
     positions, heads_home = place.positions(model.positions)
     if not place.cross and positions.in_layers and positions.applied not in mixer.relative_positions:
@@ -244,7 +244,7 @@ def _check_starts(model: ModelSpec, layers: Layers) -> None:
 
 
 def _check_shared(model: ModelSpec, layers: Layers) -> None:
-    """Refuse a layer that reads what no earlier layer publishes, and one that publishes in vain."""
+    """Refuse a layer that reads what no earlier layer publishes, and one whose tensors no later layer reads."""
     blocks = {id(block): block for _, block in layers}
     if not any(block.shares for block in blocks.values()):
         return

@@ -61,6 +61,11 @@ class OptimizerSpec(Kinded):
     """Whether the step of each entry of a parameter depends on the gradient of that entry alone, so that the entries
     may be divided among GPUs (`resources.shard`)."""
 
+    pack_aware: ClassVar[bool] = True
+    """Whether it moves each member of a pack as if alone. Trials with an optimizer that does not are trained singly."""
+    extra: ClassVar[str] = ""
+    """The extra of `ablate-blocks` whose packages it needs, such as `soap`; empty if it needs none."""
+
     lr: float = Field(gt=0)
     """Peak learning rate."""
     clip: float = Field(default=1.0, gt=0)
@@ -98,8 +103,8 @@ class OptimizerSpec(Kinded):
     def build(self, groups: list[dict[str, Any]], *, capturable: bool) -> torch.optim.Optimizer:
         """Build the optimizer for parameter groups, each with `params` and its options.
 
-        The tensors in `params` are [k, ...] for the k members that share these options; the optimizer must treat
-        members independently. `optimizer.state` is filled with `state` before the first step.
+        The tensors in `params` are [k, ...] for the k members that share these options, 1 unless `pack_aware`; the
+        optimizer must treat members independently. `optimizer.state` is filled with `state` before the first step.
 
         Args:
             groups: The parameter groups.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -19,30 +19,29 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 
 from ablate.errors import SpaceError
-from ablate.metrics import Metric
 from ablate.spec.annotations import STUDY_NAME, ShortFor, Spelling
-from ablate.spec.base import Spec, below, refusal
-from ablate.spec.budgets import BUDGET, BudgetsField, at_budget, check_budgets
-from ablate.spec.claims import ClaimField, check_claims
-from ablate.spec.design import BASELINE, DesignContext, DesignField, Point, PointCost
+from ablate.spec.base import Spec, refusal
+from ablate.spec.budgets import BudgetsField
+from ablate.spec.claims import ClaimField
+from ablate.spec.design import DesignContext, DesignField, Point, PointCost
 from ablate.spec.fairness import (
     MatchSpec,
     TunedValues,
     TuneSpec,
-    check_fairness,
-    check_tuned,
     tuned_by_variant,
 )
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import expand_setting
 from ablate.spec.paths import PathError, assign, full_path, overlaps
 from ablate.spec.resources import ResourcesSpec
-from ablate.spec.sentences import Loc, describe, sentence, where
+from ablate.spec.sentences import describe
+from ablate.spec.space_rules import check_settings, check_space
 from ablate.spec.task import TaskField
-from ablate.spec.texts import WORDS, Place, name_of, with_texts, without_texts
+from ablate.spec.text_rules import check_texts
+from ablate.spec.texts import WORDS, Place, with_texts, without_texts
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 
@@ -146,7 +145,7 @@ class SpaceSpec(Spec):
         if not isinstance(value, Mapping):
             return validate(value)
         plain, texts = without_texts(value)
-        _check_texts(plain, texts)
+        check_texts(plain, texts)
         space = validate(plain)
         space._texts = {
             place: {word: " ".join(text.split()) for word, text in at.items()} for place, at in texts.items()
@@ -184,31 +183,12 @@ class SpaceSpec(Spec):
     @model_validator(mode="after")
     def _is_a_space(self, info: ValidationInfo) -> Self:
         self._document = (info.context or {}).get("document")
-        for name, settings in self.variants.items():
-            self._check_variant(name, settings)
-        self._check_baseline()
-        if (metric := Metric.of(self.objective.metric)).split == "test":
-            raise refusal(
-                ("objective", "metric"),
-                self.objective.metric,
-                "a test metric cannot be an objective, because variants chosen by it would no longer be tested",
-                f"Name `{metric.on('val')}`; the test is shown next to it.",
-            )
-        if self.objective.metric not in self._metric_names:
-            known = dict.fromkeys(sorted(self._metric_names))
-            rule = f"the task {self.task.kind_name()} has no metric of this name"
-            raise _unknown(("objective", "metric"), rule, self.objective.metric, known)
-        for switch, setting in self.single_settings():
-            self._check_setting(switch, setting)
-        self._check_seeds()
-        check_fairness(self.tune, self.match, self._taken(), self._error_with)
-        self._check_budgets()
-        if self.tuned or self.claims:
-            self._check_trained(self._points())
+        check_space(self)
         return self
 
     @property
-    def _metric_names(self) -> frozenset[str]:
+    def metric_names(self) -> frozenset[str]:
+        """Names of all metrics of the task."""
         return self.task.metric_names | self.task.final_metric_names
 
     @property
@@ -236,7 +216,7 @@ class SpaceSpec(Spec):
         _expect_mapping(settings, here, "settings must be a mapping of switch to setting", '{"norm": "none"}')
         _expect_mapping(values, here, "values must be a mapping of spec path to value", '{"model.depth": 2}')
         try:
-            self._check_settings((), settings)
+            check_settings(self, (), settings)
         except ValidationError as error:
             (_, problem), *_ = describe(error)
             raise SpaceError(problem, where=here) from None
@@ -251,8 +231,8 @@ class SpaceSpec(Spec):
         Raises:
             ValidationError: There is no such switch, it has no such setting, or the settings make no model.
         """
-        self._check_settings((), settings)
-        return self._with({**self.baseline_settings, **settings}, values or {})
+        check_settings(self, (), settings)
+        return self.with_settings({**self.baseline_settings, **settings}, values or {})
 
     def with_names(self, aliases: Mapping[str, str]) -> Self:
         """The same space with renamed variants in its claims: a study has one name for each variant."""
@@ -281,12 +261,12 @@ class SpaceSpec(Spec):
 
         Empty if the settings make a model.
         """
-        if not self._refused(settings):
+        if self.error_with({}, settings) is None:
             return {}
         blamed = {switch: setting for switch, setting in settings.items() if setting != self.baseline_settings[switch]}
         for switch in list(blamed):
             without = {other: setting for other, setting in blamed.items() if other != switch}
-            if self._refused(without):
+            if self.error_with({}, without) is not None:
                 blamed = without
         return blamed
 
@@ -302,7 +282,7 @@ class SpaceSpec(Spec):
         ordered = [[switch, [[*pair] for pair in settings.items()]] for switch, settings in self.switches.items()]
         return {**super().canonical(), "switches": ordered}
 
-    def _with(self, chosen: Mapping[str, str], values: Mapping[str, JsonValue] = {}) -> VariantSpec:
+    def with_settings(self, chosen: Mapping[str, str], values: Mapping[str, JsonValue] = {}) -> VariantSpec:
         """The variant with only these settings and values; other switches set nothing."""
         plain: dict[str, Any] = {root: getattr(self, root) for root in ROOTS}
         settings = [options[chosen[switch]] for switch, options in self.switches.items() if switch in chosen]
@@ -313,54 +293,6 @@ class SpaceSpec(Spec):
                 loc = tuple(full_path(path).split("."))
                 raise refusal(loc, {}, str(error), error.remedy, kind="no_path") from None
         return VariantSpec.model_validate(plain)
-
-    def _refused(self, settings: Mapping[str, str], values: Mapping[str, JsonValue] | None = None) -> bool:
-        try:
-            self.compose(settings, values)
-        except ValidationError:
-            return True
-        return False
-
-    def _check_seeds(self) -> None:
-        """Refuse several seeds where they would give the same number."""
-        start = self.training.init_from
-        if self.training.steps == 0 and start is not None and start.stage is None and self.design.seeds != 1:
-            raise refusal(
-                ("design", "seeds"),
-                self.design.model_dump(mode="json")["seeds"],
-                "without training, one model gives the same number at every seed; verdicts pair its validation windows",
-                "Set `seeds: 1`, or `training.steps`.",
-            )
-
-    def _check_baseline(self) -> None:
-        """Refuse a baseline that makes no model, with the first switch that causes it."""
-        if not self._refused({}):
-            return
-        self._with({})
-        applied: dict[str, str] = {}
-        for switch, setting in self.baseline_settings.items():
-            applied[switch] = setting
-            try:
-                self._with(applied)
-            except ValidationError as error:
-                lines = error.errors(include_url=False)
-                raise self._at_switches(applied, lines, (switch, setting)) from None
-
-    def _check_variant(self, name: str, settings: Mapping[str, str]) -> None:
-        if name == BASELINE:
-            raise refusal(
-                ("variants", name), name, f"`{BASELINE}` is the variant with all first settings", "Choose another name."
-            )
-        self._check_settings(("variants", name), settings)
-
-    def _check_settings(self, home: Loc, settings: Mapping[str, str]) -> None:
-        """Refuse unknown switches and settings; `home` is their path in the space."""
-        for switch, setting in settings.items():
-            if switch not in self.switches:
-                raise _unknown((*home, switch), f"there is no switch `{switch}`", switch, self.switches)
-            if not isinstance(setting, str) or setting not in self.switches[switch]:
-                rule = f"`{switch}` has no setting `{setting}`"
-                raise _unknown((*home, switch), rule, setting, self.switches[switch])
 
     def design_context(
         self, refusal: Callable[[Point], str | None], cost: Callable[[Point], PointCost]
@@ -383,7 +315,7 @@ class SpaceSpec(Spec):
         path = ".".join(loc)
         return path if self._document is None else f"{self._document.position(loc)}: `{path}`"
 
-    def _taken(self) -> Iterator[tuple[str, str]]:
+    def taken(self) -> Iterator[tuple[str, str]]:
         """All paths that a switch or the design sets, with what sets them."""
         for switch, options in self.switches.items():
             for path in (path for setting in options.values() for path in setting):
@@ -391,7 +323,7 @@ class SpaceSpec(Spec):
         for path in self.design.paths():
             yield path, f"the {self.design.kind_name()} design"
 
-    def _error_with(self, values: Mapping[str, JsonValue], settings: Mapping[str, str] = {}) -> ValidationError | None:
+    def error_with(self, values: Mapping[str, JsonValue], settings: Mapping[str, str] = {}) -> ValidationError | None:
         """Why these settings make no model with these values; None if they make one."""
         try:
             self.compose(settings, values)
@@ -399,129 +331,13 @@ class SpaceSpec(Spec):
             return error
         return None
 
-    def _points(self) -> dict[str, Point]:
+    def points(self) -> dict[str, Point]:
         """The points of the design that are known before results, by name."""
         # The names of points do not depend on their cost, which needs a model.
         context = self.design_context(lambda point: None, lambda point: PointCost(parameters=0, flops=0.0))
         return {point.name: point for point in self.design.build(context).points()}
 
-    def _check_budgets(self) -> None:
-        taken = {full_path(path): who for path, who in self._taken()}
-        if self.match.path is not None:
-            taken[self.match.path] = f"`match: {self.match.equal}`"
-        taken |= {full_path(path): "`tune`" for path in (self.tune.grid if self.tune is not None else ())}
-        planned = self.design.plans_points and not self.design.paths()
-        try:
-            check_budgets(self.budgets, self.training.steps, plans_points=planned, taken=taken)
-        except ValidationError as error:
-            raise below(("budgets",), error) from None
-
-    def _check_trained(self, points: Mapping[str, Point]) -> None:
-        """Refuse tuned values and claims that do not fit what the design trains."""
-
-        def refused(name: str) -> str | None:
-            point = points[name.partition(f"@{BUDGET}=")[0]]
-            error = self._error_with({**point.values, **point.tuned}, point.settings)
-            return None if error is None else self.reason(point.settings, error)
-
-        taken = [*self._taken(), *((path, "`tune`") for path in (self.tune.grid if self.tune is not None else ()))]
-        if self.match.path is not None:
-            taken.append((self.match.path, f"`match: {self.match.equal}`"))
-        try:
-            check_tuned(self.tuned, points, taken, self._error_with)
-        except ValidationError as error:
-            raise below(("tuned",), error) from None
-        settings = {
-            at_budget(name, budget): point.settings for name, point in points.items() for budget in self.budgets or (1,)
-        }
-        try:
-            check_claims(
-                self.claims,
-                settings,
-                self.objective.metric,
-                self._metric_names,
-                refused,
-            )
-        except ValidationError as error:
-            raise below(("claims",), error) from None
-
-    def _check_setting(self, switch: str, setting: str) -> None:
-        """Refuse paths that exist in no spec. A setting that is invalid alone may be valid together with others."""
-        try:
-            self.compose({switch: setting})
-        except ValidationError as error:
-            lines = [line for line in error.errors(include_url=False) if line["type"] != "impossible"]
-            if lines:
-                settings = {**self.baseline_settings, switch: setting}
-                raise self._at_switches(settings, lines, (switch, setting)) from None
-
-    def _at_switches(
-        self, settings: Mapping[str, str], lines: Iterable[ErrorDetails], changed: tuple[str, str]
-    ) -> ValidationError:
-        """Attribute errors of a variant to the settings that set the paths, or else to the changed setting."""
-        details: list[InitErrorDetails] = []
-        for line in lines:
-            path, problem = ".".join(str(part) for part in where(line)), sentence(line)
-            switch, setting, written = self.setter_of(settings, path) or (*changed, "")
-            loc: Loc = ("switches", switch, setting, *([written] if written else ()))
-            if written and f"{path}.".startswith(f"{full_path(written)}."):
-                loc += where(line)[len(full_path(written).split(".")) :]
-            else:
-                problem = f"`{path}`: {problem}"
-            details.append(
-                InitErrorDetails(
-                    type=PydanticCustomError("invalid_setting", "{text}", {"text": problem}), loc=loc, input={}
-                )
-            )
-        return ValidationError.from_exception_data("spec", details)
-
-
-def _check_texts(plain: Mapping[str, Any], texts: Mapping[Place, Mapping[str, Any]]) -> None:
-    """Refuse invalid texts, two texts in one place, texts of baseline settings, and reserved names."""
-    for place, held in texts.items():
-        (word, text), *others = held.items()
-        if others:
-            rule = "there can be one text, either `removes` or `replaces`"
-            remedy = f"Leave one of them out; `{word}: null` removes the text of an extended space."
-            raise refusal((*place, word), text, rule, remedy)
-        if not isinstance(text, str) or not text.strip():
-            rule = f"`{word}` is a text that says what is {word.removesuffix('s')}d"
-            raise refusal((*place, word), text, rule, f"Write `{word}: the skip around attention`, for example.")
-    for kind, home in (("switches", "switch"), ("variants", "named variant")):
-        holders = plain.get(kind)
-        for name, holder in holders.items() if isinstance(holders, Mapping) else ():
-            if name in WORDS:
-                raise refusal(
-                    (kind, name),
-                    holder,
-                    f"`{name}` is the key of a text and cannot be the name of a {home}",
-                    "Rename it.",
-                )
-            if not isinstance(holder, Mapping) or not holder:
-                continue
-            first = name_of(next(iter(holder)))
-            if kind == "switches" and (baseline := (kind, name_of(name), first)) in texts:
-                (word, text), *_ = texts[baseline].items()
-                rule = f"`{first}` is the baseline's setting, to which the texts of the others refer"
-                raise refusal((*baseline, word), text, rule, "Leave the text out, or move it to another setting.")
-            _check_words(plain, kind, name, holder)
-
-
-def _check_words(plain: Mapping[str, Any], kind: str, name: str, holder: Mapping[Any, Any]) -> None:
-    """Refuse misspelt keys of texts, which pydantic would report as invalid settings."""
-    known = plain.get("switches") if kind == "variants" else ()
-    for key, value in holder.items():
-        is_text = isinstance(value, str) and key not in (known or ())
-        if is_text and (near := difflib.get_close_matches(str(key), WORDS, n=1, cutoff=0.75)):
-            raise refusal((kind, name, str(key)), value, f"there is no key `{key}` here", f"Did you mean `{near[0]}`?")
-
 
 def _expect_mapping(given: object, where: str, rule: str, example: str) -> None:
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise SpaceError(rule, where=where, expected=f"for example {example}", got=repr(given))
-
-
-def _unknown(loc: Loc, rule: str, name: str, known: Mapping[str, Any]) -> ValidationError:
-    near = difflib.get_close_matches(str(name), known, n=1)
-    remedy = f"Did you mean `{near[0]}`?" if near else f"Known names: {', '.join(known)}."
-    return refusal(loc, name, rule, remedy)

@@ -50,11 +50,11 @@ def movements(positions: Sequence[float], differences: Mapping[int, Sequence[flo
 
 
 def course_word(movement: PairedDifference, difference: float, margin: float) -> CourseWord:
-    """Where a difference goes, with an interval of its movement that is wrong at most once in twenty.
+    """Whether a difference still moves at the end of training.
 
-    `growing`: it surely moves away from zero, by more than a tenth of the margin over the last third; `shrinking`: it
-    surely moves towards zero, or through it, by as much; `settled`: it surely moves by less than the margin, and not
-    surely by more than a tenth of it; `unclear`: these seeds cannot tell.
+    By the 95 % interval of the movement over the last third: `growing`, away from zero by more than a tenth of the
+    margin; `shrinking`, towards zero or through it by as much; `settled`, by less than the margin, and not by more than
+    a tenth of it; `unclear`, none of these.
 
     Args:
         movement: Of the difference, with an interval.

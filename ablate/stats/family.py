@@ -1,11 +1,10 @@
-"""Several comparisons at once: which verdicts of a study hold together.
+"""Multiple comparisons: which verdicts of a study hold jointly.
 
-Each verdict answers a question of its own, declared with its margin, and is wrong at most once in twenty. A sentence
-that joins several ("a, b and c can go") is wrong as soon as one of them is. So the verdicts of a study form two
-families, one for each word: all its comparisons with the baseline tested for `needed`, and all of them tested for
-`not needed`. In each family Holm's procedure says which verdicts hold together: the chance that any of these is wrong
-is at most 5 % in each family, whatever the truth and however the comparisons depend on one another (they share the
-baseline's trials).
+Each verdict answers a question of its own, declared with its margin, with an error rate of 5 %. A sentence that joins
+several ("a, b and c can be removed") is wrong if one of them is. So the verdicts of a study form two families: all its
+comparisons with the baseline tested for `needed`, and all of them tested for `not needed`. In each family Holm's
+procedure determines which verdicts hold jointly: it bounds the family-wise error rate by 5 %, whatever the truth and
+however the comparisons depend on one another (they share the baseline's trials).
 """
 
 from __future__ import annotations

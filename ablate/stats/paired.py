@@ -83,10 +83,6 @@ class PairedDifference:
             return 0.0 if distance > 0 else 1.0
         return float(special.stdtr(self.n - 1, -distance / self.standard_error))
 
-    def p_within(self, margin: float) -> float:
-        """P-value of the two one-sided tests (TOST) whose rejection says that the truth lies within ± `margin`."""
-        return max(self.p_above(-margin), self.p_below(margin))
-
 
 def mean_interval(values: Iterable[float], confidence: float = 0.95) -> Interval:
     """The mean of independent values and its two-sided interval; the bounds are None for fewer than two values.

@@ -1,10 +1,10 @@
-"""The verdict on a variant: is what it takes away needed, not needed, or can these seeds not tell?
+"""The verdict on a variant: is the part that it removes needed, not needed, or is that undecided?
 
-Let d be the mean paired difference, oriented so that positive is worse than the baseline, and `margin` what the space
-calls a loss that matters. `needed`: the one-sided 95 % lower t bound of d lies above the margin. `not needed`: the
+Let d be the mean paired difference, oriented so that positive is worse than the baseline, and `margin` the smallest
+loss that matters. `needed`: the one-sided 95 % lower t bound of d lies above the margin. `not needed`: the
 one-sided 95 % upper t bound lies below it (non-inferiority). Otherwise `undecided`: a difference that is not
-significant is not equality, and where all differences are the same there is no noise to hold them against. A variant of
-which any trial diverged is `diverged`; it is never averaged away.
+significant is not equality, and if all differences are the same the noise cannot be estimated. A variant with a
+diverged trial is `diverged`; the other trials are not averaged.
 
 With a schedule of seeds the bounds are those of its looks, and the first look that decides is the verdict. From
 `bootstrap.MANY` seeds on the bootstrap's bounds must agree with t's. An allowance widens the bounds for what the spread
@@ -134,7 +134,7 @@ def _diverged(trials: int, diverged: Mapping[int, int | None]) -> str:
 def _of_worst(worse: PairedDifference, worst: Sequence[float], schedule: SeedPlan | None) -> Allowance:
     """What failed trials may add to the upper bound, had each ended at its worst; infinite with looks."""
     lost = f"{len(worst)} {_plural(len(worst), 'trial')} of it failed"
-    reason = f"{lost}, and might have ended so much worse that the verdict would be another; run the study again"
+    reason = f"{lost}, and might have ended so much worse that the verdict changes; run the study again"
     if schedule is None and worse.n >= LEAST_PAIRS and not worse.is_flat:
         (seen,), (counted,) = bounds(worse.values, None), bounds([*worse.values, *worst], None)
         return Allowance(high=max(0.0, counted.high - seen.high), why_high=(reason,))
@@ -186,9 +186,9 @@ def further_pairs(
         return least - paired.n, f"at least {least} paired {unit}s are required, {paired.n} finished"
     if paired.is_flat:
         same = f"all {paired.n} differences are {paired.difference + 0.0:g}"  # no -0
-        return None, f"{same}, and without any spread nothing can be tested: {_WHY_FLAT}"
+        return None, f"{same}, and without any spread no test is possible: {_WHY_FLAT}"
     if schedule and paired.n >= schedule.max:
-        return None, f"{paired.n} seeds, the most of this study, do not tell"
+        return None, f"{paired.n} seeds, the maximum of this study, do not decide"
     most = schedule.max - paired.n if schedule else MOST_FURTHER_SEEDS
     further = further_seeds(paired.difference - tested, paired.sd, paired.n, schedule)
     if further is None:

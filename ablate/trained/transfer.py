@@ -45,7 +45,7 @@ class Transfer:
         where: The source.
         tensors: Name in the model to value.
         copied: Names in the model that have weights of the source.
-        new: Names in the model that the source says nothing of.
+        new: Names in the model that the source does not have.
         unused: Names in the source that have no place in the model.
     """
 

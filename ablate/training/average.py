@@ -13,11 +13,11 @@ from ablate.training.sharding import joined, local, part_of
 
 
 class WeightAverage:
-    """A running average of the trainable weights of a model, for all K members alike.
+    """A running average of the trainable weights of a model, the same for all K members.
 
     Args:
         model: Whose weights are averaged.
-        spec: How much the weights after each step weigh.
+        spec: Gives the weight of each step in the average.
         steps: The last step.
     """
 
@@ -30,13 +30,13 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Take in the weights after a step, counted from 1."""
+        """Add the weights after a step, counted from 1."""
         if weight := self._spec.weight(step, self._steps):
             torch._foreach_lerp_(self._average, self._parameters, weight)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The model with the averages in place of its weights, while the context lasts."""
+        """Context manager: the model has the averages in place of its weights in the body."""
         before = [parameter.detach().clone() for parameter in self._parameters]
         self._put(self._average)
         try:
@@ -49,7 +49,7 @@ class WeightAverage:
         return [joined(average, whole) for average, whole in zip(self._average, self._whole, strict=True)]
 
     def restore(self, averages: list[Tensor], places: Tensor | None = None) -> None:
-        """Go on from these averages, of the members at `places` alone unless there are none."""
+        """Continue from these averages; if `places` is given, from those of the members at these positions."""
         for ours, theirs, whole in zip(self._average, averages, self._whole, strict=True):
             ours.copy_(part_of(theirs, whole) if places is None else theirs[places])
 

@@ -33,10 +33,10 @@ class CompileClock:
         callback.on_compile_start(self._begin)
         callback.on_compile_end(self._end)
 
-    def _begin(self, told: object) -> None:
+    def _begin(self, event: object) -> None:
         self._begun.append(time.perf_counter())
 
-    def _end(self, told: object) -> None:
+    def _end(self, event: object) -> None:
         begun = self._begun.pop()
         if not self._begun:  # a compilation within another one is part of it
             self.seconds += time.perf_counter() - begun
@@ -49,7 +49,7 @@ def compile_clock() -> CompileClock:
 
 
 def compile_blocks(model: nn.Module) -> None:
-    """Let every block of a model be compiled when it first runs. Noise of dropout is that of eager operations."""
+    """Compile every block of a model when it first runs. Dropout draws the same noise as eager operations."""
     import torch._dynamo
 
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _PROGRAMS)
@@ -59,13 +59,13 @@ def compile_blocks(model: nn.Module) -> None:
 
 
 def run_eagerly(model: nn.Module) -> None:
-    """Let the blocks of a model run without their compiled programs from now on."""
+    """Run the blocks of a model eagerly from now on."""
     for block in _blocks(model):
         block._compiled_call_impl = None
 
 
 def eager_blocks() -> AbstractContextManager[Any]:
-    """While it lasts, compiled blocks run eagerly: an evaluation would need further programs."""
+    """Context manager: compiled blocks run eagerly in the body, as an evaluation would need further programs."""
     stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
     return stance
 
@@ -88,10 +88,10 @@ def missing_compiler(device: str) -> str:
     from torch._inductor.exc import InvalidCxxCompiler
 
     try:
-        found = shutil.which(get_cpp_compiler())
+        compiler = shutil.which(get_cpp_compiler())
     except (InvalidCxxCompiler, RuntimeError):
-        found = None
-    return "" if found else "a C++ compiler: g++ or clang++, or the one that $CXX names"
+        compiler = None
+    return "" if compiler else "a C++ compiler: g++ or clang++, or the one that $CXX names"
 
 
 def _blocks(model: nn.Module) -> list[nn.Module]:

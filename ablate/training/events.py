@@ -30,8 +30,8 @@ class Measurement:
         metrics: Validation metrics by name.
         inside: Recordings of `training.record_blocks`, by quantity and part of the model, with one value for each
             member (`ablate.training.inside`).
-        parts: At the last point, validation metrics by name over each of `ablate.training.pack.PARTS` parts of the
-            validation data, members within; empty where it has fewer batches.
+        parts: At the last point, validation metrics by name over each of the `PARTS` parts of the validation data
+            (`ablate.training.evaluation`), members within; empty where it has fewer batches.
         windows: Validation metrics of each window (example) by itself, for each member: at the last step of trials that
             start from trained weights.
         compile_seconds: Seconds of compilation so far in this process, which `seconds` does not count.
@@ -66,7 +66,7 @@ class Started:
         member: Its number.
         source: What they were read from.
         copied: Names of tensors that have weights of the source.
-        new: Names of those that the source says nothing of.
+        new: Names of tensors that the source does not have.
         unused: Names in the source that have no place in the model.
     """
 

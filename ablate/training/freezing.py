@@ -14,7 +14,7 @@ _STACK = re.compile(r"(?:decoder_)?blocks\.\d+\.")
 
 
 def freeze(model: nn.Module, parts: Sequence[str]) -> None:
-    """Take the parameters of these parts out of training, in place; they need no gradient from then on."""
+    """Freeze the parameters of these parts, in place."""
     for _, parameter in frozen_parameters(model, parts):
         parameter.requires_grad_(False)
 

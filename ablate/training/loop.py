@@ -94,7 +94,7 @@ def train(
 
 
 def _keep(pack: Pack, keep: Keep | None) -> None:
-    """Hand over the members that finished; divided weights are gathered for that, in which every rank takes part."""
+    """Pass the model to `keep`; all ranks take part, because divided weights are gathered for this."""
     with pack.evaluated_weights():
         model = pack.whole_model()
         if keep is None:
@@ -104,7 +104,7 @@ def _keep(pack: Pack, keep: Keep | None) -> None:
 
 
 def _resume(pack: Pack, start: State) -> Iterator[Event]:
-    """Load a state and yield its events; begin again, with a remark, if it is of another structure."""
+    """Load a state and yield its events; if it has another structure, start from the beginning with a remark."""
     if reason := misfit(pack, start):
         yield Remark(f"a checkpoint does not fit its trial ({reason}); training starts from the beginning")
         yield pack.point()

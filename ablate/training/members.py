@@ -36,7 +36,8 @@ def pack_key(variant: VariantSpec, fingerprint: str) -> str | None:
         variant: The variant.
         fingerprint: Fingerprint of its prepared data.
     """
-    if not variant.model.fusable or variant.training.population is not None:
+    training = variant.training
+    if not variant.model.fusable or not training.optimizer.pack_aware or training.population is not None:
         return None
-    structures = variant.model.structure(), variant.training.structure()
+    structures = variant.model.structure(), training.structure()
     return content_hash([*structures, variant.task.canonical(), fingerprint])

@@ -74,7 +74,7 @@ class Objective:
         return loss
 
     def _batchwise_modules(self, model: nn.Module) -> list[Batchwise]:
-        """The modules of a model that look at whole batches; it is searched once."""
+        """The modules of a model that need whole batches; cached."""
         if self._batchwise is None or self._batchwise[0] is not model:
             self._batchwise = (model, [module for module in model.modules() if isinstance(module, Batchwise)])
         return self._batchwise[1]

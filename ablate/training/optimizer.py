@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ablate.extras import require
 from ablate.spec.initialiser import RateScaling
+from ablate.spec.optimizer import OptimizerSpec
 from ablate.spec.parameter import ParameterInfo
 from ablate.spec.schedule import ScheduleSpec
 from ablate.spec.training import TrainingSpec
@@ -79,6 +81,7 @@ class PackOptimizer:
                 group = {"params": members, **dict(items)}
                 self._peaks.append((group["lr"], schedule))
                 groups.append({**group, "lr": torch.tensor(group["lr"], device=device)} if capturable else group)
+        check_packages(settings[0].optimizer)
         self.rule = settings[0].optimizer.build(groups, capturable=capturable)
         for part in self._parts:
             state = {name: self._cut(tensor, part.run) for name, tensor in self._state[part.index].items()}
@@ -156,6 +159,16 @@ class PackOptimizer:
 
     def _cut(self, tensor: Tensor, run: slice) -> Tensor:
         return tensor if run == slice(0, self._pack) else tensor[run]
+
+
+def check_packages(optimizer: OptimizerSpec) -> None:
+    """Check that the packages of an optimizer are installed.
+
+    Raises:
+        MissingPackageError: They are not.
+    """
+    if optimizer.extra:
+        require(optimizer.extra, f"the optimizer `{optimizer.kind_name()}`", where="training.optimizer.kind")
 
 
 def _scaled(options: Mapping[str, Any], by: RateScaling) -> dict[str, Any]:

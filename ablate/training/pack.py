@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from ablate.metrics import Metric
 from ablate.nn.model.build import mean_flops
 from ablate.nn.pack import member_streams
-from ablate.nn.pack.initial import stream
 from ablate.tasks.base import Task
 from ablate.training.assembly import assemble, compact
 from ablate.training.average import WeightAverage
@@ -32,13 +31,16 @@ from ablate.training.compiling import (
     missing_compiler,
     run_eagerly,
 )
+from ablate.training.evaluation import Evaluation, evaluate
 from ablate.training.events import Diverged, Measurement, State
 from ablate.training.freezing import frozen_counts
 from ablate.training.inside import look_inside
 from ablate.training.members import Member
 from ablate.training.objective import Objective
 from ablate.training.optimizer import PackOptimizer, optimizer_order
+from ablate.training.precision import cast_to, products_in
 from ablate.training.program import BuildProgram, Changed, EagerProgram, build_program, first_sentence
+from ablate.training.randomness import DropoutRandomness
 from ablate.training.ranks import Ranks
 from ablate.training.sharding import divided, free_gathered, shard_model, whole_tensors
 from ablate.training.totals import Totals, totals
@@ -46,8 +48,6 @@ from ablate.training.totals import Totals, totals
 if TYPE_CHECKING:
     from ablate.tasks.base import Batch
 
-PARTS = 8
-"""Parts of the validation data that are measured apart at the end, to tell how much another draw of it would change."""
 _COUNTERS = ("steps", "seconds", "_losses")
 _BY_POSITION = ("_loss", "_loss_sum", "_stopped", "_stopped_loss")
 
@@ -98,7 +98,7 @@ class Pack:
             assert count == 1, "engines train no packs whose weights are divided"
             shard_model(self.model, device)
         self.model = self.model.to(device)
-        self._streams = self._dropout_streams()
+        self._random = DropoutRandomness([member.seed for member in self._placed()], device, ranks)
         # Messages between ranks are not captured in a CUDA graph.
         self._build_program = program if ranks.count == 1 else lambda compute, device: EagerProgram(compute)
         self._objective = Objective(task, self.training, self._forward_context, ranks)
@@ -162,16 +162,19 @@ class Pack:
             begin = time.perf_counter()
             torch.cuda.synchronize(self.device)
             self._add_seconds(begin)
-        windows: dict[str, list[list[float]]] = {}
-        parts: dict[str, list[list[float]]] = {}
         at_end = self.steps == self.training.steps
-        with self.ranks.exchanging(), self.evaluated_weights(), self._products(), self._eager_blocks():
+        with (
+            self.ranks.exchanging(),
+            self.evaluated_weights(),
+            products_in(self.training.precision),
+            self._eager_blocks(),
+        ):
             transferred = any(member.variant.training.init_from is not None for member in self.members)
-            apart = windows if at_end and transferred else None
             validation = self.task.validation_batches(self.training.batch_size)
-            metrics = self._evaluate(validation, apart, parts if at_end else None)
+            evaluation = self._evaluate(validation, parts=at_end, windows=at_end and transferred)
+            metrics = dict(evaluation.metrics)
             if at_end:
-                tested = self._evaluate(self.task.test_batches(self.training.batch_size))
+                tested = self._evaluate(self.task.test_batches(self.training.batch_size)).metrics
                 metrics |= {str(Metric.of(name).on("test")): values for name, values in tested.items()}
                 metrics |= self.task.final_metrics(self.whole_model(), self.device)
         if self.ranks.shard:
@@ -190,18 +193,24 @@ class Pack:
             train_loss=self._by_member(mean),
             metrics={name: self._by_member(values) for name, values in metrics.items()},
             inside=self._inside(),
-            parts={name: [self._by_member(values) for values in found] for name, found in parts.items()},
-            windows={name: self._by_member(values) for name, values in windows.items()},
+            parts={name: [self._by_member(part) for part in parts] for name, parts in evaluation.parts.items()},
+            windows={name: self._by_member(values) for name, values in evaluation.windows.items()},
             compile_seconds=self.compile_seconds,
         )
         self.events.append(point)
         return point
 
+    def _evaluate(self, batches: Iterator[Batch], *, parts: bool = False, windows: bool = False) -> Evaluation:
+        count = len(self.positions)
+        return evaluate(
+            self.model, self.task, self._objective, batches, count, self.device, parts=parts, windows=windows
+        )
+
     def _eager_blocks(self) -> AbstractContextManager[object]:
         return eager_blocks() if self._compiles else nullcontext()
 
     def evaluated_weights(self) -> AbstractContextManager[object]:
-        """While it lasts the model has the weights that are evaluated: their average, where one is asked for."""
+        """Context manager: the model has the weights to evaluate in the body, their average if there is one."""
         return nullcontext() if self._average is None else self._average.applied()
 
     def whole_model(self) -> nn.Module:
@@ -272,8 +281,7 @@ class Pack:
         """Keep only the members at these positions."""
         self.positions = [self.positions[position] for position in kept]
         self.model = compact(self.model, self._placed(), kept, self.task.shape)
-        if self._streams is not None:
-            self._streams = [self._streams[position] for position in kept]
+        self._random.keep(kept)
         index = torch.tensor(kept, device=self.device)
         before, averaged = self._optimizer, self._average
         self._prepare()
@@ -293,8 +301,7 @@ class Pack:
             "counters": {name: getattr(self, name) for name in _COUNTERS},
             "by_position": {name: getattr(self, name) for name in _BY_POSITION},
             "average": [] if self._average is None else self._average.state(),
-            "random": [drawn.get_state() for drawn in self._random()],
-        } | self._random_of_ranks()
+        } | self._random.state()
 
     def restore(self, state: State) -> None:
         """Load the state of another pack of the same members."""
@@ -310,14 +317,7 @@ class Pack:
             setattr(self, name, state["counters"][name])
         for name in _BY_POSITION:
             getattr(self, name).copy_(state["by_position"][name])
-        of_ranks = state.get("random_of_ranks", [])
-        # After a change of the number of ranks, each rank but the first continues with a fresh random state.
-        own = state["random"] if self.ranks.index == 0 else []
-        if len(of_ranks) == self.ranks.count:
-            own = of_ranks[self.ranks.index]
-        for drawn, saved in zip(self._random(), own, strict=False):
-            if saved.shape == drawn.get_state().shape:  # another shape: it was saved on another type of device
-                drawn.set_state(saved.cpu())
+        self._random.restore(state)
 
     def _totals(self) -> Totals:
         """Tokens and arithmetic of a member."""
@@ -337,21 +337,6 @@ class Pack:
             return 2.0 * frozen_maps * sum(lengths(length)) / len(lengths(length))
 
         return totals(first, self.task, whole - frozen, forward, undone)
-
-    def _random_of_ranks(self) -> State:
-        """The random states of all ranks, if there are several."""
-        if self.ranks.count == 1:
-            return {}
-        return {"random_of_ranks": list(self.ranks.of_each([drawn.get_state() for drawn in self._random()]))}
-
-    def _random(self) -> list[torch.Generator]:
-        """The random generators that dropout uses."""
-        if self._streams is not None:
-            return self._streams
-        if self.device.type == "cuda":
-            index = torch.cuda.current_device() if self.device.index is None else self.device.index
-            return [torch.cuda.default_generators[index]]
-        return [torch.default_generator]
 
     def _placed(self) -> list[Member]:
         return [self.members[member] for member in self.positions]
@@ -379,19 +364,11 @@ class Pack:
     def _changed(self) -> Changed:
         """What a step changes."""
         others = [*self.model.buffers(), *self._optimizer.tensors()]
-        return Changed(list(self.model.parameters()), others, self._random())
-
-    def _dropout_streams(self) -> list[torch.Generator] | None:
-        """Seed dropout, the only randomness during training. None: dropout uses torch's default generator."""
-        name = f"dropout/{self.ranks.index}" if self.ranks.index else "dropout"
-        seeds = [stream(member.seed, name).initial_seed() for member in self._placed()]
-        torch.manual_seed(seeds[0])
-        separate = len(seeds) > 1 and self.device.type == "cpu"
-        return [torch.Generator().manual_seed(seed) for seed in seeds] if separate else None
+        return Changed(list(self.model.parameters()), others, self._random.generators())
 
     def _compute(self, batch: Batch) -> Tensor:
         """Forward, backward and optimizer step; returns the loss of each position before the step, [K]."""
-        with self._products():
+        with products_in(self.training.precision):
             loss = self._backward(batch)
             self._optimizer.step()
         return loss
@@ -399,38 +376,21 @@ class Pack:
     def _backward(self, batch: Batch) -> Tensor:
         """The loss of each position, [K], with its gradients. Blocks that do not compile run eagerly from then on."""
         if self._compiles:
-            before = [generator.get_state() for generator in self._random()]
+            before = self._random.states()
             try:
                 self._optimizer.zero_grad()
-                return self._objective.backward(self.model, batch, self._random())
+                return self._objective.backward(self.model, batch, self._random.generators())
             except compiler_failures() as error:
                 self._compiles = False
                 self._not_compiled = f"its blocks cannot be compiled and run eagerly: {first_sentence(error)}"
                 run_eagerly(self.model)
-                for generator, state in zip(self._random(), before, strict=True):
-                    generator.set_state(state)
+                self._random.rewind(before)
         self._optimizer.zero_grad()
-        return self._objective.backward(self.model, batch, self._random())
+        return self._objective.backward(self.model, batch, self._random.generators())
 
     def _clock(self) -> float:
         """Seconds that this process has spent compiling."""
         return compile_clock().seconds if self.training.compile == "blocks" else 0.0
-
-    @contextmanager
-    def _products(self) -> Iterator[None]:
-        """The precision of float32 products on a GPU, for passes and optimizer."""
-        if self.training.precision != "tf32":
-            yield
-            return
-        settings = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
-        before = [each.fp32_precision for each in settings]
-        for each in settings:
-            each.fp32_precision = "tf32"
-        try:
-            yield
-        finally:
-            for each, precision in zip(settings, before, strict=True):
-                each.fp32_precision = precision
 
     def _add_seconds(self, begin: float) -> None:
         self.seconds += (time.perf_counter() - begin) / len(self.alive)
@@ -447,69 +407,8 @@ class Pack:
         self._stopped = torch.where(bad, step, self._stopped)
         self._stopped_loss = torch.where(bad, loss, self._stopped_loss)
 
-    @torch.no_grad()
-    def _evaluate(
-        self,
-        batches: Iterator[Batch],
-        windows: dict[str, list[list[float]]] | None = None,
-        parts: dict[str, list[list[float]]] | None = None,
-    ) -> dict[str, list[float]]:
-        """The metrics over batches, with validation names; empty if there are no batches.
-
-        Args:
-            batches: What is evaluated.
-            windows: Receives the metrics of each example by itself, for each position, where that is asked for.
-            parts: Receives the metrics over every `PARTS`-th batch, from each of the first ones on, where that is asked
-                for; nothing where there are fewer batches.
-        """
-        self.model.eval()
-        sums: dict[str, Tensor] = {}
-        of_parts: list[dict[str, Tensor]] = []
-        count = len(self.positions)
-        for number, batch in enumerate(batches):
-            if number < PARTS:
-                of_parts.append({})
-            part = of_parts[number % PARTS]
-            packed = {name: values.to(self.device).expand(count, *values.shape) for name, values in batch.items()}
-            for name, total in self._objective.measure(self.model, packed).items():
-                sums[name] = sums[name] + total.double() if name in sums else total.double()
-                if parts is not None:
-                    part[name] = part[name] + total.double() if name in part else total.double()
-            if windows is not None:
-                self._measure_apart(packed, windows)
-        self.model.train()
-        if parts is not None and len(of_parts) == PARTS:
-            for of_part in of_parts:
-                found = self.task.metrics({name: total.tolist() for name, total in of_part.items()})
-                for name, values in found.items():
-                    parts.setdefault(name, []).append(values)
-        return self.task.metrics({name: total.tolist() for name, total in sums.items()}) if sums else {}
-
-    def _measure_apart(self, packed: Batch, windows: dict[str, list[list[float]]]) -> None:
-        """Add the metrics of each example of a batch, [K, B, ...], to those of the windows before.
-
-        An example without scored tokens has none.
-        """
-        for index in range(len(packed["inputs"][0])):
-            alone = {name: values[:, index : index + 1] for name, values in packed.items()}
-            totals = self._objective.measure(self.model, alone)
-            try:
-                measured = self.task.metrics({name: total.tolist() for name, total in totals.items()})
-            except ZeroDivisionError:
-                continue
-            for name, values in measured.items():
-                kept = windows.setdefault(name, [[] for _ in self.positions])
-                for position, value in enumerate(values):
-                    kept[position].append(value)
-
     @contextmanager
     def _forward_context(self) -> Iterator[None]:
         """The precision and the random streams of a forward pass."""
-        with self._precision(), member_streams(self._streams):
+        with cast_to(self.training.precision, self.device.type), member_streams(self._random.streams):
             yield
-
-    def _precision(self) -> AbstractContextManager[object]:
-        if self.training.precision == "bf16":
-            # A CUDA graph must repeat the casts at every replay.
-            return torch.autocast(self.device.type, dtype=torch.bfloat16, cache_enabled=self.device.type == "cpu")
-        return nullcontext()

@@ -12,7 +12,7 @@ from ablate.spec.variant import VariantSpec
 
 @dataclass(frozen=True, slots=True)
 class PhaseCost:
-    """What each step of a phase takes.
+    """The cost of each step of a phase.
 
     Attributes:
         phase: The phase.
@@ -53,7 +53,7 @@ class Totals:
 def totals(
     variant: VariantSpec, task: Task, trainable: int, forward: Callable[[int], float], frozen: Callable[[int], float]
 ) -> Totals:
-    """What the steps of a trial take.
+    """The cost of the steps of a trial.
 
     Args:
         variant: What is trained.

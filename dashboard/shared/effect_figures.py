@@ -21,12 +21,12 @@ MOST_CELLS = 40
 
 
 def with_aliases(row: EffectRow) -> str:
-    """The name of an effect, and beside it what these trials cannot tell from it."""
+    """The name of an effect with its aliases."""
     return row.name if not row.aliases else f"{row.name} ≡ {', '.join(row.aliases)}"
 
 
 def side(row: EffectRow, effects: StudyEffects) -> str:
-    """On which side of 0 an effect surely lies: `worse`, `better` or `unclear`.
+    """On which side of 0 the 95 % interval of an effect lies: `worse`, `better` or `unclear`.
 
     An interaction is neither: two settings together may be less bad than the sum, and yet bad. It is `worse than the
     sum`, `better than the sum` or `unclear`.
@@ -101,7 +101,7 @@ def draw_pairs(effects: StudyEffects) -> go.Figure:
     settings = [row.settings[0] for row in effects.main]
     at = {setting: index for index, setting in enumerate(settings)}
     cells: list[list[float | None]] = [[None] * len(settings) for _ in settings]
-    words = [["these trials cannot tell"] * len(settings) for _ in settings]
+    words = [["not estimable"] * len(settings) for _ in settings]
     for row in (*effects.main, *effects.interactions):
         column, line = sorted((at[row.settings[0]], at[row.settings[-1]]))
         cells[line][column] = row.estimate

@@ -15,17 +15,9 @@ from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
 from ablate.render.document import evidence_lines
 from ablate.render.formats import find_format, format_names
+from ablate.render.legend import axis_title, legend
 from ablate.render.sections.scaling import scaling_table, scaling_title
-from ablate.render.table import (
-    TRIVIAL,
-    axis_title,
-    groups,
-    legend,
-    shared_decimals,
-    steps_to_baseline,
-    tuned_cells,
-    tuned_titles,
-)
+from ablate.render.table import TRIVIAL, groups, shared_decimals, steps_to_baseline, tuned_cells, tuned_titles
 from ablate.render.writing import render_report
 from ablate.store import TrialState
 from shared.charts import chart

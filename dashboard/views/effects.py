@@ -76,8 +76,8 @@ def effects_table(effects: StudyEffects) -> pd.DataFrame:
             "change": row.estimate,
             "low": row.low,
             "high": row.high,
-            "surely": side(row, effects),
-            "cannot be told from": ", ".join(row.aliases) or None,
+            "side": side(row, effects),
+            "aliased with": ", ".join(row.aliases) or None,
         }
         for row in (*effects.main, *effects.interactions)
     ]
@@ -113,8 +113,8 @@ def _interactions(study: str) -> None:
     )  # fmt: skip
     st.caption(
         "On the diagonal how much each setting changes the objective on average; below it, how much two together "
-        "change it beyond the sum. Hover for intervals, and for aliases, which these trials cannot tell apart. "
-        "Empty: not to be told from these trials."
+        "change it beyond the sum. Hover for intervals, and for aliases. "
+        "Empty: not estimable from these trials."
     )
     table = effects_table(effects)
     table = table[table["sort"] == "interaction"].sort_values("change", key=abs, ascending=False)

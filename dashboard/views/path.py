@@ -79,7 +79,8 @@ def _live(study: str) -> None:
         alt=f"Removals that were tried in {len(removal_path.rounds)} rounds, with what became of them",
     )  # fmt: skip
     st.caption(escape(f"The difference is that of {removal_path.metric} from the baseline, paired by seed, with its "
-                      f"95 % interval; a removal can go if it is surely at most {removal_path.margin:g} "
+                      "95 % interval; a part can be removed if with 95 % confidence it is at most "
+                      f"{removal_path.margin:g} "
                       "worse."))  # fmt: skip
     export(table_files(f"{study}_path", table) | printed(study, "path"), "path")
 

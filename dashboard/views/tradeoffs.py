@@ -29,9 +29,9 @@ from shared.text import escape, for_plotly
 
 LEAST, MOST = 2, 3
 MANY, MOST_NAMED = 60, 12
-"""Variants beyond which those that are beaten are small and grey, and points of the front that the legend names."""
-STANDS = {"front": ("on the front", "square", 12), "beaten": ("beaten in the means", "circle-open", 9),
-          "surely": ("surely beaten", "x-thin", 9)}  # fmt: skip
+"""Variants beyond which dominated ones are small and grey, and points of the front that the legend names."""
+STANDS = {"front": ("on the front", "square", 12), "beaten": ("dominated in the means", "circle-open", 9),
+          "shown": ("dominated (95 % confidence)", "x-thin", 9)}  # fmt: skip
 FAR = 0.6
 """How far beyond the means intervals are shown, as a share of how far the means lie apart."""
 
@@ -94,12 +94,12 @@ def front_table(front: Front) -> pd.DataFrame:
             row[quantity] = interval.mean
             if _half(interval):
                 row[f"{quantity} ±"] = _half(interval)
-        rows.append(row | {"beaten by": point.dominated_by})
+        rows.append(row | {"dominated by": point.dominated_by})
     return pd.DataFrame(rows)
 
 
 def _stand(point: FrontPoint) -> str:
-    return "front" if point.on_front else "surely" if point.surely else "beaten"
+    return "front" if point.on_front else "shown" if point.significant else "beaten"
 
 
 def _half(interval: Interval) -> float | None:

@@ -46,9 +46,7 @@ def test_a_variant_that_lost_its_worst_seeds_is_not_called_equal() -> None:
     assert rate(np.array([one is not None and one.word == "not needed" for one in words])).low <= 0.05
     fine = variant(study({0: 0.0, 1: 0.001, 2: -0.001}, 4, {"norm=none": 1})).verdict
     assert fine is not None
-    assert fine.sentence == (
-        "undecided: 1 trial of norm=none failed, and how it would have ended is unknown; run the study again"
-    )
+    assert fine.sentence == ("undecided: 1 trial of norm=none failed, and the result is unknown; run the study again")
     worse = variant(study({0: 0.5, 1: 0.501, 2: 0.499}, 4, {"norm=none": 1})).verdict
     assert worse is not None
     assert worse.word == "needed"  # what failed could only have been worse still
@@ -95,8 +93,8 @@ def test_added_seeds_are_said_and_held_to_wider_bounds() -> None:
     assert report.variants[1].verdict is not None
     assert report.variants[1].verdict.word == "undecided"
     (said,) = report.caveats
-    assert said.startswith("Seeds were changed after results could be seen: 3, then 6.")
-    assert "wrong at most 5.5 times in 100 rather than 5" in said
+    assert said.startswith("The number of seeds was changed after results were visible: 3, then 6.")
+    assert "the error rate of a verdict over all looks is at most 5.5 %." in said
     unchanged = declared(study(row, 6), 6, 6)
     assert seed_schedule(unchanged.record) is None
     assert not read_study(unchanged, "a_study").caveats

@@ -39,7 +39,7 @@ def test_a_search_says_which_point_was_best() -> None:
     losses = {"baseline": 3.0, "a=x": 2.5, "a=x,b=x": 4.0}
     best = [one for one in read_study(study(losses, search), "a_study").answer if one.startswith("The best mean")]
     assert len(best) == 1
-    assert best[0].startswith("The best mean val_loss of 3 points is that of a=x: 2.64. It was picked for it")
+    assert best[0].startswith("The best mean val_loss of 3 points is that of a=x: 2.64. Selection makes this")
     several = {"design": {**search["design"], "objectives": ["objective", "parameters"]}}
     for space in ({}, several):
         assert "best mean" not in " ".join(read_study(study(losses, space), "a_study").answer)

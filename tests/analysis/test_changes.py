@@ -235,7 +235,8 @@ def test_every_variant_is_held_against_the_trivial_baseline_by_its_bound() -> No
     unsure = read_study(study_of(names, {"norm=none": 0.5}, trivial=2.7), "a_study")
     assert unsure.caveats == unsure.answer[:1]
     assert unsure.caveats[0].startswith(
-        "1 of 3 models does not surely beat the best trivial baseline, trigram (val_loss 2.7): norm=none (2.60"
+        "1 of 3 models does not beat the best trivial baseline, trigram (val_loss 2.7) with 95 % confidence: "
+        "norm=none (2.60"
     )
     assert any(sentence.startswith("The other 2 models beat trigram by at least") for sentence in unsure.answer)
 
@@ -265,7 +266,7 @@ def test_caveats_come_before_the_rest_of_the_answer(name: str) -> None:
         "This answer is provisional: 1 trial is still missing.",
         "1 trial failed (skip=removed)",
         "Training diverged: values=identity at 1 of 3 seeds",
-        "3 of 3 models do not surely beat the best trivial baseline",
+        "3 of 3 models do not beat the best trivial baseline",
     ]
     places = [text.index(sentence) for sentence in caveats]
     assert places == sorted(places)

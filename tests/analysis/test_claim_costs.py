@@ -45,7 +45,7 @@ def test_what_follows_from_the_spec_is_settled_before_a_trial() -> None:
     words = [claim.verdict for claim in found]
     assert words == ["supported", "refuted", "refuted", "supported", "undecided"]
     assert found[0].sentence == "supported: small has 800 parameters, baseline 1,000 (margin 150)"
-    assert found[4].sentence == "undecided: no trial of small and baseline has said its flops yet"
+    assert found[4].sentence == "undecided: no trial of small and baseline has reported its flops yet"
     for name, flops in (("baseline", 3e12), ("small", 2e12)):
         store.add(name, 0, {"val_loss": 3.0}, flops=flops)
     assert verdicts(store)[4].verdict == "supported"

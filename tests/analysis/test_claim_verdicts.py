@@ -298,7 +298,7 @@ def test_slopes_are_judged_as_scipy_judges_them() -> None:
 def test_a_gap_with_a_hole() -> None:
     store = trend_store(0.1, 0.002)
     store.add("he,context=128", 0, state=TrialState.DIVERGED)
-    assert only(store).sentence == "undecided: he,context=128 diverged, which leaves no gap to follow"
+    assert only(store).sentence == "undecided: he,context=128 diverged, so the gap has no trend"
     short = store_with(
         [claim("grows", along="context")],
         {"attention": [3.0], "he": [2.0]},

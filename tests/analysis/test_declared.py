@@ -24,6 +24,8 @@ def test_what_was_declared_otherwise_is_reported_with_the_answer() -> None:
     )
     first, second = [sentence for sentence in read_study(store, "a_study").answer if "Until" in sentence]
     assert first.startswith(f"Until {NOON:%Y-%m-%d %H:%M} UTC, when 15 trials had finished, the metric was val_loss ")
-    assert " and there were no claims: " in first
+    assert " and there were no claims. " in first
     assert "when 1 trial had finished, the " in second
-    assert all(part in second for part in ("metric was accuracy", "margin was 0.05", " and the claims were others: "))
+    assert all(
+        part in second for part in ("metric was accuracy", "margin was 0.05", " and the claims were different. ")
+    )

@@ -24,7 +24,7 @@ def test_nothing_tuned_and_equal_steps_say_nothing() -> None:
 @pytest.mark.parametrize(
     ("relative", "words"),
     [
-        ({"baseline": 1.0, "x": 1.0}, "All have exactly what the baseline has."),
+        ({"baseline": 1.0, "x": 1.0}, "All match the baseline exactly."),
         ({"baseline": 1.0, "x": 1.02, "y": 0.97}, "The furthest from the baseline: y, -3.00 %."),
         ({"baseline": 1.0, "x": None}, "steps from 100 to 101."),
     ],
@@ -38,7 +38,7 @@ def test_how_near_the_budgets_came(relative: dict[str, float | None], words: str
 def test_budgets_that_are_not_equal_are_warned_of() -> None:
     (line,) = fairness_lines(None, matched("seconds", "training.steps", baseline=1.0, x=1.3), "val_loss")
     assert line.startswith("* Matched: equal seconds")
-    assert "another would give others" in line
+    assert "another machine gives other values" in line
     assert "x, +30.00 %" in line
 
 

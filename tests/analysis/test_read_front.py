@@ -59,7 +59,7 @@ def test_against_brute_force(draw: int) -> None:
     assert means == sorted(means)
 
 
-def test_noise_alone_dominates_not_surely() -> None:
+def test_dominance_by_noise_is_not_significant() -> None:
     """Two twins, and one that is plainly worse and larger; over many draws the twin is rarely called sure."""
     sure = {"twin": 0, "worse": 0}
     for draw in range(100):
@@ -71,7 +71,7 @@ def test_noise_alone_dominates_not_surely() -> None:
         assert front is not None
         points = {point.variant: point for point in front.points}
         for name in sure:
-            sure[name] += points[name].surely
+            sure[name] += points[name].significant
     assert sure["worse"] == 100
     assert sure["twin"] <= 12  # 5 % expected, and three deviations of 100 draws
 
@@ -93,7 +93,7 @@ def test_at_most_one_null_study_in_twenty_calls_anything_sure(seeds: int) -> Non
     for _ in range(studies):
         front = read_front(null_study(rng, 12, seeds), "a_study")
         assert front is not None
-        wrong += any(point.surely for point in front.points)
+        wrong += any(point.significant for point in front.points)
     assert wrong / studies <= 0.05 + 3 * (0.05 * 0.95 / studies) ** 0.5
 
 
@@ -107,7 +107,7 @@ def test_a_strong_effect_is_found_among_many_variants() -> None:
             made.add(f"v{at}", seed, {"val_loss": 3 + (at >= 10) + float(rng.normal(0, 0.05))})
         front = read_front(made, "a_study")
         assert front is not None
-        found += {point.variant for point in front.points if point.surely} == {"v10", "v11"}
+        found += {point.variant for point in front.points if point.significant} == {"v10", "v11"}
     assert found >= 47
 
 
@@ -122,7 +122,7 @@ def test_the_beater_that_is_named_is_the_one_that_is_sure() -> None:
     assert front is not None
     (loser,) = [point for point in front.points if point.variant == "loser"]
     assert [point.variant for point in front.points if point.on_front] == ["wild", "steady"]
-    assert (loser.surely, loser.dominated_by) == (True, "steady")
+    assert (loser.significant, loser.dominated_by) == (True, "steady")
 
 
 def test_speed_is_better_when_larger_and_three_quantities_go() -> None:

@@ -53,7 +53,7 @@ def scaled(made: FakeStore) -> tuple[StudyReport, Scalings, Scaling]:
         (lambda at: 0.1, ["needed"] * 3, "holds", "The verdicts hold from budget 1 to budget 4: a=off (needed)."),
         (
             lambda at: 0.04 * math.log2(at), ["not needed", "needed", "needed"], "turns",
-            "Turning between budget 1 and budget 4: a=off (not needed, then needed).",
+            "The verdicts change between budget 1 and budget 4: a=off (not needed, then needed).",
         ),
         (
             lambda at: 0.1 - 0.04 * math.log2(at), ["needed", "needed", "undecided"], "undecided",
@@ -160,7 +160,7 @@ def test_every_format_tells_the_budgets() -> None:
     assert [point["verdict"] for point in plain["variants"][0]["points"]] == ["not needed", "needed", "needed"]
     for name in ("terminal", "md", "html", "latex"):
         written = str(render_report(read_findings(made, "a_study"), name))
-        assert "Turning between" in " ".join(written.replace("\\allowbreak{}", "").split())
+        assert "The verdicts change between" in " ".join(written.replace("\\allowbreak{}", "").split())
     assert "Along training budgets" in str(render_report(read_findings(made, "a_study"), "md"))
 
 

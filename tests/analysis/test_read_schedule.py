@@ -59,7 +59,7 @@ def test_a_schedule_that_is_used_up_says_so() -> None:
     report = read_study(store_of(losses, {"start": 3, "max": 4}), "a_study")
     near = report.variants[2].verdict
     assert near is not None
-    assert near.sentence == "undecided: 4 seeds, the most of this study, do not tell"
+    assert near.sentence == "undecided: 4 seeds, the maximum of this study, do not decide"
     assert "Undecided: near=x. More seeds than the schedule has would be required." in report.answer
     console = Console(width=100)
     with console.capture() as capture:
@@ -90,12 +90,12 @@ def test_the_answer_says_which_verdicts_hold_together() -> None:
         assert {name for name, versus in together.items() if versus["holds_together"]} == report.together
         return report.answer
 
-    jointly = "These 3 verdicts hold jointly too, not only one by one: with 95 % confidence none of them is wrong"
+    jointly = "These 3 verdicts also hold jointly: with 95 % confidence none of them is wrong"
     assert f"{jointly} (Holm's procedure)." in sentences(0.01, 0.02, 0.04)
     by_itself = (
-        "Each of these 3 verdicts holds by itself with 95 % confidence. Read as one statement that is wrong at most "
-        "once in twenty, "
+        "Each of these 3 verdicts holds individually with 95 % confidence. Jointly, at a family-wise error rate of "
+        "5 %, "
     )
-    assert f"{by_itself}only that on a=x would hold (Holm's procedure)." in sentences(0.01, 0.03, 0.04)
-    assert f"{by_itself}none would hold (Holm's procedure)." in sentences(0.03, 0.03, 0.04)
+    assert f"{by_itself}only that on a=x holds (Holm's procedure)." in sentences(0.01, 0.03, 0.04)
+    assert f"{by_itself}none holds (Holm's procedure)." in sentences(0.03, 0.03, 0.04)
     assert not any("Holm" in sentence for sentence in sentences(0.03, 0.5))

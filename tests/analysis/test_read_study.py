@@ -169,7 +169,8 @@ def test_a_diverged_trial_is_never_averaged_away() -> None:
     assert variant.metrics["val_loss"].n == 1
     assert (variant.steps_to_baseline.reached, variant.steps_to_baseline.of) == (1, 2)
     assert report.answer == (
-        "Training diverged: norm=none at 1 of 2 seeds. The seeds that finished would flatter these variants.",
+        "Training diverged: norm=none at 1 of 2 seeds. These variants have no mean, because the seeds that "
+        "finished are a biased selection.",
         "No variant can be compared with the baseline.",
     )
     assert report.caveats == report.answer[:1]
@@ -278,11 +279,11 @@ def test_the_answer_names_what_is_undecided_and_how_many_seeds_would_settle_it()
     assert report.answer == (
         "Not worse than the baseline by 0.02 or more: a=x (val_loss at most 3.7e-09 higher).",
         "Worse than the baseline by more than 0.02: b=x (val_loss at least 0.49 higher).",
-        'These 2 verdicts hold jointly too, not only one by one: with 95 % confidence no "worse" among them is wrong, '
+        'These 2 verdicts also hold jointly: with 95 % confidence no "worse" among them is wrong, '
         'and with 95 % confidence no "not worse" is (Holm\'s procedure).',
         f"Undecided: c=x; d=x. About {undecided.further_seeds} more seeds would settle 1 of them, "
-        "the others would require more than 100. To continue, set `seeds: {start: 2, max: 19}`: seeds are added where "
-        "they may still decide, at wider bounds, as results have been seen.",
+        "the others would require more than 100. To continue, set `seeds: {start: 2, max: 19}`: this adds seeds to "
+        "undecided comparisons, with wider bounds because results have been seen.",
     )
 
 

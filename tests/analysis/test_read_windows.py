@@ -10,7 +10,7 @@ from fake_store import FakeStore, fake_store
 
 from ablate.analysis import read_study
 from ablate.render.as_json import study_json
-from ablate.render.table import legend
+from ablate.render.legend import legend
 
 
 def studied(of_part: float) -> FakeStore:

@@ -164,7 +164,7 @@ def test_a_study_without_trials_cannot_be_calibrated(beliefs: Workplace, place: 
     assert "shows no noise yet" in done.err
     assert "Run it with at least 2 seeds." in " ".join(done.err.split())
     claims = place.call("claims", "empty", "--check")
-    assert (claims.code, "claims nothing" in claims.out) == (0, True)
+    assert (claims.code, "has no claims" in claims.out) == (0, True)
 
 
 def test_a_claim_that_cannot_be_is_reported_with_line_and_column(tmp_path: Path) -> None:

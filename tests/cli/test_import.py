@@ -164,7 +164,7 @@ def test_a_shard_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_nothing_is_written_over(gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "there.yaml").write_text("mine")
-    for out, message in ((tmp_path / "there.yaml", "there already"), (tmp_path / "no" / "x.yaml", "folder is not")):
+    for out, message in ((tmp_path / "there.yaml", "already exists"), (tmp_path / "no" / "x.yaml", "folder does not")):
         with pytest.raises(AblateError, match=message):
             run(capsys, str(gpt2), "--out", str(out))
     assert (tmp_path / "there.yaml").read_text() == "mine"

@@ -34,7 +34,7 @@ def test_what_a_plugin_prints_goes_to_standard_error(noisy: Workplace) -> None:
 
 
 def test_a_study_prints_one_object(noisy: Workplace) -> None:
-    trained = noisy.run("study", noisy.space(seeds=1), "--plugin", "noisy.py", "--json")
+    trained = noisy.run("study", noisy.space(seeds=1), "--plugin", "noisy.py", "--workers", "1", "--json")
     assert trained.code == 0, trained.err
     assert json.loads(trained.out)["trained"] == 3
     assert set(trained.err.splitlines()) >= NOISE

@@ -143,7 +143,7 @@ def test_what_fails_or_diverges_is_said_and_the_rest_continues(place: Workplace)
     assert "mixer=angry" in first.err
     assert "failed: RuntimeError: this mixer always fails" in first.err
     assert re.search(r"rate=huge +seed 0  diverged: the loss was (nan|inf) at step \d", first.err)
-    assert "2 of 12 trials failed. Try them again:\n  " in first.err
+    assert "2 of 12 trials failed. Retry:\n  " in first.err
     stored = place.rows("SELECT stopped_at, metrics, reason FROM trials WHERE state = 'diverged'")
     assert all(step in {1, 2, 3} and json.loads(metrics) == {} and reason for step, metrics, reason in stored)
     ((reason,), *_) = place.rows("SELECT reason FROM trials WHERE state = 'failed'")

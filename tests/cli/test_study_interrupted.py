@@ -90,7 +90,7 @@ def test_one_process_at_a_time_and_ctrl_c_ends_it_well(place: Workplace) -> None
     assert stopped.err == ""
     finished = place.trials("finished")
     title, again = stopped.out.splitlines()[-2:]
-    assert title == f"Stopped with {len(finished)} of 24 trials done; they are stored. Go on:"
+    assert title == f"Stopped with {len(finished)} of 24 trials done; they are stored. Continue:"
     assert again == f"  {ABLATE} study {file} --workers 2 --pack 1"
     assert all(is_over(worker) for worker in workers)
     assert place.trials("running") == {}

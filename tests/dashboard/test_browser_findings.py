@@ -72,12 +72,12 @@ def test_effects_are_those_of_the_report(page: Page, said: dict[str, dict[str, A
     rows = page.table("Effects on val_loss")
     told = [*found["main"], *found["interactions"]]
     assert numbers(rows, "change") == pytest.approx([row["estimate"] for row in told], rel=1e-9)
-    assert [row["cannot be told from"] or "" for row in rows] == [", ".join(row["aliases"]) for row in told]
+    assert [row["aliased with"] or "" for row in rows] == [", ".join(row["aliases"]) for row in told]
     assert any(row["aliases"] for row in told), "a fraction of resolution III has aliases"
     page.wait_for_text("diverged count as")
-    alias = next(row for row in rows if row["cannot be told from"])
+    alias = next(row for row in rows if row["aliased with"])
     labels = page.tab.locator(".ytick").all_text_contents()
-    assert any(alias["effect"] in label and f"≡ {alias['cannot be told from']}" in label for label in labels)
+    assert any(alias["effect"] in label and f"≡ {alias['aliased with']}" in label for label in labels)
 
 
 def test_each_view_of_effects_has_an_address(page: Page, said: dict[str, dict[str, Any]]) -> None:

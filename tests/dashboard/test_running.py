@@ -100,7 +100,7 @@ def test_a_run_stops_and_keeps_what_it_has(place: Workplace) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     stop(run)
-    assert "Go on:" in ended(run)
+    assert "Continue:" in ended(run)
 
 
 class _Visit:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ablate.planning.forecast import Forecast
-from ablate.planning.plan import Planner, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planner import Planner
 from ablate.render.terminal.plan import plan_json
 from ablate.render.terminal.validate import look_at, validate_json
 from ablate.spec.reading import load_space

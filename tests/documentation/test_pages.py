@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 RUNNER = Path(__file__).parent / "run_pages.py"
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
-GENERATED = ("reference/commands.md", "reference/space.md", "reference/kinds.md")
+GENERATED = ("reference/commands.md", "reference/space.md", "reference/kinds.md", "reference/checks.md")
 TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
 
 

@@ -14,12 +14,20 @@ from ray.cluster_utils import Cluster
 
 from ablate.execution.base import Engine
 from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember, Message
-from ablate.planning.plan import Trial, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planned import Trial
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store
 from ablate.training.events import Measurement
 
-_SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # A node is dead after five failed checks. One that was killed refuses them at once; one that is only slow has the
+    # usual ten seconds for each.
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "500",
+}
 
 DRIVE = """
 import sys

@@ -35,7 +35,9 @@ from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.ledger import Ledger
 from ablate.execution.observer import Observer
 from ablate.execution.protocol import Began, Happened, Job, JobRestarted, Message
-from ablate.planning.plan import Planner, Trial, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planned import Trial
+from ablate.planning.planner import Planner
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.store.records import TrialOutcome, TrialState, WorkerRecord
@@ -270,7 +272,7 @@ def test_a_trial_that_another_study_finishes_meanwhile_is_taken_as_it_is(run: Ru
 def test_a_trial_that_another_study_trains_is_waited_for_while_others_train(
     run: Run, store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
-    monkeypatch.setattr("ablate.execution.driver._LOOK_SECONDS", -1.0)
+    monkeypatch.setattr("ablate.execution.study_run._LOOK_SECONDS", -1.0)
     first, *others = make_plan(planner(folder)).trials
     jobs: list[Job] = []
     with ExitStack() as stack:
@@ -417,7 +419,7 @@ def test_a_store_that_fails_ends_the_run_and_loses_nothing(
 def test_a_lost_lease_stops_the_driver_and_leaves_the_store_to_the_other(
     run: Run, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ablate.execution.driver._RENEW_SECONDS", -1.0)
+    monkeypatch.setattr("ablate.execution.study_run._RENEW_SECONDS", -1.0)
 
     def lose(job: Job, attempt: int) -> Sequence[Message]:
         with store._database.writing() as connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -19,7 +20,8 @@ from ablate.execution.driver import run_study
 from ablate.execution.local import LocalEngine
 from ablate.execution.protocol import Happened, Job, JobMember
 from ablate.planning.packing import Packing
-from ablate.planning.plan import Trial, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planned import Trial
 from ablate.spec.resources import CheckpointInterval, ResourcesSpec
 from ablate.store import Store
 from ablate.store.records import CurvePoint
@@ -129,10 +131,11 @@ def test_a_full_disk_costs_a_checkpoint_and_nothing_else(folder: Path, monkeypat
         pytest.skip("this system has no /dev/full")
     with monkeypatch.context() as patch:
         patch.setattr(torch, "save", lambda state, path: save(state, full))
+        patch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4096))
         points, remarks = run(folder, job, saved)
     assert points[-1].step == STEPS
     assert len(remarks) == 3
-    assert all("could not be written" in remark for remark in remarks)
+    assert all("could not be written" in remark and "(the disk is full)" in remark for remark in remarks)
     assert saved.newest_step() == 8
     assert len(list(saved.folder.iterdir())) == 2
 

@@ -18,7 +18,8 @@ from ablate.errors import EngineError
 from ablate.execution.environment import this_worker
 from ablate.execution.local import LocalEngine
 from ablate.execution.protocol import Began, Broken, Done, Happened, Job, JobMember, Message
-from ablate.planning.plan import Trial, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planned import Trial
 from ablate.training.events import Measurement
 
 

@@ -44,7 +44,8 @@ from ablate.execution.ray import engine as ray_engine
 from ablate.execution.ray.engine import RayEngine
 from ablate.execution.ray.gpus import Gpus
 from ablate.planning.packing import ResumablePack
-from ablate.planning.plan import Trial, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planned import Trial
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store
 from ablate.store.records import CurvePoint, TrialState

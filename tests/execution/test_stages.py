@@ -20,7 +20,8 @@ from ablate.execution.carry import Carrier
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.protocol import Job, Message
 from ablate.execution.reproduce import reproduce
-from ablate.planning.plan import Planner, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planner import Planner
 from ablate.roles import TrialRole
 from ablate.store import Store, open_store
 from ablate.store.records import TRANSFER, WINDOWS, TrialState

@@ -1,4 +1,4 @@
-"""Run by `test_plugin_files` in a process of its own: loads plugin files and tells what each family then knows."""
+"""Run by `test_plugin_files` in a process of its own: loads plugin files and prints what each family then has."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import torch
+from plugin_kinds import OF_THE_REST
 
 from ablate.api import load_space
 from ablate.designs.base import BASELINE
 from ablate.errors import AblateError
-from ablate.planning.plan import Planner, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planner import Planner
 from ablate.plugins import load_plugin
 from ablate.render.formats import find_format
 from ablate.render.terminal.check import check_json, check_kind
@@ -35,26 +37,14 @@ def main(folder: Path, space: str) -> None:
     baseline = next(variant for variant in plan.variants if variant.name == BASELINE)
     task = planner.prepare(baseline.spec)
     events = list(train([Member(baseline.spec, 0)], task, torch.device("cpu")))
-    kinds = {
-        "optimizers": "sign_sgd",
-        "schedules": "stable_decay",
-        "growths": "square_root",
-        "averages": "polyak",
-        "tokenizers": "letters",
-        "sources": "squares",
-        "tasks": "reverse",
-        "designs": "leave_two_out",
-        "formats": "list",
-        "trackers": "jsonl",
-    }
     checked = {}
-    for family, kind in kinds.items():
+    for family, kind in OF_THE_REST.items():
         try:
             checked[family] = check_json(check_kind(kind, family))["findings"]
         except AblateError as error:
             checked[family] = [str(error)]
-    told = {
-        "listed": {family: [one["kind"] for one in kinds_json()[family]] for family in kinds},
+    facts = {
+        "listed": {family: [one["kind"] for one in kinds_json()[family]] for family in OF_THE_REST},
         "checked": checked,
         "schema": json.dumps(space_schema()),
         "designer": json.dumps(designer_schema()["space"]),
@@ -64,7 +54,7 @@ def main(folder: Path, space: str) -> None:
         "training": baseline.spec.training.canonical(),
         "task": baseline.spec.task.canonical(),
     }
-    print(json.dumps(told))
+    print(json.dumps(facts))
 
 
 if __name__ == "__main__":

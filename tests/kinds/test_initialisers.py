@@ -61,3 +61,37 @@ def test_fan_in_is_the_default_of_torch() -> None:
     ours = spec.initial("hidden", D, 4 * D, context)(torch.empty(D, 4 * D), torch.Generator().manual_seed(0))
     assert ours.std().item() == pytest.approx(theirs.std().item(), rel=0.02)
     assert ours.abs().max().item() == pytest.approx(theirs.abs().max().item(), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "mlp", ["plain", {"kind": "mixture", "experts": 3, "active": 2, "ratio": 4}], ids=["plain", "mixture"]
+)
+def test_biases_of_fan_in_are_those_of_torch_where_asked(mlp: Any) -> None:
+    """Every bias of a map is 0, or has the range and the spread of the biases of `torch.nn.Linear`."""
+    mlp = {"bias": True, **({"kind": mlp} if isinstance(mlp, str) else mlp)}
+    dense = {"kind": "dense", "bias": True}
+    mixer = {"kind": "attention", "query_key_bias": True, "value": dense, "output": dense}
+    spec = {
+        "family": "encoder",
+        "depth": 1,
+        "width": D,
+        "heads": 4,
+        "head": {"pooling": "cls", "hidden": [D]},
+        "final_norm": "none",
+    }
+
+    def biases(initialiser: Any) -> dict[str, torch.Tensor]:
+        block = {"mixer": mixer, "mlp": mlp, "norm": "none"}
+        model = ModelSpec.model_validate(spec | {"block": block, "initialiser": initialiser})
+        named = build_model(model, vocabulary=301, context=64, classes=D, seeds=[0]).named_parameters()
+        return {name: values for name, values in named if name.endswith("bias") and values.numel() >= D}  # no router's
+
+    assert not any(values.any() for values in biases("fan_in").values())
+    drawn = biases({"kind": "fan_in", "biases": "uniform"})
+    parts = ("query", "key", "value", "output", "up", "down", "head.layers.0", "head.layers.1")
+    assert all(any(part in name for name in drawn) for part in parts)
+    for name, values in drawn.items():
+        inputs = 4 * D if "down" in name else D
+        theirs = torch.nn.Linear(inputs, 10_000).bias
+        assert values.std().item() == pytest.approx(theirs.std().item(), rel=0.2), name
+        assert values.abs().max().item() == pytest.approx(theirs.abs().max().item(), rel=0.1), name

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from plugin_kinds import OF_MODELS, write_plugin
 
 from ablate import plugins
 from ablate.errors import PluginError
@@ -20,23 +21,7 @@ from ablate.render.terminal.check import check_kind
 from ablate.render.terminal.kinds import kinds_json
 from ablate.spec.model import ModelSpec
 from ablate.spec.space import SpaceSpec
-from docs.snippets import blocks
 
-KINDS = {
-    "mlps": "squared",
-    "norms": "tanh",
-    "positions": "distance",
-    "residuals": "unet",
-    "initialisers": "orthogonal",
-}
-PAGE_OF = {"positions": "own-positions.md"}
-PAGES = Path(__file__).parents[2] / "docs" / "how-to"
-EXAMPLES = {
-    block.title.removesuffix(".py"): block.text
-    for family in KINDS
-    for block in blocks((PAGES / PAGE_OF.get(family, f"own-{family.removesuffix('s')}.md")).read_text("utf-8"))
-    if block.title.endswith(".py")
-}
 T = 7
 MODEL: dict[str, Any] = {
     "family": "decoder",
@@ -61,9 +46,8 @@ def families(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> None:
-    for name, code in EXAMPLES.items():
-        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
-        load_plugin(str(tmp_path / f"{name}.py"))
+    for family in OF_MODELS:
+        load_plugin(str(write_plugin(family, tmp_path)))
 
 
 def model(seeds: list[int]) -> Decoder:
@@ -72,21 +56,17 @@ def model(seeds: list[int]) -> Decoder:
     return made
 
 
-def test_there_is_an_example_of_each_family() -> None:
-    assert len(EXAMPLES) == len(KINDS)
-
-
 @pytest.mark.usefixtures("loaded")
-@pytest.mark.parametrize("family", KINDS)
+@pytest.mark.parametrize("family", OF_MODELS)
 def test_it_keeps_the_contract_of_its_family(family: str) -> None:
-    checked = check_kind(KINDS[family], family)
+    checked = check_kind(OF_MODELS[family], family)
     assert [finding for one in checked.specs for finding in one.findings] == []
 
 
 @pytest.mark.usefixtures("loaded")
-@pytest.mark.parametrize("family", KINDS)
+@pytest.mark.parametrize("family", OF_MODELS)
 def test_it_is_listed(family: str) -> None:
-    (listed,) = (one for one in kinds_json()[family] if one["kind"] == KINDS[family])
+    (listed,) = (one for one in kinds_json()[family] if one["kind"] == OF_MODELS[family])
     assert listed["source"]
     assert listed["description"]
 
@@ -95,6 +75,7 @@ def test_it_is_listed(family: str) -> None:
 def test_the_schema_and_so_the_designer_knows_it() -> None:
     schema = SpaceSpec.model_json_schema()
     for owner, slot, family in (
+        ("BlockSpec", "mixer", "mixers"),
         ("BlockSpec", "mlp", "mlps"),
         ("BlockSpec", "norm", "norms"),
         ("BlockSpec", "norm_mixer", "norms"),
@@ -103,9 +84,9 @@ def test_the_schema_and_so_the_designer_knows_it() -> None:
         ("ModelSpec", "initialiser", "initialisers"),
     ):
         bare, *options = schema["$defs"][owner]["properties"][slot]["anyOf"]
-        assert KINDS[family] in bare["enum"], (owner, slot)
+        assert OF_MODELS[family] in bare["enum"], (owner, slot)
         named = [schema["$defs"][option["$ref"].rpartition("/")[2]] for option in options if "$ref" in option]
-        assert KINDS[family] in [one["properties"]["kind"]["const"] for one in named], (owner, slot)
+        assert OF_MODELS[family] in [one["properties"]["kind"]["const"] for one in named], (owner, slot)
 
 
 @pytest.mark.usefixtures("loaded")
@@ -118,6 +99,14 @@ def test_a_model_of_all_of_them_trains_in_a_pack_and_costs_its_parameters() -> N
     assert model_cost(ModelSpec.model_validate(MODEL), vocabulary=11, context=T).parameters == sum(
         parameter.numel() for parameter in alone.parameters()
     )
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_model_of_the_mixer_trains() -> None:
+    plain = {**MODEL, "positions": "none", "block": {**MODEL["block"], "mixer": "running_mean", "residual": "plain"}}
+    one = build_model(ModelSpec.model_validate(plain), vocabulary=11, context=T, seeds=[4])
+    one(torch.randint(11, (1, 3, T), generator=stream(0, "ids"))).logsumexp(-1).sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in one.parameters())
 
 
 @pytest.mark.usefixtures("loaded")

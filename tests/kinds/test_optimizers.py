@@ -10,6 +10,8 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from ablate import extras
+from ablate.errors import MissingPackageError
 from ablate.nn.model.build import build_model
 from ablate.nn.pack import Linear, initialise, normal
 from ablate.nn.pack.initial import stream
@@ -18,6 +20,7 @@ from ablate.spec.optimizer import OPTIMIZERS, OptimizerSpec
 from ablate.spec.parameter import ParameterInfo
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
+from ablate.training.members import pack_key
 from ablate.training.optimizer import PackOptimizer
 from ablate.training.parameters import parameter_infos
 
@@ -40,6 +43,7 @@ MEMBERS: dict[str, list[dict[str, Any]]] = {
         {"lr": 0.1, "momentum": 0.5},
     ],
     "lion": [{"lr": 0.1}, {"lr": 0.03, "weight_decay": 0.5}, {"lr": 0.02, "betas": (0.3, 0.6)}],
+    "soap": [{"lr": 0.1, "weight_decay": 0.5, "betas": (0.5, 0.7), "eps": 1e-2, "frequency": 2}],  # takes no pack
 }
 
 
@@ -58,6 +62,46 @@ class EquationsOfLion:
                 c = first * self.momentum[p] + (1 - first) * p.grad
                 p -= self.lr * (c.sign() + group["weight_decay"] * p)
                 self.momentum[p] = second * self.momentum[p] + (1 - second) * p.grad
+
+
+class EquationsOfSoap:
+    """Algorithm 3 of arXiv:2409.11321 for the weight, line by line; Adam for the bias, which starts as late."""
+
+    def __init__(
+        self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float, frequency: int
+    ) -> None:
+        (self.weight,), (self.bias,) = (group["params"] for group in groups)
+        self.decay, self.lr, self.betas, self.eps = groups[0]["weight_decay"], lr, betas, eps
+        self.frequency, self.t = frequency, -1
+        self.sides = [torch.zeros(side, side) for side in self.weight.shape]
+        self.moments = {p: (torch.zeros_like(p), torch.zeros_like(p)) for p in (self.weight, self.bias)}
+
+    @torch.no_grad()
+    def step(self) -> None:
+        G, (_, beta) = self.weight.grad, self.betas
+        self.t += 1
+        if self.t:
+            L, R = self.bases
+            self.move(self.weight, lambda x: L.T @ x @ R, lambda x: L @ x @ R.T)
+            self.weight *= 1 - self.lr * self.decay
+            self.move(self.bias, lambda x: x, lambda x: x)
+        self.sides = [beta * S + (1 - beta) * new for S, new in zip(self.sides, (G @ G.T, G.T @ G), strict=True)]
+        if self.t == 0:
+            self.bases = [torch.linalg.eigh(S).eigenvectors.flip(1) for S in self.sides]
+        elif self.t % self.frequency == 0:
+            for axis, (S, Q) in enumerate(zip(self.sides, self.bases, strict=True)):
+                order = torch.diag(Q.T @ S @ Q).argsort(descending=True)
+                m, v = self.moments[self.weight]
+                self.moments[self.weight] = m, v.index_select(axis, order)
+                self.bases[axis] = torch.linalg.qr(S @ Q[:, order]).Q
+
+    def move(self, p: Tensor, turn: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> None:
+        (first, second), (m, v) = self.betas, self.moments[p]
+        m, v = first * m + (1 - first) * p.grad, second * v + (1 - second) * turn(p.grad).square()
+        self.moments[p] = m, v
+        # ε is added before the correction of the start at 0, as in the authors' code.
+        scale = (1 - second**self.t) ** 0.5 / (1 - first**self.t)
+        p -= self.lr * scale * back(turn(m) / (v.sqrt() + self.eps))
 
 
 class MuonOfTorch:
@@ -98,6 +142,7 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "adam": torch.optim.Adam,
     "sgd": lambda groups, momentum=0.9, **options: torch.optim.SGD(groups, momentum=momentum, **options),
     "lion": EquationsOfLion,
+    "soap": EquationsOfSoap,
     "muon": MuonOfTorch,
 }
 
@@ -299,8 +344,8 @@ def test_a_smaller_pack_and_a_restored_one_continue(kind: str) -> None:
     before = PackOptimizer(model, settings(kind, members))
     for step in (1, 2, 3):
         move(model, before, step, list(range(len(members))))
-    kept = [2, 1]
-    smaller = linear(2)
+    kept = [2, 1] if len(members) > 1 else [0]
+    smaller = linear(len(kept))
     with torch.no_grad():
         smaller.weight.copy_(model.weight[kept])
         smaller.bias.copy_(model.bias[kept])
@@ -327,7 +372,7 @@ def test_a_rate_on_the_device_is_read_at_every_step(kind: str) -> None:
     options = {**spec[0].optimizer.options(info), "lr": torch.tensor(0.0)}
     rule = spec[0].optimizer.build([{"params": [model.weight], **options}], capturable=False)
     rule.state[model.weight] = spec[0].optimizer.state(model.weight, info)
-    for rate, moves in ((0.0, False), (0.1, True)):
+    for rate, moves in ((0.0, False), (0.1, True)):  # the first step of SOAP moves nothing at any rate
         rule.param_groups[0]["lr"].fill_(rate)
         model.weight.grad, _ = (grad.unsqueeze(0) for grad in gradients(1, 0))
         start = model.weight.detach().clone()
@@ -337,11 +382,56 @@ def test_a_rate_on_the_device_is_read_at_every_step(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(MEMBERS))
 def test_its_state_takes_the_bytes_that_it_says(kind: str) -> None:
-    for values in (MEMBERS[kind][0], {"lr": 1.0, "momentum": 0} if kind == "sgd" else MEMBERS[kind][1]):
+    for values in (MEMBERS[kind][0], {"lr": 1.0, "momentum": 0} if kind == "sgd" else MEMBERS[kind][-1]):
         spec = OptimizerSpec.parse({"kind": kind, **values})
         state = spec.state(torch.zeros(1, 40, 50), ParameterInfo("weight", (40, 50), "matrix", decays=True))
         least = 4 if kind == "muon" else spec.state_bytes()  # what AdamW moves has two tensors
-        assert sum(tensor.nbytes for tensor in state.values() if tensor.dim()) == 2000 * least
+        kept = sum(tensor.nbytes for tensor in state.values() if tensor.dim())
+        if kind == "soap":  # what it keeps of a matrix grows with the ratio of its sides; the bytes are an upper bound
+            assert kept == 2 * 4 * (2000 + 40**2 + 50**2) <= 2000 * least
+        else:
+            assert kept == 2000 * least
+
+
+@pytest.mark.parametrize(
+    ("shape", "sides"),
+    [((7,), ()), ((4, 7), (0, 1)), ((6, 25), (0,)), ((6, 24), (0, 1)), ((3, 5, 7), (0, 1, 2)), ((30, 40), (0,))],
+)
+def test_soap_leaves_long_sides_as_they_are(shape: tuple[int, ...], sides: tuple[int, ...]) -> None:
+    """Vectors, sides longer than 4 times the others, and sides longer than `longest`."""
+    spec = OptimizerSpec.parse({"kind": "soap", "lr": 0.1, "longest": 35})
+    parameter = nn.Parameter(torch.ones(1, *shape))
+    info = ParameterInfo("weight", shape, "matrix", decays=True)
+    state = spec.state(parameter, info)
+    assert {name for name in state if name.startswith("Q")} == {f"Q{axis}" for axis in sides}
+    assert sum(tensor.nbytes for tensor in state.values() if tensor.dim()) <= spec.state_bytes() * parameter.numel()
+    rule = spec.build([{"params": [parameter], **spec.options(info)}], capturable=False)
+    rule.state[parameter] = state
+    for step in range(3):
+        parameter.grad = torch.randn(1, *shape, generator=stream(step, "gradient"))
+        rule.step()
+    for axis in sides:
+        torch.testing.assert_close(state[f"Q{axis}"][0].T @ state[f"Q{axis}"][0], torch.eye(shape[axis]))
+    assert parameter.isfinite().all()
+
+
+def test_trials_of_an_optimizer_that_takes_no_pack_are_planned_singly() -> None:
+    spec, alone_only = ({"kind": kind, "lr": 0.1} for kind in ("adamw", "soap"))
+    plain = {"task": "recall", "model": {"family": "decoder", "width": 4, "heads": 1, "depth": 1, "block": "pre_ln"}}
+    keys = [
+        pack_key(VariantSpec.model_validate({**plain, "training": {"steps": 1, "batch_size": 1, "optimizer": one}}), "")
+        for one in (spec, alone_only)
+    ]
+    assert keys[0] is not None
+    assert keys[1] is None
+    with pytest.raises(ValueError, match="a pack of one"):
+        PackOptimizer(linear(2), settings("soap", MEMBERS["soap"] * 2))
+
+
+def test_an_optimizer_whose_package_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(extras.PACKAGES, "soap", ("a_package_that_is_not_there",))
+    with pytest.raises(MissingPackageError, match=r"(?s)training.optimizer.kind.*the optimizer `soap` needs.*\[soap\]"):
+        PackOptimizer(linear(1), settings("soap", MEMBERS["soap"]))
 
 
 def test_values_share_a_structure_and_kinds_do_not() -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plugin_kinds import OF_MODELS, OF_THE_REST, write_plugin
 
-from docs.snippets import blocks
+from ablate.plugins import FAMILIES
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = ROOT / "docs" / "how-to"
 SPACE = """
 name: own_kinds
 question: Do kinds of one's own work?
@@ -35,29 +35,15 @@ switches:
 design: {kind: leave_two_out, seeds: 2}
 objective: {metric: val_loss, margin: 0.1}
 """
-KINDS = {
-    "optimizers": "sign_sgd",
-    "schedules": "stable_decay",
-    "growths": "square_root",
-    "averages": "polyak",
-    "tokenizers": "letters",
-    "sources": "squares",
-    "tasks": "reverse",
-    "designs": "leave_two_out",
-    "formats": "list",
-    "trackers": "jsonl",
-}
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a process tells that has loaded all plugins of the page."""
+def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a process prints that has loaded the plugins of the pages."""
     folder = tmp_path_factory.mktemp("plugins")
-    for family in KINDS:
-        page = PAGES / f"own-{family.removesuffix('s')}.md"
-        (plugin,) = (block for block in blocks(page.read_text(encoding="utf-8")) if block.title.endswith(".py"))
-        (folder / plugin.title).write_text(plugin.text, encoding="utf-8")
-    assert len(list(folder.glob("my_*.py"))) == len(KINDS)
+    for family in OF_THE_REST:
+        write_plugin(family, folder)
+    assert len(list(folder.glob("my_*.py"))) == len(OF_THE_REST)
     (folder / "own_kinds.yaml").write_text(SPACE, encoding="utf-8")
     command = [
         sys.executable,
@@ -71,31 +57,37 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return plain
 
 
-@pytest.mark.parametrize(("family", "kind"), KINDS.items())
-def test_it_is_listed_and_keeps_the_contract(told: dict[str, Any], family: str, kind: str) -> None:
-    assert kind in told["listed"][family]
-    assert told["checked"][family] == []
+def test_there_is_a_plugin_file_of_each_family() -> None:
+    assert {*OF_MODELS, *OF_THE_REST} == {*FAMILIES}
 
 
-@pytest.mark.parametrize("kind", [kind for family, kind in KINDS.items() if family not in ("formats", "trackers")])
+@pytest.mark.parametrize(("family", "kind"), OF_THE_REST.items())
+def test_it_is_listed_and_keeps_the_contract(facts: dict[str, Any], family: str, kind: str) -> None:
+    assert kind in facts["listed"][family]
+    assert facts["checked"][family] == []
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for family, kind in OF_THE_REST.items() if family not in ("formats", "trackers")]
+)
 @pytest.mark.parametrize("schema", ["schema", "designer"])
-def test_it_is_in_the_schema_of_files_and_in_the_designers(told: dict[str, Any], schema: str, kind: str) -> None:
-    assert re.search(rf'"const": "{kind}"' if kind != "squares" else r'"pattern": "[^"]*\|squares', told[schema])
+def test_it_is_in_the_schema_of_files_and_in_the_designers(facts: dict[str, Any], schema: str, kind: str) -> None:
+    assert re.search(rf'"const": "{kind}"' if kind != "squares" else r'"pattern": "[^"]*\|squares', facts[schema])
 
 
-def test_its_fields_are_described(told: dict[str, Any]) -> None:
-    assert "Rate of the embeddings, as a share of that of all else." in told["designer"]
+def test_its_fields_are_described(facts: dict[str, Any]) -> None:
+    assert "Rate of the embeddings, as a share of that of all else." in facts["designer"]
 
 
-def test_a_space_is_made_of_them(told: dict[str, Any]) -> None:
-    assert told["training"]["optimizer"] == {"kind": "sign_sgd", "lr": 0.01, "embedding_rate": 0.1}
-    assert told["training"]["schedule"] == {"kind": "stable_decay", "decay": 0.5}
-    assert (told["task"]["data"], told["task"]["tokenizer"]) == ("squares", {"kind": "letters"})
-    assert told["points"] == ["baseline", "norm=none,optimizer=adam"]
-    assert told["format"] == "txt"
+def test_a_space_is_made_of_them(facts: dict[str, Any]) -> None:
+    assert facts["training"]["optimizer"] == {"kind": "sign_sgd", "lr": 0.01, "embedding_rate": 0.1}
+    assert facts["training"]["schedule"] == {"kind": "stable_decay", "decay": 0.5}
+    assert (facts["task"]["data"], facts["task"]["tokenizer"]) == ("squares", {"kind": "letters"})
+    assert facts["points"] == ["baseline", "norm=none,optimizer=adam"]
+    assert facts["format"] == "txt"
 
 
-def test_it_trains(told: dict[str, Any]) -> None:
-    first, *_, last = told["losses"]
+def test_it_trains(facts: dict[str, Any]) -> None:
+    first, *_, last = facts["losses"]
     assert first == pytest.approx(math.log(28), abs=0.2)  # 28 ids, at random
     assert last < first - 0.1

@@ -18,7 +18,8 @@ from ablate.planning.elsewhere import EFFICIENCY, Machine, MachineForecast
 from ablate.planning.examined import read_doctor
 from ablate.planning.forecast import Forecast
 from ablate.planning.memory import trial_bytes
-from ablate.planning.plan import Variant, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planned import Variant
 from ablate.spec.reading import load_space
 
 SPACES = Path(__file__).parents[2] / "spaces"

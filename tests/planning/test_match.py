@@ -11,7 +11,8 @@ import pytest
 from ablate.errors import SpaceError
 from ablate.nn.model.build import build_model
 from ablate.planning.match import Step, UnmatchedError, equal_steps, nearest_size
-from ablate.planning.plan import Plan, Planner, make_plan
+from ablate.planning.plan import Plan, make_plan
+from ablate.planning.planner import Planner
 from ablate.roles import TrialRole
 from ablate.spec.fairness import MatchSpec
 from ablate.spec.named import block_names

@@ -16,7 +16,8 @@ from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer
 from ablate.nn.model.build import model_cost
 from ablate.planning.memory import check_memory, largest_blocks, part_of_rank, trial_bytes
-from ablate.planning.plan import Variant, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planned import Variant
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
 

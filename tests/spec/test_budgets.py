@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ablate.errors import SpaceError
-from ablate.planning.plan import Planner, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planner import Planner
 from ablate.spec.reading import load_space
 
 TEXT = """
@@ -41,7 +42,7 @@ def space(folder: Path, **changed: Any) -> Any:
         ("[1]", "the study itself is budget 1"),
         ("[1, 2, 2]", "2 is listed twice"),
         ("[1, -2]", "a budget is a multiple of the space's steps"),
-        ("[1, 0.01]", "of 10 steps none is left"),
+        ("[1, 0.01]", "less than one of 10 steps is left"),
     ],
 )
 def test_budgets_that_cannot_be(budgets: str, said: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import statistics
 import numpy as np
 import pytest
 from scipy import stats
-from statsmodels.stats.weightstats import DescrStatsW, ttost_paired
+from statsmodels.stats.weightstats import DescrStatsW
 
 from ablate.stats import mean_interval, paired_difference, summarise
 
@@ -88,15 +88,13 @@ def test_p_values_agree_with_scipy_and_statsmodels(n: int) -> None:
         greater = stats.ttest_rel(variant - tested, baseline, alternative="greater").pvalue
         assert ours.p_above(tested) == pytest.approx(greater)
         assert ours.p_below(tested) == pytest.approx(1 - greater)
-    tost, _, _ = ttost_paired(variant, baseline, -0.05, 0.05)
-    assert ours.p_within(0.05) == pytest.approx(tost)
 
 
 def test_p_values_without_spread_or_seeds() -> None:
     flat = summarise([0.25, 0.25])
     assert (flat.p_above(0.0), flat.p_above(0.25), flat.p_above(0.5)) == (0.0, 1.0, 1.0)
     assert (flat.p_below(0.0), flat.p_below(0.25), flat.p_below(0.5)) == (1.0, 1.0, 0.0)
-    assert (flat.p_within(0.5), flat.effect_size) == (0.0, None)
+    assert flat.effect_size is None
     assert (summarise([9.0]).p_above(0.0), summarise([]).p_below(0.0)) == (1.0, 1.0)
 
 

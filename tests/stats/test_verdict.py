@@ -139,7 +139,7 @@ def test_sentences() -> None:
 def test_without_any_spread_nothing_is_decided(value: float, said: str, n: int) -> None:
     """Accuracies of a few rows are the same at every seed; that is no certainty."""
     verdict = judge_differences([value] * n, 0.02)
-    reason = f"undecided: all {n} differences are {said}, and without any spread nothing can be tested: is the metric"
+    reason = f"undecided: all {n} differences are {said}, and without any spread no test is possible: is the metric"
     assert verdict == Verdict("undecided", f"{reason} too coarse, or the variant the same?", None)
     # Rounding is no spread.
     baseline = by_seed([3.0 + 0.7 * seed for seed in range(n)])

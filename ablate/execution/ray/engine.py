@@ -28,7 +28,8 @@ from ablate.execution.ray.trainable import JobTrainable
 from ablate.execution.ray.tuning import TuneRun
 from ablate.planning.memory import part_of_rank, trial_bytes
 from ablate.planning.packing import JobPlace, ResumablePack
-from ablate.planning.plan import Plan, Trial
+from ablate.planning.plan import Plan
+from ablate.planning.planned import Trial
 from ablate.spec.resources import ResourcesSpec
 
 _CLOSE_SECONDS = 10.0

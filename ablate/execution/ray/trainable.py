@@ -40,7 +40,7 @@ _REPORT_SECONDS = 1.0
 class JobTrainable(Trainable):
     """Trains the job that is its configuration."""
 
-    # The job in hand.
+    # The current job.
     _job: Job
     _messages: Iterator[Message]
     _state: State
@@ -119,9 +119,9 @@ class JobTrainable(Trainable):
         write_checkpoint(Path(checkpoint_dir), self._state, [member.key for member in self._job.members])
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Go on from the state in this folder, in the place of a beginning.
+        """Continue from the state in this folder instead of starting the job.
 
-        If the state cannot be read, the job begins again; a member of a population is to take over just this state.
+        If the state cannot be read, the job restarts; a member of a population must continue from this very state.
         """
         try:
             self._begin(read_checkpoint(Path(checkpoint)))

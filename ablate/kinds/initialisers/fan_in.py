@@ -1,6 +1,7 @@
 """Values scaled by the number of inputs of a map: Var W = 1/fan_in · g².
 
 `uniform` with g = 1/√3 is what torch's `nn.Linear` does (kaiming_uniform_ with a = √5): W ~ U(-1/√n, 1/√n), n inputs.
+Its biases are U(-1/√n, 1/√n) too: `biases: uniform`.
 Embeddings have no sum over inputs and start from N(0, σ²).
 
 - Efficient BackProp (LeCun et al., 1998), section 4.6; torch.nn.Linear.reset_parameters
@@ -29,6 +30,8 @@ class FanInSpec(InitialiserSpec):
     gain: float = Field(default=1 / math.sqrt(3), gt=0)
     """g: the standard deviation is g/√inputs. The default is torch's."""
 
+    biases: Literal["zero", "uniform"] = "zero"
+    """Initial biases of maps: 0, or U(-1/√inputs, 1/√inputs) as in torch."""
     zero: tuple[Literal["output", "head"], ...] = ()
     """Maps that start at 0 instead: those that write to the residual stream, and that to the logits."""
 
@@ -43,3 +46,6 @@ class FanInSpec(InitialiserSpec):
             return normal(context.init_std)
         std = self.gain / math.sqrt(inputs)
         return uniform(std * math.sqrt(3)) if self.distribution == "uniform" else normal(std)
+
+    def initial_bias(self, inputs: int) -> Initial:
+        return uniform(1 / math.sqrt(inputs)) if self.biases == "uniform" else zeros

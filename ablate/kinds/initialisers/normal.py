@@ -15,7 +15,7 @@ from ablate.spec.layer import LayerContext
 
 
 class NormalSpec(InitialiserSpec):
-    """N(0, σ²) for every weight, σ being `init_std` of the model or a value of its own."""
+    """N(0, σ²) for every weight, σ being `init_std` of the model or a given value."""
 
     source = "GPT-2, σ = 0.02"
 

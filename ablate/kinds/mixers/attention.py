@@ -1,4 +1,4 @@
-"""Dot-product attention with every part of it a switch.
+"""Dot-product attention in which every part can be switched.
 
 A = softmax(Q·Kᵀ·scale + M), or A = Q·Kᵀ·scale ∘ M without softmax; then shaping, A·V and the output projection.
 Settings of one part are grouped: `query_key_norm`, `logits`, `gate`, `shaping`, and what is added to the values
@@ -258,7 +258,7 @@ class AttentionSpec(MixerSpec):
         return replace(context, heads=context.heads - len(self.without_heads), head_width=context.head_width)
 
     def _check_left_out(self, context: LayerContext) -> None:
-        """Refuse to leave out heads that are not there, or that are not apart from the others."""
+        """Refuse to leave out heads that do not exist, or that share their projections with others."""
         if not self.without_heads:
             return
         heads = list(self.without_heads)

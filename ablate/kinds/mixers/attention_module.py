@@ -60,7 +60,8 @@ class Attention(nn.Module):
         self.publishes = bool(spec.publishes(context))
         zero = (spec.query_init or spec.shaping.query_start) == "zero"
         start = zeros if zero else context.initial("hidden", d, inner)
-        self.query = Linear(pack, d, inner, bias=spec.query_key_bias, initial=start)
+        start_bias = context.initialiser.initial_bias(d)
+        self.query = Linear(pack, d, inner, bias=spec.query_key_bias, initial=start, initial_bias=start_bias)
         self.query_norm = QueryKeyNorm(norm, pack, self.heads, d_h)
         if not self.reads_kv:
             self.key = linear(context, d, d_kv, bias=spec.query_key_bias)

@@ -197,7 +197,7 @@ class HeadLayerNorm(Packed):
 
 
 def _with_ones(v: Tensor) -> Tensor:
-    """Values with a 1 beside them, whose sum is n·q̃."""
+    """Values with an appended 1, whose sum is n·q̃."""
     return torch.cat([v, v.new_ones(1).expand(*v.shape[:-1], 1)], -1)
 
 

@@ -21,7 +21,7 @@ from ablate.spec.cost import Cost
 
 
 class QueryKeyNormSpec(Spec):
-    """How queries and keys are normalised, each by itself. A bare word is the kind."""
+    """How queries and keys are normalised, each separately. A bare word is the kind."""
 
     kind: Literal["none", "rms", "layer", "l2"] = "none"
     """`rms`: x/√(mean x² + ε); `layer`: (x - mean x)/√(var x + ε); `l2`: x/max(‖x‖, ε)."""

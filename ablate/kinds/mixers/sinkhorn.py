@@ -1,4 +1,4 @@
-"""Sparse Sinkhorn attention: each block sees itself and a block put beside it by a learned, nearly hard sorting.
+"""Sparse Sinkhorn attention: each block sees itself and a block assigned to it by a learned, nearly hard sorting.
 
 ψ_i = Σ of x_t in block i; R_ij = (W·ψ_i)_j, for each head; S = Sinkhorn(R/τ), doubly stochastic; the blocks of K and V
 are sorted by it, K'_i = Σ_j S_ij·K_j. A query of block i attends to K_i and K'_i under one softmax.
@@ -33,7 +33,7 @@ _NEVER = -1e9  # a logit that leaves nothing of its pair in single precision, an
 
 
 class SinkhornSpec(MixerSpec):
-    """Attention inside a block and to the block that sorting puts beside it."""
+    """Attention inside a block and to the block that sorting assigns to it."""
 
     source = "arXiv:2002.11296 sec. 3"
     complexity = "Lbd + (L/b)²"
@@ -86,7 +86,7 @@ class Sinkhorn(AttentionMaps):
         return self.joined(unblocked(attend(q, sources), x.shape[-2]))
 
     def sorting(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """S [P, H, n, n] of x [K, B, T, D]: row i says which blocks are put beside block i."""
+        """S [P, H, n, n] of x [K, B, T, D]: row i says which blocks are assigned to block i."""
         rows = x if padding is None else x * padding[..., None]
         summaries = blocks(rows, self.spec.block).sum(-2)  # [K, B, n, D]
         logits = split_heads(self.sort(summaries), self.heads).flatten(0, 1)[..., : summaries.shape[2]]  # [P, H, n, n]

@@ -41,7 +41,7 @@ from ablate.nn.pack import (
 from ablate.spec.activation import KEPT, LABELS, Activation
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
-from ablate.spec.initialiser import Initial, InitialiserSpec
+from ablate.spec.initialiser import Initial, InitialiserSpec, Role
 from ablate.spec.layer import LayerContext
 from ablate.spec.mlp import MLPSpec
 
@@ -263,7 +263,7 @@ class ExpertMixture(Batchwise):
         return scores.topk(spec.active, -1).indices
 
     def balance(self, logits: Tensor, scores: Tensor, chosen: Tensor) -> None:
-        """In training: add the losses of the router, and note what the experts were given."""
+        """In training: add the losses of the router, and count the tokens of each expert."""
         spec = self.spec
         if spec.z_loss and collects_losses():
             add_loss(spec.z_loss * logits.logsumexp(-1).square().mean(-1))
@@ -317,13 +317,14 @@ class Experts(Packed):
         width, hidden = context.width, spec.expert.hidden(context.width)
         ways_in = ("up", "gate") if spec.gated else ("up",)
         for name in ways_in:
-            self._stack(name, width, hidden, context.initial("hidden", width, hidden))
-        self._stack("down", hidden, width, context.initial("output", hidden, width))
+            self._stack(name, context, "hidden", width, hidden)
+        self._stack("down", context, "output", hidden, width)
 
-    def _stack(self, name: str, inputs: int, outputs: int, initial: Initial) -> None:
+    def _stack(self, name: str, context: LayerContext, role: Role, inputs: int, outputs: int) -> None:
+        initial = context.initial(role, inputs, outputs)
         self.declare(name, (self.spec.experts, inputs, outputs), _each(initial), decay=True)
         if self.spec.bias:
-            self.declare(f"{name}_bias", (self.spec.experts, outputs), zeros)
+            self.declare(f"{name}_bias", (self.spec.experts, outputs), context.initialiser.initial_bias(inputs))
 
     def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """Tokens [K, N, D], their experts and the weights of these [K, N, k] to weighted sums [K, N, D].

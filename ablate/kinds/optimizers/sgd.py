@@ -42,7 +42,7 @@ class SGDSpec(OptimizerSpec):
         return self
 
     def structure(self) -> Any:
-        """As any spec; whether there is a momentum decides what is kept."""
+        """As any spec; the state depends on whether there is a momentum."""
         return {**super().structure(), "momentum": self.momentum > 0}
 
     def options(self, parameter: ParameterInfo) -> Mapping[str, Any]:

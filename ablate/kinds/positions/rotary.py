@@ -59,7 +59,7 @@ class RotaryScalingSpec(Kinded):
 
 
 class NoScalingSpec(RotaryScalingSpec):
-    """θ as it is."""
+    """θ, unchanged."""
 
     kind: Literal["none"] = "none"
 

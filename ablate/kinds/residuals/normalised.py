@@ -30,7 +30,7 @@ from ablate.spec.residual import ResidualSpec
 
 
 class NormalisedSpec(ResidualSpec):
-    """Each sub-layer turns the stream on the unit sphere towards what it gives."""
+    """Each sub-layer turns the stream on the unit sphere towards its output."""
 
     source = "arXiv:2410.01131 eqs 10, 11"
     differs_by_layer = True

@@ -65,7 +65,7 @@ class UNetSkipSpec(ResidualSpec):
         return UNetSkip(self, context)
 
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
-        """A trained gain keeps what it multiplies, and the embedding is kept once."""
+        """A trained gain keeps its factor for the backward pass; the embedding is kept once."""
         elements, gains = length * context.width, self.gains(context)
         kept = self.stream.trainable + (self.skip.trainable and bool(self._mirrored(context)))
         return Cost(

@@ -35,7 +35,7 @@ class Keys(NamedTuple):
 
 def attend(q: Tensor, sources: Sequence[Keys]) -> Tensor:
     """softmax(q·Kᵀ/√d)·V over all sources together: q [P, H, n, b, d] to the same."""
-    q = (q / math.sqrt(q.shape[-1])).contiguous()  # or the product with each source would keep a copy of its own
+    q = (q / math.sqrt(q.shape[-1])).contiguous()  # otherwise the product with each source would keep a copy
     logits = [_product(q, source.keys.mT).masked_fill(~source.visible, -math.inf) for source in sources]
     weights = torch.split(torch.cat(logits, -1).softmax(-1), [part.shape[-1] for part in logits], -1)
     parts = [_product(weight, source.values) for weight, source in zip(weights, sources, strict=True)]

@@ -1,4 +1,4 @@
-"""Which of several equal ways is the fastest on this machine: as it was measured, or by the rule that each kernel has.
+"""Chooses the fastest of several equivalent implementations on this machine: by measurement, or by each kernel's rule.
 
 The table is a small JSON file in the user's cache, written by `ablate bench --tune`; without it every rule holds. Sizes
 are rounded to powers of two, so that what was measured for one shape serves its neighbours.
@@ -50,7 +50,7 @@ def asking() -> Iterator[dict[str, tuple[tuple[str, ...], str]]]:
 
 @contextmanager
 def taking(name: str, way: str) -> Iterator[None]:
-    """Use this implementation for the key in the body, whatever was measured."""
+    """Use this implementation for the key in the body, regardless of measurements."""
     _taken[name] = way
     try:
         yield
@@ -65,7 +65,7 @@ def key(operation: str, device: str, *sizes: int) -> str:
 
 @cache
 def table() -> dict[str, str]:
-    """The table as it was when first asked for; empty where there is none that can be read."""
+    """The table, read at the first call; empty if there is no readable one."""
     try:
         choices = json.loads(table_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):

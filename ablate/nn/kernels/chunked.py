@@ -58,7 +58,7 @@ def segments(length: int, width: int, chunk: int) -> int:
 
 
 class _Chunked(torch.autograd.Function):
-    """With G = ∂/∂y, S the state before a chunk and R that behind it (R = Σ qᵀ·G over later chunks):
+    """With G = ∂/∂y, S the state before a chunk and R that after it (R = Σ qᵀ·G over later chunks):
     dq = tril(G·vᵀ)·k + G·Sᵀ; dk = tril(G·vᵀ)ᵀ·q + v·Rᵀ; dv = tril(q·kᵀ)ᵀ·G + k·R.
     """
 
@@ -174,7 +174,7 @@ class _Segment:
         return self._by_chunk(states[:, : self.chunks], k, v), self._edge(states, self.chunks, k, v)
 
     def behind(self, q: Tensor, g: Tensor, end: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        """The gradients' states behind each chunk, and that before the segment, from the one behind it."""
+        """The gradients' states after each chunk, and that before the segment, from the one after it."""
         is_first = self.where[2].start == 0
         if end is None and is_first and self.chunks == 1:
             return None, None
@@ -202,7 +202,7 @@ class _Segment:
     def _edge(states: Tensor, index: int, keys: Tensor, values: Tensor) -> Tensor | None:
         if index >= states.shape[1]:
             return None
-        # A copy, or what is kept for the backward pass would be all states.
+        # A copy; otherwise all states would be kept for the backward pass.
         return states[:, index].clone().view(-1, keys.shape[-1], values.shape[-1])
 
 
@@ -243,7 +243,7 @@ class _FadingSegment(_Segment):
 
 
 def _cut(q: Tensor, log_decay: Tensor | None, chunk: int) -> list[list[Callable[[], _Segment]]]:
-    """For every few sequences, the segments of their tokens, each made when its turn comes."""
+    """For every few sequences, the segments of their tokens, each made when it is needed."""
     rows, heads, length, width = _heads(q).shape
     mask = torch.ones(chunk, chunk, dtype=q.dtype, device=q.device).tril()
     if log_decay is not None:
@@ -284,7 +284,7 @@ def _heads(x: Tensor) -> Tensor:
 
 
 def _room(x: Tensor) -> Tensor:
-    """An empty tensor like x, laid out as x is: each head by itself, or the heads of a token side by side."""
+    """An empty tensor with the memory layout of x: heads separate, or the heads of a token adjacent."""
     if x.dim() > 2 and x.stride(-3) < x.stride(-2):
         return torch.empty_like(x.transpose(-3, -2), memory_format=torch.contiguous_format).transpose(-3, -2)
     return torch.empty_like(x, memory_format=torch.contiguous_format)

@@ -251,7 +251,7 @@ class _Full(torch.autograd.Function):
         x, w, spectra = ctx.saved_tensors  # type: ignore[attr-defined]
         for_x, for_w = ctx.needs_input_grad  # type: ignore[attr-defined]
         points = Points.of(x.shape[2] + w.shape[1] - 1)
-        if torch.is_grad_enabled():  # for the gradient of a gradient: what was kept has none
+        if torch.is_grad_enabled():  # for the gradient of a gradient: saved tensors have none
             spectra = _frequencies(w, points)
         grad_x = grad_w = None
         with torch.autocast(x.device.type, enabled=False):

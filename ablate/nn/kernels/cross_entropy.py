@@ -44,7 +44,7 @@ def fused(vocabulary: int) -> bool:
 
 
 def held(vocabulary: int) -> int:
-    """How many tensors of the logits' size are there at the loss.
+    """Number of tensors of the logits' size that exist at the loss.
 
     Torch's: the logits, their log-probabilities and the gradients of both. Ours: the logits, and the probabilities,
     which become the gradient.

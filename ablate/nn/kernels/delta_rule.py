@@ -26,7 +26,7 @@ CHUNK = 32
 
 
 class Written(NamedTuple):
-    """What a token does to the state.
+    """How a token changes the state.
 
     Attributes:
         read: r, [..., T, d].
@@ -91,7 +91,7 @@ def kept(length: int, d: int, e: int, *, by_channel: bool, with_values: bool = F
         length: T.
         d: Width of the keys.
         e: Width of the values.
-        by_channel: Whether each channel has a decay of its own.
+        by_channel: Whether each channel has a separate decay.
         with_values: Whether there are k and v, and c is 0 (RWKV-7); else there is c alone.
     """
     tokens = length + -length % CHUNK

@@ -151,7 +151,7 @@ def _trusted(name: str, device: torch.device) -> bool:
             slopes = [torch.autograd.grad((one * direction).sum(), inputs) for one in (wanted, made)]
         off = ((made - wanted).abs().max() / wanted.abs().max()).item()
         slopes_off = max(((ours - theirs).norm() / theirs.norm()).item() for theirs, ours in zip(*slopes, strict=True))
-    except Exception as error:  # whatever a kernel of another version, or on another device, raises
+    except Exception as error:  # a kernel of another version or on another device may raise anything
         warnings.warn(f"flash-linear-attention is not used: {type(error).__name__}: {error}", stacklevel=3)
         return False
     agrees = off <= _AGREES and slopes_off <= _GRADIENTS_AGREE

@@ -16,7 +16,7 @@ def fast_length(least: int) -> int:
 
 
 def fourier_cost(length: int, transforms: int, *, real: bool) -> Cost:
-    """Cost of discrete Fourier transforms by radix 2, with log₂ taken as it is where `length` is no power of 2.
+    """Cost of discrete Fourier transforms by radix 2; log₂ is not rounded if `length` is no power of 2.
 
     A butterfly (one complex product, two complex sums) is 4 products and 6 sums, and there are N/2·log₂N of them; a
     transform from or to real numbers needs half.

@@ -84,7 +84,7 @@ def kept(length: int, d: int, e: int, decay: Literal["none", "head", "trained_he
 def normalised(
     q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, real: Tensor | None = None, log_decay: Tensor | None = None
 ) -> Tensor:
-    """φ-attention from features: numerator and denominator are one sum, with a value of 1 beside the values.
+    """φ-attention from features: numerator and denominator are one sum, with a value of 1 appended to the values.
 
     Args:
         q: φ(q), [..., T, m].
@@ -169,7 +169,7 @@ def recur_normalised(
     """One more token of causal `normalised`, or of `normalised_from_logs` if q and k are logarithms.
 
     Returns:
-        [..., 1, e], and what is to be kept: S with the sum of keys, and the largest logarithm so far.
+        [..., 1, e], and the state: S with the sum of keys, and the largest logarithm so far.
     """
     decay: Tensor | None = None
     kept: tuple[Tensor, ...] = ()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 _SPREAD = 1 << 18
-"""Numbers in a table up to which it is kept for all heads apart."""
+"""Largest table, in numbers, that is kept expanded over heads."""
 
 Frequencies = Callable[[Tensor], Tensor]
 """Changes the angles [r/2] by which the pairs of a head turn at each position."""

@@ -149,7 +149,7 @@ class SequentialBlock(Block):
 
     @staticmethod
     def on_output(y: Tensor, spec: NormSpec, norm: nn.Module, second: nn.Module | None) -> Tensor:
-        """The output of a sub-layer, normalised if its norm is there."""
+        """The output of a sub-layer, normalised if its norm has that place."""
         if not spec.on_output:
             return y
         normed: Tensor = (norm if second is None else second)(y)
@@ -216,7 +216,7 @@ def starting(context: LayerContext, initialiser: InitialiserSpec | None) -> Laye
 
 
 def _second_norm(spec: NormSpec, context: LayerContext) -> nn.Module | None:
-    """The norm on what a sub-layer gives, where there is one before the sub-layer too."""
+    """The norm on the output of a sub-layer that has a norm before it too."""
     return spec.build(context.pack, context.width) if spec.place == "sandwich" else None
 
 

@@ -23,10 +23,10 @@ _chunk: ContextVar[int | None] = ContextVar("chunk", default=None)
 
 @contextmanager
 def chunked_logits(tokens: int | None) -> Iterator[None]:
-    """While it lasts a model gives features [K, B, T, D] in place of logits; None: logits as usual.
+    """Context manager: a model returns features [K, B, T, D] instead of logits in the body; None: logits as usual.
 
     Args:
-        tokens: The tokens whose logits are computed at once, for losses that the model adds by itself.
+        tokens: The tokens whose logits are computed at once, for losses that the model itself adds.
     """
     token = _chunk.set(tokens)
     try:
@@ -41,7 +41,7 @@ def logit_chunk() -> int | None:
 
 
 def sum_of_chunks(part: Callable[..., Tensor], size: int, *tensors: Tensor) -> Tensor:
-    """The sum of what a function gives for chunks of tensors [K, N, ...] along their second axis."""
+    """The sum of the results of a function for chunks of tensors [K, N, ...] along their second axis."""
     count, sums = tensors[0].shape[1], GradientSums()
 
     def of_chunk(*pieces: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Pooling of an encoder's tokens and the small MLP from there to the classes.
+"""Pooling of an encoder's tokens and a small MLP to the classes.
 
 Shapes: K pack, B batch, T tokens, D width.
 """

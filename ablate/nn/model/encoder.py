@@ -12,7 +12,8 @@ from ablate.nn.model.classifier import Classifier, classifier_cost, pool
 from ablate.nn.model.stack import Stack, TokenHead, stack_cost, token_head_cost
 from ablate.nn.pack import Packed, zeros
 from ablate.spec.cost import Cost
-from ablate.spec.model import ModelSpec
+from ablate.spec.layer import LayerContext
+from ablate.spec.model import HeadSpec, ModelSpec
 
 
 class MaskedEncoder(TokenHead):
@@ -33,7 +34,7 @@ class Pooled(Stack):
         super().__init__(spec, vocabulary, context, pack)
         assert spec.head is not None
         self.pooling = spec.head.pooling
-        self.cls = ClsToken(pack, spec.width) if self.pooling == "cls" else None
+        self.cls = ClsToken(spec.head, spec.layer_context(context, pack)) if self.pooling == "cls" else None
 
     def pooled(self, tokens: Tensor, padding: Tensor | None) -> Tensor:
         """Token ids [K, B, T] to [K, B, D]."""
@@ -46,13 +47,14 @@ class Pooled(Stack):
 
 
 class ClsToken(Packed):
-    """A learnt token before the first; it starts at 0 and gets no position."""
+    """A learnt token before the first, which gets no position."""
 
     weight: Tensor
 
-    def __init__(self, pack: int, width: int) -> None:
-        super().__init__(pack)
-        self.declare("weight", (width,), zeros)
+    def __init__(self, spec: HeadSpec, context: LayerContext) -> None:
+        super().__init__(context.pack)
+        start = zeros if spec.start == "zero" else context.initial("embedding", 1, context.width)
+        self.declare("weight", (context.width,), start)
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, B, T, D] to [K, B, 1 + T, D]."""

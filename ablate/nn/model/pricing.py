@@ -97,7 +97,7 @@ def recomputed_activations(spec: ModelSpec, context: int) -> tuple[int, int]:
 
 
 def logit_activations(spec: ModelSpec, vocabulary: int, length: int) -> tuple[int, int]:
-    """The scalars of the logits, and of what the loss holds beside them: of one example, and of one token."""
+    """The scalars of the logits and of the loss's other tensors: of one example, and of one token."""
     if not vocabulary or spec.head is not None:
         return 0, 0
     each = token_head_cost(spec, vocabulary, 1).activations - spec.width

@@ -154,7 +154,7 @@ def _passed(run: Callable[[Block, Tensor, Shared], Tensor], block: Block, stream
     call, before = next_call(), dict(shared)
 
     def passed(x: Tensor) -> tuple[Tensor, Shared]:
-        own = dict(before)  # the second pass must find what the first has found
+        own = dict(before)  # the second pass must find what the first has written
         with same_call(call):
             y = run(block, x, own)
         return y, {tensor: value for tensor, value in own.items() if before.get(tensor) is not value}
@@ -190,7 +190,7 @@ def shared_parameters(layers: Iterable[LayerContext]) -> int:
 
 
 class TokenHead(Stack):
-    """A stack whose output is a distribution over tokens, by the embedding's own matrix or by one apart."""
+    """A stack whose output is a distribution over tokens, by the embedding matrix or by a separate one."""
 
     def __init__(
         self, spec: ModelSpec, vocabulary: int, context: int, pack: int, *, causal: bool | None = None
@@ -206,7 +206,7 @@ class TokenHead(Stack):
     def logits(self, x: Tensor) -> Tensor:
         """[K, B, T, D] to [K, B, T, V]; in training the loss of their size is added.
 
-        Where logits are computed in chunks, it gives what it is given: `logits_of_features` is for the chunks.
+        If logits are computed in chunks, it returns its input: `logits_of_features` is for the chunks.
         """
         return x if logit_chunk() else self.logits_of_features(x)
 
@@ -279,7 +279,7 @@ def embedding_cost(spec: ModelSpec, context: int, length: int) -> Cost:
 
 
 def token_head_cost(spec: ModelSpec, vocabulary: int, length: int) -> Cost:
-    """Cost of the map to token logits, and of what is there at the loss (`nn.kernels.cross_entropy.held`)."""
+    """Cost of the map to token logits, and of the tensors at the loss (`nn.kernels.cross_entropy.held`)."""
     logits = length * vocabulary
     head = linear_cost(length, spec.width, vocabulary) + Cost(activations=held(vocabulary) * logits)
     if spec.head_transform is not None:

@@ -31,7 +31,6 @@ from ablate.nn.pack.initial import (
     orthogonal,
     step_bias,
     uniform,
-    zeros,
 )
 from ablate.nn.pack.layers import Embedding, Gain, HeadGain, LayerNorm, Linear, RMSNorm, linear
 from ablate.nn.pack.packed import Packed
@@ -43,6 +42,7 @@ from ablate.nn.pack.sharing import Shared, Sharing
 from ablate.nn.pack.short_convolution import ShortConvolution, short_convolution_cost
 from ablate.nn.pack.stepping import State, Stepping, step
 from ablate.nn.pack.unpacked import Unpacked
+from ablate.spec.initialiser import zeros
 from ablate.spec.part import Sublayer
 
 __all__ = [

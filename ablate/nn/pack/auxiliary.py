@@ -16,7 +16,7 @@ _collected: ContextVar[list[Tensor] | None] = ContextVar("collected", default=No
 
 @contextmanager
 def auxiliary_losses() -> Iterator[list[Tensor]]:
-    """Collect what parts add while the context lasts: losses [K], each weighted as it is to be added."""
+    """Context manager: collect the losses that parts add in the body, [K] each and weighted."""
     losses: list[Tensor] = []
     before = _collected.set(losses)
     try:

@@ -18,11 +18,6 @@ from ablate.nn.pack.unpacked import Unpacked
 from ablate.spec.initialiser import Initial
 
 
-def zeros(values: Tensor, generator: torch.Generator) -> Tensor:
-    """All 0."""
-    return values.zero_()
-
-
 def constant(value: float) -> Initial:
     """All `value`."""
     return lambda values, generator: values.fill_(value)

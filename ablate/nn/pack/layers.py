@@ -11,9 +11,9 @@ from torch import Tensor, arange
 from ablate.nn.kernels.product import product
 from ablate.nn.kernels.rms_norm import rms_norm
 from ablate.nn.kernels.summed_product import summed_product
-from ablate.nn.pack.initial import constant, zeros
+from ablate.nn.pack.initial import constant
 from ablate.nn.pack.packed import Packed
-from ablate.spec.initialiser import Initial, Role
+from ablate.spec.initialiser import Initial, Role, zeros
 from ablate.spec.layer import LayerContext
 
 
@@ -23,11 +23,20 @@ class Linear(Packed):
     weight: Tensor
     bias: Tensor | None
 
-    def __init__(self, pack: int, inputs: int, outputs: int, *, bias: bool = False, initial: Initial) -> None:
+    def __init__(
+        self,
+        pack: int,
+        inputs: int,
+        outputs: int,
+        *,
+        bias: bool = False,
+        initial: Initial,
+        initial_bias: Initial = zeros,
+    ) -> None:
         super().__init__(pack)
         self.declare("weight", (inputs, outputs), initial, decay=True)
         if bias:
-            self.declare("bias", (outputs,), zeros)
+            self.declare("bias", (outputs,), initial_bias)
         else:
             self.bias = None
 
@@ -46,10 +55,11 @@ def linear(context: LayerContext, inputs: int, outputs: int, *, bias: bool = Fal
         context: Context of its layer.
         inputs: Width of the input.
         outputs: Width of the output.
-        bias: Whether there is one; it starts at 0.
+        bias: Whether there is one.
         role: `output` for the last map of a branch, `head` for one to logits.
     """
-    return Linear(context.pack, inputs, outputs, bias=bias, initial=context.initial(role, inputs, outputs))
+    initial, initial_bias = context.initial(role, inputs, outputs), context.initialiser.initial_bias(inputs)
+    return Linear(context.pack, inputs, outputs, bias=bias, initial=initial, initial_bias=initial_bias)
 
 
 class Embedding(Packed):

@@ -25,7 +25,7 @@ class Packed(nn.Module):
     is_table: ClassVar[bool] = False
     """Whether its weight is a table of vectors, for tokens or positions, and no map."""
     share_key: object = None
-    """In the layers of a stack, modules of equal keys are one module; None: it is by itself."""
+    """In the layers of a stack, modules of equal keys are one module; None: it is not shared."""
 
     def __init__(self, pack: int) -> None:
         super().__init__()

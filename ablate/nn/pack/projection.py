@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from torch import Tensor, nn
 
 from ablate.nn.kernels.product import product
-from ablate.nn.pack.initial import identity, orthogonal, zeros
+from ablate.nn.pack.initial import identity, orthogonal
 from ablate.nn.pack.layers import Gain, Linear
 from ablate.nn.pack.packed import Packed
 from ablate.spec.annotations import OneOf
@@ -16,7 +16,7 @@ from ablate.spec.base import Family, Kinded, refusal
 from ablate.spec.block import Gain as GainField
 from ablate.spec.block import GainSpec
 from ablate.spec.cost import Cost, linear_cost
-from ablate.spec.initialiser import Role
+from ablate.spec.initialiser import Role, zeros
 from ablate.spec.layer import LayerContext
 
 PROJECTIONS = Family("projection")
@@ -53,7 +53,8 @@ class DenseSpec(ProjectionSpec):
 
     def build(self, context: LayerContext, inputs: int, outputs: int, role: Role) -> Linear:
         initial = orthogonal if self.init == "orthogonal" else context.initial(role, inputs, outputs)
-        return Linear(context.pack, inputs, outputs, bias=self.bias, initial=initial)
+        initial_bias = context.initialiser.initial_bias(inputs)
+        return Linear(context.pack, inputs, outputs, bias=self.bias, initial=initial, initial_bias=initial_bias)
 
     def cost(self, tokens: int, inputs: int, outputs: int) -> Cost:
         return linear_cost(tokens, inputs, outputs, bias=self.bias)

@@ -13,7 +13,7 @@ from ablate.spec.part import Sublayer
 
 
 class Residual(nn.Module):
-    """The plain residual; a kind overrides what it does otherwise."""
+    """The plain residual; other kinds override its methods."""
 
     def open(self, x: Tensor) -> Tensor:
         """In the first layer: embeddings [K, B, T, D] to the stream."""
@@ -31,7 +31,7 @@ class Residual(nn.Module):
         """The stream after a sub-layer.
 
         Args:
-            stream: As the sub-layer found it.
+            stream: The stream before the sub-layer.
             branch: What the sub-layer gives, [K, B, T, D].
             skip: Applies the gain of the skip.
             part: Which sub-layer.

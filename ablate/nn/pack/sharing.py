@@ -1,4 +1,4 @@
-"""Tensors that layers share: each part is given what its spec reads, and what it publishes is kept for later layers."""
+"""Tensors that layers share: parts get the tensors that their spec reads, and publish tensors for later layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short causal convolution of each channel by itself, with SiLU, as recurrent mixers have before their state.
+"""A short causal depthwise convolution with SiLU, as recurrent mixers have before their state.
 
 y_t = SiLU(Σ_i w_i ∘ x_{t-i} + b) over i = 0 ... n - 1; the past of the first token is 0.
 
@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.nn.pack.initial import uniform, zeros
+from ablate.nn.pack.initial import uniform
 from ablate.nn.pack.packed import Packed
 from ablate.spec.cost import Cost
+from ablate.spec.initialiser import zeros
 
 
 class ShortConvolution(Packed):

@@ -1,7 +1,7 @@
-"""One token after another: a mixer that keeps what the tokens before left is not given them again.
+"""Cached decoding: a mixer that keeps a state of the previous tokens does not read them again.
 
-A causal mixer has such a form by having the method of `Stepping`, in its own file; any other is given all its inputs
-again, which is as right and slower. Nothing is padded here. Shapes: K pack, B batch, D width.
+A causal mixer supports this by the method of `Stepping`, in its own file; any other reads all its inputs
+again, with the same result but slower. Nothing is padded here. Shapes: K pack, B batch, D width.
 """
 
 from __future__ import annotations

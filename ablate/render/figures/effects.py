@@ -44,7 +44,7 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
             Picture(
                 "interactions",
                 f"On the diagonal, how much each setting changes {fitted.metric} on average; below it, how much two "
-                "together change it beyond the sum. A hyphen: what these trials cannot tell.",
+                "together change it beyond the sum. A hyphen: not estimable from these trials.",
             )
         )
     return tuple(shown)

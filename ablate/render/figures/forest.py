@@ -78,7 +78,7 @@ def _compare(axes: Axes, row: VariantRow, report: StudyReport, height: float) ->
     assert row.difference is not None
     colour, marker = LOOKS[_word(row)]
     paired = row.difference
-    if row.diverged or paired.difference is None:  # the mean of the seeds that survived would flatter the variant
+    if row.diverged or paired.difference is None:  # the mean of the seeds that finished is biased
         edge, inwards = (0.985, -8) if report.direction == "minimize" else (0.015, 8)
         across = axes.get_yaxis_transform()
         axes.plot(edge, height, transform=across, marker=marker, color=colour, markersize=6, linestyle="none")

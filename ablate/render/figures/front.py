@@ -24,8 +24,8 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
         return ()
     caption = (
         f"{front.quantities[0]} against {' and '.join(words_for(one) for one in front.quantities[1:])}, with 95 % "
-        "intervals over seeds. Numbered squares: the Pareto front, by the numbers of the table; circles: beaten in "
-        "the means; crosses: surely beaten."
+        "intervals over seeds. Numbered squares: the Pareto front, by the numbers of the table; circles: dominated "
+        "in the means; crosses: dominated with 95 % confidence."
     )
     return (Picture("front", caption),)
 
@@ -88,7 +88,7 @@ def _panel(axes: Axes, front: Front, quantity: str) -> None:
 
 
 def _staircase(axes: Axes, front: Front, quantity: str) -> None:
-    """What the front shuts off: beyond the line some variant is at least as good in both."""
+    """The boundary of the dominated region: beyond the line some variant is at least as good in both quantities."""
     on_front = [point for point in front.points if point.on_front]
     corners = sorted(
         (point.values[quantity].mean or 0.0, point.values[front.quantities[0]].mean or 0.0) for point in on_front
@@ -101,7 +101,7 @@ def _staircase(axes: Axes, front: Front, quantity: str) -> None:
 def _look(point: FrontPoint) -> tuple[str, str, float]:
     if point.on_front:
         return BLUE, "s", 5.5
-    return (VERMILLION, "x", 4.5) if point.surely else (GREY, "o", 4.5)
+    return (VERMILLION, "x", 4.5) if point.significant else (GREY, "o", 4.5)
 
 
 def _half(interval: Interval) -> Sequence[float] | None:
@@ -115,7 +115,8 @@ def _explain(figure: Figure, front: Front) -> None:
 
     looks = {}
     for point in front.points:
-        word = "Pareto front" if point.on_front else "surely beaten" if point.surely else "beaten in the means"
+        dominated = "dominated (95 %)" if point.significant else "dominated in the means"
+        word = "Pareto front" if point.on_front else dominated
         looks[word] = _look(point)
     handles = [
         Line2D([], [], color=colour, marker=marker, markersize=size, linestyle="none", label=word,

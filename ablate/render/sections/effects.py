@@ -31,7 +31,7 @@ def _blocks(effects: StudyEffects, pictures: Mapping[str, Picture]) -> Iterator[
     )
     largest = sorted(effects.interactions, key=lambda row: -abs(row.estimate))[:MOST_INTERACTIONS]
     aliased = any(row.aliases for row in rows)
-    titles = ("effect", "change", "95 % interval", *(("cannot be told from",) if aliased else ()))
+    titles = ("effect", "change", "95 % interval", *(("aliased with",) if aliased else ()))
     groups = tuple(
         tuple(_cells(row, decimals)[: len(titles)] for row in group) for group in (effects.main, largest) if group
     )
@@ -46,20 +46,20 @@ def how_to_read(effects: StudyEffects) -> str:
     said = (
         f"A main effect is how much {effects.metric} changes from a switch's first setting to the one named, averaged "
         "over all settings of the other switches; an interaction (a:b) is how much the first of two effects changes "
-        f"when the second is there too. Changes {worse} 0 are for the worse; the study's margin is {effects.margin:g}. "
-        f"Least squares over {plural(effects.trials, 'trial')} with seeds as blocks; each 95 % interval holds by "
-        "itself."
+        f"when the second setting is also active. Changes {worse} 0 are worse; the study's margin is "
+        f"{effects.margin:g}. Least squares over {plural(effects.trials, 'trial')} with seeds as blocks; the 95 % "
+        "intervals are not adjusted for one another."
     )
     if any(row.aliases for row in (*effects.main, *effects.interactions)):
         said += (
-            " Effects in the last column cannot be told from the one before them: the change is what all of them do "
-            "together, and a design of higher resolution would part them."
+            " Effects in the last column are aliased with the effect of their row: the estimate is of their sum. A "
+            "design of higher resolution separates them."
         )
     if effects.diverged:
         count = "counts" if effects.diverged == 1 else "count"
         said += (
             f" {plural(effects.diverged, 'trial')} that diverged {count} as {effects.counted_as:.4g}, the worst "
-            f"{effects.metric} with which any trial finished: leaving them out would flatter what made them diverge."
+            f"{effects.metric} of any finished trial. To leave them out would favour the settings that diverge."
         )
     return said
 
@@ -83,21 +83,21 @@ def what_is_left(effects: StudyEffects, shown: int) -> str:
         said.append("The design chose its variants by results, so settings that did well occur in more of them.")
     if effects.pruned:
         said.append(
-            f"Left out, as they have no final value: {plural(effects.pruned, 'trial')} stopped early, so that what is "
-            "shown is milder than the truth."
+            f"Left out, as they have no final value: {plural(effects.pruned, 'trial')} stopped early, so effects are "
+            "underestimated."
         )
     if effects.interactions_left_out:
         said.append(
-            "The variants are too few to tell interactions from one another: they are not estimated, and where there "
-            "are any they widen the intervals and may shift the main effects."
+            "There are too few variants to estimate interactions. Existing interactions widen the intervals and may "
+            "bias the main effects."
         )
     if len(effects.interactions) > shown:
         said.append(f"Left out of the table: {plural(len(effects.interactions) - shown, 'smaller interaction')}.")
     if effects.unseen:
         more = f" and {len(effects.unseen) - MOST_UNSEEN} more" if len(effects.unseen) > MOST_UNSEEN else ""
-        said.append(f"No trained combination shows {', '.join(effects.unseen[:MOST_UNSEEN])}{more}.")
+        said.append(f"No trained combination identifies {', '.join(effects.unseen[:MOST_UNSEEN])}{more}.")
     if effects.axes:
-        said.append(f"The variants also differ in {', '.join(effects.axes)}; what that does is part of the noise here.")
+        said.append(f"The variants also differ in {', '.join(effects.axes)}; these effects are part of the noise here.")
     if effects.sd is None:
-        said.append("There are as many effects as trials, so nothing is left to see the noise from: no intervals.")
+        said.append("There are as many effects as trials, so no degrees of freedom remain for intervals.")
     return " ".join(said)

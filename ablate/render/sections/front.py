@@ -26,19 +26,19 @@ def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | No
 
 
 def what_it_says(front: Front) -> str:
-    """Sentences that count the variants on the front, the surely dominated and the excluded ones."""
+    """Sentences that count the variants on the front, the dominated and the excluded ones."""
     on_front = [point for point in front.points if point.on_front]
     others = [point for point in front.points if not point.on_front]
-    sure = sum(point.surely for point in others)
+    shown = sum(point.significant for point in others)
     quantities = [words_for(quantity) for quantity in front.quantities]
     standing = f"{len(on_front)} {'is' if len(on_front) == 1 else 'are'}"
     said = (
         f"Of {len(front.points)} variants {standing} on the Pareto front of {' and '.join(quantities)}: no other has "
         "means that are at least as good in everything and better in something. Neighbours on the front may differ by "
-        f"noise alone. {_beaten(len(others), sure)}"
+        f"noise alone. {_dominated(len(others), shown)}"
     )
     if any(quantity in TIMED for quantity in front.quantities):
-        said += " Speeds hang on the machine and on what else it did meanwhile."
+        said += " Speeds depend on the machine and its other load."
     if front.left_out:
         said += f" Left out, as they diverged, were stopped early or lack a result: {', '.join(front.left_out)}."
     return said
@@ -50,35 +50,37 @@ def _blocks(front: Front, margin: float, pictures: Mapping[str, Picture]) -> Ite
     yield Paragraph(what_it_says(front))
     if "front" in pictures:
         yield pictures["front"]
-    titles = ("number", "variant", *front.quantities, "beaten by")
+    titles = ("number", "variant", *front.quantities, "dominated by")
     numbered = {point.variant: str(number) for number, point in enumerate(on_front, 1)}
     groups = (on_front, others[:MOST_OTHERS])
     rows = tuple(tuple(_cells(point, front, numbered, margin) for point in group) for group in groups if group)
     yield Grid(titles, rows, frozenset({1, len(titles) - 1}))
     if len(others) > MOST_OTHERS:
-        yield Paragraph(f"Left out of the table: {plural(len(others) - MOST_OTHERS, 'further variant')}, all beaten.")
+        yield Paragraph(
+            f"Left out of the table: {plural(len(others) - MOST_OTHERS, 'further variant')}, all dominated."
+        )
 
 
-def _beaten(others: int, sure: int) -> str:
+def _dominated(others: int, shown: int) -> str:
     if not others:
-        return "No variant is beaten."
-    if not sure:
+        return "No variant is dominated."
+    if not shown:
         which = "The other one is" if others == 1 else f"The {others} others are"
-        return f"{which} beaten in the means alone, not beyond that noise, and may belong on the front."
-    together = "beyond that noise (Holm's procedure: 95 % for all of it together)"
-    if sure == others:
-        return f"{'The other one is' if others == 1 else f'All {others} others are'} surely beaten, {together}."
-    which = f"{sure} {'is' if sure == 1 else 'are'} surely beaten"
-    return f"Of the {others} others {which}, {together}; the rest may belong on the front."
+        return f"{which} dominated in the means only, within that noise, and may belong on the front."
+    together = "with 95 % confidence jointly (Holm's procedure)"
+    if shown == others:
+        return f"{'The other one is' if others == 1 else f'All {others} others are'} dominated {together}."
+    which = f"{shown} {'is' if shown == 1 else 'are'} dominated"
+    return f"Of the {others} others {which} {together}; the rest may belong on the front."
 
 
 def _cells(point: FrontPoint, front: Front, numbered: Mapping[str, str], margin: float) -> tuple[str, ...]:
-    beaten = "on the front"
+    standing = "on the front"
     if point.dominated_by is not None:
         by = numbered.get(point.dominated_by, point.dominated_by)
-        beaten = f"{'surely' if point.surely else 'in the means'} by {by}"
+        standing = f"{by}{'' if point.significant else ' (in the means)'}"
     cells = [_interval(point.values[quantity], quantity, front, margin) for quantity in front.quantities]
-    return numbered.get(point.variant, ""), point.variant, *cells, beaten
+    return numbered.get(point.variant, ""), point.variant, *cells, standing
 
 
 def _interval(interval: Interval, quantity: str, front: Front, margin: float) -> str:

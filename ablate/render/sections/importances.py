@@ -41,14 +41,14 @@ def how_to_read(importances: StudyImportances, metric: str) -> str:
     pruned = f" Left out: {plural(importances.pruned, 'trial')} stopped early." if importances.pruned else ""
     if any(one.low is not None for one in importances.factors):
         interval = (
-            "The interval is of the share that would be found without noise, by simulated studies with the noise of "
-            f"these {plural(importances.seeds, 'seed')}."
+            "The interval is that of the share without noise, from simulated studies with the noise of these "
+            f"{plural(importances.seeds, 'seed')}."
         )
     else:
-        interval = "Too few seeds show what is noise, so there are no intervals: the shares may be noise too."
+        interval = "There are too few seeds to estimate the noise, so there are no intervals: shares may be noise."
     return (
         f"How much of the variance of {metric} over the whole space each switch or axis explains by itself (fANOVA: a "
-        f"random forest over {importances.variants} variants). The rest is what they do together, and noise. "
+        f"random forest over {importances.variants} variants). The rest is interactions and noise. "
         f"{interval}{diverged}{pruned}"
     )
 

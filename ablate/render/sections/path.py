@@ -27,9 +27,10 @@ def _blocks(path: RemovalPath, pictures: Mapping[str, Picture]) -> Iterator[Bloc
         yield pictures["path"]
     yield Paragraph(
         f"Each round takes one more component from {'the variant' if path.beam == 1 else 'every variant'} kept "
-        f"before. A removal can go if {path.metric} is surely at most {path.margin:g} worse than the baseline's (not "
-        f"than the step before: small losses would add up); of those that can, {_kept(path)}. Below: an asterisk marks "
-        f"the path; the difference is that of {path.metric} from the baseline, paired by seed, with its 95 % interval."
+        f"before. A component can be removed if, with 95 % confidence, {path.metric} is at most {path.margin:g} worse "
+        "than the baseline's (not than that of the step before: small losses would add up); of these removals, "
+        f"{_kept(path)}. Below: an asterisk marks the path; the difference is that of {path.metric} from the baseline, "
+        "paired by seed, with its 95 % interval."
     )
     widths = [_half(one.standing) for tried in path.rounds for one in tried]
     decimals = decimals_for(path.margin, [width for width in widths if width is not None])
@@ -41,10 +42,13 @@ def _blocks(path: RemovalPath, pictures: Mapping[str, Picture]) -> Iterator[Bloc
 
 
 def outcome(path: RemovalPath) -> str:
-    """What could go, and what that saved, in sentences."""
+    """The parts that can be removed, and the cost that this saves, in sentences."""
     open_ = " so far" if path.trying else ""
     if not path.steps:
-        return f"Nothing can be removed{open_}: no removal is surely at most {path.margin:g} worse in {path.metric}."
+        return (
+            f"Nothing can be removed{open_}: for no removal is {path.metric} at most {path.margin:g} worse with 95 % "
+            "confidence."
+        )
     removed = ", then ".join(f"{step.switch}={step.setting}" for step in path.steps)
     ends = path.confirmed or path.steps
     last, first = ends[-1].standing, path.baseline
@@ -54,17 +58,20 @@ def outcome(path: RemovalPath) -> str:
     if last.relative_speed is not None:
         saved.append(f"{times_within(last.relative_speed)} the tokens a second")
     which = "Together" if len(ends) == len(path.steps) else f"The first {len(ends)} together"
-    return f"What could go{open_}, in this order: {removed}. {which}: {', '.join(saved)}. {confirmation(path)}"
+    return f"Removable{open_}, in this order: {removed}. {which}: {', '.join(saved)}. {confirmation(path)}"
 
 
 def confirmation(path: RemovalPath) -> str:
-    """What fresh seeds say of the path, in a sentence: its own seeds chose it, and flatter it."""
+    """Whether fresh seeds confirm the path, in a sentence. Estimates on the seeds that selected it are biased."""
     if not path.confirmations:
-        return "No fresh seeds have confirmed this yet: the seeds that chose the path flatter it, so it has no verdict."
+        return (
+            "No fresh seeds have confirmed this yet. Estimates on the seeds that selected the path are biased, so it "
+            "has no verdict."
+        )
     seeds = plural(path.confirmations[0].difference.n, "fresh seed")
     if len(path.confirmed) == len(path.steps):
         last = path.confirmations[-1].verdict.sentence.partition(": ")[2]
-        return f"On {seeds} that took no part in the choice all of it holds: {last}."
+        return f"On {seeds} that took no part in the choice the whole path is confirmed: {last}."
     failed = path.confirmations[len(path.confirmed)] if len(path.confirmed) < len(path.confirmations) else None
     why = f" ({failed.variant} {failed.verdict.sentence})" if failed else ""
     held = f"only the first {len(path.confirmed)}" if path.confirmed else "no step"

@@ -20,7 +20,7 @@ OUTCOMES = {
 
 
 def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | None:
-    """A row for each variant: its difference and verdict at each place, what a doubling changes, what became of it."""
+    """A row for each variant: its difference and verdict at each place, its slope, and how its verdict changes."""
     report, scalings = findings.report, findings.report.scaling
     if scalings is None:
         return None

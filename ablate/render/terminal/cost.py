@@ -13,7 +13,8 @@ from rich.text import Text
 
 from ablate.analysis.text import plural
 from ablate.nn.model.pricing import PARTS, Layers, Price, price
-from ablate.planning.plan import Planner, make_plan
+from ablate.planning.plan import make_plan
+from ablate.planning.planner import Planner
 from ablate.spec.cost import BYTES, Cost
 from ablate.spec.lookup import find_block, find_model, refused
 from ablate.spec.space import SpaceSpec

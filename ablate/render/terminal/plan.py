@@ -13,7 +13,8 @@ from rich.text import Text
 from ablate.analysis.text import plural
 from ablate.planning.elsewhere import MachineForecast
 from ablate.planning.forecast import Estimate
-from ablate.planning.plan import Plan, Trial
+from ablate.planning.plan import Plan
+from ablate.planning.planned import Trial
 from ablate.render.names import in_lines
 from ablate.render.terminal.units import duration, scaled
 from ablate.render.terminal.validate import left_out, start_json, starts, without_effect

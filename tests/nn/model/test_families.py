@@ -89,6 +89,13 @@ def test_the_cls_token_is_learnt_starts_at_zero_and_gets_no_position() -> None:
     torch.testing.assert_close(model(text), model.head(model.norm(x)[:, :, 0]))
 
 
+def test_the_cls_token_may_start_as_embeddings_do() -> None:
+    head = {"pooling": "cls", "start": "normal"}
+    wide = spec_of(CLASSIFIER, {"head": head, "init_std": 0.1, "width": 400})
+    started = build_model(wide, vocabulary=V, context=T, classes=C, seeds=[0])
+    assert started.cls.weight.std().item() == pytest.approx(0.1, rel=0.1)
+
+
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("pooling", ["cls", "mean", "first"])
 def test_a_text_is_classified_as_if_its_padding_were_not_there(pooling: str, padded: bool) -> None:

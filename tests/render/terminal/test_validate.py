@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.planning.plan import Planner
+from ablate.planning.planner import Planner
 from ablate.render.terminal.validate import lines, look_at, validate_json
 from ablate.spec.doubts import doubts
 from ablate.spec.reading import load_space

@@ -1,0 +1,98 @@
+"""How to read the ablation table: a sentence for each column that needs one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ablate.analysis.numbers import MISSING
+from ablate.analysis.speed import LEAST_SECONDS
+from ablate.analysis.study import StudyReport
+from ablate.stats.bootstrap import MANY
+from ablate.stats.course import NEGLIGIBLE
+from ablate.stats.schedule import ERROR
+
+ENOUGH = 30
+"""Paired seeds from which on a rare failure would show."""
+_PARTLY = "; `1 of 3`: only 1 of 3 seeds reached it"
+_DECAYED = " The learning rate decays: earlier points do not show where shorter trainings would end."
+_SPEED_OF = {
+    False: "geometric mean over seeds with its 95 % interval",
+    True: "~, measured once: one seed, or seeds trained together as one pack",
+}
+_UNTIMED = f"; {MISSING}: trained for less than {LEAST_SECONDS:g} s in all, too short to measure"
+
+
+def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
+    """How to read the table: a line for each of its columns that needs one."""
+    better, schedule, rows = "lower" if report.direction == "minimize" else "higher", report.schedule, report.variants
+    lopsided = (
+        "; [low, high] where it is not symmetric"
+        if any(row.difference is not None and row.difference.n >= MANY for row in rows)
+        else ""
+    )
+    over_looks = f", over all looks from {schedule.start} to {schedule.max} seeds" if schedule else ""
+    looks = f" at every look from {schedule.start} to {schedule.max} seeds" if schedule else ""
+    partly = any(0 < row.spent_to_baseline.reached < row.spent_to_baseline.of for row in rows)
+    untimed = any(row.relative_speed is None for row in rows)
+    once = all(row.relative_speed is None or row.relative_speed.low is None for row in rows if row.verdict)
+    margin, metric = f"{report.margin:g}", report.metric
+    over = "initial values and batches; same split and validation windows"
+    if report.windows:
+        over = f"{report.windows} validation windows of one model, resampled"
+    return (
+        f"{plus_minus}: 95 % interval over {over}{_draw(report)}{over_looks}{lopsided}.",
+        f"difference: variant minus baseline at the same {report.unit}; {better} {metric} is better.",
+        *([f"{report.test_metric}: measured once, at the end; no verdict reads it."] if report.test_metric else []),
+        f"verdict, by one-sided 95 % bounds{looks}: needed or worse, the lower bound exceeds {margin} worse than the "
+        f"baseline; not needed or not worse, the upper bound is below it; undecided, neither.",
+        *_selected(report),
+        *_rare(report),
+        f"{axis_title(report)}: until the baseline's final validation loss, median over seeds of smoothed curves"
+        f"{_PARTLY if partly else ''}.",
+        *_course(report),
+        f"speed: training tokens per second, relative to the baseline; {_SPEED_OF[once]}{_UNTIMED if untimed else ''}.",
+    )
+
+
+def _selected(report: StudyReport) -> Iterator[str]:
+    """Which differences rest on fresh seeds."""
+    if any(row.chosen or row.confirmed for row in report.variants):
+        yield (
+            "selected: chosen by results, so estimates on these seeds are biased. For confirmed variants difference "
+            "and verdict rest on fresh seeds of the variant and the baseline."
+        )
+
+
+def _draw(report: StudyReport) -> str:
+    """The standard deviation of a difference over draws of validation data, as a clause; empty if unknown."""
+    if not report.draw_sd:  # not measured, or below what could be
+        return ""
+    return f"; another draw of these windows would move a difference by about {report.draw_sd:.1g} (standard deviation)"
+
+
+def _course(report: StudyReport) -> Iterator[str]:
+    """The legend of the course, and whether points before the end may stand for shorter trainings."""
+    courses = [row.course for row in report.variants if row.course is not None]
+    if courses:
+        decay = any(course.comparable is False for course in courses)
+        yield (
+            "course: how much the difference changed over the last third of training; by its 95 % interval growing or "
+            f"shrinking, by more than {NEGLIGIBLE * report.margin:g}; settled, by less than {report.margin:g}; "
+            f"unclear, neither.{_DECAYED if decay else ''}"
+        )
+
+
+def _rare(report: StudyReport) -> Iterator[str]:
+    """The caveat that bounds from few seeds miss rare failures."""
+    pairs = [row.difference.n for row in report.variants if row.difference is not None and row.difference.n >= 2]
+    if pairs and (fewest := min(pairs)) < ENOUGH:
+        seen = 1 - ERROR ** (1 / fewest)
+        yield (
+            f"The bounds assume that no seed ends far from the others: {fewest} seeds show, with 95 % probability, "
+            f"only failures of {100 * seen:.0f} % of seeds or more."
+        )
+
+
+def axis_title(report: StudyReport) -> str:
+    """The unit in which a column says when a variant reached the final loss of the baseline."""
+    return "FLOP" if report.matching.axis == "flops" else report.matching.axis

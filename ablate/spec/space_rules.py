@@ -1,0 +1,181 @@
+"""The rules of a space: its switches, objective, budgets and claims fit together. `SpaceSpec` applies them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from ablate.metrics import Metric
+from ablate.spec.base import below, refusal
+from ablate.spec.budgets import BUDGET, at_budget, check_budgets
+from ablate.spec.claims import check_claims
+from ablate.spec.design import BASELINE, Point
+from ablate.spec.fairness import check_fairness, check_tuned
+from ablate.spec.paths import full_path
+from ablate.spec.sentences import Loc, sentence, where
+
+if TYPE_CHECKING:
+    from ablate.spec.space import SpaceSpec
+
+
+def check_space(space: SpaceSpec) -> None:
+    """Refuse a space whose parts do not fit together.
+
+    Raises:
+        ValidationError: With the path inside the space, the rule and a remedy.
+    """
+    for name, settings in space.variants.items():
+        _check_variant(space, name, settings)
+    _check_baseline(space)
+    if (metric := Metric.of(space.objective.metric)).split == "test":
+        raise refusal(
+            ("objective", "metric"),
+            space.objective.metric,
+            "a test metric cannot be an objective, because variants chosen by it would no longer be tested",
+            f"Name `{metric.on('val')}`; the test is shown next to it.",
+        )
+    if space.objective.metric not in space.metric_names:
+        known = dict.fromkeys(sorted(space.metric_names))
+        rule = f"the task {space.task.kind_name()} has no metric of this name"
+        raise _unknown(("objective", "metric"), rule, space.objective.metric, known)
+    for switch, setting in space.single_settings():
+        _check_setting(space, switch, setting)
+    _check_seeds(space)
+    check_fairness(space.tune, space.match, space.taken(), space.error_with)
+    _check_budgets(space)
+    if space.tuned or space.claims:
+        _check_trained(space, space.points())
+
+
+def check_settings(space: SpaceSpec, home: Loc, settings: Mapping[str, str]) -> None:
+    """Refuse unknown switches and settings; `home` is their path in the space.
+
+    Raises:
+        ValidationError: There is no such switch or setting.
+    """
+    for switch, setting in settings.items():
+        if switch not in space.switches:
+            raise _unknown((*home, switch), f"there is no switch `{switch}`", switch, space.switches)
+        if not isinstance(setting, str) or setting not in space.switches[switch]:
+            rule = f"`{switch}` has no setting `{setting}`"
+            raise _unknown((*home, switch), rule, setting, space.switches[switch])
+
+
+def _check_variant(space: SpaceSpec, name: str, settings: Mapping[str, str]) -> None:
+    if name == BASELINE:
+        raise refusal(
+            ("variants", name), name, f"`{BASELINE}` is the variant with all first settings", "Choose another name."
+        )
+    check_settings(space, ("variants", name), settings)
+
+
+def _check_baseline(space: SpaceSpec) -> None:
+    """Refuse a baseline that makes no model, with the first switch that causes it."""
+    if space.error_with({}) is None:
+        return
+    space.with_settings({})
+    applied: dict[str, str] = {}
+    for switch, setting in space.baseline_settings.items():
+        applied[switch] = setting
+        try:
+            space.with_settings(applied)
+        except ValidationError as error:
+            lines = error.errors(include_url=False)
+            raise _at_switches(space, applied, lines, (switch, setting)) from None
+
+
+def _check_setting(space: SpaceSpec, switch: str, setting: str) -> None:
+    """Refuse paths that exist in no spec. A setting that is invalid alone may be valid together with others."""
+    try:
+        space.compose({switch: setting})
+    except ValidationError as error:
+        lines = [line for line in error.errors(include_url=False) if line["type"] != "impossible"]
+        if lines:
+            settings = {**space.baseline_settings, switch: setting}
+            raise _at_switches(space, settings, lines, (switch, setting)) from None
+
+
+def _at_switches(
+    space: SpaceSpec, settings: Mapping[str, str], lines: Iterable[ErrorDetails], changed: tuple[str, str]
+) -> ValidationError:
+    """Attribute errors of a variant to the settings that set the paths, or else to the changed setting."""
+    details: list[InitErrorDetails] = []
+    for line in lines:
+        path, problem = ".".join(str(part) for part in where(line)), sentence(line)
+        switch, setting, written = space.setter_of(settings, path) or (*changed, "")
+        loc: Loc = ("switches", switch, setting, *([written] if written else ()))
+        if written and f"{path}.".startswith(f"{full_path(written)}."):
+            loc += where(line)[len(full_path(written).split(".")) :]
+        else:
+            problem = f"`{path}`: {problem}"
+        details.append(
+            InitErrorDetails(
+                type=PydanticCustomError("invalid_setting", "{text}", {"text": problem}), loc=loc, input={}
+            )
+        )
+    return ValidationError.from_exception_data("spec", details)
+
+
+def _check_seeds(space: SpaceSpec) -> None:
+    """Refuse several seeds where they would give the same number."""
+    start = space.training.init_from
+    if space.training.steps == 0 and start is not None and start.stage is None and space.design.seeds != 1:
+        raise refusal(
+            ("design", "seeds"),
+            space.design.model_dump(mode="json")["seeds"],
+            "without training, one model gives the same number at every seed; verdicts pair its validation windows",
+            "Set `seeds: 1`, or `training.steps`.",
+        )
+
+
+def _check_budgets(space: SpaceSpec) -> None:
+    """Refuse budgets that multiply a path that something else sets, or that the design cannot train."""
+    taken = {full_path(path): who for path, who in space.taken()}
+    if space.match.path is not None:
+        taken[space.match.path] = f"`match: {space.match.equal}`"
+    taken |= {full_path(path): "`tune`" for path in (space.tune.grid if space.tune is not None else ())}
+    planned = space.design.plans_points and not space.design.paths()
+    try:
+        check_budgets(space.budgets, space.training.steps, plans_points=planned, taken=taken)
+    except ValidationError as error:
+        raise below(("budgets",), error) from None
+
+
+def _check_trained(space: SpaceSpec, points: Mapping[str, Point]) -> None:
+    """Refuse tuned values and claims that do not fit what the design trains."""
+
+    def refused(name: str) -> str | None:
+        point = points[name.partition(f"@{BUDGET}=")[0]]
+        error = space.error_with({**point.values, **point.tuned}, point.settings)
+        return None if error is None else space.reason(point.settings, error)
+
+    taken = [*space.taken(), *((path, "`tune`") for path in (space.tune.grid if space.tune is not None else ()))]
+    if space.match.path is not None:
+        taken.append((space.match.path, f"`match: {space.match.equal}`"))
+    try:
+        check_tuned(space.tuned, points, taken, space.error_with)
+    except ValidationError as error:
+        raise below(("tuned",), error) from None
+    settings = {
+        at_budget(name, budget): point.settings for name, point in points.items() for budget in space.budgets or (1,)
+    }
+    try:
+        check_claims(
+            space.claims,
+            settings,
+            space.objective.metric,
+            space.metric_names,
+            refused,
+        )
+    except ValidationError as error:
+        raise below(("claims",), error) from None
+
+
+def _unknown(loc: Loc, rule: str, name: str, known: Mapping[str, Any]) -> ValidationError:
+    near = difflib.get_close_matches(str(name), known, n=1)
+    remedy = f"Did you mean `{near[0]}`?" if near else f"Known names: {', '.join(known)}."
+    return refusal(loc, name, rule, remedy)

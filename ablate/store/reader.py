@@ -1,0 +1,181 @@
+"""`StoreReader`: reads studies, variants, trials and curves as records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import select
+
+from ablate.errors import NotFoundError, check_argument, check_texts
+from ablate.store import queries
+from ablate.store.activity import Activity, activity
+from ablate.store.database import Database
+from ablate.store.records import (
+    CurvePoint,
+    Recording,
+    StudyRecord,
+    StudySummary,
+    TrialRecord,
+    VariantRecord,
+)
+from ablate.store.rows import (
+    TRIAL_COLUMNS,
+)
+from ablate.store.tables import (
+    study_variants,
+    trials,
+    variants,
+)
+
+_KEYS = "`Store.study(NAME).planned` holds the keys of a study's trials."
+
+
+class StoreReader:
+    """Reads a database. Every method may raise a StoreError if the database fails.
+
+    Methods raise an ArgumentError for an argument of the wrong type.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database. The store cannot be used afterwards."""
+        self._database.close()
+
+    @property
+    def where(self) -> str:
+        """The store's file, or its URL without the password."""
+        return self._database.where
+
+    @property
+    def caution(self) -> str:
+        """What to mind where the store is; empty if nothing."""
+        kind = self._database.shared_by
+        return (
+            f"the store is on a network file system ({kind}), on which locks of several machines may not hold: run one"
+            " study at a time on it, or use PostgreSQL"
+            if kind
+            else ""
+        )
+
+    @property
+    def schema_version(self) -> str:
+        """Revision of the tables: four digits."""
+        return self._database.schema_version
+
+    def studies(self) -> list[StudySummary]:
+        """All studies with the number of trials in each state, latest first."""
+        with self._database.reading() as connection:
+            return queries.summaries(connection)
+
+    def activity(self) -> Activity:
+        """The current drivers, running trials and throughput."""
+        with self._database.reading() as connection:
+            return activity(connection)
+
+    def study(self, name: str) -> StudyRecord:
+        """A study with its variants and planned trials.
+
+        Raises:
+            NotFoundError: There is no such study; the message suggests similar names.
+        """
+        check_argument("Store.study: name", name, str, "the name of a study", "`Store.studies()` lists them.")
+        with self._database.reading() as connection:
+            return queries.study_record(connection, queries.study_row(connection, self.where, name))
+
+    def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
+        """The existing trials among these keys, by key, in the order of the keys."""
+        keys = _keys("Store.trials", keys)
+        with self._database.reading() as connection:
+            records = queries.trials_of_keys(connection, keys)
+        return {key: records[key] for key in keys if key in records}
+
+    def trial(self, prefix: str) -> TrialRecord:
+        """The trial whose key starts with a prefix.
+
+        Raises:
+            NotFoundError: There is no such trial, or more than one.
+        """
+        check_argument("Store.trial: prefix", prefix, str, "the beginning of a trial's key", _KEYS)
+        matches = trials.c.key.startswith(prefix, autoescape=True)
+        query = select(*TRIAL_COLUMNS).where(matches).order_by(trials.c.key).limit(3)
+        with self._database.reading() as connection:
+            records = queries.trial_records(connection, list(connection.execute(query)))
+        if not records:
+            with self._database.reading() as connection:
+                near = queries.keys_near(connection, prefix)
+            raise NotFoundError(
+                f"there is no trial whose key starts with {prefix!r}",
+                where=self.where,
+                expected=f"the beginning of a key, such as {' and '.join(near)}" if near else None,
+                remedy="`ablate plan FILE --json` lists the trials of a space with their keys.",
+            )
+        if len(records) > 1:
+            raise NotFoundError(
+                f"the keys of several trials start with {prefix!r}",
+                where=self.where,
+                expected="the beginning of one key",
+                got=f"for instance {' and '.join(key[: len(prefix) + 8] for key in records)}",
+                remedy="Give more characters of the key.",
+            )
+        return next(iter(records.values()))
+
+    def variant(self, digest: str) -> VariantRecord:
+        """The variant with this content hash, with its name and settings in the first study that has it.
+
+        A variant that no study has any more has an empty name and no settings.
+
+        Raises:
+            NotFoundError: There is no such variant.
+        """
+        remedy = "`Store.study(NAME).variants` holds the hashes."
+        check_argument("Store.variant: digest", digest, str, "the content hash of a variant", remedy)
+        query = (
+            select(variants, study_variants.c.name, study_variants.c.settings)
+            .outerjoin(study_variants, study_variants.c.variant_hash == variants.c.hash)
+            .where(variants.c.hash == digest)
+            .order_by(study_variants.c.study_id, study_variants.c.position)
+        )
+        with self._database.reading() as connection:
+            row = connection.execute(query).mappings().first()
+        if row is None:
+            raise NotFoundError(f"there is no variant with the content hash {digest!r}", where=self.where)
+        return VariantRecord(**{**row, "name": row["name"] or "", "settings": row["settings"] or {}})
+
+    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """The learning curves of these trials by key, ordered by step; empty for a trial without points."""
+        keys = _keys("Store.curves", keys)
+        points: dict[str, tuple[CurvePoint, ...]] = dict.fromkeys(keys, ())
+        with self._database.reading() as connection:
+            points.update(queries.points_of_keys(connection, list(points)))
+        return points
+
+    def recordings(self, key: str) -> tuple[Recording, ...]:
+        """The recordings of a trial, ordered by step; empty if there are none."""
+        check_argument("Store.recordings: key", key, str, "the key of a trial", _KEYS)
+        with self._database.reading() as connection:
+            return queries.recordings_of(connection, key)
+
+    def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """The points with a finite validation loss of these trials by key, ordered by step.
+
+        They are few among the points of whole curves. Trials without any are left out.
+        """
+        keys = _keys("Store.evaluations", keys)
+        with self._database.reading() as connection:
+            return dict(queries.evaluations_of_keys(connection, keys))
+
+
+def _keys(method: str, keys: Sequence[str]) -> list[str]:
+    return check_texts(f"{method}: keys", keys, "a list of trials' keys", _KEYS)

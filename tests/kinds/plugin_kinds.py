@@ -1,0 +1,40 @@
+"""The plugin files of `docs/how-to/`: one kind of each family, written from the documentation alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from docs.snippets import blocks
+
+OF_MODELS = {
+    "mixers": "running_mean",
+    "mlps": "squared",
+    "norms": "tanh",
+    "positions": "distance",
+    "residuals": "unet",
+    "initialisers": "orthogonal",
+}
+"""Families of a model to the kind on their page, tried in the process of the tests (`test_model_kinds`)."""
+OF_THE_REST = {
+    "optimizers": "sign_sgd",
+    "schedules": "stable_decay",
+    "growths": "square_root",
+    "averages": "polyak",
+    "tokenizers": "letters",
+    "sources": "squares",
+    "tasks": "reverse",
+    "designs": "leave_two_out",
+    "formats": "list",
+    "trackers": "jsonl",
+}
+"""All other families likewise, tried in a process of their own (`test_plugin_files`)."""
+PAGES = Path(__file__).parents[2] / "docs" / "how-to"
+
+
+def write_plugin(family: str, folder: Path) -> Path:
+    """Write the one plugin file of a family's page into a folder."""
+    page = PAGES / ("own-positions.md" if family == "positions" else f"own-{family.removesuffix('s')}.md")
+    (plugin,) = (block for block in blocks(page.read_text(encoding="utf-8")) if block.title.endswith(".py"))
+    file = folder / plugin.title
+    file.write_text(plugin.text, encoding="utf-8")
+    return file
