@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "devices": {"errors"},
     "command_line": set(),
     "decoding": set(),
-    "stats": set(),
+    "stats": {"late"},
     "extras": {"errors"},
     "locations": {"errors"},
     "spec": {"roles", "metrics", "errors", "locations"},
