@@ -112,7 +112,7 @@ def _table(words: str, state: str, starred: bool) -> None:
         placeholder="-",
         alt=f"Studies with their state, progress, best and simplest variant and cost; {len(rows)} rows",
     )
-    if chosen[1] is not None and (current := summary(chosen[1])):
+    if current := summary(chosen[1]):
         _details(current)
     export(table_files("studies", table), "studies")
 
@@ -140,9 +140,9 @@ def _telling(table: pd.DataFrame) -> list[str]:
     ]
 
 
-def _chosen() -> tuple[str, str | None]:
-    """The store and the study that all pages look at."""
-    return str(st.session_state.get(STORE) or next(iter(stores()))), st.session_state.get(STUDY)
+def _chosen() -> tuple[str, str]:
+    """The store and the study that all pages look at; an empty name for no study."""
+    return str(st.session_state.get(STORE) or next(iter(stores()))), str(st.session_state.get(STUDY) or "")
 
 
 def _choose(key: str, names: list[tuple[str, str]]) -> None:
