@@ -262,7 +262,7 @@ def test_stars_tags_and_notes_are_written_and_found(page: Page, place: Workplace
     page.main.get_by_text("Star, tags, note").click()
     page.tab.get_by_label("Tags, parted by commas").fill("paper, done")
     page.tab.get_by_label("Note").fill("*look* at it")
-    page.tab.get_by_role("button", name="Save").click()
+    page.main.get_by_role("button", name="Save").click()
     page.main.get_by_test_id("stText").get_by_text("*look* at it", exact=True).wait_for()  # beside where it was typed
     with open_store(place.store, create=False) as store:
         eventually(lambda: store.marks.of("study", "tiny").tags == ("done", "paper"))
