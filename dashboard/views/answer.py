@@ -170,8 +170,8 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
     tests = {test_metric: number(format=plain, width=70, help="Measured once, at the end")} if test_metric else {}
     columns: dict[str, Any] = {
         **dict.fromkeys(tuned_titles(study_report), text(width=60, help="Tuned; * at an edge of its grid")),
-        metric: number(format=plain, width=62),
-        f"{metric} ±": number(format=plain, width=75, help="Half of the 95 % interval over seeds"),
+        metric: number(format=plain, width=max(62, round(12 + LETTER * len(metric)))),
+        f"{metric} ±": number("±", format=plain, width=44, help="Half of the 95 % interval over seeds"),
         **tests,
         "difference": number(format=signed, width=72, help="From the baseline, paired by seed"),
         "difference ±": number("diff. ±", format=plain, width=58, help="Half of the 95 % interval of the difference"),
