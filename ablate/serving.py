@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from ablate.errors import AblateError, NotFoundError, PluginError
@@ -16,7 +17,7 @@ from ablate.store import open_store
 
 FIRST_PORT, PORTS = 8501, 100
 OPTIONS = "ABLATE_DASHBOARD"
-"""The environment variable that hands the store and the plugins over, as JSON; a command line shows passwords."""
+"""The environment variable that hands the stores and the plugins over, as JSON; a command line shows passwords."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -27,11 +28,13 @@ def dashboard_folder() -> Path:
     return inside if inside.is_dir() else package.parent / "dashboard"
 
 
-def serve(store: str, port: int | None, host: str, plugins: tuple[str, ...], token: str | None = None) -> None:
+def serve(
+    stores: Sequence[str], port: int | None, host: str, plugins: tuple[str, ...], token: str | None = None
+) -> None:
     """Become the process that serves the dashboard; returns only by raising.
 
     Args:
-        store: The store to read, a file or a URL; it need not be there yet.
+        stores: The stores to read, files or URLs; they need not be there yet.
         port: Where to listen; None: the first free port from 8501 on.
         host: Address to listen on.
         plugins: Files with kinds of the user's own.
@@ -42,7 +45,8 @@ def serve(store: str, port: int | None, host: str, plugins: tuple[str, ...], tok
         AblateError: The extra is not installed, the store is none, a plugin is missing, or the address is taken.
     """
     require("dashboard", "the dashboard", where="ablate dashboard")
-    _check_store(store)
+    for store in stores:
+        _check_store(store)
     for plugin in plugins:
         if not Path(plugin).is_file():
             raise PluginError("there is no such file", where=plugin, remedy="Give --plugin the path of a Python file.")
@@ -62,7 +66,7 @@ def serve(store: str, port: int | None, host: str, plugins: tuple[str, ...], tok
     ]
     sys.stdout.flush()
     chosen = {
-        "store": store,
+        "stores": list(dict.fromkeys(stores)),
         "plugins": [str(Path(plugin).absolute()) for plugin in plugins],
         "token": token or "",
         "read_only": is_open,

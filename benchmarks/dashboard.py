@@ -124,7 +124,7 @@ def _first(browser: Any, address: str, server: int) -> _Taken:
 def _clicks(browser: Any, address: str, page: str, server: int) -> list[_Taken]:
     """Time clicks in one tab after its first view. The window is tall because scrolling closes drop-down lists."""
     taken: list[_Taken] = []
-    with browser.new_context(viewport={"width": 1440, "height": 4500}) as context:
+    with browser.new_context(viewport={"width": 1440, "height": 5600}) as context:
         tab = context.new_page()
         tab.set_default_timeout(120_000)
         tab.goto(address)

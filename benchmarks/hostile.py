@@ -8,12 +8,10 @@ without a traceback, and leave the store that it only reads as it was. The exit 
 from __future__ import annotations
 
 import argparse
-import copy
 import io
 import json
 import math
 import os
-import random
 import shutil
 import signal
 import sqlite3
@@ -23,28 +21,25 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import psutil
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from ruamel.yaml import YAML
 
 from ablate.cli import main as ablate_main
-from ablate.cli.app import PANEL_OF
 from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer
 from ablate.planning.planner import Planner
-from ablate.spec.named import shipped_spaces
 from ablate.spec.reading import load_space
 from ablate.store import Environment, open_store
 from benchmarks.driver import InstantEngine
+from benchmarks.hostile_cases import LINES, TINY, Case, around, cases
 from benchmarks.scheduling import scheduled, told
 
 SECONDS = 10.0
@@ -56,21 +51,6 @@ _TOGETHER = 250
 _ALLOWED = {0, 2}
 _VERDICTS = {"claims": {1}, "diff": {1}}
 """Commands whose exit code 1 is an answer: a claim is refuted, two things differ."""
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One call of the command line.
-
-    Attributes:
-        kind: What was changed: `space`, `block`, `claim`, `text`, `store`, `data` or `line`.
-        arguments: Of the command line.
-        files: Name below the working folder to content.
-    """
-
-    kind: str
-    arguments: tuple[str, ...]
-    files: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -109,269 +89,13 @@ class Tally:
         return f"{kinds}\n{', '.join(f'{name} {count:,}' for name, count in self.counts().items())}"
 
 
-# Values that are put in place of others.
-
-_ODD_TEXTS = [
-    "", " ", "~", "\0", "\x1b[31mred", "\ud800", "ä" * 300, "a" * 20_000, "../../evil", "@SUM(A1)", "=1+1", "-", "--",
-    "%s%n", "{0}", "${HOME}", "null", "nan", "pre_ln", "attention", "file:/", "file:~nobody/x", "hub:../..",
-    "\n\n", "*a",
-]  # fmt: skip
-_ODD_NUMBERS = [
-    0, -1, 1, 2, 3, 7, 1000, 65_537, 10**6, 2**31 - 1, 2**31, 2**53, 2**63, 10**30, -(2**63), 0.0, -0.0, 0.5, 1e-300,
-    1e300, float("inf"), float("-inf"), float("nan"), True, False, None,
-]  # fmt: skip
-_ODD_VALUES = st.one_of(
-    st.sampled_from(_ODD_NUMBERS),
-    st.sampled_from(_ODD_TEXTS),
-    st.text(max_size=20),
-    st.integers(),
-    st.floats(),
-    st.sampled_from([[], {}, [[]], {"": {}}, [1] * 1000, [{}] * 50, {"kind": "attention"}, {"kind": 3}, [None]]),
-)
-
-
-def _places(tree: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of every value of plain data."""
-    children = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
-    for key, child in children:
-        yield (*place, key)
-        yield from _places(child, (*place, key))
-
-
-@st.composite
-def _changed(draw: st.DrawFn, whole: dict[str, Any]) -> dict[str, Any]:
-    """Plain data with one to three values replaced, taken away, moved or doubled."""
-    tree: Any = json.loads(json.dumps(whole))
-    for _ in range(draw(st.integers(1, 3))):
-        places = list(_places(tree))
-        if not places:
-            break
-        *home, key = draw(st.sampled_from(places))
-        parent = tree
-        for step in home:
-            parent = parent[step]
-        match draw(st.sampled_from(["replace", "replace", "replace", "remove", "rename", "copy"])):
-            case "replace":
-                parent[key] = copy.deepcopy(draw(_ODD_VALUES))  # it may be changed in turn
-            case "remove":
-                del parent[key]
-            case "rename" if isinstance(parent, dict):
-                parent[draw(st.one_of(st.sampled_from(_ODD_TEXTS), st.text(max_size=8)))] = parent.pop(key)
-            case _:
-                other = tree
-                for step in draw(st.sampled_from(places)):
-                    if not isinstance(other, (dict, list)):
-                        break
-                    with_step = isinstance(other, dict) and step in other
-                    with_step |= isinstance(other, list) and isinstance(step, int) and step < len(other)
-                    other = other[step] if with_step else other
-                parent[key] = json.loads(json.dumps(other))
-    changed: dict[str, Any] = tree
-    return changed
-
-
-@st.composite
-def _damaged(draw: st.DrawFn, content: bytes) -> bytes:
-    """The bytes with some changed, removed, doubled or inserted."""
-    numbers = random.Random(draw(st.integers(0, 2**32 - 1)))
-    data = bytearray(content)
-    for _ in range(draw(st.sampled_from([1, 3, 60]))):
-        if not data:
-            break
-        at, size = numbers.randrange(len(data)), numbers.choice([1, 1, 4, 40])
-        match draw(st.sampled_from(["flip", "cut", "double", "insert"])):
-            case "flip":
-                data[at] = numbers.randrange(256)
-            case "cut":
-                del data[at : at + size]
-            case "double":
-                data[at:at] = data[at : at + size]
-            case _:
-                data[at:at] = numbers.choice(
-                    [b"[", b"{", b"&a ", b"*a", b"\t", b": ", b"- ", b"\xff", b"\0", b"!!int "]
-                )
-    return bytes(data)
-
-
-@st.composite
-def _flipped(draw: st.DrawFn, content: bytes) -> bytes:
-    """The bytes with sixty of them changed in place."""
-    numbers = random.Random(draw(st.integers(0, 2**32 - 1)))
-    data = bytearray(content)
-    for _ in range(draw(st.sampled_from([1, 8, 60, 60]))):
-        data[numbers.randrange(len(data))] = numbers.randrange(256)
-    return bytes(data)
-
-
-# What is changed: the files and command lines of a working folder.
-
-_TINY = """\
-name: tiny
-question: Does a tiny model need its maps?
-task: {kind: language_model, data: "file:text", tokenizer: {kind: bytes}, context: 16, validation_windows: 8}
-model: {family: decoder, depth: 1, width: 16, heads: 2, block: pre_ln}
-training: {steps: 9, batch_size: 2, optimizer: {kind: adamw, lr: 1.0e-2}}
-switches:
-  values: {dense: {}, identity: {block.mixer.value: identity}}
-  norm: {rms: {}, none: {block.norm: none}}
-design: {kind: leave_one_out, seeds: 3}
-objective: {metric: val_loss, direction: minimize, margin: 0.05}
-claims:
-  - {id: norm, says: The norm is needed., expect: worse, left: norm=none, right: baseline, margin: 0.05}
-  - {id: order, expect: ordered, order: [baseline, norm=none, values=identity], margin: 0.001}
-  - {id: size, expect: 7168, subject: {variant: baseline, quantity: parameters}, tolerance: 100}
-"""
-
-_LINES = [
-    ("list",), ("list", "--json"), ("status",), ("status", "--json"), ("check-store",), ("check-store", "--json"),
-    ("check-store", "--export", "saved.db"), ("show", "tiny"), ("show", "tiny", "--trials"), ("show", "tiny", "--json"),
-    ("show", "tiny", "--svg", "table.svg"), ("report", "tiny"), ("report", "tiny", "--format", "md"),
-    ("report", "tiny", "--format", "latex"), ("report", "tiny", "--format", "csv"),
-    ("report", "tiny", "--format", "json"),
-    ("claims", "tiny"), ("claims", "tiny", "--check"), ("calibrate", "tiny", "--json"),
-    ("diff", "tiny/baseline", "tiny/norm=none"), ("diff", "tiny.yaml", "tiny/baseline", "--json"),
-    ("validate", "tiny.yaml"), ("validate", "tiny.yaml", "--json"), ("plan", "tiny.yaml", "--json"),
-    ("validate", "tiny.yaml", "--data", "file:text"), ("data", "tiny.yaml"), ("kinds",), ("kinds", "--json"),
-    ("draw", "pre_ln"), ("draw", "pre_ln", "--versus", "sas"), ("draw", "pre_ln", "--out", "block.svg"),
-    ("cost", "pre_ln", "--width", "64", "--heads", "4", "--depth", "2", "--context", "32"), ("schema",),
-    ("new", "mine"),
-]  # fmt: skip
-"""Lines that train nothing, time nothing and serve nothing: each ends within a second or two if nothing is wrong."""
-
-_READ = [line for line in _LINES if line[0] in ("list", "status", "show", "report", "claims", "calibrate", "diff")]
-_ODD_ARGUMENTS = [
-    *_ODD_TEXTS, "--store", "nowhere.db", "~nobody/x", "sqlite:///", "sqlite://", "postgresql://x:y@127.0.0.1:1/z",
-    "mysql://a/b", "--json", "--out", "--format", "--plugin", "plugin.py", "--data", "--width", "0", "-1", "2147483648",
-    "9" * 5000, "1e9", "n" * 5000, "/", ".", "text", "tiny.yaml", "tiny", "/dev/null", "/proc/self/mem", "--help",
-]  # fmt: skip
-_DATA = {
-    "csv": b"text,label\nfirst text,a\nsecond text,b\n" * 9,
-    "jsonl": b'{"text": "first text", "label": 1}\n{"text": "second text", "label": 2}\n' * 9,
-    "txt": b"Some words.\n<|endoftext|>\nSome other words.\n" * 9,
-}
-
-
-@cache
-def _spaces() -> dict[str, dict[str, Any]]:
-    """Every shipped space as plain data, those that they extend laid under them."""
-    found = {}
-    for file in sorted(shipped_spaces().glob("*.yaml")):
-        found[file.stem] = json.loads(json.dumps(YAML(typ="safe").load(file), default=str))
-    return found
-
-
-@cache
-def _blocks() -> dict[str, dict[str, Any]]:
-    folder = shipped_spaces() / "blocks"
-    return {file.stem: YAML(typ="safe").load(file) for file in sorted(folder.glob("*.yaml"))}
-
-
-def _written(tree: Any) -> bytes:
-    """Plain data as YAML: JSON is."""
-    return json.dumps(tree).encode(errors="replace")
-
-
-@st.composite
-def _space_case(draw: st.DrawFn) -> Case:
-    spaces = _spaces()
-    space = draw(_changed(spaces[draw(st.sampled_from(sorted(spaces)))]))
-    return Case("space", ("validate", "changed.yaml"), {"changed.yaml": _written(space)})
-
-
-@st.composite
-def _text_case(draw: st.DrawFn) -> Case:
-    files = sorted(shipped_spaces().glob("*.yaml"))
-    content = draw(_damaged(draw(st.sampled_from(files)).read_bytes()))
-    return Case("text", ("validate", "changed.yaml"), {"changed.yaml": content})
-
-
-@st.composite
-def _block_case(draw: st.DrawFn) -> Case:
-    blocks = _blocks()
-    files = {"blocks/changed.yaml": _written(draw(_changed(blocks[draw(st.sampled_from(sorted(blocks)))])))}
-    files["named.yaml"] = _TINY.replace("block: pre_ln", "block: changed").encode()
-    line = draw(st.sampled_from([("validate", "named.yaml"), ("draw", "blocks/changed.yaml"), ("cost", "named.yaml")]))
-    return Case("block", line, files)
-
-
-@st.composite
-def _claim_case(draw: st.DrawFn) -> Case:
-    space = YAML(typ="safe").load(_TINY)
-    space["claims"] = draw(_changed({"claims": space["claims"]})).get("claims")
-    return Case("claim", ("validate", "changed.yaml"), {"changed.yaml": _written(space)})
-
-
-@st.composite
-def _data_case(draw: st.DrawFn) -> Case:
-    ending = draw(st.sampled_from(sorted(_DATA)))
-    files = {f"changed.{ending}": draw(_damaged(_DATA[ending]))}
-    labels = '{kind: classification, data: "file:changed", tokenizer: {kind: bytes}, context: 16}'
-    task = labels.replace("changed", f"changed.{ending}")
-    model = "{family: encoder, head: {pooling: mean}, depth: 1, width: 16, heads: 2, block: pre_ln}"
-    lines = _TINY.splitlines()
-    lines[2:4] = [f"task: {task}", f"model: {model}"]
-    if ending == "txt":
-        lines = _TINY.replace("file:text", "file:changed.txt").splitlines()
-    files["read.yaml"] = "\n".join(lines[:10]).encode()
-    return Case("data", ("data", "read.yaml"), files)
-
-
-@st.composite
-def _store_case(draw: st.DrawFn, store: bytes) -> Case:
-    damaged = draw(st.one_of(_flipped(store), _flipped(store), _damaged(store)))
-    line = draw(st.sampled_from([*_READ, *(line for line in _LINES if line[0] == "check-store")]))
-    return Case("store", line, {"studies/ablate.db": damaged})
-
-
-def _around(store: bytes) -> dict[str, bytes]:
-    """The files that the lines read."""
-    texts = {"text/a.txt": b"some words, " * 60, "text/b.txt": b"some other words, " * 60}
-    return {"studies/ablate.db": store, "tiny.yaml": _TINY.encode(), **texts}
-
-
-@st.composite
-def _line_case(draw: st.DrawFn, store: bytes) -> Case:
-    line = [*draw(st.sampled_from(_LINES))]
-    odd = st.one_of(st.sampled_from(_ODD_ARGUMENTS), st.text(max_size=20))
-    for _ in range(draw(st.integers(1, 2))):
-        at = draw(st.integers(0, len(line) - 1))
-        match draw(st.sampled_from(["replace", "insert", "remove", "append", "swap"])):
-            case "replace":
-                line[at] = draw(odd)
-            case "insert":
-                line.insert(at + 1, draw(odd))
-            case "remove" if len(line) > 1:
-                del line[at]
-            case "swap":
-                line[at], line[-1] = line[-1], line[at]
-            case _:
-                line[at] += draw(odd)
-    # A process is given bytes without NUL; and what trains or serves is not called.
-    arguments = tuple(part.replace("\0", "").encode(errors="replace").decode() for part in line)
-    if arguments[0] in PANEL_OF and arguments[0] not in {one[0] for one in _LINES}:
-        arguments = ("list", *arguments[1:])
-    files = _around(store)
-    files["plugin.py"] = draw(st.sampled_from([b"raise BaseException('no')", b"x = (", b"import nothing", b"\xff\xfe"]))
-    return Case("line", arguments, files)
-
-
-def cases(store: bytes) -> st.SearchStrategy[Case]:
-    """All that is tried, over a working folder with this store."""
-    return st.one_of(
-        _space_case(), _text_case(), _block_case(), _claim_case(), _data_case(), _store_case(store), _line_case(store)
-    )
-
-
-# Running them.
-
-
 def tiny_store(folder: Path) -> bytes:
-    """A store with the study of `_TINY`, whose trials have all finished."""
+    """A store with the study of `TINY`, whose trials have all finished."""
     (folder / "text").mkdir(parents=True)
     for name in "ab":
         (folder / "text" / f"{name}.txt").write_text(f"This is text {name}, of some length. " * 40)
     file = folder / "tiny.yaml"
-    file.write_text(_TINY.replace("file:text", f"file:{folder}/text"))
+    file.write_text(TINY.replace("file:text", f"file:{folder}/text"))
     path = folder / "studies.db"
     with open_store(path) as store, InstantEngine() as engine:
         planner = Planner(load_space(file), folder / "cache", lambda line: None)
@@ -388,12 +112,12 @@ def preload(folder: Path, store: bytes) -> None:
     """Call every line once, so that what they import is there for all processes that are forked from this one."""
     torch.set_num_threads(1)
     place = folder / "work"
-    for name, content in _around(store).items():
+    for name, content in around(store).items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_bytes(content)
     before = os.getcwd(), sys.argv
     os.chdir(place)
-    for line in _LINES:
+    for line in LINES:
         sys.argv = ["ablate", *line]
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), suppress(SystemExit):
             ablate_main()

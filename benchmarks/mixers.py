@@ -1,10 +1,12 @@
 """Mixers compared with the fastest plain implementations, forward and backward in float32 on the CPU.
 
-Each row is timed in turns with its baselines. Outputs and gradients are compared with those of a reference.
+`python -m benchmarks mixers [--tables NAME ...]`. Each row is timed in turns with its baselines. Outputs and gradients
+are compared with those of a reference.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -35,6 +37,7 @@ from ablate.kinds.mixers.retention import RetentionSpec
 from ablate.kinds.mixers.rwkv7 import RWKV7Spec
 from ablate.kinds.mixers.sparse import SparseSpec
 from ablate.nn.kernels import convolution, linear_attention
+from ablate.nn.kernels.allocator import keep_freed_memory
 from ablate.nn.kernels.random_features import fourier
 from ablate.nn.kernels.softmax_attention import attend
 from ablate.nn.pack import initialise
@@ -43,6 +46,7 @@ from ablate.nn.pack.stepping import step as step_of_a_token
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
 from ablate.timing.clock import side_by_side
+from benchmarks.machine import machine
 
 Way = Callable[..., Tensor]
 
@@ -51,20 +55,27 @@ _seconds = 0.5
 """Time for measuring each row."""
 
 
-def main(smoke: bool = False) -> None:
-    """Print all tables; `most` limits the number of sizes in each."""
+def main(smoke: bool = False, tables: Sequence[str] = ()) -> None:
+    """Print the named tables, or all."""
     global _seconds
     most, _seconds = (1, 0.0) if smoke else (None, 0.5)
     print(f"{torch.get_num_threads()} threads; median of rounds in turns, ± half the interquartile range\n")
     print("| what | shape | baseline ms | ours ms | ratio | aim |\n|---|---|---|---|---|---|")
-    simple_attention(most)
-    depthwise(most)
-    full(most)
-    shaped(most)
-    linear_kinds(most)
-    recurrent(64 if smoke else 512)
-    growth("recurrent kind", RECURRENT, (64, 128) if smoke else (1024, 2048, 4096, 8192))
-    windows((128, 256) if smoke else (1024, 2048, 4096))
+    for name, table in TABLES.items():
+        if name in tables or not tables:
+            table(most)
+
+
+def campaign(arguments: Sequence[str]) -> int:
+    """Print all tables, or those that are named."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks mixers", description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="run at the smallest size")
+    parser.add_argument("--tables", nargs="*", default=(), choices=[*TABLES], help="which; unless given, all")
+    asked = parser.parse_args(arguments)
+    keep_freed_memory()  # as the workers of a study do
+    main(asked.smoke, asked.tables)
+    print(f"\n{machine()}, {torch.backends.cpu.get_cpu_capability()}")
+    return 0
 
 
 def simple_attention(most: int | None) -> None:
@@ -383,3 +394,16 @@ def spread_conv1d(width: int) -> Way:
 def conv1d(x: Tensor, w: Tensor) -> Tensor:
     """A full convolution by torch."""
     return F.conv1d(F.pad(x[0].mT, (x.shape[2] - 1, 0)), w[0].flip(0).permute(2, 1, 0)).mT[None]
+
+
+TABLES: dict[str, Callable[[int | None], None]] = {
+    "simple_attention": simple_attention,
+    "depthwise": depthwise,
+    "full": full,
+    "shaped": shaped,
+    "linear_kinds": linear_kinds,
+    "recurrent": lambda most: recurrent(64 if most else 512),
+    "growth": lambda most: growth("recurrent kind", RECURRENT, (64, 128) if most else (1024, 2048, 4096, 8192)),
+    "windows": lambda most: windows((128, 256) if most else (1024, 2048, 4096)),
+}
+"""The tables by name; each takes how many sizes it may have, None for all."""

@@ -1,18 +1,14 @@
-"""Overheads of the platform compared with targets: start-up of commands, planning, storing, reading a large store.
+"""Overheads of the platform compared with targets: storing, a trial beyond its steps, reading a large store.
 
-Whole processes are timed by wall time, several times in turns; the table shows the median and the spread. The large
-store is generated once and kept in the folder for temporary files.
+All are timed by wall time, several times in turns; the table shows the median and the spread. The large store is
+generated once and kept in the folder for temporary files. `python -m benchmarks commands` times whole commands.
 """
 
 from __future__ import annotations
 
-import gc
-import math
 import os
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.big_store import big_store, make_big_store
+from benchmarks.big_store import big_store
 from benchmarks.driver import grid_space
 
 _TIMES = int(os.environ.get("TIMES", "7"))
@@ -28,8 +24,6 @@ _RUN = 10
 SIZES = {"usual": "20 variants x 5 seeds", "wide": "1,000 variants x 10 seeds"}
 """Sizes of two studies of the large store."""
 STUDIES = tuple(SIZES)
-_TORCH = "(python -c 'import torch')"
-_ABLATE = [sys.executable, "-m", "ablate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,70 +44,17 @@ class Row:
 
 def main(smoke: bool = False) -> None:
     """Print a line for each target: the target; median, minimum and maximum wall time; median processor time."""
-    times, trials, sides, studies = (
-        (1, 200, (2, 2, 2, 2), STUDIES[:1]) if smoke else (_TIMES, 100_000, (10,) * 4, STUDIES)
-    )
+    times, trials, studies = (1, 200, STUDIES[:1]) if smoke else (_TIMES, 100_000, STUDIES)
     print(f"{'milliseconds':<62} {'target':>9} {'median':>9} {'least':>9} {'most':>9} {'cpu':>9}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for rows in (
-            _starting(folder, times),
-            _planning(folder, times=min(3, times), sides=sides),
             _storing(folder, 20 if smoke else 500),
             _training(folder, seeds=1 if smoke else 4),
             _reading(times, trials, studies),
         ):
             for row in rows:
                 print(row, flush=True)
-
-
-def _starting(folder: Path, times: int) -> Iterator[Row]:
-    """Whole processes, compared with the imports they need; in turns, so that other load affects all alike."""
-    small = folder / "small.db"
-    make_big_store(small, trials=100)
-    calls = {
-        "ablate --help": (0.15, [*_ABLATE, "--help"]),
-        "ablate list, 1 study": (0.15, [*_ABLATE, "list", "--store", str(small)]),
-        "ablate show, 20 variants x 5 seeds": (0.5, [*_ABLATE, "show", "usual", "--store", str(small)]),
-        "ablate validate": (0.3, [*_ABLATE, "validate", "simplify_block"]),
-    }
-    beside = {
-        "(python -c 'import typer')": [sys.executable, "-c", "import typer"],
-        "(python -c 'import sqlalchemy')": [sys.executable, "-c", "import sqlalchemy"],
-        _TORCH: [sys.executable, "-c", "import torch"],
-    }
-    commands = {name: command for name, (_, command) in calls.items()} | beside
-    taken = _in_turn({name: partial(_call, command) for name, command in commands.items()}, times)
-    for name in beside:
-        yield Row(name, float("inf"), taken[name])
-    for name, (target, _) in calls.items():
-        if name == "ablate validate":
-            yield Row(
-                "ablate validate, beyond importing torch",
-                target,
-                [
-                    (a - c, b - d)
-                    for (a, b), (c, d) in zip(taken[name], taken["(python -c 'import torch')"], strict=True)
-                ],
-            )
-        else:
-            yield Row(name, target, taken[name])
-
-
-def _planning(folder: Path, *, times: int, sides: tuple[int, ...]) -> Iterator[Row]:
-    from ablate.cli.app import GARBAGE
-    from ablate.planning.plan import make_plan
-    from ablate.planning.planner import Planner
-
-    gc.set_threshold(GARBAGE)  # as the command does
-    space = grid_space(folder / "texts", sides=sides)
-    taken = []
-    for _ in range(times):
-        planner = Planner(space, folder / "cache", lambda line: None)
-        planner.prepare(space.resolve({}))  # preparing the data is not part of planning
-        taken.append(_timed(partial(make_plan, planner)))
-        assert len(planner.variants) == math.prod(sides)
-    yield Row(f"plan of a grid of {math.prod(sides):,} models, beyond importing torch", 2.0, taken)
 
 
 def _storing(folder: Path, trials: int) -> Iterator[Row]:
@@ -171,11 +112,7 @@ def _reading(times: int, trials: int, studies: tuple[str, ...]) -> Iterator[Row]
     from ablate.store import list_studies, open_store
 
     big = big_store(trials)
-    calls: dict[str, tuple[float, Callable[[], object]]] = {
-        "ablate list": (0.2, lambda: _call([*_ABLATE, "list", "--store", str(big)])),
-    }
-    for study in studies:
-        calls[f"ablate show, {SIZES[study]}"] = (0.5, partial(_call, [*_ABLATE, "show", study, "--store", str(big)]))
+    calls: dict[str, tuple[float, Callable[[], object]]] = {}
     with open_store(big, create=False) as store:
         keys = {name: [trial.key for trial in store.study(name).planned] for name in studies}
         for name in studies:
@@ -191,10 +128,6 @@ def _reading(times: int, trials: int, studies: tuple[str, ...]) -> Iterator[Row]
         taken = _in_turn({name: call for name, (_, call) in calls.items()}, times)
     for name, (target, _) in calls.items():
         yield Row(f"{trials:,} trials: {name}", target, taken[name])
-
-
-def _call(command: list[str]) -> None:
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 
 
 def _in_turn(calls: Mapping[str, Callable[[], object]], times: int) -> dict[str, list[tuple[float, float]]]:

@@ -1,21 +1,26 @@
-"""Trials per hour: the local engine compared with a serial loop and Ray Tune, and packs with single trials.
+"""Trials per hour: the local engine compared with a serial loop, Optuna and Ray Tune, and packs with single trials.
 
-All rows train the same trials, and their final losses are compared before anything is printed. Workers and Ray are
-started beforehand; the overhead of each trial is included.
+All rows train the same trials, and their final losses are compared before anything is printed. Workers, joblib's
+processes and Ray are started beforehand; the overhead of each trial is included. The rows run in turns. Two ratios are
+printed for each: of wall time, for which a user waits, and of processor time over all processes of a row, which other
+load on the machine affects less. The baseline is the best of the other ways, by wall time.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+import psutil
 import torch
 
 from ablate.cores import available_cores
@@ -23,6 +28,7 @@ from ablate.execution.driver import run_study
 from ablate.execution.environment import describe_environment
 from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer
+from ablate.nn.kernels.allocator import keep_freed_memory
 from ablate.planning.packing import Packing
 from ablate.planning.plan import make_plan
 from ablate.planning.planned import Trial
@@ -45,8 +51,11 @@ SIZES = {
 }
 PACKS = (1, 2, 4, 8, 16)
 SERIAL, OURS, RAY = "serial loop, all threads", "local engine, --pack auto", "Ray Tune, fresh actors"
+OPTUNA, REUSED = "Optuna with joblib", "Ray Tune, reused and placed"
 AIMS = {SERIAL: 1.5, RAY: 2.0}
 """Target ratios of trials per hour of the local engine to those of other ways."""
+OTHERS = (SERIAL, OPTUNA, RAY, REUSED)
+"""The ways that are not ours; the best of them is the baseline."""
 
 Losses = dict[str, float]
 """Final validation loss of each trial, by key."""
@@ -113,6 +122,102 @@ def ray_tune(trials: Sequence[Trial], cache: Path) -> Losses:
     }
 
 
+def ray_tune_placed(trials: Sequence[Trial], cache: Path) -> Losses:
+    """Train with Ray Tune's reused actors, placed as our workers are: one thread each, pinned to a core of its own."""
+    from ray import tune
+
+    jobs = {t.key: (t.variant.spec.model_dump_json(), t.seed, t.variant.fingerprint) for t in trials}
+
+    class Placed(tune.Trainable):
+        """One trial a step; `reset_config` gives the actor its next one."""
+
+        def setup(self, config: dict[str, Any]) -> None:
+            place(cache)
+            self._key = config["key"]
+
+        def reset_config(self, new_config: dict[str, Any]) -> bool:
+            self._key = new_config["key"]
+            return True
+
+        def step(self) -> dict[str, Any]:
+            text, seed, fingerprint = jobs[self._key]
+            loss = final_loss(VariantSpec.model_validate_json(text), seed, cache, fingerprint)
+            return {"loss": loss, "done": True}
+
+    with tempfile.TemporaryDirectory() as folder:
+        tuner = tune.Tuner(
+            tune.with_resources(Placed, {"cpu": 1}),
+            param_space={"key": tune.grid_search(list(jobs))},
+            tune_config=tune.TuneConfig(reuse_actors=True),
+            run_config=tune.RunConfig(storage_path=folder, verbose=0),
+        )
+        results = tuner.fit()
+    trial_results = [results[number] for number in range(len(results))]
+    return {
+        result.config["key"]: result.metrics["loss"] for result in trial_results if result.config and result.metrics
+    }
+
+
+_held: list[TextIO] = []
+"""Files whose locks reserve cores for this process."""
+
+
+def place(folder: Path) -> None:
+    """Give this process one thread, memory that stays with it, and a core that no other process of this folder has."""
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    for core in () if _held else sorted(os.sched_getaffinity(0)):
+        file = (folder / f"core{core}").open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            continue
+        _held.append(file)
+        os.sched_setaffinity(0, {core})
+        return
+
+
+def optuna_joblib(trials: Sequence[Trial], cache: Path, jobs: int) -> Losses:
+    """Train with plain Optuna: a study in a journal file, a trial a task of joblib's processes, one thread each."""
+    import joblib  # type: ignore[import-untyped]
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/journal"
+        study = optuna.create_study(study_name="packs", storage=_journal(file))
+        for number in range(len(trials)):
+            study.enqueue_trial({"number": number})
+        texts = [(t.variant.spec.model_dump_json(), t.seed, t.variant.fingerprint) for t in trials]
+        tasks = (joblib.delayed(optuna_trial)(file, texts, cache, alone=jobs > 1) for _ in trials)
+        joblib.Parallel(n_jobs=jobs)(tasks)
+        ended = optuna.load_study(study_name="packs", storage=_journal(file)).trials
+    return {trials[trial.params["number"]].key: float(trial.value) for trial in ended if trial.value is not None}
+
+
+def optuna_trial(file: str, texts: Sequence[tuple[str, int, str]], cache: Path, *, alone: bool) -> None:
+    """Train the next trial that waits in a study of Optuna; `alone`: in a process of its own, with one thread."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    if alone:
+        torch.set_num_threads(1)
+
+    def objective(trial: optuna.Trial) -> float:
+        text, seed, fingerprint = texts[trial.suggest_int("number", 0, len(texts) - 1)]
+        return final_loss(VariantSpec.model_validate_json(text), seed, cache, fingerprint)
+
+    optuna.load_study(study_name="packs", storage=_journal(file)).optimize(objective, n_trials=1)
+
+
+def _journal(file: str) -> Any:
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    return JournalStorage(JournalFileBackend(file))
+
+
 def local(engine: LocalEngine, study_space: SpaceSpec, cache: Path, most: int | None) -> Losses:
     """Run a whole study, including planning and storing."""
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "store.db") as store:
@@ -142,8 +247,12 @@ def engines(cache: Path) -> None:
                 "  the same, not pinned": partial(local, free, study_space, cache, 1),
                 OURS: partial(local, pinned, study_space, cache, None),
             }
+            if find_spec("optuna") is not None and find_spec("joblib") is not None:
+                rows[OPTUNA] = partial(optuna_joblib, trials, cache, available_cores())
+                rows[OPTUNA]()  # starts joblib's processes, which it keeps
             if with_ray:
                 rows[RAY] = partial(ray_tune, trials, cache)
+                rows[REUSED] = partial(ray_tune_placed, trials, cache)
             for engine in (pinned, free):
                 local(engine, space(model, context, 2, 2), cache, 1)  # starts the workers and opens the data
             print(f"{name}, {steps} steps, {len(trials)} trials")
@@ -153,36 +262,61 @@ def engines(cache: Path) -> None:
 
 
 def small(cache: Path) -> None:
-    """Compare two ways without Ray on the smallest study."""
+    """Compare ways without Ray, in one process each, on the smallest study."""
     study_space = space({"depth": 1, "width": 16, "heads": 2}, 16, 2, 1, OWN_SOURCE)
     trials = make_plan(Planner(study_space, cache, lambda line: None)).trials
     with LocalEngine(cache, workers=1) as engine:
-        ours: dict[str, Callable[[], Losses]] = {OURS: partial(local, engine, study_space, cache, None)}
-        race({SERIAL: partial(serial, trials, cache)} | ours, len(trials), 1)
+        rows: dict[str, Callable[[], Losses]] = {
+            SERIAL: partial(serial, trials, cache),
+            OURS: partial(local, engine, study_space, cache, None),
+        }
+        if find_spec("optuna") is not None and find_spec("joblib") is not None:
+            rows[OPTUNA] = partial(optuna_joblib, trials, cache, 1)
+        race(rows, len(trials), 1)
 
 
 def race(rows: Mapping[str, Callable[[], Losses]], trials: int, repeats: int) -> None:
     """Run the rows in turns, compare their losses and print their times."""
-    seconds: dict[str, list[float]] = {name: [] for name in rows}
+    walls: dict[str, list[float]] = {name: [] for name in rows}
+    used: dict[str, list[float]] = {name: [] for name in rows}
     expected: Losses = {}
     for _ in range(repeats):
         for name, row in rows.items():
-            begin = time.perf_counter()
+            begin, before = time.perf_counter(), processor_seconds()
             losses = row()
-            seconds[name].append(time.perf_counter() - begin)
+            walls[name].append(time.perf_counter() - begin)
+            used[name].append(processor_seconds() - before)
             expected = expected or losses
-            worst = max(abs(losses[key] - loss) for key, loss in expected.items())
             assert losses.keys() == expected.keys(), f"{name} trained different trials"
+            worst = max(abs(losses[key] - loss) for key, loss in expected.items())
             assert worst < TOLERANCE, f"{name} is {worst:.1e} off"
-    medians = {name: statistics.median(times) for name, times in seconds.items()}
-    for name, times in seconds.items():
-        ratio = medians[SERIAL] / medians[name]
-        spread = f"{min(times):.1f} to {max(times):.1f} s"
-        print(f"  {name:28}{3600 * trials / medians[name]:9,.0f} trials/h  {ratio:5.2f}x   {spread}", flush=True)
-    for other, aim in AIMS.items():
-        if other in medians:  # by turn, so that other load affects both alike
-            turns = sorted(theirs / ours for theirs, ours in zip(seconds[other], seconds[OURS], strict=True))
-            print(f"  ours over {other}: {statistics.median(turns):.2f} ({turns[0]:.2f} to {turns[-1]:.2f}), aim {aim}")
+    medians = {name: statistics.median(times) for name, times in walls.items()}
+    baseline = min((name for name in rows if name in OTHERS), key=medians.__getitem__)
+    print(f"  {'':28}{'trials/h':>9}{'wall s':>9}{'cpu s':>8}   ours is faster by: wall, cpu (medians of turns)")
+    for name in rows:
+        ratios = [statistics.median(_by_turn(times, name)) for times in (walls, used)]  # other load affects both alike
+        aim = f"  aim {AIMS[name]}" if name in AIMS else ""
+        print(
+            f"  {name:28}{3600 * trials / medians[name]:9,.0f}{medians[name]:9.1f}{statistics.median(used[name]):8.1f}"
+            f"   {ratios[0]:5.2f} {ratios[1]:5.2f}{aim}{'  <- the baseline' if name == baseline else ''}",
+            flush=True,
+        )
+
+
+def _by_turn(times: Mapping[str, Sequence[float]], name: str) -> list[float]:
+    """The time of a row over ours, turn by turn."""
+    return [theirs / ours for theirs, ours in zip(times[name], times[OURS], strict=True)]
+
+
+def processor_seconds() -> float:
+    """Processor time of this process and of all that it started, those that ended and were waited for among them."""
+    own = psutil.Process()
+    total = 0.0
+    for process in (own, *own.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            taken = process.cpu_times()
+            total += taken.user + taken.system + taken.children_user + taken.children_system
+    return total
 
 
 def packs(cache: Path) -> None:

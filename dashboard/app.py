@@ -1,4 +1,4 @@
-"""The dashboard's frame, run by Streamlit: the choice of a study, the navigation, and messages of failures."""
+"""The dashboard's frame, run by Streamlit: navigation, the choice of a study, saved views, and messages of failures."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import streamlit as st
 
 from ablate.errors import AblateError
 from shared.frame import SIDEBAR, admit, choose_study, navigation, style
+from shared.saved import saved_views
 from shared.text import escape
 
 st.set_page_config(page_title="ablate", page_icon=str(Path(__file__).with_name("icon.svg")), layout="wide",
@@ -18,6 +19,7 @@ admit()
 page = navigation()
 with st.sidebar:
     choose_study()
+    saved_views(page)
 try:
     page.run()
 except AblateError as error:

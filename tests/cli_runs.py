@@ -28,7 +28,6 @@ from ablate.cli import main
 from benchmarks.faults import forked_workers
 
 ABLATE = str(Path(sysconfig.get_path("scripts")) / "ablate")
-FORKS = sys.platform == "linux" and not torch.cuda.is_available()
 COLOUR = ("FORCE_COLOR", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "COLUMNS", "LINES")
 
 SERIES = """
@@ -151,8 +150,7 @@ class Workplace:
     def call(self, *arguments: str, columns: int | None = None) -> Finished:
         """Run a command to its end within this process, without the time that Python and torch take to start.
 
-        The workers of a study are forked from this process for the same reason, where this is possible: on Linux, and
-        not beside a GPU. That they start as programs of their own is seen wherever `run` and `start` are used.
+        The same holds for the workers of a study; that they start as programs is seen where `run` and `start` are used.
         """
         out, err = io.StringIO(), io.StringIO()
         interrupt, threshold = signal.getsignal(signal.SIGINT), gc.get_threshold()
@@ -164,7 +162,7 @@ class Workplace:
                 patch.object(sys, "argv", [ABLATE, *arguments]),
                 contextlib.redirect_stdout(out),
                 contextlib.redirect_stderr(err),
-                forked_workers() if FORKS else contextlib.nullcontext(),
+                quick_workers(),
                 pytest.raises(SystemExit) as end,
             ):
                 main()
@@ -199,6 +197,12 @@ class Workplace:
         """The learning curve of a trial: step, tokens, training and validation loss."""
         columns = "step, tokens, flops, train_loss, val_loss"
         return self.rows(f"SELECT {columns} FROM curves WHERE trial_key = '{key}' ORDER BY step")
+
+
+def quick_workers() -> contextlib.AbstractContextManager[None]:
+    """Within it workers are forked from this process, where this is possible: on Linux, and not beside a GPU."""
+    forks = sys.platform == "linux" and not torch.cuda.is_available()
+    return forked_workers() if forks else contextlib.nullcontext()
 
 
 def series_command(*commands: Sequence[str], python: Sequence[str] = ()) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator, Mapping, Set
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -25,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "devices": {"errors"},
     "command_line": set(),
     "decoding": set(),
-    "stats": set(),
+    "stats": {"late"},
     "extras": {"errors"},
     "locations": {"errors"},
     "spec": {"roles", "metrics", "errors", "locations"},
@@ -156,20 +157,26 @@ def imports(file: Path, *, inside: bool | None = None) -> Iterator[tuple[int, st
         file: The source.
         inside: True for imports inside functions alone, False for all others, None for both.
     """
+    yield from ((line, name) for line, name, late in every_import(file) if inside is None or late is inside)
+
+
+@cache
+def every_import(file: Path) -> list[tuple[int, str, bool]]:
+    """Line and name of every import of a file, and whether it is inside a function."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     late = {id(node) for function in functions for node in ast.walk(function)}
+    found: list[tuple[int, str, bool]] = []
     for node in ast.walk(tree):
-        if inside is not None and (id(node) in late) is not inside:
-            continue
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            found += ((node.lineno, alias.name, id(node) in late) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}:{node.lineno}: imports are absolute"
             assert node.module is not None
             # In the dashboard `shared` and `views` are imported from its own folder.
             own = "dashboard." if node.module.split(".")[0] in ("drafter", "shared", "views") else ""
-            yield from ((node.lineno, f"{own}{node.module}.{alias.name}") for alias in node.names)
+            found += ((node.lineno, f"{own}{node.module}.{alias.name}", id(node) in late) for alias in node.names)
+    return found
 
 
 def named_late(file: Path) -> Iterator[tuple[int, str]]:

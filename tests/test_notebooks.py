@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib.figure
 import pandas as pd
 import pytest
-from cli_runs import Workplace
+from cli_runs import Workplace, quick_workers
 
 import ablate
 import ablate.analysis
@@ -71,7 +71,8 @@ def study(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> ablate.Study
     place = Workplace(tmp_path_factory.mktemp("study"), cache)
     file = place.folder / place.space()
     file.write_text(file.read_text().replace("file:text", f"file:{place.folder / 'text'}"))
-    return ablate.run(file, store=place.store, device="cpu", workers=1, cache=cache)
+    with quick_workers():
+        return ablate.run(file, store=place.store, device="cpu", workers=1, cache=cache)
 
 
 def test_a_study_gives_its_table(study: ablate.Study) -> None:
@@ -157,6 +158,7 @@ def test_a_space_of_a_plugin_is_read(how: str, tmp_path: Path, cache: Path) -> N
     elif how == "plan":
         assert len(ablate.plan(file, cache=cache, plugins=str(plugins)).trials) == 3
     else:
-        done = ablate.run(file, store=place.store, device="cpu", workers=1, cache=cache, plugins=plugins).result
+        with quick_workers():
+            done = ablate.run(file, store=place.store, device="cpu", workers=1, cache=cache, plugins=plugins).result
         assert done is not None
         assert done.trained == 3

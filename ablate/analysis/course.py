@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
-from ablate.analysis.curves import Line, line, versus
+from ablate.analysis.curves import Line, versus
 from ablate.analysis.rows import Course, CoursePoint, VariantRow
 from ablate.analysis.runs import Curve, VariantRuns
 from ablate.analysis.text import listed, shortened
@@ -50,6 +51,7 @@ def course_of(
     runs: VariantRuns,
     baseline: VariantRuns,
     evaluated: Mapping[str, Curve],
+    lines: Mapping[str, Line],
     rule: CourseRule,
     *,
     allowance: Allowance,
@@ -61,6 +63,7 @@ def course_of(
         runs: Trials of the variant.
         baseline: Of the baseline.
         evaluated: Key of a trial to its points with a validation loss.
+        lines: Key of a trial to these as a line on the axis of the rule.
         rule: By what it is judged.
         allowance: By how much the bounds of the verdict are widened.
         comparable: Whether earlier points show where shorter trainings would end; None if that is not known.
@@ -72,21 +75,44 @@ def course_of(
     if rule.metric != METRIC or runs.diverged or runs.pruned or baseline.diverged:
         return None
     pairs = {
-        seed: (evaluated.get(runs.finished[seed].key, ()), evaluated.get(baseline.finished[seed].key, ()))
+        seed: (runs.finished[seed].key, baseline.finished[seed].key)
         for seed in sorted(runs.finished.keys() & baseline.finished.keys())
     }
-    gaps = {seed: versus(line(ours, rule.axis), line(theirs, rule.axis)) for seed, (ours, theirs) in pairs.items()}
+    gaps = {
+        seed: versus(lines[ours], lines[theirs])
+        for seed, (ours, theirs) in pairs.items()
+        if {ours, theirs} <= lines.keys()
+    }
     gaps = {seed: gap for seed, gap in gaps.items() if gap.steps}
     shared = sorted(set.intersection(*(set(gap.steps) for gap in gaps.values()))) if gaps else []
     at = {seed: _kept(gap, shared) for seed, gap in gaps.items()}
-    spent = [{point.step: point for point in pairs[seed][0]} for seed in at]
     movement = movements([float(step) for step in shared], at)
     if movement is None or movement.n < 2:
         return None
     movement = over_looks(movement, rule.schedule)
+    curves = [evaluated[pairs[seed][0]] for seed in at]
+    differences = list(zip(*at.values(), strict=True))
+    end = math.fsum(differences[-1]) / len(at)
+    return Course(
+        partial(_points, shared, differences, curves, rule, allowance),
+        end,
+        movement,
+        course_word(movement, end, rule.margin),
+        comparable,
+    )
+
+
+def _points(
+    steps: Sequence[int],
+    differences: Sequence[Sequence[float]],
+    curves: Sequence[Curve],
+    rule: CourseRule,
+    allowance: Allowance,
+) -> tuple[CoursePoint, ...]:
+    """The comparison at each step, from the differences there, one for each seed, and the variant's curves of these."""
+    spent = [{point.step: point for point in curve} for curve in curves]
     points = []
-    for number, step in enumerate(shared):
-        values = [of[number] for of in at.values()]
+    for step, values in zip(steps, differences, strict=True):
         summary = over_looks(summarise(values), rule.schedule)
         points.append(
             CoursePoint(
@@ -100,8 +126,7 @@ def course_of(
                 word=_word(values, rule, allowance),
             )
         )
-    end = points[-1].difference
-    return Course(tuple(points), movement, course_word(movement, end, rule.margin), comparable)
+    return tuple(points)
 
 
 def _word(differences: Sequence[float], rule: CourseRule, allowance: Allowance) -> Word:

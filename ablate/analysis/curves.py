@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import Literal
 
 from ablate.analysis.runs import Curve
@@ -17,10 +18,10 @@ Loss = Literal["val_loss", "train_loss"]
 Spread = Literal["range", "interval"]
 
 AXES: dict[Axis, Callable[[CurvePoint], float]] = {
-    "steps": lambda point: point.step,
-    "tokens": lambda point: point.tokens,
-    "seconds": lambda point: point.seconds,
-    "flops": lambda point: point.flops,
+    "steps": attrgetter("step"),
+    "tokens": attrgetter("tokens"),
+    "seconds": attrgetter("seconds"),
+    "flops": attrgetter("flops"),
 }
 
 
@@ -68,16 +69,19 @@ def line(curve: Curve, axis: Axis = "steps", loss: Loss = "val_loss", smoothing:
         smoothing: Weight in [0, 1) of what came before in an exponential moving average; it is debiased, so that the
             first point stays where it is.
     """
+    position = AXES[axis]
     points = [(point, value) for point in curve if (value := getattr(point, loss)) is not None and math.isfinite(value)]
     return Line(
         steps=tuple(point.step for point, _ in points),
-        x=tuple(float(AXES[axis](point)) for point, _ in points),
+        x=tuple(float(position(point)) for point, _ in points),
         y=tuple(smooth([value for _, value in points], smoothing)),
     )
 
 
 def smooth(values: Sequence[float], weight: float) -> list[float]:
     """The debiased exponential moving average: Σ wⁱ·v₋ᵢ / Σ wⁱ."""
+    if weight == 0:
+        return list(values)
     smoothed, total, norm = [], 0.0, 0.0
     for value in values:
         total, norm = weight * total + value, weight * norm + 1.0
@@ -90,10 +94,11 @@ def versus(one: Line, other: Line) -> Line:
 
     Where the other has no points on both sides there is nothing to compare, and nothing comes out.
     """
+    known = dict(zip(other.x, other.y, strict=True))
     kept = [
         (step, x, y - at)
         for step, x, y in zip(one.steps, one.x, one.y, strict=True)
-        if (at := _height(other, x)) is not None
+        if (at := _height(known, x)) is not None
     ]
     steps, xs, ys = zip(*kept, strict=True) if kept else ((), (), ())
     return Line(steps, xs, ys)
@@ -139,8 +144,7 @@ def _spread(values: Sequence[float], spread: Spread) -> tuple[float | None, floa
     return interval.low, interval.high
 
 
-def _height(other: Line, x: float) -> float | None:
-    known = dict(zip(other.x, other.y, strict=True))
+def _height(known: Mapping[float, float], x: float) -> float | None:
     if x in known:
         return known[x]
     for (left, low), (right, high) in pairwise(known.items()):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from ablate.analysis.changes import Change
 from ablate.analysis.failures import Failure
@@ -49,26 +51,29 @@ class CoursePoint:
     word: Word
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Course:
     """A comparison from its first evaluation to its last.
 
     Attributes:
-        points: At the evaluations that all seeds share, ascending.
+        judged: Judges the comparison at every evaluation. It is called when `points` is first read, because a table
+            of a thousand variants shows none of them.
+        end: The difference at the last evaluation.
         movement: By how much the difference moved over the last third of training, with a 95 % interval over seeds.
         word: Whether it still moves (`ablate.stats.course.course_word`).
         comparable: Whether earlier points show where shorter trainings would end; None if that is not known.
     """
 
-    points: tuple[CoursePoint, ...]
+    judged: Callable[[], tuple[CoursePoint, ...]] = field(repr=False, compare=False)
+    end: float
     movement: PairedDifference
     word: CourseWord
     comparable: bool | None
 
-    @property
-    def end(self) -> float:
-        """The difference at the last evaluation."""
-        return self.points[-1].difference
+    @cached_property
+    def points(self) -> tuple[CoursePoint, ...]:
+        """The comparison at the evaluations that all seeds share, ascending."""
+        return self.judged()
 
 
 @dataclass(frozen=True, slots=True)

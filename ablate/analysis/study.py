@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from ablate.analysis import caveats as doubts
 from ablate.analysis.allowances import Allowances, read_allowances, worst_results
@@ -13,6 +14,7 @@ from ablate.analysis.changes import Change, changes_of
 from ablate.analysis.claims import ClaimVerdict, judge_claims
 from ablate.analysis.confirming import CHOOSING, confirming, read_confirming, was_chosen
 from ablate.analysis.course import CourseRule, comparable_before_end, course_of, course_sentences
+from ablate.analysis.curves import Axis, Line, line
 from ablate.analysis.declared import declared_otherwise, seeds_added
 from ablate.analysis.failures import Failure, failures_of
 from ablate.analysis.fairness import MatchedBudgets, Tuning, read_matching, read_tuning, scouts_of
@@ -134,14 +136,11 @@ class _Question:
     axis: str
     goals: Mapping[int, float]
     evaluated: Mapping[str, Curve]
+    lines: Mapping[str, Line]
     allowances: Allowances
     trivial: float | None
     record: StudyRecord
-
-    @property
-    def unit(self) -> str:
-        """What is paired."""
-        return "window" if pairs_windows(self.record) else "seed"
+    unit: str
 
     @property
     def sign(self) -> float:
@@ -181,9 +180,11 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         matching.axis,
         goals,
         evaluated,
+        {key: line(curve, cast(Axis, matching.axis)) for key, curve in evaluated.items()},
         read_allowances(record, runs, tuning),
         trivial[-1].value if trivial else None,
         record,
+        "window" if pairs_windows(record) else "seed",
     )
     changes = changes_of(record)
     rows = tuple(_row(variant, baseline, runs, fresh, changes[variant.name], question) for variant in record.variants)
@@ -309,6 +310,7 @@ def _row(
             ours,
             theirs,
             question.evaluated,
+            question.lines,
             asked.course,
             allowance=asked.allowances.versus(variant.name, baseline.name),
             comparable=comparable_before_end(variant, baseline),

@@ -10,6 +10,14 @@ from ablate.cli.options import DEFAULT_STORE, PluginOption, StoreOption
 
 
 def dashboard(
+    stores: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="STORE",
+            help="Stores to look at together: files, or SQLAlchemy URLs.",
+            show_default="the one of --store",
+        ),
+    ] = None,
     store: StoreOption = DEFAULT_STORE,
     port: Annotated[
         int | None,
@@ -35,4 +43,4 @@ def dashboard(
     """
     from ablate.serving import serve
 
-    serve(store, port, host, tuple(plugin or ()), token)
+    serve(stores or [store], port, host, tuple(plugin or ()), token)

@@ -38,6 +38,27 @@ def load_stored(study: str, store: str, plugins: list[str] | None) -> SpaceSpec:
         return stored_space(opened.study(study).space, study)
 
 
+def load_asked(
+    file: str, store: str, plugins: list[str] | None, data: str | None, seeds: str | None, *, stored: bool
+) -> SpaceSpec:
+    """The space that options of `study` and `plan` ask for.
+
+    Raises:
+        SpaceError: The space is not valid, or a stored study is asked for with other data.
+    """
+    from ablate.errors import SpaceError
+    from ablate.spec.continued import with_seeds
+
+    if stored and data is not None:
+        raise SpaceError(
+            "a stored study continues with its own data",
+            where="--data",
+            remedy="Leave out --data, or give a space file.",
+        )
+    space = load_stored(file, store, plugins) if stored else load_space(file, plugins, data)
+    return space if seeds is None else with_seeds(space, seeds)
+
+
 def is_space(name: str) -> bool:
     """Whether a space of this name, or in this file, can be found."""
     from ablate.errors import SpaceError

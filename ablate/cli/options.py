@@ -53,6 +53,10 @@ DataOption = Annotated[
     str | None,
     typer.Option("--data", metavar="SOURCE", help="Data in place of the space's: file:PATH, hub:NAME or builtin:NAME."),
 ]
+StoredOption = Annotated[
+    bool,
+    typer.Option("--stored", help="FILE is the name of a study in the store; it continues with its stored space."),
+]
 SeedsOption = Annotated[
     str | None,
     typer.Option(

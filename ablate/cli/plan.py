@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.cli.loading import load_space
+from ablate.cli.loading import load_asked
 from ablate.cli.options import (
     DEFAULT_STORE,
     CacheOption,
@@ -17,7 +17,9 @@ from ablate.cli.options import (
     DeviceOption,
     JsonOption,
     PluginOption,
+    SeedsOption,
     SpaceArgument,
+    StoredOption,
     StoreOption,
 )
 from ablate.errors import EngineError
@@ -65,6 +67,8 @@ PlannedWorkersOption = Annotated[
 def plan(
     file: SpaceArgument,
     data: DataOption = None,
+    seeds: SeedsOption = None,
+    stored: StoredOption = False,
     store: StoreOption = DEFAULT_STORE,
     cache: CacheOption = None,
     plugin: PluginOption = None,
@@ -91,7 +95,7 @@ def plan(
     from ablate.tasks.cache import default_cache
     from ablate.trained.weights import weights_folder
 
-    space = load_space(file, plugin, data)
+    space = load_asked(file, store, plugin, data, seeds, stored=stored)
     gpus = space.resources.gpus
     machine = _machine(on, flops, efficiency, doctor, workers, gpus or 1.0)
     if machine is not None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ablate.cli.cluster_options import (
     AddressOption,
@@ -21,7 +19,7 @@ from ablate.cli.cluster_options import (
     refuse_without_cluster,
     with_options,
 )
-from ablate.cli.loading import load_space, load_stored, read
+from ablate.cli.loading import load_asked, read
 from ablate.cli.options import (
     DEFAULT_STORE,
     FAILED,
@@ -35,6 +33,7 @@ from ablate.cli.options import (
     PluginOption,
     SeedsOption,
     SpaceArgument,
+    StoredOption,
     StoreOption,
     ThreadsOption,
     WorkersOption,
@@ -42,7 +41,7 @@ from ablate.cli.options import (
     store_flag,
 )
 from ablate.command_line import command
-from ablate.errors import SpaceError, StoreError
+from ablate.errors import StoreError
 from ablate.render.terminal.console import make_console, print_json
 
 if TYPE_CHECKING:
@@ -55,10 +54,7 @@ def study(
     file: SpaceArgument,
     data: DataOption = None,
     seeds: SeedsOption = None,
-    stored: Annotated[
-        bool,
-        typer.Option("--stored", help="FILE is the name of a study in the store; it continues with its stored space."),
-    ] = False,
+    stored: StoredOption = False,
     store: StoreOption = DEFAULT_STORE,
     device: DeviceOption = "auto",
     workers: WorkersOption = None,
@@ -88,7 +84,6 @@ def study(
     from ablate.api import run
     from ablate.render.table import MOST_ROWS, print_study
     from ablate.render.terminal.live import Display
-    from ablate.spec.continued import with_seeds
     from ablate.store.database import in_memory
 
     most = pack_size(pack)
@@ -103,14 +98,7 @@ def study(
         remedy = "Name a file with --store, or leave it out."
         raise StoreError("a store in memory is gone when the command ends", where=f"--store {store}", remedy=remedy)
     refuse_without_cluster(engine, address=address, custom=resource, labels=label)
-    if stored and data is not None:
-        raise SpaceError(
-            "a stored study continues with its own data",
-            where="--data",
-            remedy="Leave out --data, or run a space file.",
-        )
-    space = load_stored(file, store, plugin) if stored else load_space(file, plugin, data)
-    space = space if seeds is None else with_seeds(space, seeds)
+    space = load_asked(file, store, plugin, data, seeds, stored=stored)
     resources = with_options(space.resources, resource, label, **given)
     console = make_console(stderr=json_)
     with Display(console) as display:

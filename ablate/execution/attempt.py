@@ -12,6 +12,7 @@ from ablate.planning.planned import Trial
 from ablate.store.records import (
     COMPILATION,
     TRANSFER,
+    USAGE,
     WINDOWS,
     CurvePoint,
     Recording,
@@ -86,6 +87,8 @@ class Attempt:
             own[WINDOWS] = {name: values[self.member] for name, values in point.windows.items()}
         if point.compile_seconds:
             own[COMPILATION] = {"seconds": point.compile_seconds}
+        if point.usage:
+            own[USAGE] = dict(point.usage)
         if self.trial.variant.spec.training.record_blocks:
             own |= {
                 quantity: {part: values[self.member] for part, values in parts.items()}

@@ -12,13 +12,14 @@ from torch import nn
 
 from ablate.errors import DataError
 from ablate.execution.protocol import Broken, Done, Happened, Job, Message
+from ablate.execution.usage import UsageMeter
 from ablate.spec.resources import CheckpointInterval
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
 from ablate.trained.source import SourceWeights, read_source
 from ablate.trained.transfer import Transfer, transfer
 from ablate.trained.weights import save_weights
-from ablate.training.events import Started, State
+from ablate.training.events import Measurement, Started, State
 from ablate.training.loop import train
 from ablate.training.members import Member
 from ablate.training.ranks import RankLostError, Ranks
@@ -67,8 +68,11 @@ class Carrier:
                 members[number] = replace(members[number], start=taken.tensors)
                 started = Started(number, taken.where, taken.copied, taken.new, taken.unused)
                 yield Happened(job.number, started)
+            meter = UsageMeter(self._device)
             keep = _keeper(job, members) if ranks.index == 0 else None
             for event in train(members, task, self._device, keep, stopped, start=start, save=save, ranks=ranks):
+                if isinstance(event, Measurement) and (used := meter.sample()):
+                    event = replace(event, usage=used)
                 yield Happened(job.number, event)
         except RankLostError:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -158,8 +159,10 @@ def _measured(left: Sequence[Trial], device: str, workers: int, tasks: Callable[
     if tasks is None:
         return measure_product(device)
     key = pack_key(variant.spec, variant.fingerprint)
-    alike = sum(key is not None and pack_key(trial.variant.spec, trial.variant.fingerprint) == key for trial in left)
     place = JobPlace(device, free_bytes(device) / (workers if device == "cpu" else 1))
-    together = max(1, min(Packing(device=device).size(variant, place), math.ceil(alike / workers)))
+    most = Packing(device=device).size(variant, place)
+    same = (key is not None and pack_key(trial.variant.spec, trial.variant.fingerprint) == key for trial in left)
+    alike = sum(1 for _ in itertools.islice(filter(None, same), most * workers))  # more change nothing
+    together = max(1, min(most, math.ceil(alike / workers)))
     others = min(workers, math.ceil(len(left) / together)) - 1
     return measure_speed(variant, tasks(variant.spec), device, together, others)

@@ -90,11 +90,12 @@ def _training_bytes(cost: Cost, spec: VariantSpec, vocabulary: int = 0, context:
     of_matrix = vocabulary * spec.model.width if logits else 0  # the gradient of the head's matrix
     kept, head, block = cost.activations - logits, rows * logits + of_matrix, 0
     if training.loss_chunk is not None:
-        # The gradient by this chunk is there beside the sum of those by earlier ones.
-        head = min(head, of_token * training.loss_chunk + 2 * of_matrix)
+        # Chunks add to one gradient of the matrix; autocast makes another of each chunk (`summed_product`).
+        gradients_of_matrix = 2 if training.precision == "bf16" else 1
+        head = min(head, of_token * training.loss_chunk + gradients_of_matrix * of_matrix)
     if training.recompute == "blocks":
         freed, largest = recomputed_activations(spec.model, length)
-        kept, block = kept - freed, rows * largest
+        kept, block = kept - freed, rows * largest * 3 // 2  # with the gradients of its widest activations, as measured
     averages = 0 if spec.training.average is None else 2 * BYTES  # the average, and the weights while it is evaluated
     held = (BYTES + spec.training.optimizer.state_bytes() + averages) * cost.parameters
     gradients = BYTES * cost.parameters

@@ -43,8 +43,8 @@ def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
         f"{plus_minus}: 95 % interval over {over}{_draw(report)}{over_looks}{lopsided}.",
         f"difference: variant minus baseline at the same {report.unit}; {better} {metric} is better.",
         *([f"{report.test_metric}: measured once, at the end; no verdict reads it."] if report.test_metric else []),
-        f"verdict, by one-sided 95 % bounds{looks}: needed or worse, the lower bound exceeds {margin} worse than the "
-        f"baseline; not needed or not worse, the upper bound is below it; undecided, neither.",
+        f"verdict, by one-sided 95 % bounds{looks} on how much worse a variant is: needed or worse, above {margin}; "
+        f"not needed or not worse, below {margin}; undecided, neither.",
         *_selected(report),
         *_rare(report),
         f"{axis_title(report)}: until the baseline's final validation loss, median over seeds of smoothed curves"
@@ -88,8 +88,8 @@ def _rare(report: StudyReport) -> Iterator[str]:
     if pairs and (fewest := min(pairs)) < ENOUGH:
         seen = 1 - ERROR ** (1 / fewest)
         yield (
-            f"The bounds assume that no seed ends far from the others: {fewest} seeds show, with 95 % probability, "
-            f"only failures of {100 * seen:.0f} % of seeds or more."
+            f"The bounds assume that no seed ends far from the others: {fewest} seeds reveal, with 95 % probability, "
+            f"only what happens at {100 * seen:.0f} % of seeds or more."
         )
 
 

@@ -54,7 +54,7 @@ def _bound_integers(schema: Any) -> None:
 class Spec(BaseModel):
     """A frozen value that refuses unknown keys; every field has a description."""
 
-    __slots__ = ("_form",)  # the cached canonical form; specs share nested specs
+    __slots__ = ("_form", "_graph")  # the cached canonical form and structure; specs share nested specs
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -92,7 +92,7 @@ class Spec(BaseModel):
     def structure(self) -> Any:
         """JSON without the fields in `value_fields`. Equal for specs with equal graphs."""
         names = (name for name in type(self).model_fields if name not in self.value_fields)
-        return {name: _plain(getattr(self, name), lambda spec: spec.structure()) for name in names}
+        return {name: _plain(getattr(self, name), cached_structure) for name in names}
 
     def editable(self) -> dict[str, Any]:
         """A mapping in which paths can be assigned and which can be validated again; nested specs are not converted.
@@ -203,6 +203,16 @@ def _cached_canonical(spec: Spec) -> Any:
         return form
 
 
+def cached_structure(spec: Spec) -> Any:
+    """`structure` of a spec, made once; what it gives must not be changed."""
+    try:
+        return spec._graph  # type: ignore[attr-defined]
+    except AttributeError:
+        graph = spec.structure()
+        object.__setattr__(spec, "_graph", graph)
+        return graph
+
+
 def refusal(
     path: tuple[str | int, ...], value: Any, rule: str, remedy: str, *, kind: LiteralString = "impossible"
 ) -> ValidationError:
@@ -288,6 +298,12 @@ class Family:
                     _load(entry)
         return dict(sorted(self._members.items()))
 
+    def _import_own(self, kind: str) -> None:
+        """Import the module of this name, if the package has one."""
+        package = importlib.import_module(str(self.package))
+        if any(module.name == kind for module in pkgutil.iter_modules(package.__path__)):
+            importlib.import_module(f"{self.package}.{kind}")
+
     def defined_in(self, module: str) -> dict[str, type[Kinded]]:
         """The registered kinds of a module, without importing anything."""
         return {kind: member for kind, member in self._members.items() if member.__module__ == module}
@@ -295,9 +311,17 @@ class Family:
     def member(self, kind: object) -> type[Kinded]:
         """The spec class of a kind.
 
+        The module of its name is imported alone if it defines the kind: a space names few of all kinds, and importing
+        the others takes longer than reading it.
+
         Raises:
             PydanticCustomError: There is no such kind; the message suggests a similar one.
         """
+        if isinstance(kind, str):
+            if not self._discovered and kind not in self._members:
+                self._import_own(kind)
+            if kind in self._members:
+                return self._members[kind]
         members = self.members()
         if isinstance(kind, str) and kind in members:
             return members[kind]

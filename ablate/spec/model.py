@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
 from ablate.spec.annotations import default_kind
-from ablate.spec.base import Spec, below, refusal
+from ablate.spec.base import Spec, below, cached_structure, refusal
 from ablate.spec.block import BlockSpec
 from ablate.spec.embedding import BigramSpec, HeadTransformSpec, MultiTokenSpec, SmearSpec
 from ablate.spec.initialiser import Initialiser, InitialiserSpec, RateScaling
@@ -287,7 +287,7 @@ class ModelSpec(Spec):
         plain = super().structure()
         for name in ("depth", "exceptions", "pattern", *(() if self.decoder is not None else ("block",))):
             del plain[name]
-        plain["layers"] = [block.structure() for block in self.blocks]
+        plain["layers"] = [cached_structure(block) for block in self.blocks]
         return plain
 
     @property

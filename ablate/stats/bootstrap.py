@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
+
+from ablate.stats import special
 
 MANY = 30
 """From this many seeds on intervals are bootstrapped, and a bound is the more cautious of the bootstrap's and t's."""
@@ -55,8 +56,8 @@ def bca_quantiles(
     if squares == 0:
         return float(values[0]), float(values[0])
     share = ((resampled < values.mean()).mean() + (resampled <= values.mean()).mean()) / 2
-    z0 = ndtri(share)
+    z0 = special.ndtri(share)
     acceleration = float((centred**3).sum()) / (6 * squares**1.5)
-    z = z0 + ndtri(np.asarray(probabilities))
-    low, high = np.quantile(resampled, ndtr(z0 + z / (1 - acceleration * z)))
+    z = z0 + special.ndtri(np.asarray(probabilities))
+    low, high = np.quantile(resampled, special.ndtr(z0 + z / (1 - acceleration * z)))
     return float(low), float(high)

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from scipy.special import stdtr, stdtrit
-
+from ablate.stats import special
 from ablate.stats.bootstrap import MANY, bca_interval
 from ablate.stats.paired import PairedDifference, summarise
 from ablate.stats.schedule import ERROR, SeedPlan
@@ -108,7 +107,7 @@ def _bounds(differences: Sequence[float], error: float, allowance: Allowance, *,
 def _half(summary: PairedDifference, error: float, tails: Tails | None, side: str) -> float:
     assert summary.standard_error is not None
     standard_error, share = _spread(summary, tails, side)
-    return -float(stdtrit(summary.n - 1, share * error)) * standard_error if share else math.inf
+    return -float(special.stdtrit(summary.n - 1, share * error)) * standard_error if share else math.inf
 
 
 def _spread(summary: PairedDifference, tails: Tails | None, side: str) -> tuple[float, float]:
@@ -132,7 +131,7 @@ def p_above(summary: PairedDifference, tested: float, allowance: Allowance = NO_
     distance = summary.difference - tested - allowance.low
     if not share or standard_error == 0:
         return 1.0
-    return min(1.0, float(stdtr(summary.n - 1, -distance / standard_error)) / share)
+    return min(1.0, float(special.stdtr(summary.n - 1, -distance / standard_error)) / share)
 
 
 def p_below(summary: PairedDifference, tested: float, allowance: Allowance = NO_ALLOWANCE) -> float:
@@ -158,5 +157,5 @@ def over_looks(paired: PairedDifference, schedule: SeedPlan | None, confidence: 
     level = schedule.level(paired.n, (1 - confidence) / 2)
     if not level > 0:
         return paired
-    half = -float(stdtrit(paired.n - 1, level)) * paired.standard_error
+    half = -float(special.stdtrit(paired.n - 1, level)) * paired.standard_error
     return replace(paired, low=paired.difference - half, high=paired.difference + half)

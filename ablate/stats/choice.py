@@ -16,8 +16,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from scipy.special import stdtrit
 
+from ablate.stats import special
 from ablate.stats.schedule import ERROR
 
 Tried = Mapping[int, float]
@@ -55,7 +55,7 @@ def regret_bound(tried: Sequence[Tried], chosen: int, sd: float, freedom: int, e
         return math.inf
     seeds = max(map(len, tried))
     rivals = [one for place, one in enumerate(tried) if place != chosen and len(one) == seeds]
-    half = -float(stdtrit(freedom, error)) * sd / math.sqrt(seeds)
+    half = -float(special.stdtrit(freedom, error)) * sd / math.sqrt(seeds)
     ours = math.fsum(tried[chosen].values()) / len(tried[chosen])
     return max([0.0, *(ours - math.fsum(one.values()) / seeds + half for one in rivals)])
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+
+from ablate.stats import special
 
 Matrix = NDArray[np.float64]
 Switches = Mapping[str, Sequence[str]]
@@ -194,7 +195,7 @@ def _effect(term: Term, estimate: float, by_seed: Mapping[int, float], confidenc
     if len(by_seed) < 2:
         return Effect(term, estimate, None, None, None, by_seed)
     error = float(np.std(list(by_seed.values()), ddof=1)) / math.sqrt(len(by_seed))
-    half = float(stdtrit(len(by_seed) - 1, (1 + confidence) / 2)) * error
+    half = float(special.stdtrit(len(by_seed) - 1, (1 + confidence) / 2)) * error
     # Where trials are missing elsewhere, the mean over whole seeds is not quite the estimate from all trials.
     centre = math.fsum(by_seed.values()) / len(by_seed)
     return Effect(term, centre, centre - half, centre + half, error, by_seed)

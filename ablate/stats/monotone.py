@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 
 def falling(values: Sequence[float]) -> list[tuple[int, float]]:
@@ -16,16 +17,12 @@ def falling(values: Sequence[float]) -> list[tuple[int, float]]:
         For each pool the place of its last value, and its mean; ascending places, no mean above the one before.
     """
     pools: list[list[float]] = []
+    means: list[float] = []
     for value in values:
         pools.append([value])
-        while len(pools) > 1 and _mean(pools[-1]) > _mean(pools[-2]):
-            pools[-2:] = [pools[-2] + pools[-1]]
-    steps, last = [], -1
-    for pool in pools:
-        last += len(pool)
-        steps.append((last, _mean(pool)))
-    return steps
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+        means.append(value)
+        while len(pools) > 1 and means[-1] > means[-2]:
+            pools[-2:], means[-2:] = [pools[-2] + pools[-1]], []
+            means.append(math.fsum(pools[-1]) / len(pools[-1]))
+    ends = accumulate(map(len, pools))
+    return [(end - 1, mean) for end, mean in zip(ends, means, strict=True)]

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scipy.special import stdtr, stdtrit
-
+from ablate.stats import special
 from ablate.stats.bootstrap import MANY, bca_interval
 
 _ROUNDING = 1e-12
@@ -73,7 +72,7 @@ class PairedDifference:
         distance = self.difference - tested
         if self.standard_error == 0:
             return 0.0 if distance > 0 else 1.0
-        return float(stdtr(self.n - 1, -distance / self.standard_error))
+        return float(special.stdtr(self.n - 1, -distance / self.standard_error))
 
     def p_below(self, tested: float) -> float:
         """The same for a true difference below `tested`."""
@@ -82,7 +81,7 @@ class PairedDifference:
         distance = tested - self.difference
         if self.standard_error == 0:
             return 0.0 if distance > 0 else 1.0
-        return float(stdtr(self.n - 1, -distance / self.standard_error))
+        return float(special.stdtr(self.n - 1, -distance / self.standard_error))
 
 
 def mean_interval(values: Iterable[float], confidence: float = 0.95) -> Interval:
@@ -123,7 +122,7 @@ def summarise(values: Sequence[float], confidence: float = 0.95) -> PairedDiffer
     if n >= MANY:
         low, high = bca_interval(values, confidence)
     else:
-        half = float(stdtrit(n - 1, (1 + confidence) / 2)) * standard_error
+        half = float(special.stdtrit(n - 1, (1 + confidence) / 2)) * standard_error
         low, high = mean - half, mean + half
     effect_size = mean / sd * hedges_factor(n - 1) if sd > 0 else None
     return PairedDifference(mean, low, high, n, sd, standard_error, effect_size, kept)

@@ -20,8 +20,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.special import nctdtr, stdtrit
 
+from ablate.stats import special
 from ablate.stats.bounds import LEAST_PAIRS, NO_ALLOWANCE, Allowance, Bounds, bounds, p_above, p_below
 from ablate.stats.paired import PairedDifference, paired_difference, summarise
 from ablate.stats.schedule import LAST, LATEST_START, ExtendedSeeds, SeedPlan, SeedSchedule
@@ -227,7 +227,7 @@ def further_seeds(distance: float, sd: float, n: int, schedule: SeedPlan | None 
     total = np.arange(n + 1, n + most + 1)
     levels = ExtendedSeeds((n, n + most)) if schedule is None else schedule
     error = np.array([levels.level(int(seeds)) for seeds in total])
-    power = 1 - nctdtr(total - 1, abs(distance) / sd * np.sqrt(total), -stdtrit(total - 1, error))
+    power = 1 - special.nctdtr(total - 1, abs(distance) / sd * np.sqrt(total), -special.stdtrit(total - 1, error))
     enough = np.flatnonzero(power >= POWER)
     return int(enough[0]) + 1 if enough.size else None
 

@@ -185,6 +185,8 @@ TRANSFER, WINDOWS = "transfer", "windows"
 """Names of recordings of a trial that starts from trained weights."""
 COMPILATION = "compilation"
 """Name of the recording of a trial with compiled blocks: `seconds` of compilation so far."""
+USAGE = "usage"
+"""Name of the recording of what the process that trains a trial used since the last such recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,9 @@ class Recording:
             paths with which it was trained up to this step. For a trial that starts from trained weights also
             `transfer`: `source` and the names of tensors that are `copied`, `new` and `unused`; and, at its end,
             `windows`: each validation metric of each window by itself. For a trial with compiled blocks also
-            `compilation`: its `seconds`, which are no training.
+    `compilation`: its `seconds`, which are no training. At evaluations that are ten seconds apart or more also
+            `usage`: `cores`, `memory`, on a GPU `gpu_memory` and `gpu` (`ablate.execution.usage`), of the process, and
+            so the same for all trials of a pack.
     """
 
     step: int
@@ -254,7 +258,7 @@ class TrialOutcome:
             a finished trial, why it left the pack in which it was started; otherwise empty.
         data_fingerprint: Fingerprint of the prepared data.
         curve: Its learning curve.
-        recordings: Its recordings, if its variant asks for them.
+        recordings: Its recordings, if any.
         parts: Final validation metrics over parts of the validation data, by name; empty if it was not split.
     """
 

@@ -35,6 +35,8 @@ class Measurement:
         windows: Validation metrics of each window (example) by itself, for each member: at the last step of trials that
             start from trained weights.
         compile_seconds: Seconds of compilation so far in this process, which `seconds` does not count.
+        usage: What the process has used of its machine since the last such sample, by name
+            (`ablate.execution.usage`); empty at most points.
     """
 
     step: int
@@ -47,6 +49,7 @@ class Measurement:
     parts: dict[str, list[list[float]]] = field(default_factory=dict)
     windows: dict[str, list[list[float]]] = field(default_factory=dict)
     compile_seconds: float = 0.0
+    usage: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import plotly.graph_objects as go
@@ -20,7 +21,9 @@ from shared.text import for_plotly
 CourseAxis = Literal["step", "tokens", "flops"]
 AXES: dict[CourseAxis, str] = {"step": "steps", "tokens": "tokens", "flops": "FLOP"}
 FIRST = 7
-"""Variants that are drawn before others are chosen from the legend."""
+"""Variants that are drawn before others are chosen."""
+MOST = 24
+"""Variants up to which all are in the legend, to be switched on there; of more, some are chosen from a list."""
 
 
 def coursed(report: StudyReport) -> list[VariantRow]:
@@ -28,8 +31,8 @@ def coursed(report: StudyReport) -> list[VariantRow]:
     return [row for group in groups(report) for row in group if row.course is not None]
 
 
-def course_figure(report: StudyReport, axis: CourseAxis) -> go.Figure:
-    """A line with its 95 % band for each variant, and the margin; what is beyond the first few waits in the legend."""
+def course_figure(report: StudyReport, axis: CourseAxis, rows: Sequence[VariantRow], shown: int = FIRST) -> go.Figure:
+    """A line with its 95 % band for each of these rows, and the margin; those beyond `shown` wait in the legend."""
     made = figure(440, showlegend=True)
     looks, margin = variant_looks(report.record), worst_margin(report.margin, report.direction)
     made.add_hline(0, line={"color": ink(), "width": 1})
@@ -39,12 +42,11 @@ def course_figure(report: StudyReport, axis: CourseAxis) -> go.Figure:
         annotation_text=f"margin {report.margin:g}",
         annotation_position="top right",
     )
-    rows = coursed(report)
     for number, row in enumerate(rows):
         assert row.course is not None
         before = len(made.data)
         draw_band(made, row.name, _band(row.course, axis), looks[row.name])
-        if number >= FIRST:
+        if number >= shown:
             for trace in made.data[before:]:
                 trace.visible = "legendonly"
     better = "lower" if report.direction == "minimize" else "higher"
@@ -52,13 +54,13 @@ def course_figure(report: StudyReport, axis: CourseAxis) -> go.Figure:
     made.update_yaxes(
         title=for_plotly(f"difference of {report.metric} from the baseline") + f"<br>({better} is better)"
     )
-    made.update_yaxes(range=course_limits([row.course for row in rows[:FIRST] if row.course is not None], margin))
+    made.update_yaxes(range=course_limits([row.course for row in rows[:shown] if row.course is not None], margin))
     return made
 
 
-def course_alt(report: StudyReport) -> str:
+def course_alt(report: StudyReport, rows: Sequence[VariantRow]) -> str:
     """What the figure shows, in words."""
-    said = "; ".join(f"{row.name} {course_cell(row.course)}" for row in coursed(report)[:20])
+    said = "; ".join(f"{row.name} {course_cell(row.course)}" for row in rows[:20])
     return f"Differences from the baseline along training with the margin {report.margin:g}: {said}"
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import plotly.graph_objects as go
 
 from ablate.analysis.deciding import deciding_bounds, worst_margin
@@ -13,18 +16,37 @@ from shared.colours import verdict_look
 from shared.text import for_plotly
 
 MOST = 60
-"""Rows of one plot; further variants are in the table only."""
+"""Rows of one plot; more are shown page by page."""
 
 
 def compared(report: StudyReport) -> list[VariantRow]:
-    """The variants that have a difference to draw, in the order of the table."""
+    """The variants that have a difference to draw: in the order of the table, and if they are many, as `telling`."""
     rows = [row for group in groups(report) for row in group if row.difference is not None]
-    return [row for row in rows if row.diverged or (row.difference and row.difference.difference is not None)]
+    rows = [row for row in rows if row.diverged or (row.difference and row.difference.difference is not None)]
+    return telling(rows, report.direction) if len(rows) > MOST else rows
 
 
-def forest(report: StudyReport) -> go.Figure:
-    """The plot; thick the bounds that the verdict rests on, thin the 95 % interval, dots the single seeds."""
-    rows = compared(report)[:MOST]
+def telling(rows: Sequence[VariantRow], direction: str) -> list[VariantRow]:
+    """Those that tell most first: the decided, the best of them first; then those that the fewest seeds decide.
+
+    Args:
+        rows: Compared variants.
+        direction: `minimize` or `maximize`, of the objective.
+    """
+
+    def place(row: VariantRow) -> tuple[bool, float, float]:
+        worse = row.difference.difference if row.difference else None
+        signed = math.inf if worse is None else worse if direction == "minimize" else -worse
+        if row.verdict is not None and row.verdict.word != "undecided":
+            return False, 0.0, signed
+        further = row.verdict.further_seeds if row.verdict is not None else None
+        return True, math.inf if further is None else further, signed
+
+    return sorted(rows, key=place)
+
+
+def forest(report: StudyReport, rows: Sequence[VariantRow]) -> go.Figure:
+    """The plot of these rows; thick the bounds that the verdict rests on, thin the 95 % interval, dots the seeds."""
     better = "lower" if report.direction == "minimize" else "higher"
     made = figure(170 + 30 * len(rows), showlegend=True)
     margin = worst_margin(report.margin, report.direction)
@@ -52,7 +74,7 @@ def forest(report: StudyReport) -> go.Figure:
     return made
 
 
-def _reach(rows: list[VariantRow], margin: float) -> tuple[float, float]:
+def _reach(rows: Sequence[VariantRow], margin: float) -> tuple[float, float]:
     ends = [0.0, 1.5 * margin]
     for row in rows:
         if row.difference is not None and not row.diverged:

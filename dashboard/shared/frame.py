@@ -12,16 +12,16 @@ from streamlit.navigation.page import Page
 
 from ablate.errors import NotFoundError
 from shared.colours import dark
-from shared.store import options, record, studies
+from shared.store import STORE, options, record, stores, studies
 from shared.text import escape
 from views import PAGES, Entry
 
-_ADDRESSED = "study in the address"
+_ADDRESSED = " in the address"
 _ADMITTED = "the token was given"
 _PAGES: dict[str, Page] = {}
 STUDY = "study"
 """The parameter of the address that names the study."""
-_UNKNOWN = "study in the address that the store does not have"
+_UNKNOWN = " in the address that is not there"
 LONGEST_TITLE = 200
 """Characters of a question in the heading of a page."""
 SIDEBAR = 232
@@ -83,39 +83,63 @@ def admit() -> None:
 
 
 def choose_study() -> None:
-    """The picker of the study; the address names it, and the latest is chosen where it names none."""
+    """The pickers of the store, if there are several, and of the study.
+
+    The address names both. Where it names none, the first store and the latest study are chosen.
+    """
+    known = list(stores())
+    if len(known) > 1 and _choose("Store", STORE, known, "Where the studies are kept.") is None:
+        return
     try:
         names = [study.name for study in studies()]
     except NotFoundError:
         return
-    if not names:
-        return
-    asked = st.query_params.get(STUDY)
-    if asked and asked != st.session_state.get(_ADDRESSED):  # a link, a bookmark, or the browser's way back
-        st.session_state[STUDY] = asked if asked in names else None
-        st.session_state[_UNKNOWN] = None if asked in names else asked
-        st.session_state[_ADDRESSED] = asked
-    elif st.session_state.get(STUDY) not in names and not st.session_state.get(_UNKNOWN):
-        st.session_state[STUDY] = names[0]
-    chosen = st.selectbox("Study", names, key=STUDY, help="What all pages look at.", placeholder="Choose a study")
-    if chosen is None:
-        return
-    # Not by the box's own binding to the address: that keeps its value against the one that a link names.
-    st.query_params[STUDY] = st.session_state[_ADDRESSED] = chosen
-    st.session_state[_UNKNOWN] = None
+    if names:
+        _choose("Study", STUDY, names, "What all pages look at.")
 
 
-def unknown_study() -> None:
-    """Say that the address names a study that the store does not have, if it does."""
-    asked = st.session_state.get(_UNKNOWN)
-    if asked:
-        st.error(f"There is no study {escape(asked, 80)} in this store. Choose one of {len(studies())} at the side.",
-                 icon=":material/help:")  # fmt: skip
+def look_at(study: str, store: str) -> None:
+    """Make this study of this store the one that all pages look at, from the next run of the page on."""
+    st.session_state[STUDY] = study
+    if len(stores()) > 1:
+        st.session_state[STORE] = store
+
+
+def _choose(label: str, parameter: str, names: list[str], said: str) -> str | None:
+    """A picker bound to a parameter of the address.
+
+    Not by the box's own binding: that keeps its value against the one that a link names.
+    """
+    addressed, unknown = f"{parameter}{_ADDRESSED}", f"{parameter}{_UNKNOWN}"
+    asked = st.query_params.get(parameter)
+    if asked and asked != st.session_state.get(addressed):  # a link, a bookmark, or the browser's way back
+        st.session_state[parameter] = asked if asked in names else None
+        st.session_state[unknown] = None if asked in names else asked
+        st.session_state[addressed] = asked
+    elif st.session_state.get(parameter) not in names and not st.session_state.get(unknown):
+        st.session_state[parameter] = names[0]
+    chosen: str | None = st.selectbox(label, names, key=parameter, help=said, placeholder=f"Choose a {label.lower()}")
+    if chosen is not None:
+        st.query_params[parameter] = st.session_state[addressed] = chosen
+        st.session_state[unknown] = None
+    return chosen
+
+
+def unknown_study() -> bool:
+    """Say that the address names a store or a study that is not there, if it does."""
+    for parameter, known, where in ((STORE, len(stores()), "on this dashboard"), (STUDY, None, "in this store")):
+        asked = st.session_state.get(f"{parameter}{_UNKNOWN}")
+        if asked:
+            count = len(studies()) if known is None else known
+            st.error(f"There is no {parameter} {escape(asked, 80)} {where}. Choose one of {count} at the side.",
+                     icon=":material/help:")  # fmt: skip
+            return True
+    return False
 
 
 def chosen_study() -> str:
     """The chosen study; without one, the page says how to choose or to create one, and stops."""
-    if st.session_state.get(_UNKNOWN):
+    if any(st.session_state.get(f"{parameter}{_UNKNOWN}") for parameter in (STORE, STUDY)):
         st.header("No such study", anchor=False)
         unknown_study()
         st.stop()
@@ -137,7 +161,9 @@ def begin_page(title: str) -> str:
     """
     study = chosen_study()
     st.header(escape(record(study).question or study, LONGEST_TITLE), anchor=False)
-    st.caption(f"{escape(title)} of the study **{escape(study, 80)}**")
+    store = st.session_state.get(STORE)
+    within = f" in the store **{escape(str(store), 80)}**" if store is not None else ""
+    st.caption(f"{escape(title)} of the study **{escape(study, 80)}**{within}")
     return study
 
 
@@ -163,10 +189,14 @@ def no_study_yet() -> None:
     st.markdown("This page fills as soon as the first trial is planned.")
 
 
+def page_of(path: str) -> Page | None:
+    """The page at a path of the address, empty for the first; None if there is none."""
+    return next((page for page in _PAGES.values() if page.url_path == path), None)
+
+
 def link(page: str, label: str, **parameters: str | list[str]) -> None:
-    """A link to a page of this dashboard; the study stays what it is unless `parameters` names another."""
-    study = st.session_state.get(STUDY)
-    kept = {STUDY: str(study)} if study is not None else {}
+    """A link to a page of this dashboard; store and study stay what they are unless `parameters` names others."""
+    kept = {name: str(value) for name in (STORE, STUDY) if (value := st.session_state.get(name)) is not None}
     entry = next(entry for entries in PAGES.values() for entry in entries if entry.name == page)
     st.page_link(_PAGES[page], label=escape(label), icon=entry.icon, query_params={**kept, **parameters})
 

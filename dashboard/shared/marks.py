@@ -1,4 +1,4 @@
-"""Star, tags and note of a study or a trial, to be read and written: all that the dashboard ever writes."""
+"""Star, tags and note of a study or a trial, to be read and written."""
 
 from __future__ import annotations
 

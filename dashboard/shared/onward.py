@@ -12,13 +12,13 @@ from ablate.command_line import command
 from ablate.errors import AblateError
 from shared.frame import STUDY, link
 from shared.running import Run, last_run, may_run, start, start_space
-from shared.store import complete, options, summary
+from shared.store import complete, location, options, summary
 from shared.text import escape
 
 
 def arguments(study: str, seeds: str = "") -> list[str]:
     """The arguments of `ablate` that continue a study of this dashboard's store."""
-    return study_arguments(study, str(options()["store"]), seeds, [str(one) for one in options()["plugins"]])
+    return study_arguments(study, location(), seeds, [str(one) for one in options()["plugins"]])
 
 
 def show_command(study: str, seeds: str = "") -> None:

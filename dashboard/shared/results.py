@@ -20,7 +20,7 @@ from ablate.analysis.slices import Slice, slices_of
 from ablate.analysis.text import counted
 from ablate.spec.design import DESIGNS, DesignSpec
 from ablate.store import TrialState
-from shared.store import options, record, stamp, store
+from shared.store import location, record, stamp, store
 from shared.text import escape
 
 
@@ -36,7 +36,7 @@ def runs(study: str) -> Mapping[str, VariantRuns]:
     Raises:
         NotFoundError: There is no such study.
     """
-    return _runs(str(options()["store"]), study, stamp(study))
+    return _runs(location(), study, stamp(study))
 
 
 def any_ended(study: str) -> bool:
@@ -83,7 +83,7 @@ def _effects(location: str, study: str, at: tuple[Any, ...]) -> StudyEffects | N
 
 def effects(study: str) -> StudyEffects | None:
     """What `ablate.analysis.effects.read_effects` reads."""
-    return _effects(str(options()["store"]), study, stamp(study))
+    return _effects(location(), study, stamp(study))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -93,7 +93,7 @@ def _importances(location: str, study: str, at: tuple[Any, ...]) -> StudyImporta
 
 def importances(study: str) -> StudyImportances | None:
     """What `ablate.analysis.importances.read_importances` reads; takes seconds."""
-    return _importances(str(options()["store"]), study, stamp(study))
+    return _importances(location(), study, stamp(study))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -103,7 +103,7 @@ def _path(location: str, study: str, at: tuple[Any, ...]) -> RemovalPath | None:
 
 def path(study: str) -> RemovalPath | None:
     """What `ablate.analysis.path.read_path` reads."""
-    return _path(str(options()["store"]), study, stamp(study))
+    return _path(location(), study, stamp(study))
 
 
 @st.cache_resource(show_spinner=False, max_entries=32)
@@ -113,7 +113,7 @@ def _front(location: str, study: str, quantities: tuple[str, ...], at: tuple[Any
 
 def front(study: str, quantities: tuple[str, ...] = ()) -> Front | None:
     """What `ablate.analysis.pareto.read_front` reads."""
-    return _front(str(options()["store"]), study, quantities, stamp(study))
+    return _front(location(), study, quantities, stamp(study))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -123,7 +123,7 @@ def _slices(location: str, study: str, at: tuple[Any, ...]) -> tuple[Slice, ...]
 
 def slices(study: str) -> tuple[Slice, ...]:
     """What `ablate.analysis.slices.read_slices` reads."""
-    return _slices(str(options()["store"]), study, stamp(study))
+    return _slices(location(), study, stamp(study))
 
 
 def plans_ahead(study: str) -> bool:

@@ -24,7 +24,7 @@ from ablate.command_line import hide_passwords
 from ablate.errors import AblateError
 from ablate.serving import LOOPBACK, OPTIONS
 from ablate.spec.annotations import STUDY_NAME
-from shared.store import options
+from shared.store import location, options
 
 _TAIL = 40_000
 """Bytes of the end of a log that are shown."""
@@ -83,7 +83,7 @@ def may_run() -> bool:
 
     A proxy before the server, or a name that leads here from elsewhere, shows in the headers of the request.
     """
-    if not options()["may_run"] or hide_passwords(str(options()["store"])) != str(options()["store"]):
+    if not options()["may_run"] or hide_passwords(location()) != location():
         return False
     headers = st.context.headers
     if any(headers.get(name) for name in _FORWARDED):
@@ -104,7 +104,7 @@ def runs_folder(store: str) -> Path:
 
 def known_runs() -> list[Run]:
     """The last run of each study that the dashboard started over this store, the latest first."""
-    found = [_read(file) for file in runs_folder(str(options()["store"])).glob("*.json")]
+    found = [_read(file) for file in runs_folder(location()).glob("*.json")]
     return sorted((run for run in found if run is not None), key=lambda run: run.started, reverse=True)
 
 
@@ -124,7 +124,7 @@ def start_space(study: str, text: str) -> Run:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     plugins = [f"--plugin={plugin}" for plugin in options()["plugins"]]
-    return _start(study, ["study", str(file), f"--store={options()['store']}", *plugins])
+    return _start(study, ["study", str(file), f"--store={location()}", *plugins])
 
 
 def start(study: str, arguments: Sequence[str]) -> Run:
@@ -184,7 +184,7 @@ def _start(study: str, arguments: Sequence[str]) -> Run:
 
 
 def _file(study: str, suffix: str) -> Path:
-    return runs_folder(str(options()["store"])) / f"{study}.{suffix}"
+    return runs_folder(location()) / f"{study}.{suffix}"
 
 
 def _read(file: Path) -> Run | None:

@@ -9,7 +9,7 @@ import sys
 import streamlit as st
 
 from ablate.store import StudyRecord, VariantRecord
-from shared.store import options, read_only
+from shared.store import location, options, read_only
 
 PATIENCE = 180
 """Seconds that a sample may take; each sample loads the weights."""
@@ -38,7 +38,7 @@ def sample_box(keys: dict[str, str]) -> None:
 def _write(key: str, prompt: str, seed: int) -> str:
     chosen = options()
     command = [sys.executable, "-P", "-m", "ablate", "generate", key, "--json", f"--prompt={prompt}"]
-    command += [f"--seed={seed}", "--tokens=200", f"--store={chosen['store']}"]
+    command += [f"--seed={seed}", "--tokens=200", f"--store={location()}"]
     command += [f"--plugin={plugin}" for plugin in chosen["plugins"]]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -1,16 +1,25 @@
-"""Reads the store for the pages, and keeps what was read until the study has moved on."""
+"""Reads the stores for the pages, and keeps what was read until the study has moved on.
+
+A dashboard may serve several stores. All functions read the one that the visitor looks at, unless `looking_at` names
+another.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from ablate.analysis import StudyReport, read_study
 from ablate.analysis.findings import Findings, read_findings
+from ablate.command_line import hide_passwords
 from ablate.serving import OPTIONS
 from ablate.store import CurvePoint, Store, StudyRecord, StudySummary, TrialRecord, TrialState, open_store
 
@@ -18,21 +27,64 @@ _FRESH = 1.0
 """Seconds for which the list of studies is kept."""
 LIVE = 2.0
 """Seconds between two looks at a study that runs."""
+STORE = "store"
+"""The parameter of the address, and the key of the session, that names the store; absent if there is one store."""
+_LOOKED_AT: ContextVar[str | None] = ContextVar("store", default=None)
 
 
 def options() -> dict[str, Any]:
     """What the command line handed over.
 
-    `store` and `plugins`; `token` and `read_only` where others may come; `may_run` where nobody else may.
+    `stores` and `plugins`; `token` and `read_only` where others may come; `may_run` where nobody else may.
     """
     given: dict[str, Any] = json.loads(os.environ.get(OPTIONS, "{}"))
-    usual = {"store": "studies/ablate.db", "plugins": [], "token": "", "read_only": False, "may_run": False}
+    usual = {"stores": ["studies/ablate.db"], "plugins": [], "token": "", "read_only": False, "may_run": False}
     return usual | given
 
 
 def read_only() -> bool:
     """Whether the dashboard only reads its store: it writes no mark, and starts nothing that reads other files."""
     return bool(options()["read_only"])
+
+
+def stores() -> dict[str, str]:
+    """The stores by name: the names of their files, with as many folders as tell them apart."""
+    return named_stores([str(one) for one in options()["stores"]])
+
+
+def named_stores(locations: list[str]) -> dict[str, str]:
+    """Names for stores, each as short as it can be and unlike the others; a server's password is in none."""
+    parts = [_parts(one) for one in locations]
+    named: dict[str, str] = {}
+    for location, path in zip(locations, parts, strict=True):
+        lengths = range(1, len(path) + 1)
+        alone = (n for n in lengths if sum(other[-n:] == path[-n:] for other in parts) == 1)
+        name = "/".join(path[-next(alone, len(path)) :])
+        named[location if name in named else name] = location
+    return named
+
+
+def _parts(location: str) -> tuple[str, ...]:
+    if "://" in location:
+        return tuple(hide_passwords(location).split("/"))
+    return Path(location).expanduser().absolute().with_suffix("").parts
+
+
+def location() -> str:
+    """Where the store is that functions of this module read: a file or a URL."""
+    known = stores()
+    asked = _LOOKED_AT.get() or (st.session_state.get(STORE) if len(known) > 1 else None)
+    return known[asked] if asked in known else next(iter(known.values()))
+
+
+@contextmanager
+def looking_at(name: str) -> Iterator[None]:
+    """Within it, the store of this name is read."""
+    before = _LOOKED_AT.set(name)
+    try:
+        yield
+    finally:
+        _LOOKED_AT.reset(before)
 
 
 @st.cache_resource(show_spinner=False)
@@ -47,17 +99,17 @@ def store() -> Store:
         NotFoundError: There is none yet.
         StoreError: It cannot be read.
     """
-    return _open(str(options()["store"]))
+    return _open(location())
 
 
-@st.cache_resource(show_spinner=False, ttl=_FRESH, max_entries=2)
+@st.cache_resource(show_spinner=False, ttl=_FRESH, max_entries=32)
 def _studies(location: str) -> tuple[StudySummary, ...]:
     return tuple(store().studies())
 
 
 def studies() -> tuple[StudySummary, ...]:
     """All studies, the latest first; as fresh as a second ago."""
-    return _studies(str(options()["store"]))
+    return _studies(location())
 
 
 def summary(study: str) -> StudySummary | None:
@@ -101,7 +153,7 @@ def record(study: str) -> StudyRecord:
     Raises:
         NotFoundError: There is no such study.
     """
-    return _record(str(options()["store"]), study, stamp(study))
+    return _record(location(), study, stamp(study))
 
 
 @st.cache_resource(show_spinner=False, max_entries=32)
@@ -115,7 +167,7 @@ def report(study: str) -> StudyReport:
     Raises:
         NotFoundError: There is no such study.
     """
-    return _report(str(options()["store"]), study, stamp(study))
+    return _report(location(), study, stamp(study))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -129,7 +181,7 @@ def findings(study: str) -> Findings:
     Raises:
         NotFoundError: There is no such study, or none of its trials has ended.
     """
-    return _findings(str(options()["store"]), study, stamp(study))
+    return _findings(location(), study, stamp(study))
 
 
 def moves(trial: TrialRecord) -> bool:
@@ -138,6 +190,10 @@ def moves(trial: TrialRecord) -> bool:
 
 
 @st.cache_resource(show_spinner=False, max_entries=64)
+def _curves(location: str, keys: tuple[str, ...]) -> dict[str, tuple[CurvePoint, ...]]:
+    return store().curves(keys)
+
+
 def settled_curves(keys: tuple[str, ...]) -> dict[str, tuple[CurvePoint, ...]]:
     """The curves of trials that are over, by key."""
-    return store().curves(keys)
+    return _curves(location(), keys)

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from ablate.store import PlannedTrial, StudyRecord, TrialRecord, TrialState
-from shared.store import options, record, stamp, store
+from shared.store import location, record, stamp, store
 
 STATE, VARIANT, SEED, ROLE, KEY = "state", "variant", "seed", "role", "key"
 NONE = "(none)"
@@ -60,7 +60,7 @@ def trials(study: str) -> pd.DataFrame:
     Raises:
         NotFoundError: There is no such study.
     """
-    return _trials(str(options()["store"]), study, stamp(study))
+    return _trials(location(), study, stamp(study))
 
 
 def trial_table(

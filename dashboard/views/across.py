@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pandas as pd
@@ -15,7 +16,7 @@ from shared.charts import chart, figure
 from shared.colours import look
 from shared.exports import export, table_files
 from shared.frame import STUDY, no_study_yet
-from shared.store import record, settled_curves, store, studies
+from shared.store import location, looking_at, record, settled_curves, store, stores, studies
 from shared.text import escape
 
 BETWEEN = " / "
@@ -30,7 +31,7 @@ class DrawnVariant:
     """The finished trials of a variant of a study.
 
     Attributes:
-        name: `STUDY / VARIANT`.
+        name: `STUDY / VARIANT`, with the name of the store before it if there are several.
         band: Their curves together.
         data: Fingerprints of the data that they were trained on.
         task: The kind of the task, and the length of its inputs if it has one.
@@ -45,16 +46,15 @@ class DrawnVariant:
 def show() -> None:
     """Draw the page."""
     st.header("Curves across studies", anchor=False)
-    try:
-        names = [study.name for study in studies()]
-    except NotFoundError:
-        names = []
-    if not names:
+    known = _everywhere()
+    if not known:
         no_study_yet()
         return
-    current = str(st.session_state.get(STUDY) or names[0])
-    chosen = st.multiselect("Studies", names, [current], key="studies", bind="query-params")
-    options = [f"{study}{BETWEEN}{variant.name}" for study in chosen for variant in record(study).variants]
+    current = (location(), st.session_state.get(STUDY))
+    first = next((label for label, (at, study) in known.items() if (stores()[at], study) == current), next(iter(known)))
+    chosen = st.multiselect("Studies", list(known), [first], key="studies", bind="query-params")
+    places = {label: place for label, place in known.items() if label in chosen}
+    options = [f"{label}{BETWEEN}{name}" for label, place in places.items() for name in _variants(*place)]
     if not options:
         st.info("Choose a study to see its variants.")
         return
@@ -62,12 +62,40 @@ def show() -> None:
     row = st.container(horizontal=True, vertical_alignment="bottom")
     axis, loss = choose_axis_and_loss(row)
     log_x = row.toggle("Log x", key="logx", bind="query-params")
-    named = [side.partition(BETWEEN) for side in sides]
-    _draw([read_side(study, variant, axis, loss) for study, _, variant in named], axis, loss, log_x=log_x)
+    drawn = []
+    for side in sides:
+        label, _, variant = side.partition(BETWEEN)
+        at, study = places[label]
+        with looking_at(at):
+            drawn.append(read_side(study, variant, axis, loss, label))
+    _draw(drawn, axis, loss, log_x=log_x)
 
 
-def read_side(study: str, variant: str, axis: Axis, loss: Loss) -> DrawnVariant:
-    """The finished trials of a variant that are compared, none of those that tune or time."""
+def _everywhere() -> dict[str, tuple[str, str]]:
+    """The studies of all stores, the latest of each store first: what each is called, and its store and name."""
+    found: dict[str, tuple[str, str]] = {}
+    several = len(stores()) > 1
+    for at in stores():
+        with looking_at(at), suppress(NotFoundError):
+            found |= {f"{at}: {one.name}" if several else one.name: (at, one.name) for one in studies()}
+    return found
+
+
+def _variants(at: str, study: str) -> list[str]:
+    with looking_at(at):
+        return [variant.name for variant in record(study).variants]
+
+
+def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "") -> DrawnVariant:
+    """The finished trials of a variant that are compared, none of those that tune or time.
+
+    Args:
+        study: In the store that is looked at.
+        variant: Its name in the study.
+        axis: What the loss is drawn against.
+        loss: Which loss.
+        label: What to call the study; its name if empty.
+    """
     study_record = record(study)
     keys = [trial.key for trial in study_record.planned if trial.variant == variant]
     done = {key: trial for key, trial in store().trials(keys).items() if trial.state is TrialState.FINISHED}
@@ -77,7 +105,7 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss) -> DrawnVariant:
     said = str(task.get("kind", "unknown")) + (f" of {length} tokens" if length is not None else "")
     lines = [line(curve, axis, loss) for curve in curves.values()]
     return DrawnVariant(
-        f"{study}{BETWEEN}{variant}", band([one for one in lines if one.x], "range"),
+        f"{label or study}{BETWEEN}{variant}", band([one for one in lines if one.x], "range"),
         frozenset(trial.data_fingerprint for trial in done.values()), said,
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -22,9 +23,10 @@ from ablate.render.writing import render_report
 from ablate.store import TrialState
 from shared.charts import chart
 from shared.course import AXES as COURSE_AXES
-from shared.course import course_alt, course_figure, coursed
+from shared.course import FIRST, course_alt, course_figure, coursed
+from shared.course import MOST as MOST_COURSES
 from shared.exports import Maker, export, table_files
-from shared.forest import MOST, compared, forest
+from shared.forest import MOST, compared, forest, telling
 from shared.frame import begin_page, warn_of_unknown
 from shared.onward import onward
 from shared.pictures import BlockPicture, block_files, block_pictures
@@ -36,6 +38,10 @@ MOST_TOLD = 8
 """Variants that diverged or failed beyond this number are counted only."""
 MOST_WHOLE = 30
 """Rows up to which the table is shown whole; longer ones are scrolled."""
+ROOM, LETTER, PADDING = 960, 6.4, 24
+"""Pixels of the table in a window of 1,280, of a letter, and beside the words of a cell."""
+LEAST = {"variant": 130, "verdict": 160}
+"""Least widths of the columns of words."""
 SIGNS = {"supported": ":green-badge[supported]", "refuted": ":red-badge[refuted]"}
 
 
@@ -66,15 +72,14 @@ def _live(study: str) -> None:
         st.caption("\n".join(f"- {escape(line)}" for line in legend(study_report)))
     if rows := compared(study_report):
         st.subheader("Differences from the baseline", anchor=False)
-        words = {row.name: row.verdict_word for row in rows}
+        shown = _forest_page(rows)
+        words = {row.name: row.verdict_word for row in shown}
         changes = ", ".join(f"{name} {word}" for name, word in list(words.items())[:20])
         chart(
-            forest(study_report),
+            forest(study_report, shown),
             "forest",
             f"Forest plot of paired differences with the margin {study_report.margin:g}: {changes}",
         )
-        if len(rows) > MOST:
-            st.caption(f"The first {MOST} of {len(rows)} variants; the table has all.")
     _course(study_report)
     _scaling(study_report)
     _claims(study_report)
@@ -161,34 +166,47 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
     plain, signed = f"%.{decimals}f", f"%+.{decimals}f"
     number, text = st.column_config.NumberColumn, st.column_config.TextColumn
     metric, test_metric = study_report.metric, study_report.test_metric
+    told = _telling(study_report, table)
     tests = {test_metric: number(format=plain, width=70, help="Measured once, at the end")} if test_metric else {}
+    columns: dict[str, Any] = {
+        **dict.fromkeys(tuned_titles(study_report), text(width=60, help="Tuned; * at an edge of its grid")),
+        metric: number(format=plain, width=max(62, round(12 + LETTER * len(metric)))),
+        f"{metric} ±": number("±", format=plain, width=44, help="Half of the 95 % interval over seeds"),
+        **tests,
+        "difference": number(format=signed, width=72, help="From the baseline, paired by seed"),
+        "difference ±": number("diff. ±", format=plain, width=58, help="Half of the 95 % interval of the difference"),
+        "seeds": text(width=42),
+        "parameters": number(format="localized", width=74),
+        "change": number(format="percent", width=55, help="Parameters, against the baseline's"),
+        axis_title(study_report): text(width=58, help="Until the baseline's final validation loss, median"),
+        "course": text(width=70, help="What the difference moved by over the last third of training"),
+        "speed": text(width=105, help="Tokens a second, relative to the baseline, with its interval"),
+    }
+    words = _word_widths(table, ROOM - sum(columns[name]["width"] for name in told if name in columns))
     st.dataframe(
         table,
         key="ablation",
         hide_index=True,
         height="content" if len(table) <= MOST_WHOLE else "auto",
-        column_config={
-            "variant": text(width=160),
-            "verdict": text(width=210),
-            **dict.fromkeys(tuned_titles(study_report), text(width=60, help="Tuned; * at an edge of its grid")),
-            metric: number(format=plain, width=62),
-            f"{metric} ±": number(format=plain, width=75, help="Half of the 95 % interval over seeds"),
-            **tests,
-            "difference": number(format=signed, width=72, help="From the baseline, paired by seed"),
-            "difference ±": number(
-                "diff. ±", format=plain, width=58, help="Half of the 95 % interval of the difference"
-            ),
-            "seeds": text(width=42),
-            "parameters": number(format="localized", width=74),
-            "change": number(format="percent", width=55, help="Parameters, against the baseline's"),
-            axis_title(study_report): text(width=58, help="Until the baseline's final validation loss, median"),
-            "course": text(width=70, help="What the difference moved by over the last third of training"),
-            "speed": text(width=80, help="Tokens a second, relative to the baseline, with its interval"),
-        },
-        column_order=_telling(study_report, table),
+        column_config=columns | {name: text(width=width) for name, width in words.items()},
+        column_order=told,
         placeholder=MISSING,
         alt=f"Ablation table of {len(table)} rows with 95 % intervals and verdicts",
     )
+
+
+def _word_widths(table: pd.DataFrame, room: int) -> dict[str, int]:
+    """Widths of the two columns of words, together `room` pixels if that is enough for their least widths."""
+    wanted = {name: [PADDING + LETTER * len(words) for words in table[name]] for name in ("variant", "verdict")}
+    free = max(room, sum(LEAST.values()))
+
+    def cut(variant: int) -> float:
+        """How much is cut off; many words that lose some are better than few that lose much."""
+        widths = {"variant": variant, "verdict": free - variant}
+        return sum(max(0.0, one - widths[name]) ** 2 for name in wanted for one in wanted[name])
+
+    variant = min(range(LEAST["variant"], free - LEAST["verdict"] + 1, 10), key=cut)
+    return {"variant": variant, "verdict": free - variant}
 
 
 def _telling(study_report: StudyReport, table: pd.DataFrame) -> list[str]:
@@ -206,16 +224,46 @@ def _seeds(study_report: StudyReport) -> str:
     return f"{plural(planned, 'seed')} for each variant" if finished == planned and not others else ""
 
 
+def _forest_page(rows: list[VariantRow]) -> list[VariantRow]:
+    """The rows of the plot that is asked for: all, or of many those of a page."""
+    pages = -(-len(rows) // MOST)
+    if pages < 2:
+        return rows
+    page = int(st.number_input("Page", 1, pages, key="part", bind="query-params", width=140))
+    first = (page - 1) * MOST
+    st.caption(
+        f"{first + 1:,} to {min(first + MOST, len(rows)):,} of {len(rows):,} variants: first those that are decided, "
+        "the best at the top, then those that the fewest seeds would decide."
+    )
+    return rows[first : first + MOST]
+
+
+def _chosen_courses(study_report: StudyReport, rows: list[VariantRow]) -> list[VariantRow]:
+    """The rows whose course is drawn, of many: those that are chosen, before that the first of the forest plot."""
+    first = [row.name for row in telling(rows, study_report.direction)[:FIRST]]
+    chosen = st.multiselect("Variants", [row.name for row in rows], first, key="courses", bind="query-params",
+                            max_selections=MOST_COURSES)  # fmt: skip
+    return [row for row in rows if row.name in chosen]
+
+
 def _course(study_report: StudyReport) -> None:
     """Where the differences go, if there are evaluations before the end."""
-    if not coursed(study_report):
+    rows = coursed(study_report)
+    if not rows:
         return
     st.subheader("Course of the differences", anchor=False)
+    shown = FIRST
+    if len(rows) > MOST_COURSES:
+        rows = _chosen_courses(study_report, rows)
+        shown = MOST_COURSES
+        if not rows:
+            st.info("Choose a variant to see its course.")
+            return
     axis = st.segmented_control(
         "Against", list(COURSE_AXES), default="step", format_func=COURSE_AXES.__getitem__, key="along",
         bind="query-params", required=True,
     )  # fmt: skip
-    chart(course_figure(study_report, axis), "course", course_alt(study_report))
+    chart(course_figure(study_report, axis, rows, shown), "course", course_alt(study_report, rows))
 
 
 def _scaling(study_report: StudyReport) -> None:

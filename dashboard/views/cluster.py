@@ -15,7 +15,7 @@ from shared.exports import Maker, export, table_files
 from shared.frame import STUDY, begin_page, link
 from shared.numbers import arithmetic, duration
 from shared.printed import printed_bands
-from shared.store import LIVE, stamp, store
+from shared.store import LIVE, location, stamp, store
 from shared.text import escape
 
 MOST_LINKS = 6
@@ -105,13 +105,15 @@ def running_table(status: Status) -> pd.DataFrame:
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
-def _workers(study: str, at: tuple[object, ...]) -> tuple[tuple[WorkerLoad, ...], tuple[WorkerFailure, ...]]:
+def _workers(
+    location: str, study: str, at: tuple[object, ...]
+) -> tuple[tuple[WorkerLoad, ...], tuple[WorkerFailure, ...]]:
     return read_workers(store(), study)
 
 
 def _past(study: str) -> None:
     """What the chosen study's trials say of the machines, once they ended."""
-    loads, failures = _workers(study, stamp(study))
+    loads, failures = _workers(location(), study, stamp(study))
     st.subheader("Where trials of this study ended", anchor=False)
     if not loads:
         st.caption("None has ended yet.")

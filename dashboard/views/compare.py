@@ -21,7 +21,7 @@ from shared.frame import STUDY, begin_page, link
 from shared.pictures import BlockPicture, block_files, block_pictures
 from shared.printed import printed_bands
 from shared.samples import can_write, sample_box
-from shared.store import every, settled_curves, stamp, store
+from shared.store import every, location, settled_curves, stamp, store
 from shared.store import record as read_record
 from shared.text import escape, one_line
 
@@ -49,7 +49,7 @@ def show() -> None:
 
 def _live(study: str, sides: list[str]) -> None:
     try:
-        comparison = _comparison(tuple(sides), stamp(study))
+        comparison = _comparison(location(), tuple(sides), stamp(study))
     except NotFoundError as error:
         st.error(escape(str(error)))
         return
@@ -94,7 +94,7 @@ def _samples(record: StudyRecord, chosen: list[str]) -> None:
 
 
 @st.cache_resource(show_spinner=False, max_entries=32)
-def _comparison(sides: tuple[str, ...], at: tuple[Any, ...]) -> Comparison:
+def _comparison(location: str, sides: tuple[str, ...], at: tuple[Any, ...]) -> Comparison:
     return read_comparison(store(), sides)
 
 

@@ -14,7 +14,7 @@ from shared.form import Form, edited
 from shared.numbers import arithmetic, duration
 from shared.onward import begin_study
 from shared.schema import Node, default_of, lean
-from shared.store import options, read_only
+from shared.store import location, read_only
 from shared.switches import edit_switches
 from shared.text import escape
 
@@ -190,7 +190,7 @@ def _estimate(draft: Draft, text: str, checked: dict[str, Any]) -> None:
 
 def _time(draft: Draft, text: str) -> None:
     with st.spinner("Preparing the data and measuring this machine"):
-        estimate = ask("plan", draft, text, str(options()["store"]))
+        estimate = ask("plan", draft, text, location())
     if estimate is None or "problem" in estimate:
         st.warning(escape(estimate["problem"] if estimate else "The estimate failed."))
         return

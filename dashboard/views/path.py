@@ -13,6 +13,7 @@ from ablate.analysis.numbers import count
 from ablate.analysis.path import Removal, RemovalPath, VariantSummary
 from ablate.analysis.speed import LEAST_SECONDS
 from ablate.render.sections.path import outcome
+from ablate.stats import PairedDifference
 from ablate.store import StudyRecord
 from shared import results
 from shared.charts import chart, figure, ink
@@ -67,14 +68,14 @@ def _live(study: str) -> None:
     number = st.column_config.NumberColumn
     st.dataframe(
         table, key="removals", hide_index=True, placeholder="-",
-        column_order=[name for name in table if name != "verdict" and not table[name].isna().all()],
+        column_order=_telling(table),
         column_config={
             "round": number(width=45), "path": st.column_config.CheckboxColumn(width=40, help="A step of the path"),
-            "removal": st.column_config.TextColumn(width=150), "from": st.column_config.TextColumn(width=130),
+            "removal": st.column_config.TextColumn(width=140), "from": st.column_config.TextColumn(width=110),
             "parameters": number(format="localized", width=75), "FLOP": number(format="compact", width=50),
             "tokens/s": number(format="compact", width=60), "difference": number(format="%+.4f", width=70),
-            "low": number(format="%+.4f", width=62), "high": number(format="%+.4f", width=62),
-            "what became of it": st.column_config.TextColumn(width=300),
+            "±": number(format="%.4f", width=58, help="Half of the 95 % interval of the difference"),
+            "what became of it": st.column_config.TextColumn(width=315),
         },
         alt=f"Removals that were tried in {len(removal_path.rounds)} rounds, with what became of them",
     )  # fmt: skip
@@ -85,6 +86,12 @@ def _live(study: str) -> None:
     export(table_files(f"{study}_path", table) | printed(study, "path"), "path")
 
 
+def _telling(table: pd.DataFrame) -> list[str]:
+    """The columns that say something: without whence a removal starts where all start from the same."""
+    silent = {"verdict", "low", "high", *(["from"] if table["from"].nunique() < 2 else [])}
+    return [str(name) for name in table if name not in silent and not table[name].isna().all()]
+
+
 def removals(removal_path: RemovalPath) -> pd.DataFrame:
     """A row for the baseline and each removal that was tried, round by round."""
     begin = {"what became of it": "where it begins"}
@@ -92,7 +99,7 @@ def removals(removal_path: RemovalPath) -> pd.DataFrame:
     rows = [start]
     for number, tried in enumerate(removal_path.rounds, 1):
         rows += [_row(number, one) for one in tried]
-    columns = ["round", "path", "removal", "from", "parameters", "FLOP", "tokens/s", "difference", "low", "high",
+    columns = ["round", "path", "removal", "from", "parameters", "FLOP", "tokens/s", "difference", "±", "low", "high",
                "verdict", "what became of it"]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
 
@@ -106,11 +113,18 @@ def _row(number: int, one: Removal) -> dict[str, object]:
         "from": one.parent,
         **_costs(one.standing),
         "difference": paired.difference if paired else None,
+        "±": _half(paired),
         "low": paired.low if paired else None,
         "high": paired.high if paired else None,
         "verdict": one.verdict.word,
         "what became of it": one.reason,
     }
+
+
+def _half(paired: PairedDifference | None) -> float | None:
+    if paired is None or paired.low is None or paired.high is None:
+        return None
+    return (paired.high - paired.low) / 2
 
 
 def _costs(standing: VariantSummary) -> dict[str, object]:

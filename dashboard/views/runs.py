@@ -75,6 +75,7 @@ def _study(study: str) -> None:
             )  # fmt: skip
             wanted = str(asked or seeds).strip()
             show_command(study, wanted)
+            st.caption("`ablate plan` takes the same options, and says what they cost before anything is trained.")
             if may_run():
                 button("Add seeds", "add", lambda: start(study, arguments(study, wanted)), "add-seeds",
                        disabled=busy or not STUDY_NAME.fits(study))  # fmt: skip

@@ -15,7 +15,7 @@ from shared.charts import chart
 from shared.colours import look
 from shared.frame import begin_page, link
 from shared.results import any_ended, missing, plans_ahead
-from shared.store import options, stamp, store
+from shared.store import location, stamp, store
 from shared.store import record as read_record
 from shared.text import for_plotly
 
@@ -38,7 +38,7 @@ def show() -> None:
             study, "plans all its points before any result", "A `search`, `simplify` or `population` design does not."
         )
         return
-    searched = _study(str(options()["store"]), study, stamp(study))
+    searched = _study(location(), study, stamp(study))
     metric = str(read_record(study).objective["metric"])
     trials = searched.get_trials(deepcopy=False)
     counts = {state: sum(trial.user_attrs[STATE] == state for trial in trials) for state in TrialState}
@@ -129,18 +129,21 @@ def _pair(searched: optuna.Study, trials: list[optuna.trial.FrozenTrial], metric
             for name, value in trial.params.items():
                 values.setdefault(name, set()).add(value)
     varied = [name for name, seen in values.items() if len(seen) > 1]
-    varied.sort(key=lambda name: any(isinstance(value, str) for value in values[name]))  # what has a scale first
+    named = {name for name in varied if any(isinstance(value, str) for value in values[name])}
+    varied.sort(key=named.__contains__)  # what has a scale first
+    scaled = len(named) < len(varied)  # between names there is nothing that a contour could join
     if len(varied) < 2:
         st.caption("Fewer than two parameters vary among the finished trials, so there is no plot of two of them.")
         return
     st.subheader("Two parameters", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         kind = st.segmented_control(
-            "Plot", list(PLOTS), default="contour", key="plot", bind="query-params", required=True
+            "Plot", list(PLOTS), default="contour" if scaled else "rank", key="plot", bind="query-params", required=True
         )
-        first = st.selectbox("Across", varied, key="across", bind="query-params", width=280)
+        # Optuna decides which of the two lies across.
+        first = st.selectbox("Parameter", varied, key="one", bind="query-params", width=280)
         rest = [name for name in varied if name != first]
-        second = st.selectbox("Up", rest, key="up", bind="query-params", width=280)
+        second = st.selectbox("With", rest, key="other", bind="query-params", width=280)
     from optuna.visualization import plot_contour, plot_rank
 
     draw = {"contour": plot_contour, "rank": plot_rank}[str(kind)]

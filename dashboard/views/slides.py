@@ -15,7 +15,7 @@ from shared.exports import export
 from shared.frame import begin_page
 from shared.pictures import Painter
 from shared.results import any_ended
-from shared.store import options, report, stamp
+from shared.store import location, options, report, stamp
 from shared.text import escape
 
 HEIGHT = 720
@@ -38,7 +38,7 @@ def show() -> None:
         )  # fmt: skip
         place = st.container()
     with st.spinner("Drawing the blocks and the comparisons"):
-        made = _talk(str(options()["store"]), study, after, stamp(study))
+        made = _talk(location(), study, after, stamp(study))
     if not made.get("html"):
         st.error(escape(str(made.get("problem") or "The process that draws them failed; the terminal says why.")))
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import pandas as pd
@@ -12,10 +13,10 @@ from ablate.analysis.text import counted
 from ablate.errors import NotFoundError
 from ablate.store import Mark, StudySummary
 from shared.exports import export, table_files
-from shared.frame import STUDY, link, no_study_yet, unknown_study
+from shared.frame import STUDY, link, look_at, no_study_yet, unknown_study
 from shared.marks import edit_mark
 from shared.numbers import arithmetic, duration, parameters
-from shared.store import LIVE, complete, ended, stamp, store, studies, summary
+from shared.store import LIVE, STORE, complete, ended, location, looking_at, stamp, store, stores, studies, summary
 from shared.text import escape
 
 PAGE = 15
@@ -27,10 +28,7 @@ STATES = ("all", "running", "complete", "incomplete", "with failures")
 def show() -> None:
     """Draw the page."""
     st.header("Studies")
-    try:
-        listed = studies()
-    except NotFoundError:
-        listed = ()
+    listed = _everywhere()
     if not listed:
         no_study_yet()
         st.fragment(_await_first, run_every=LIVE)()
@@ -42,24 +40,40 @@ def show() -> None:
     )
     state = states.segmented_control("State", STATES, default="all", key="state", bind="query-params", required=True)
     starred = stars.toggle("Starred", key="starred", bind="query-params")
-    running = any(not complete(study) for study in listed)
-    st.session_state[_AT_SIDE] = st.session_state.get(STUDY)
+    running = any(not complete(study) for _, study in listed)
+    st.session_state[_AT_SIDE] = _chosen()
     st.fragment(_table, run_every=LIVE if running else None)(str(words or ""), str(state), starred)
 
 
 def _await_first() -> None:
-    try:
-        if studies():
-            st.rerun()
-    except NotFoundError:
-        return
+    if _everywhere():
+        st.rerun()
+
+
+def _everywhere() -> list[tuple[str, StudySummary]]:
+    """The studies of all stores, each with the name of its store, the latest first."""
+    found: list[tuple[str, StudySummary]] = []
+    for name in stores():
+        with looking_at(name), suppress(NotFoundError):
+            found += [(name, study) for study in studies()]
+    return sorted(found, key=lambda one: one[1].updated_at, reverse=True)
+
+
+def _marks() -> dict[tuple[str, str], Mark]:
+    """The marks of studies, by store and study."""
+    found: dict[tuple[str, str], Mark] = {}
+    for name in stores():
+        with looking_at(name), suppress(NotFoundError):
+            found |= {(name, study): mark for study, mark in store().marks.all("study").items()}
+    return found
 
 
 def _table(words: str, state: str, starred: bool) -> None:
-    marks = store().marks.all("study")
-    shown = [study for study in studies() if _fits(study, marks.get(study.name, Mark()), words, state)]
-    shown = [study for study in shown if not starred or marks.get(study.name, Mark()).starred]
-    st.caption(f"{len(shown):,} of {len(studies()):,} studies, the latest first")
+    marks, listed = _marks(), _everywhere()
+    found = [(at, study, marks.get((at, study.name), Mark())) for at, study in listed]
+    shown = [(at, study, mark) for at, study, mark in found if _fits(study, mark, words, state)]
+    shown = [one for one in shown if not starred or one[2].starred]
+    st.caption(f"{len(shown):,} of {len(listed):,} studies, the latest first")
     pages = -(-len(shown) // PAGE)
     page = 1
     if pages > 1:
@@ -68,16 +82,17 @@ def _table(words: str, state: str, starred: bool) -> None:
     if not rows:
         st.info("No study fits. Search for less.")
         return
-    table = pd.DataFrame([_row(study, marks.get(study.name, Mark())) for study in rows])
-    names, chosen = [study.name for study in rows], st.session_state.get(STUDY)
-    if chosen != st.session_state.get(_AT_SIDE):  # the box at the side shows another one
+    table = pd.DataFrame([_row(*one) for one in rows])
+    names, chosen = [(at, study.name) for at, study, _ in rows], _chosen()
+    if chosen != st.session_state.get(_AT_SIDE):  # the boxes at the side show another one
         st.rerun(scope="app")
-    # A table of its own for each choice, with that row ticked: what is ticked and the box at the side never differ.
+    # A table of its own for each choice, with that row ticked: what is ticked and the boxes at the side never differ.
     key = f"studies-{page}-{chosen}-{st.session_state.get(_CLICKS, 0)}"
     st.dataframe(
         table,
         key=key,
         hide_index=True,
+        height="content",
         on_select=partial(_choose, key, names),
         selection_mode=["single-row", "single-cell"],
         selection_default={"selection": {"rows": [names.index(chosen)] if chosen in names else []}},
@@ -88,7 +103,8 @@ def _table(words: str, state: str, starred: bool) -> None:
             ),
             "updated": st.column_config.DatetimeColumn("updated", format="YYYY-MM-DD HH:mm", width=125),
             "★": st.column_config.TextColumn(width=30),
-            "question": st.column_config.TextColumn(width=200),
+            "question": st.column_config.TextColumn(width=200 if len(stores()) == 1 else 110),
+            "store": st.column_config.TextColumn(width=90),
             "study": st.column_config.TextColumn(width=140),
             "best": st.column_config.TextColumn(width=120),
             "simplest": st.column_config.TextColumn(width=120),
@@ -96,7 +112,7 @@ def _table(words: str, state: str, starred: bool) -> None:
         placeholder="-",
         alt=f"Studies with their state, progress, best and simplest variant and cost; {len(rows)} rows",
     )
-    if current := summary(str(chosen)):
+    if current := summary(chosen[1]):
         _details(current)
     export(table_files("studies", table), "studies")
 
@@ -124,18 +140,24 @@ def _telling(table: pd.DataFrame) -> list[str]:
     ]
 
 
-def _choose(key: str, names: list[str]) -> None:
+def _chosen() -> tuple[str, str]:
+    """The store and the study that all pages look at; an empty name for no study."""
+    return str(st.session_state.get(STORE) or next(iter(stores()))), str(st.session_state.get(STUDY) or "")
+
+
+def _choose(key: str, names: list[tuple[str, str]]) -> None:
     """Make the study of the row or cell that was clicked the one that all pages look at."""
     selected = st.session_state[key]["selection"]
     clicked = [*selected["rows"], *(row for row, _ in selected["cells"])]
-    others = [names[row] for row in clicked if row < len(names) and names[row] != st.session_state.get(STUDY)]
+    others = [names[row] for row in clicked if row < len(names) and names[row] != _chosen()]
     if others:
-        st.session_state[STUDY] = others[0]
+        at, study = others[0]
+        look_at(study, at)
     st.session_state[_CLICKS] = st.session_state.get(_CLICKS, 0) + 1
 
 
 @st.cache_resource(show_spinner=False, max_entries=500)
-def _overview(study: str, at: tuple[object, ...]) -> Overview:
+def _overview(location: str, study: str, at: tuple[object, ...]) -> Overview:
     return read_overview(store(), study)
 
 
@@ -146,11 +168,13 @@ def state_of(study: StudySummary) -> str:
     return "running" if study.running else "failed trials" if study.failed else "waiting"
 
 
-def _row(study: StudySummary, mark: Mark) -> dict[str, object]:
-    overview = _overview(study.name, stamp(study.name))
+def _row(at: str, study: StudySummary, mark: Mark) -> dict[str, object]:
+    with looking_at(at):
+        overview = _overview(location(), study.name, stamp(study.name))
     settled = ended(study)
     return {
         "★": "★" * mark.starred,
+        **({"store": at} if len(stores()) > 1 else {}),
         "study": study.name,
         "question": study.question,
         "state": state_of(study),
@@ -167,7 +191,7 @@ def _row(study: StudySummary, mark: Mark) -> dict[str, object]:
 
 
 def _details(study: StudySummary) -> None:
-    overview = _overview(study.name, stamp(study.name))
+    overview = _overview(location(), study.name, stamp(study.name))
     with st.container(border=True):
         st.subheader(escape(study.name), anchor=False)
         st.markdown(escape(study.question))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pandas as pd
 import streamlit as st
 
 from ablate.analysis.curves import AXES, band, line
 from ablate.analysis.differences import differences
 from ablate.analysis.numbers import count
+from ablate.analysis.speed import LEAST_SECONDS
 from ablate.analysis.workers import place_of
 from ablate.command_line import hide_passwords
 from ablate.devices import utilisation
 from ablate.errors import NotFoundError
 from ablate.store import CurvePoint, StudyRecord, TrialRecord, TrialState, VariantRecord
+from ablate.store.records import USAGE
 from shared.charts import chart, figure
 from shared.colours import Look, look, on_paper, variant_looks
 from shared.exports import Maker, export, table_files
@@ -23,7 +27,7 @@ from shared.numbers import arithmetic, duration
 from shared.pictures import BlockPicture, block_files, block_pictures
 from shared.printed import printed_bands
 from shared.samples import can_write, sample_box
-from shared.store import LIVE, moves, options, store
+from shared.store import LIVE, location, moves, store
 from shared.store import record as read_record
 from shared.text import escape
 from shared.yaml import to_yaml
@@ -36,6 +40,15 @@ STATES = {
     TrialState.PRUNED: "orange",
     TrialState.FAILED: "red",
 }
+GIB = 2.0**30
+WHOLE = {"mean": "mean", "max": "highest"}
+USED: dict[str, tuple[str, Callable[[float], str], str]] = {
+    "cores": ("Cores", "{:.2f}".format, "mean"),
+    "memory": ("Memory", lambda used: f"{used / GIB:.2f} GiB", "max"),
+    "gpu": ("GPU", "{:.0%}".format, "mean"),
+    "gpu_memory": ("GPU memory", lambda used: f"{used / GIB:.2f} GiB", "max"),
+}
+"""What is sampled: its label, how a number is said, and which number stands for all."""
 DEFAULT_STORE = "studies/ablate.db"
 
 
@@ -54,12 +67,13 @@ def show() -> None:
     variant = _variant(record, trial)
     st.fragment(_live, run_every=LIVE if moves(trial) else None)(record, variant, key)
     edit_mark("trial", key)
+    _usage(key)
     if not moves(trial):
         st.fragment(show_inside)(key, variant.name or "the trial")
     _spec(record, variant)
     _environment(trial)
     st.subheader("Run it again", anchor=False)
-    place = str(options()["store"])
+    place = location()
     where = "" if place == DEFAULT_STORE else f" --store {hide_passwords(place)}"
     st.code(f"ablate reproduce {key[:12]}{where}", language="bash", wrap_lines=True)
     if trial.environment is not None:
@@ -157,13 +171,14 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> No
         facts.metric("Steps", f"{trial.steps:,}", width="content")
         facts.metric("Training", duration(trial.seconds), arithmetic(trial.flops), delta_color="off",
                      delta_arrow="off", width="content")  # fmt: skip
-        if trial.seconds > 0:
+        timed = trial.seconds >= LEAST_SECONDS  # shorter ones tell no speed
+        if timed:
             share = utilisation(trial.flops, trial.seconds, place_of(trial)[1], _precision(variant))
             used = f"{share:.1%} of the peak" if share is not None else None
             facts.metric("Arithmetic", f"{arithmetic(trial.flops / trial.seconds)}/s", used, delta_color="off",
                          delta_arrow="off", width="content", help="Model FLOP utilisation: without what is computed "
                          "again, over the peak of the device.")  # fmt: skip
-        speed = f"{trial.tokens / trial.seconds:,.0f} tokens/s" if trial.seconds > 0 else None
+        speed = f"{trial.tokens / trial.seconds:,.0f} tokens/s" if timed else None
         facts.metric("Tokens", count(trial.tokens), speed, delta_color="off", delta_arrow="off", width="content")
     with st.container(horizontal=True):
         if variant.name:
@@ -229,6 +244,27 @@ def _spec(record: StudyRecord, variant: VariantRecord) -> None:
 
 def _said(value: object) -> str | None:
     return None if value is None else str(value)
+
+
+def _usage(key: str) -> None:
+    """What the process that trained it used of its machine; nothing if no sample was taken."""
+    samples = [(one.step, one.values[USAGE]) for one in store().recordings(key) if USAGE in one.values]
+    if not samples:
+        return
+    st.subheader("Use of the machine", anchor=False)
+    facts = st.container(horizontal=True)
+    rows = pd.DataFrame([{"step": step, **used} for step, used in samples])
+    for name, (said, show_number, whole) in USED.items():
+        if name in rows:
+            series = rows[name].dropna()
+            told = show_number(float(series.agg(whole)))
+            facts.metric(f"{said}, {WHOLE[whole]}", told, chart_data=series if len(series) > 1 else None,
+                         width="content")  # fmt: skip
+    st.caption(
+        f"Of the process that trained it, with all trials of its pack: {len(samples)} samples, ten seconds apart or "
+        f"more, from step {samples[0][0]:,} to {samples[-1][0]:,}."
+    )
+    export(table_files(f"trial_{key[:12]}_usage", rows), "usage")
 
 
 def _environment(trial: TrialRecord) -> None:

@@ -140,7 +140,8 @@ def test_calibrate_prints_what_seeds_can_tell(beliefs: Workplace) -> None:
     done = beliefs.call("calibrate", "beliefs")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("Noise of val_loss, paired by seed, over 2 comparisons: 0.0")
-    rows = [line.split() for line in done.out.splitlines() if line.strip() and line.split()[0].isdigit()]
+    _, table, _ = done.out.split("\n\n")
+    rows = [line.split() for line in table.splitlines() if line.split()[0].isdigit()]
     assert [row[0] for row in rows] == ["2", "3", "4", "5", "7", "10", "15", "20"]
     plain = json.loads(beliefs.call("calibrate", "beliefs", "--json").out)
     assert 0.004 < plain["noise"]["sd"] < 0.012

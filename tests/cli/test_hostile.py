@@ -12,7 +12,8 @@ import pytest
 from hypothesis import strategies as st
 
 from benchmarks import hostile
-from benchmarks.hostile import Case, campaign, cases, run_case, sample, tiny_store
+from benchmarks.hostile import campaign, run_case, sample, tiny_store
+from benchmarks.hostile_cases import Case, cases
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a case is a forked process")
 

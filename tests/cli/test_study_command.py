@@ -88,6 +88,19 @@ def test_a_study_prints_its_progress_its_table_and_two_commands_that_work(done: 
     assert place.folder.joinpath("my_question.yaml").exists()
 
 
+def test_a_plan_takes_the_options_that_continue_a_study(done: tuple[Workplace, Finished]) -> None:
+    place, _ = done
+    planned = place.call("plan", "tiny", "--stored", "--seeds=4", "--json")
+    assert planned.code == 0, planned.err
+    keys = {trial["key"] for trial in json.loads(planned.out)["trials"]}
+    assert len(keys) == 12, "three variants with four seeds each"
+    assert set(place.trials("finished")) < keys, "those that the study has trained are among them"
+    assert place.call("plan", "tiny.yaml", "--seeds=1", "--json").code == 0
+    refused = place.call("plan", "tiny", "--stored", "--data", "file:text")
+    assert refused.code == 2
+    assert "a stored study continues with its own data" in refused.err
+
+
 def test_a_finished_study_answers_at_once(done: tuple[Workplace, Finished]) -> None:
     place, _ = done
     before = place.trials("finished")

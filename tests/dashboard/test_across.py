@@ -55,7 +55,7 @@ def _page() -> None:
 
 def test_curves_of_several_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _store(tmp_path / "s.db")
-    monkeypatch.setenv(OPTIONS, json.dumps({"store": str(tmp_path / "s.db")}))
+    monkeypatch.setenv(OPTIONS, json.dumps({"stores": [str(tmp_path / "s.db")]}))
     streamlit.cache_resource.clear()
     page = AppTest.from_function(_page, default_timeout=60)
     page.query_params["studies"] = ["a", "b"]

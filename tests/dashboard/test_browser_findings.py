@@ -49,6 +49,16 @@ def numbers(rows: list[dict[str, str]], column: str) -> list[float]:
     return [float(row[column].replace(",", "")) for row in rows if row[column] not in ("", "-")]
 
 
+def test_a_sweep_opens_on_its_slices(page: Page, place: Workplace) -> None:
+    study(place, "swept", "\ndesign: {kind: sweep, path: model.heads, values: [1, 2], seeds: 1}")
+    page.open("/effects?study=swept")
+    chosen = page.tab.get_by_role("radiogroup", name="Show").locator("[aria-checked=true], [data-selected=true]")
+    assert chosen.first.inner_text() == "Slices"
+    assert {row["model.heads"] for row in page.table("val_loss along model.heads")} == {"1", "2"}
+    page.open("/effects?study=crossed")
+    page.wait_for_text("A main effect is how much")
+
+
 def test_a_click_on_the_name_of_a_study_chooses_it(page: Page) -> None:
     page.open("/?study=path")
     page.wait_for_text("Trials ended")
@@ -106,6 +116,9 @@ def test_the_path_is_that_of_the_report(page: Page, said: dict[str, dict[str, An
     assert numbers(rows, "parameters") == [
         found["baseline"]["parameters"], *(one["standing"]["parameters"] for one in tried)
     ]  # fmt: skip
+    assert not any("tokens/s" in row for row in rows), "trials of less than ten seconds tell no speed"
+    page.wait_for_text("Speed is left out: trials that took less than 10 s do not tell it.")
+    assert page.main.get_by_text("tokens a second").count() == 0
     steps = len(found["steps"])
     page.main.get_by_alt_text(re.compile("^Block diagram of step")).nth(steps).wait_for()
     assert page.main.get_by_alt_text(re.compile("^Block diagram of step")).count() == steps + 1
@@ -123,6 +136,11 @@ def test_the_front_is_that_of_the_report_and_a_point_shows_its_block(
     assert numbers(rows, "val_loss") == pytest.approx(
         [point["values"]["val_loss"]["mean"] for point in found["points"]], rel=1e-9
     )
+    front = [row for row in rows if row["stands"] == "on the front"]
+    named = page.main.locator(".legendtext").all_text_contents()
+    assert named[: len(front)] == [f"{row['number']} {row['variant']}" for row in front]
+    beside = page.main.locator(".scatterlayer .textpoint").all_text_contents()
+    assert sorted(filter(None, beside)) == [row["number"] for row in front]
     box = page.tab.get_by_role("combobox", name="Variant")
     mark = page.main.locator(".scatterlayer .trace path.point").last
     mark.click(force=True)

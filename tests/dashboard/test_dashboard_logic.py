@@ -43,7 +43,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         simple_store(location)
         with open_store(location) as known:
             known.marks.put("study", "half", Mark(starred=True, tags=("thesis",)))
-        monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps({"store": location}))
+        monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps({"stores": [location]}))
         st.cache_resource.clear()
         yield location
         opened_store().close()
@@ -129,7 +129,7 @@ def test_a_study_whose_trials_were_all_finished_or_pruned_is_complete(store: str
 
 
 def test_a_store_that_is_none_yet_says_how_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps({"store": str(tmp_path / "none.db")}))
+    monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps({"stores": [str(tmp_path / "none.db")]}))
     st.cache_resource.clear()
     app = opened()
     assert not app.exception
@@ -143,7 +143,7 @@ def test_a_sample_without_weights_says_why(store: str) -> None:
 
 
 def test_who_is_asked_for_a_token_sees_nothing_before_it(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = {"store": store, "token": "a long word", "read_only": True}
+    chosen = {"stores": [store], "token": "a long word", "read_only": True}
     monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps(chosen))
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     app = opened(study="done")
@@ -158,7 +158,7 @@ def test_who_is_asked_for_a_token_sees_nothing_before_it(store: str, monkeypatch
 
 
 def test_a_dashboard_that_only_reads_writes_no_mark(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps({"store": store, "read_only": True}))
+    monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps({"stores": [store], "read_only": True}))
     app = opened(study="done")
     saves = [one for one in app.button if one.label == "Save"]
     assert saves
@@ -178,7 +178,7 @@ def test_a_dashboard_for_other_machines_has_a_token_and_only_reads(
 ) -> None:
     chosen: dict[str, object] = {}
     monkeypatch.setattr(os, "execve", lambda file, line, environment: chosen.update(json.loads(environment[OPTIONS])))
-    serve(str(tmp_path / "none.db"), None, host, (), token)
+    serve([str(tmp_path / "none.db")], None, host, (), token)
     assert chosen["read_only"] is read_only
     assert bool(chosen["token"]) == (read_only or token is not None)
     assert token is None or chosen["token"] == token
@@ -216,7 +216,7 @@ def test_the_page_of_an_answer_draws_the_course_of_each_comparison(
                 ),
                 Environment({"python": "3"}, "cpu", "here", None, None, "ablate study"),
             )  # fmt: skip
-    monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps({"store": str(tmp_path / "s.db")}))
+    monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps({"stores": [str(tmp_path / "s.db")]}))
     st.cache_resource.clear()
     app = AppTest.from_string(ANSWER, default_timeout=90)
     app.query_params["study"] = "s"

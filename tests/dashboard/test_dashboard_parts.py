@@ -35,12 +35,13 @@ from shared.charts import on_page, widened
 from shared.colours import look
 from shared.course import course_alt, course_figure, coursed
 from shared.effect_figures import side
+from shared.forest import telling
 from shared.marks import split_tags
 from shared.numbers import arithmetic, duration
 from shared.text import escape, for_plotly, one_line
 from shared.yaml import to_yaml
 from views import PAGES
-from views.answer import ablation
+from views.answer import LEAST, _word_widths, ablation
 from views.curves import Group, _draw_lines
 
 FOLDER = Path(__file__).parent.parent.parent / "dashboard"
@@ -225,6 +226,46 @@ def test_what_was_pruned_has_one_entry_in_the_legend() -> None:
     assert len(made.data) == 6
 
 
+def test_of_many_variants_the_decided_come_first_then_those_nearest_to_a_decision() -> None:
+    names = [f"a=v{number}" for number in range(6)]
+    made = fake_store({"baseline": ({}, 100), **{name: ({"a": name[2:]}, 90) for name in names}}, seeds=4, margin=0.05)
+    # Difference from the baseline and the spread of it over seeds: needed, two that can go, undecided near and far.
+    gaps = {"a=v0": (0.5, 0.001), "a=v1": (0.01, 0.001), "a=v2": (-0.2, 0.001), "a=v3": (0.06, 0.3),
+            "a=v4": (0.0, 0.025), "a=v5": (0.051, 0.02)}  # fmt: skip
+    for seed in range(4):
+        made.add("baseline", seed, {"val_loss": 2.0})
+        for name, (gap, spread) in gaps.items():
+            made.add(name, seed, {"val_loss": 2.0 + gap + spread * (-1.5 + seed)})
+    rows = {row.name: row for row in read_study(made, "a_study").variants if row.name in gaps}
+    words = {name: row.verdict.word for name, row in rows.items() if row.verdict}
+    assert [words[name] for name in ("a=v0", "a=v1", "a=v2")] == ["needed", "not needed", "not needed"]
+    undecided = [name for name, word in words.items() if word == "undecided"]
+    assert len(undecided) >= 2
+    for first in (list(rows.values()), list(rows.values())[::-1]):
+        ordered = [row.name for row in telling(first, "minimize")]
+        decided = sorted(gaps.keys() - set(undecided), key=lambda name: gaps[name][0])
+        assert ordered[: len(decided)] == decided, "the best of them first"
+        further = [rows[name].verdict.further_seeds for name in ordered if name in undecided]  # type: ignore[union-attr]
+        known = [count for count in further if count is not None]
+        assert known == sorted(known)
+        assert further == known + [None] * (len(further) - len(known))
+    assert telling([rows["a=v1"], rows["a=v0"]], "maximize")[0].name == "a=v0"
+
+
+def test_words_of_the_table_get_the_room_that_numbers_leave() -> None:
+    def widths(*rows: tuple[str, str], room: int = 430) -> dict[str, int]:
+        return _word_widths(pd.DataFrame([{"variant": name, "verdict": word} for name, word in rows]), room)
+
+    long_name, long_verdict = widths(("a" * 60, "pruned")), widths(("baseline", "undecided: " + "b" * 50))
+    both = widths(("a" * 60, "b" * 60))
+    assert long_name["variant"] > both["variant"] > long_verdict["variant"]
+    mixed = widths(*[("a" * 40, "pruned")] * 20, ("a" * 40, "b" * 60))
+    assert mixed["variant"] > both["variant"], "twenty names count for more than one verdict"
+    for one in (long_name, long_verdict, both, mixed):
+        assert sum(one.values()) == 430
+    assert widths(("a" * 60, "b" * 60), room=100) == LEAST
+
+
 def test_pictures_side_by_side_have_one_scale_and_no_ground_of_their_own() -> None:
     small, large = (
         f'<svg viewBox="0 0 {width} 90" width="{width}" height="90"><rect class="paper" width="100%"/></svg>'
@@ -248,10 +289,10 @@ def test_the_course_is_drawn_against_what_is_asked_for_with_the_margin() -> None
     (row,) = coursed(report)
     assert row.course is not None
     for axis, unit in (("step", 1), ("tokens", 7), ("flops", 1e6)):
-        drawn = course_figure(report, axis)  # type: ignore[arg-type]
+        drawn = course_figure(report, axis, [row])  # type: ignore[arg-type]
         (line,) = [trace for trace in drawn.data if trace.name == "a=off"]
         assert list(line.x) == [unit * step for step in (25, 50, 75, 100)]
         assert list(line.y) == pytest.approx([0.101 * share for share in (0.25, 0.5, 0.75, 1.0)])
         heights = [shape.y0 for shape in drawn.layout.shapes]
         assert heights == [0, 0.05], "zero and the margin"
-    assert "a=off growing" in course_alt(report)
+    assert "a=off growing" in course_alt(report, [row])

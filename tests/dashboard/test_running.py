@@ -24,12 +24,12 @@ def place(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     found = Workplace(tmp_path, cache)
     for name, value in found.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv(OPTIONS, json.dumps({"store": str(found.store), "may_run": True}))
+    monkeypatch.setenv(OPTIONS, json.dumps({"stores": [str(found.store)], "may_run": True}))
     monkeypatch.chdir(found.folder)
     streamlit.cache_resource.clear()
     yield found
     streamlit.cache_resource.clear()
-    monkeypatch.setenv(OPTIONS, json.dumps({"store": str(found.store), "may_run": True}))
+    monkeypatch.setenv(OPTIONS, json.dumps({"stores": [str(found.store)], "may_run": True}))
     for run in known_runs():
         stop(run)
         ended(run)
@@ -80,7 +80,7 @@ def test_a_study_gets_seeds(place: Workplace, monkeypatch: pytest.MonkeyPatch) -
             for trial in store.trials([one.key for one in store.study("tiny").planned]).values()
         )
     # The same page on a dashboard that others can reach has the commands, and no button.
-    monkeypatch.setenv(OPTIONS, json.dumps({"store": str(place.store), "read_only": True, "may_run": False}))
+    monkeypatch.setenv(OPTIONS, json.dumps({"stores": [str(place.store)], "read_only": True, "may_run": False}))
     app = AppTest.from_function(_page, default_timeout=60).run()
     assert not app.exception, app.exception
     assert not app.button
@@ -129,7 +129,7 @@ def test_who_may_run(headers: dict[str, str], allowed: bool, place: Workplace, m
 def test_nothing_may_run_unless_the_server_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(OPTIONS, raising=False)
     assert not may_run()
-    monkeypatch.setenv(OPTIONS, json.dumps({"store": "postgresql://me:secret@host/db", "may_run": True}))
+    monkeypatch.setenv(OPTIONS, json.dumps({"stores": ["postgresql://me:secret@host/db"], "may_run": True}))
     assert not may_run(), "the password would be in the list of processes"
 
 

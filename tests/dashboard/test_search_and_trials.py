@@ -65,7 +65,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
                 ),
                 where,
             )  # fmt: skip
-    monkeypatch.setenv(OPTIONS, json.dumps({"store": str(path)}))
+    monkeypatch.setenv(OPTIONS, json.dumps({"stores": [str(path)]}))
     streamlit.cache_resource.clear()
     yield path
     streamlit.cache_resource.clear()

@@ -27,7 +27,7 @@ def _page() -> None:
 
 def test_the_page_shows_the_slides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     simple_store(str(tmp_path / "s.db"))
-    monkeypatch.setenv(OPTIONS, json.dumps({"store": str(tmp_path / "s.db")}))
+    monkeypatch.setenv(OPTIONS, json.dumps({"stores": [str(tmp_path / "s.db")]}))
     streamlit.cache_resource.clear()
     app = AppTest.from_function(_page, default_timeout=90).run()
     streamlit.cache_resource.clear()

@@ -4,6 +4,7 @@ A step is `[what, name, text]`: `file` writes a file, `command` calls the comman
 space that is written or made by a command is cut down first, so that it trains in a moment.
 
 The processes are forked from this one after it has imported torch and the engine, which takes longer than most pages.
+The workers of a page's studies are forked as well; other tests start them as programs.
 What a page prints is in `output.txt` beside its folder, and the exit codes are on stdout, as JSON.
 """
 
@@ -18,9 +19,16 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-import ablate.execution.local
-import ablate.training.loop  # noqa: F401 - before the processes of the pages fork
-from ablate.cli import main
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from cli_runs import quick_workers  # noqa: E402
+
+import ablate.execution.carry  # noqa: E402
+import ablate.training.loop  # noqa: E402, F401 - before the processes of the pages fork
+from ablate.cli import main  # noqa: E402
+
+del sys.path[:2]
 
 
 def cut(space: dict[str, Any]) -> None:
@@ -63,8 +71,9 @@ def run_page(folder: Path, steps: list[list[str]]) -> None:
     lines = [f"def f{line}(x): return x + {line * line}\n" for line in range(400)]
     documents = ("".join(lines[at : at + 20]) for at in range(0, 400, 20))
     Path("text.txt").write_text("<|endoftext|>\n".join(documents), encoding="utf-8")
-    for step in steps:
-        run(*step)
+    with quick_workers():
+        for step in steps:
+            run(*step)
 
 
 def run_pages(pages: dict[str, list[list[str]]]) -> None:

@@ -45,10 +45,11 @@ pytestmark = pytest.mark.usefixtures("folder")
 @pytest.mark.timeout(300)
 def test_two_processes_give_the_losses_of_one_and_a_killed_one_resumes(folder: Path, store: Store) -> None:
     resources = ResourcesSpec(checkpoint_every=10)
-    log = KillsARank(26)
+    log = KillsARank(26, folder)
     plan = make_plan(planner(folder, **CHANGES))
+    kept, plugins = folder / "kept" / "s", (str(log.plugin),)
     with LocalEngine(
-        folder / "cache", workers=1, resources=resources, checkpoints=folder / "kept" / "s", ranks=2
+        folder / "cache", workers=1, resources=resources, checkpoints=kept, plugins=plugins, ranks=2
     ) as engine:
         run_study(planner(folder, **CHANGES), store, engine, ENVIRONMENT, log)
     assert log.killed == 1

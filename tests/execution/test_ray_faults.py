@@ -88,19 +88,23 @@ def test_a_killed_worker_continues_from_its_checkpoint_and_the_curve_is_that_of_
     assert losses(points(listen(trainer, ended(302)))) == losses(curve)
 
 
+@pytest.mark.parametrize(("shard", "steps", "every"), [(False, 1000, 100), (True, 200, 20)], ids=["whole", "divided"])
 def test_a_trial_in_two_processes_resumes_when_one_dies_and_has_the_losses_of_one_process(
-    cluster: Cluster, ray_folder: Path
+    cluster: Cluster, ray_folder: Path, shard: bool, steps: int, every: int
 ) -> None:
-    wanted = trial(ray_folder, steps=1000, evaluations=10, batch_size=4)
-    storage = str(ray_folder / "pair")
-    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"pair": 1}, checkpoint_every=100, storage=storage)
+    """The processes have the whole model each, or divide it among them, and a checkpoint with it."""
+    wanted = trial(ray_folder, steps=steps, evaluations=10, batch_size=4)
+    storage, pair = str(ray_folder / f"pair-{shard}"), f"pair-{shard}"  # a node that left may be listed for a while
+    resources = ResourcesSpec(
+        cpus=0.5, memory=0.1, custom={pair: 1}, checkpoint_every=every, storage=storage, shard=shard
+    )
     with (
-        joined(cluster, 1, resources={"pair": 1}),
+        joined(cluster, 1, resources={pair: 1}),
         RayEngine(ray_folder / "cache", "cpu", resources, cluster.address, ranks=2) as engine,
     ):
         assert engine.size == 1, "two halves of a core"
         engine.submit(job(311, wanted))
-        before = listen(engine, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 200)
+        before = listen(engine, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 2 * every)
         (first,) = begun(before)
         (other,) = [child for child in psutil.Process(first.worker.pid).children() if is_rank(child)]
         other.kill()
@@ -111,7 +115,7 @@ def test_a_trial_in_two_processes_resumes_when_one_dies_and_has_the_losses_of_on
     assert [point.step for point in curve] == [point.step for point in alone]
     for ours, theirs in zip(curve, alone, strict=True):
         assert ours.metrics["val_loss"] == pytest.approx(theirs.metrics["val_loss"], abs=2e-4)  # sums of other order
-    told = [point.seconds for point in points(before) if point.step <= 100]
+    told = [point.seconds for point in points(before) if point.step <= every]
     assert [point.seconds for point in curve[: len(told)]] == told, "what a checkpoint holds is not trained again"
 
 

@@ -75,10 +75,11 @@ def losses(messages: Iterator[Message]) -> dict[int, float]:
 @pytest.mark.timeout(300)
 def test_a_divided_trial_has_the_losses_of_one_process_and_a_killed_process_resumes(folder: Path, store: Store) -> None:
     resources = ResourcesSpec(checkpoint_every=5, shard=True)
-    log = KillsARank(10)
+    log = KillsARank(10, folder)
     plan = make_plan(planner(folder, **CHANGES))
+    kept, plugins = folder / "kept" / "s", (str(log.plugin),)
     with LocalEngine(
-        folder / "cache", workers=1, resources=resources, checkpoints=folder / "kept" / "s", ranks=2
+        folder / "cache", workers=1, resources=resources, checkpoints=kept, plugins=plugins, ranks=2
     ) as engine:
         run_study(planner(folder, **CHANGES), store, engine, ENVIRONMENT, log)
     assert log.killed == 1

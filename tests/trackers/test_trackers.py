@@ -24,11 +24,13 @@ from engine_samples import (
 
 from ablate.errors import ArgumentError, MissingPackageError
 from ablate.execution import tracking
+from ablate.execution.base import Engine
 from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer, ObserverGroup
 from ablate.execution.protocol import Broken, Happened, Job, Message
 from ablate.execution.tracking import TrackingObserver
 from ablate.spec.base import Family
+from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store, open_store
 from ablate.trackers import RunWriter, TrackedRun, Tracker, TrackerSession, find_tracker
 from ablate.trackers.mlflow import Mlflow
@@ -171,10 +173,10 @@ class Remarks(Log):
 
 
 def study(
-    folder: Path, store: Store, trackers: list[Tracker], script: Script | ScriptedEngine = finish, **changes: object
+    folder: Path, store: Store, trackers: list[Tracker], script: Script | Engine = finish, **changes: object
 ) -> list[str]:
     """Run the sample study, send what is missing and the answer; the remarks on trackers."""
-    engine = script if isinstance(script, ScriptedEngine) else ScriptedEngine(script)
+    engine = script if isinstance(script, Engine) else ScriptedEngine(script)
     log, made = Remarks(), planner(folder, **changes)
     watching = TrackingObserver(made.space.name, trackers, log.say)
     try:
@@ -230,6 +232,36 @@ def test_a_tracker_holds_the_curves_and_results_of_the_store(folder: Path, store
     same(first, stored(store))
     assert study(folder, store, [tracker]) == []
     assert read(folder / "tracked") == first, "what it held was sent again"
+
+
+@pytest.mark.ray
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning:ray.*")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's own: it closes sockets late
+def test_trackers_hold_a_study_that_ray_trained(folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them at once, over trials of other processes."""
+    from ablate.execution.ray.engine import RayEngine
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    places = {tracker: folder / "tracked" / tracker.kind_name() for tracker in READERS}
+    for place in places.values():
+        place.mkdir()
+    trackers = [tracker.offline(place) for tracker, place in places.items()]
+    resources = ResourcesSpec(cpus=0.5, memory=0.1)
+    with RayEngine(folder / "cache", "cpu", resources, "local", workers=2) as engine:
+        assert study(folder, store, trackers, engine, design={"kind": "leave_one_out", "seeds": 1}) == []
+    expected = stored(store)
+    assert {state for _, _, state in expected.values()} == {"finished"}
+    for tracker, place in places.items():
+        held = READERS[tracker](place)
+        # The store keeps the curve of one metric; trackers have those of the task's others too.
+        names = next(iter(expected.values()))[0].keys()
+        others = {name for curves, _, _ in held.values() for name in curves.keys() - names}
+        assert others == {"val_perplexity", "val_bits_per_byte"}
+        kept = {
+            run: ({name: curves[name] for name in names}, results, state)
+            for run, (curves, results, state) in held.items()
+        }
+        same(kept, expected)
 
 
 def test_what_the_tracker_lacks_comes_from_the_store(folder: Path, store: Store) -> None:

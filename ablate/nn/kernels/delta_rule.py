@@ -143,14 +143,22 @@ def _chunks(q: Tensor, written: Written, log_decay: Tensor, chunk: int, exact: t
 
     state = torch.zeros(*q.shape[:-3], q.shape[-1], _value_width(written), dtype=exact, device=q.device)
     outputs = []
-    for index in range(q.shape[-3]):
-        error = -(of_state[..., index, :, :] @ state)
-        if wanted is not None:
-            error = error + alone[..., index, :, :]
-        y = queries[..., index, :, :] @ state + errors_read[..., index, :, :] @ error
-        state = state * kept[..., index, :, :] + written_on[..., index, :, :] @ error
-        if mixed is not None and added is not None:
-            y, state = y + mixed[..., index, :, :], state + added[..., index, :, :]
+    # Not by index: the gradient of each `x[..., index, :, :]` is of the size of x, which all chunks together square.
+    nothing = [None] * q.shape[-3]
+    for query, reads, of_before, fixed, keeps, writes, own, adds in zip(
+        *(x.unbind(-3) for x in (queries, errors_read, of_state)),
+        nothing if wanted is None else alone.unbind(-3),
+        *(x.unbind(-3) for x in (kept, written_on)),
+        *(nothing if x is None else x.unbind(-3) for x in (mixed, added)),
+        strict=True,
+    ):
+        error = -(of_before @ state)
+        if fixed is not None:
+            error = error + fixed
+        y = query @ state + reads @ error
+        state = state * keeps + writes @ error
+        if own is not None and adds is not None:
+            y, state = y + own, state + adds
         outputs.append(y)
     return torch.stack(outputs, -3)
 

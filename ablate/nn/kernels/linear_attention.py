@@ -203,9 +203,10 @@ def _before_fading(added: Tensor, kept: Tensor) -> Tensor:
     """The state before each chunk [..., n, d, e], from what each adds and which part each keeps, [..., n, d, 1]."""
     state = torch.zeros_like(added[..., 0, :, :])
     before = []
-    for index in range(added.shape[-3]):
+    # Not by index: the gradient of each `x[..., index, :, :]` is of the size of x, which all chunks together square.
+    for adds, keeps in zip(added.unbind(-3), kept.unbind(-3), strict=True):
         before.append(state)
-        state = state * kept[..., index, :, :] + added[..., index, :, :]
+        state = state * keeps + adds
     return torch.stack(before, -3)
 
 

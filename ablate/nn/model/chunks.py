@@ -1,7 +1,8 @@
 """Losses over a large vocabulary in chunks of tokens, so that the logits of a batch are never all in memory.
 
 Each chunk is computed again in the backward pass (`nn.pack.recompute`), at the price of a second product with the
-matrix of the head. Cut Your Losses in Large-Vocabulary Language Models (arXiv:2411.09009) has the same aim.
+matrix of the head, whose gradient is summed in one place (`nn.kernels.summed_product`). Cut Your Losses in
+Large-Vocabulary Language Models (arXiv:2411.09009) has the same aim.
 
 Shapes: K pack, B batch, T tokens, N = B·T, D width, V vocabulary.
 """
@@ -14,6 +15,7 @@ from contextvars import ContextVar
 
 from torch import Tensor
 
+from ablate.nn.kernels.summed_product import GradientSums
 from ablate.nn.pack.recompute import recomputed
 
 _chunk: ContextVar[int | None] = ContextVar("chunk", default=None)
@@ -40,11 +42,16 @@ def logit_chunk() -> int | None:
 
 def sum_of_chunks(part: Callable[..., Tensor], size: int, *tensors: Tensor) -> Tensor:
     """The sum of the results of a function for chunks of tensors [K, N, ...] along their second axis."""
-    count = tensors[0].shape[1]
+    count, sums = tensors[0].shape[1], GradientSums()
+
+    def of_chunk(*pieces: Tensor) -> Tensor:
+        with sums.active():  # in both passes
+            return part(*pieces)
+
     total: Tensor | None = None
     for first in range(0, count, size):
         pieces = (tensor[:, first : first + size] for tensor in tensors)
-        value: Tensor = recomputed(part, *pieces)
+        value: Tensor = recomputed(of_chunk, *pieces)
         total = value if total is None else total + value
     assert total is not None, "a batch has tokens"
     return total

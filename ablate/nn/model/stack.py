@@ -18,7 +18,7 @@ from ablate.nn.kernels.cross_entropy import held
 from ablate.nn.model.block import Block, block_cost, build_block
 from ablate.nn.model.chunks import logit_chunk
 from ablate.nn.model.embedding import Bigrams, Segments, Smear, bigram_cost, smear_cost
-from ablate.nn.model.token_head import HeadBias, HeadTransform, head_bias_cost, head_transform_cost
+from ablate.nn.model.token_head import HeadBias, HeadMap, HeadTransform, head_bias_cost, head_transform_cost
 from ablate.nn.pack import (
     Embedding,
     Packed,
@@ -198,7 +198,7 @@ class TokenHead(Stack):
         super().__init__(spec, vocabulary, context, pack, causal=causal)
         surroundings = spec.layer_context(context, pack)
         self.logit_scale = spec.initialiser.logit_scale(surroundings)
-        self.head = None if spec.tied_head else linear(surroundings, spec.width, vocabulary, role="head")
+        self.head = None if spec.tied_head else HeadMap(surroundings, vocabulary)
         transform = spec.head_transform
         self.head_transform = None if transform is None else HeadTransform(transform, surroundings)
         self.head_bias = HeadBias(pack, vocabulary) if spec.head_bias else None

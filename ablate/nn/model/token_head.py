@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ablate.nn.pack import ACTIVATIONS, Packed, linear, zeros
+from ablate.nn.kernels.summed_product import summed_product
+from ablate.nn.pack import ACTIVATIONS, Linear, Packed, linear, zeros
 from ablate.spec.activation import KEPT
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.embedding import HeadTransformSpec
@@ -27,6 +28,19 @@ class HeadTransform(nn.Module):
         """[K, B, T, D] to the same."""
         y: Tensor = self.norm(self.activation(self.dense(x)))
         return y
+
+
+class HeadMap(Linear):
+    """The output matrix of a model whose head is not tied to its embedding; no bias."""
+
+    def __init__(self, context: LayerContext, vocabulary: int) -> None:
+        width = context.width
+        super().__init__(context.pack, width, vocabulary, initial=context.initial("head", width, vocabulary))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, ..., D] to [K, ..., V]."""
+        y = summed_product(x.flatten(1, -2), self.weight)
+        return y.view(*x.shape[:-1], y.shape[-1])
 
 
 class HeadBias(Packed):

@@ -10,6 +10,7 @@ from torch import Tensor, arange
 
 from ablate.nn.kernels.product import product
 from ablate.nn.kernels.rms_norm import rms_norm
+from ablate.nn.kernels.summed_product import summed_product
 from ablate.nn.pack.initial import constant
 from ablate.nn.pack.packed import Packed
 from ablate.spec.initialiser import Initial, Role, zeros
@@ -81,7 +82,8 @@ class Embedding(Packed):
 
     def logits(self, x: Tensor) -> Tensor:
         """The transposed map, for a head tied to the embedding: [K, ..., D] to [K, ..., V]."""
-        return product(x.flatten(1, -2), self.weight.mT).view(*x.shape[:-1], self.vocabulary)
+        y = summed_product(x.flatten(1, -2), self.weight, transposed=True)
+        return y.view(*x.shape[:-1], self.vocabulary)
 
 
 class RMSNorm(Packed):

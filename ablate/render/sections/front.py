@@ -9,7 +9,7 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, decimals_for, fixed, with_interval
 from ablate.analysis.pareto import Front, FrontPoint
 from ablate.analysis.quantities import words_for
-from ablate.analysis.text import plural
+from ablate.analysis.text import listed, plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
 from ablate.spec.quantities import COSTS, TIMED
 from ablate.stats import Interval
@@ -40,7 +40,7 @@ def what_it_says(front: Front) -> str:
     if any(quantity in TIMED for quantity in front.quantities):
         said += " Speeds depend on the machine and its other load."
     if front.left_out:
-        said += f" Left out, as they diverged, were stopped early or lack a result: {', '.join(front.left_out)}."
+        said += f" Left out, as they diverged, were stopped early or lack a result: {listed(front.left_out)}."
     return said
 
 

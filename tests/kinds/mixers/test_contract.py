@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ablate.contracts.mixer import check_mixer, contexts, own_initial_values
@@ -24,17 +25,66 @@ from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MIXERS, MixerSpec
 
+SILENCING = {"query_init", "shaping"}
+"""Fields whose choices leave a part of a mixer without effect on the initial output. They join no other pair of
+changes, where they could hide what is wrong with it."""
+
+
+def changed(spec: MixerSpec) -> dict[str, object]:
+    """The fields in which a spec differs from the defaults of its kind."""
+    default = type(spec)()
+    names = type(spec).model_fields
+    return {name: getattr(spec, name) for name in names if getattr(spec, name) != getattr(default, name)}
+
+
+def together(first: MixerSpec, second: MixerSpec) -> MixerSpec | None:
+    """One spec with the changes of both, if they agree and it can be tried wherever either of them can be tried."""
+    both = changed(first) | changed(second)
+    if both != changed(second) | changed(first) or SILENCING & both.keys():
+        return None
+    try:
+        spec = type(first).model_validate(both)
+    except ValidationError:
+        return None
+    return spec if changed(spec) == both and set(contexts(spec)) >= {*contexts(first), *contexts(second)} else None
+
+
+def covering(specs: Iterable[MixerSpec]) -> Iterator[MixerSpec]:
+    """Specs of one kind with fewer of them: those of two changes are joined, so that one spec holds many pairs."""
+    pairs: list[MixerSpec] = []
+    for spec in specs:
+        if len(changed(spec)) < 2:
+            yield spec
+            continue
+        for place, joined in enumerate(pairs):
+            if (wider := together(joined, spec)) is not None:
+                pairs[place] = wider
+                break
+        else:
+            pairs.append(spec)
+    yield from pairs
+
 
 def every_mixer() -> Iterator[MixerSpec]:
     for kind in MIXERS.members().values():
         assert issubclass(kind, MixerSpec)
-        yield from settings(kind)
+        yield from covering(settings(kind))
 
 
 @pytest.mark.parametrize("spec", list(every_mixer()), ids=lambda spec: spec.canonical_json())
 def test_mixer_keeps_the_contract(spec: MixerSpec) -> None:
     assert contexts(spec), "this mixer refuses every size that the contract tries"
     assert check_mixer(spec) == []
+
+
+def test_each_pair_of_changes_is_tried_wherever_a_mixer_has_it() -> None:
+    tried = [(changed(spec), set(contexts(spec))) for spec in covering(settings(AttentionSpec))]
+    pairs = list(settings(AttentionSpec))
+    assert len(tried) < 0.6 * len(pairs)
+    for pair in pairs:
+        assert any(
+            changed(pair).items() <= changes.items() and set(contexts(pair)) <= where for changes, where in tried
+        ), pair
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_the_small_one_trains(name: str) -> None:
 
 def scattered(name: str, vocabulary: int, context: int, **parts: Any) -> Decoder:
     """A named model in float64, its every parameter random."""
-    spec = ModelSpec.model_validate({"name": name, **parts})
+    spec = ModelSpec.model_validate({**find_model(name).named.model, **parts})
     model = build_model(spec, vocabulary=vocabulary, context=context, seeds=[0]).double().eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
@@ -133,6 +133,63 @@ def test_the_speedrun_is_its_record() -> None:
     scalars = sum(one.numel() for one in parameters.values() if one.dim() == 0)
     assert scalars == L // 2 + 2 * L + (L - 1)
     assert sum(one.numel() for one in parameters.values()) == 2 * V * D + L * 12 * D * D + scalars
+
+
+def test_rwkv7_is_its_public_code() -> None:
+    """The whole model as BlinkDL/RWKV-LM's inference code computes it token by token, written again in its symbols."""
+    V, T, L, D, H = 13, 7, 6, 12, 3  # three layers of time mixing, each followed by one of channel mixing
+    ours = scattered("models/rwkv7_small", V, T, depth=L, width=D, heads=H)
+    tokens = torch.randint(V, (2, T), generator=stream(2, "tokens"))
+    parameters = {name: one[0] for name, one in ours.named_parameters()}
+
+    def layer_norm(x: Tensor, name: str) -> Tensor:
+        x = (x - x.mean()) / (x.var(correction=0) + 1e-5).sqrt()
+        return x * parameters[f"{name}.weight"] + parameters[f"{name}.bias"]
+
+    def group_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        x = x.view(H, -1)
+        x = (x - x.mean(1, keepdim=True)) / (x.var(1, keepdim=True, correction=0) + D // H * 1e-5).sqrt()
+        return x.flatten() * weight + bias
+
+    def time_mixing(x: Tensor, v0: Tensor | None, last: Tensor, S: Tensor, p: dict[str, Tensor]) -> Any:
+        xr, xw, xk, xv, xa, xg = (x + p[f"shift.share_{name}"] * (last - x) for name in "rwkvag")
+        r, k, v = xr @ p["receptance.weight"], xk @ p["key.weight"], xv @ p["value.weight"]
+        low = (xw @ p["decay.down.weight"]).tanh() @ p["decay.up.weight"] + p["decay.up.bias"]
+        w = (-low.sigmoid() / math.e**0.5).exp()
+        if v0 is None:
+            v0 = v
+        else:
+            share = xv @ p["value_share.down.weight"] @ p["value_share.up.weight"] + p["value_share.up.bias"]
+            v = v + (v0 - v) * share.sigmoid()
+        a = (xa @ p["removal.down.weight"] @ p["removal.up.weight"] + p["removal.up.bias"]).sigmoid()
+        g = (xg @ p["gate.down.weight"]).sigmoid() @ p["gate.up.weight"]
+        kk = k * p["channels.read"]
+        k = k + k * (a - 1) * p["channels.replaced"]
+        r, w, k, v, kk, a, own = (one.view(H, -1, 1) for one in (r, w, k, v, kk, a, p["channels.own"]))
+        kk = kk / kk.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        S = S * w.mT - S @ kk * (kk * a).mT + v * k.mT
+        y = group_norm((S @ r).flatten(), p["channels.weight"], p["channels.bias"])
+        y = y + ((r * k * own).sum(1, keepdim=True) * v).flatten()
+        return (y * g) @ p["output.weight"], v0, S
+
+    logits = []
+    for text in tokens:
+        before = {layer: torch.zeros(D, dtype=torch.float64) for layer in range(L)}
+        states = {layer: torch.zeros(H, D // H, D // H, dtype=torch.float64) for layer in range(0, L, 2)}
+        for token in text:
+            x, v0 = layer_norm(parameters["embedding.weight"][token], "embedding_norm"), None
+            for layer in range(L):
+                start = f"blocks.{layer}.mixer."
+                p = {name.removeprefix(start): one for name, one in parameters.items() if name.startswith(start)}
+                now = layer_norm(x, f"blocks.{layer}.norm_mixer")
+                if layer in states:
+                    y, v0, states[layer] = time_mixing(now, v0, before[layer], states[layer], p)
+                else:
+                    k = (now + p["share"] * (before[layer] - now)) @ p["key.weight"]
+                    y = k.clamp(min=0).square() @ p["value.weight"]
+                x, before[layer] = x + y, now
+            logits.append(layer_norm(x, "norm") @ parameters["head.weight"])
+    torch.testing.assert_close(ours(tokens[None])[0].flatten(0, 1), torch.stack(logits), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(("V", "D", "L"), [(65536, 768, 12), (512, 128, 4)])

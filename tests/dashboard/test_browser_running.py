@@ -1,0 +1,72 @@
+"""The buttons that start, stop and continue studies, clicked in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from cli_runs import Workplace, eventually
+from pages import Page, serving, tab
+
+from ablate.spec.document import read_document
+from shared.drafts import packed
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
+    return Workplace(tmp_path_factory.mktemp("running"), cache)
+
+
+@pytest.fixture(scope="module")
+def base(place: Workplace) -> Iterator[str]:
+    with serving(place) as address:
+        yield address
+
+
+def stop(page: Page) -> None:
+    """Stop the run on the page Run, and wait for its end."""
+    page.tab.get_by_role("button", name="Stop", exact=True).click()
+    page.wait_for_text("has ended")
+    page.tab.get_by_role("button", name="Stop", exact=True).wait_for(state="detached")
+
+
+def planned(place: Workplace) -> int:
+    return int(place.rows("SELECT count(*) FROM study_trials")[0][0])
+
+
+def test_a_study_is_started_stopped_continued_and_given_seeds_by_clicks(
+    browser: Any, base: str, place: Workplace
+) -> None:
+    draft = read_document(place.folder / place.space("long", steps=10**6, seeds=2), "a space").plain
+    draft["model"]["block"] = {"mixer": {"kind": "attention"}}
+    with tab(browser, base) as page:
+        page.open(f"/design?space={packed(draft)}")
+        page.main.get_by_text("A valid space: long").wait_for()
+        page.tab.get_by_role("button", name="Start this study").click()
+        eventually(lambda: place.trials("running"))
+        page.open("/runs?study=long")
+        page.wait_for_text("6 of 6 trials are left")
+        assert page.tab.get_by_role("button", name="Resume").is_disabled(), "it runs"
+        stop(page)
+        page.wait_for_text("Stopped with 0 of 6 trials done")
+
+        page.tab.get_by_role("button", name="Resume").click()
+        page.tab.get_by_role("button", name="Stop", exact=True).wait_for()
+        eventually(lambda: place.trials("running"))
+        stop(page)
+
+        assert planned(place) == 6
+        field = page.tab.get_by_role("textbox", name="Seeds")
+        field.fill("3")
+        field.press("Enter")
+        page.wait_for_text("ablate study --stored long --seeds=3")
+        page.tab.get_by_role("button", name="Add seeds").click()
+        page.tab.get_by_role("button", name="Stop", exact=True).wait_for()
+        eventually(lambda: planned(place) == 9)
+        stop(page)
+        page.check()
+    left = [one for one in psutil.process_iter(["cmdline"]) if str(place.folder) in " ".join(one.info["cmdline"] or ())]
+    assert [one.info["cmdline"] for one in left if "dashboard" not in one.info["cmdline"]] == []
