@@ -84,7 +84,7 @@ def test_the_numbers_are_those_of_show(page: Page, shown: dict[str, Any]) -> Non
             continue
         mean = variant["metrics"]["val_loss"]
         assert float(row["val_loss"]) == pytest.approx(mean["mean"], rel=1e-12)
-        assert float(row["val_loss ±"]) == pytest.approx((mean["high"] - mean["low"]) / 2, rel=1e-9)
+        assert float(row["±"]) == pytest.approx((mean["high"] - mean["low"]) / 2, rel=1e-9)
         assert row["verdict"] == (versus["sentence"] if versus else "baseline")
         if versus:
             assert float(row["difference"]) == pytest.approx(versus["difference"], rel=1e-12)

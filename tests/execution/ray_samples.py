@@ -18,6 +18,7 @@ from ablate.planning.plan import make_plan
 from ablate.planning.planned import Trial
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store
+from ablate.store.records import USAGE
 from ablate.training.events import Measurement
 
 _SETTINGS = {
@@ -161,7 +162,16 @@ def numbers(store: Store) -> dict[tuple[str, int], Any]:
             records[trial.key].state,
             records[trial.key].metrics,
             [(point.step, point.tokens, point.flops, point.train_loss, point.val_loss) for point in curves[trial.key]],
-            store.recordings(trial.key),
+            recorded(store, trial.key),
         )
         for trial in planned
     }
+
+
+def recorded(store: Store, key: str) -> list[tuple[int, dict[str, Any]]]:
+    """What a trial recorded of itself, without its use of the machine, which depends on how busy that is."""
+    kept = [
+        (one.step, {name: values for name, values in one.values.items() if name != USAGE})
+        for one in store.recordings(key)
+    ]
+    return [(step, values) for step, values in kept if values]

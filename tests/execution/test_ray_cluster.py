@@ -18,6 +18,7 @@ from ray_samples import (
     listen,
     numbers,
     points,
+    recorded,
     trial,
 )
 
@@ -119,8 +120,8 @@ def test_a_population_exchanges_weights_and_values(trainer: Listening, ray_folde
     baseline, *members = [planned.key for planned in store.study("sample").planned]
     curves = store.curves(members)
     assert {tuple(point.step for point in curve) for curve in curves.values()} == {tuple(range(0, 301, 50))}
-    assert store.recordings(baseline) == ()
-    used = {key: [one.values["values"][rate] for one in store.recordings(key)] for key in members}
+    assert recorded(store, baseline) == []
+    used = {key: [values["values"][rate] for _, values in recorded(store, key)] for key in members}
     assert all(low <= value <= high for values in used.values() for value in values)
     begins = [variant.spec["training"]["optimizer"]["lr"] for variant in store.study("sample").variants[1:]]
     assert {values[0] for values in used.values()} <= {float(f"{value:.4g}") for value in begins}
