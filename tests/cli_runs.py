@@ -25,7 +25,7 @@ import pytest
 import torch
 
 from ablate.cli import main
-from benchmarks.faults import forked_workers
+from benchmarks.forked_workers import forked_workers
 
 ABLATE = str(Path(sysconfig.get_path("scripts")) / "ablate")
 COLOUR = ("FORCE_COLOR", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "COLUMNS", "LINES")
