@@ -195,22 +195,22 @@ def _plain(value: Any, form: Callable[[Spec], Any]) -> Any:
 
 
 def _cached_canonical(spec: Spec) -> Any:
-    try:
-        return spec._form  # type: ignore[attr-defined]
-    except AttributeError:
-        form = spec.canonical()
-        object.__setattr__(spec, "_form", form)
-        return form
+    return _cached(spec, "_form", spec.canonical)
 
 
 def cached_structure(spec: Spec) -> Any:
     """`structure` of a spec, made once; what it gives must not be changed."""
+    return _cached(spec, "_graph", spec.structure)
+
+
+def _cached(spec: Spec, name: str, make: Callable[[], Any]) -> Any:
+    """The attribute `name` of a spec, which `make` gives once."""
     try:
-        return spec._graph  # type: ignore[attr-defined]
+        return getattr(spec, name)
     except AttributeError:
-        graph = spec.structure()
-        object.__setattr__(spec, "_graph", graph)
-        return graph
+        made = make()
+        object.__setattr__(spec, name, made)
+        return made
 
 
 def refusal(
