@@ -42,6 +42,13 @@ class HeadSpec(Spec):
     features: Literal["pair", "interaction"] = "pair"
     """Of a dual encoder: `pair` gives [a, b] to the classifier, `interaction` [a, b, a∘b, a-b]."""
 
+    @model_validator(mode="after")
+    def _has_a_token_to_start(self) -> Self:
+        if self.start != "zero" and self.pooling != "cls":
+            rule = "only `pooling: cls` has a token of its own to start"
+            raise refusal(("start",), self.start, rule, "Leave `start` out, or set `pooling: cls`.")
+        return self
+
 
 class CrossSpec(Spec):
     """The decoder of an encoder-decoder: its depth, and the attention that reads the encoder's output."""

@@ -106,6 +106,10 @@ def attending(**settings: Any) -> Settings:
 
 CASES: list[tuple[Settings, str, str, str]] = [
     # Settings, path of the refusal, value after "got" ("" where it is a mapping or in the rule), words of the message.
+    *(
+        ({**CLASSIFIER, "model.head": {"pooling": pooling, "start": "normal"}}, "model.head.start", "'normal'", "token")
+        for pooling in ("mean", "first")
+    ),
     *(({**mixer(kind), "model.block.window": 3}, "model.block.window", "3", "has no window") for kind in WINDOWLESS),
     *(
         ({**mixer(kind), "model.positions": "rotary"}, "model.positions", "'rotary'", f"and {kind} does not")
