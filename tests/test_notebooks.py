@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import matplotlib.figure
 import pandas as pd
 import pytest
-from cli_runs import Workplace, quick_workers
+from cli_runs import Workplace, quick_workers, wait_for
 
 import ablate
 import ablate.analysis
@@ -56,14 +55,11 @@ def test_every_notebook_is_tested() -> None:
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
 def test_a_notebook_runs(notebook: Path, tmp_path: Path, cache: Path) -> None:
-    place = Workplace(tmp_path, cache)
-    command = [sys.executable, "-W", "error", "-c", as_program(notebook)]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=place.environment, capture_output=True, text=True, check=False, timeout=240
-    )
-    assert done.returncode == 0, done.stderr
+    program = compile(as_program(notebook), str(notebook), "exec")
+    done = wait_for(Workplace(tmp_path, cache).fork(run=lambda: exec(program, {"__name__": "__main__"})))
+    assert done.code == 0, done.err
     for text in SAYS[notebook.stem]:
-        assert text in done.stdout
+        assert text in done.out
 
 
 @pytest.fixture(scope="module")
