@@ -12,6 +12,8 @@ from ablate.cli.app import app
 from ablate.store import open_store
 from docs.snippets import blocks
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "evaluate.md"
 
 

@@ -12,6 +12,8 @@ from ablate.store import open_store
 from ablate.store.records import TrialState
 from docs.snippets import blocks
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "transfer.md"
 LAYERS = HEADS = 12
 """Those of GPT-2, which the page names."""

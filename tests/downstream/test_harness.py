@@ -26,6 +26,8 @@ pytest.importorskip("lm_eval")
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 LETTERS = "abcdefgh."
 CONTEXT = 16
 TASK = """task: {name}

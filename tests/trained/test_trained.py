@@ -24,6 +24,8 @@ from ablate.trained.weights import load_weights, save_weights, weights_folder
 from ablate.training.loop import train
 from ablate.training.members import Member
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 CYCLE = "abcdefgh."
 GREEDY = Sampling(temperature=0)
 
