@@ -89,7 +89,7 @@ class Study:
             planned = store.study(self.name).planned
             curves = store.curves([trial.key for trial in planned])
         return pd.DataFrame(
-            {"variant": trial.variant, "seed": trial.seed, **asdict(point)}
+            {"variant": trial.variant, "seed": trial.seed, **point._asdict()}
             for trial in planned
             for point in curves[trial.key]
         )

@@ -90,11 +90,11 @@ def course_of(
     if movement is None or movement.n < 2:
         return None
     movement = over_looks(movement, rule.schedule)
-    curves = [evaluated[pairs[seed][0]] for seed in at]
+    spent = [{point.step: (point.tokens, point.flops) for point in evaluated[pairs[seed][0]]} for seed in at]
     differences = list(zip(*at.values(), strict=True))
     end = math.fsum(differences[-1]) / len(at)
     return Course(
-        partial(_points, shared, differences, curves, rule, allowance),
+        partial(_points, shared, differences, spent, rule, allowance),
         end,
         movement,
         course_word(movement, end, rule.margin),
@@ -105,20 +105,19 @@ def course_of(
 def _points(
     steps: Sequence[int],
     differences: Sequence[Sequence[float]],
-    curves: Sequence[Curve],
+    spent: Sequence[Mapping[int, tuple[float, float]]],
     rule: CourseRule,
     allowance: Allowance,
 ) -> tuple[CoursePoint, ...]:
-    """The comparison at each step, from the differences there, one for each seed, and the variant's curves of these."""
-    spent = [{point.step: point for point in curve} for curve in curves]
+    """The comparison at each step, from the differences there and the tokens and FLOP until then, for each seed."""
     points = []
     for step, values in zip(steps, differences, strict=True):
         summary = over_looks(summarise(values), rule.schedule)
         points.append(
             CoursePoint(
                 step=step,
-                tokens=math.fsum(point[step].tokens for point in spent) / len(spent),
-                flops=math.fsum(point[step].flops for point in spent) / len(spent),
+                tokens=math.fsum(at[step][0] for at in spent) / len(spent),
+                flops=math.fsum(at[step][1] for at in spent) / len(spent),
                 difference=math.fsum(values) / len(values),
                 low=summary.low,
                 high=summary.high,

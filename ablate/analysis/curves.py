@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from operator import attrgetter
+from operator import attrgetter, sub
 from typing import Literal
 
 from ablate.analysis.runs import Curve
@@ -94,6 +94,8 @@ def versus(one: Line, other: Line) -> Line:
 
     Where the other has no points on both sides there is nothing to compare, and nothing comes out.
     """
+    if one.x == other.x:
+        return Line(one.steps, one.x, tuple(map(sub, one.y, other.y)))
     known = dict(zip(other.x, other.y, strict=True))
     kept = [
         (step, x, y - at)

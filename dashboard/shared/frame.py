@@ -34,6 +34,8 @@ _LAYOUT = """
     [data-testid="stMainBlockContainer"] { padding-left: 1rem; padding-right: 1rem; }
 }
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] * { opacity: 1; }
+[class*="st-key-other-view"] [data-testid="stPageLink-NavLink"]:not(:hover, :focus-visible) { background: none; }
+[class*="st-key-other-view"] [data-testid="stPageLink-NavLink"] * { font-weight: inherit; }
 """
 _WORDS = {
     False: """

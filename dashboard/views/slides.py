@@ -16,7 +16,7 @@ from shared.frame import begin_page
 from shared.pictures import Painter
 from shared.results import any_ended
 from shared.store import location, options, report, stamp
-from shared.text import escape
+from shared.text import prose
 
 HEIGHT = 720
 """Of the frame, in pixels."""
@@ -40,7 +40,7 @@ def show() -> None:
     with st.spinner("Drawing the blocks and the comparisons"):
         made = _talk(location(), study, after, stamp(study))
     if not made.get("html"):
-        st.error(escape(str(made.get("problem") or "The process that draws them failed; the terminal says why.")))
+        st.error(prose(str(made.get("problem") or "The process that draws them failed; the terminal says why.")))
         return
     page = printable(str(made["html"]))
     with place:
