@@ -92,7 +92,9 @@ def test_the_numbers_are_those_of_show_also_in_downloads(page: Page, shown: dict
             assert float(row["difference"]) == pytest.approx(versus["difference"], rel=1e-12)
             assert float(row["diff. ±"]) == pytest.approx((versus["high"] - versus["low"]) / 2, rel=1e-9)
     for sentence in shown["answer"]:
-        page.wait_for_text(sentence)
+        page.wait_for_text(sentence.replace("`", ""))
+    assert "set `seeds: {" in " ".join(shown["answer"])
+    assert page.main.locator("code").filter(has_text="seeds: {start: 2").count() == 1
     page.wait_for_text(shown["claims"][0]["sentence"])
     page.wait_for_text("rate=wild diverged with seed 0, 1")
     page.wait_for_text("Answer of the study tiny")
@@ -180,8 +182,6 @@ def test_a_trial_is_seen_from_inside(page: Page, place: Workplace, tmp_path: Pat
         key = next(trial.key for trial in store.study("tiny").planned if trial.variant == "norm=none")
         recorded = store.recordings(key)
     page.open(f"/trial?study=tiny&trial={key}")
-    check_keyboard(page, ["Sidebar: .*Compare", "Sidebar: .*Study", "main: .*Variant", "main: .*Seed",
-                          "Fields that differ|Where the trial ran", "main: .*Export"])  # fmt: skip
     norms = [one.values["gradients"]["block 1 mixer"] for one in recorded if "gradients" in one.values]
     page.tab.get_by_role("combobox", name="Of the").click()
     page.tab.get_by_role("option", name="mixer").click()
@@ -230,12 +230,14 @@ def test_all_links_keep_the_study_and_each_page_names_it(page: Page, place: Work
         assert page.main.get_by_role("heading").first.inner_text() == "Does a tiny model need its maps?"
 
 
-def test_what_an_address_asks_for_in_vain_is_said(page: Page) -> None:
+def test_what_an_address_asks_for_in_vain_is_said_and_the_keyboard_reaches_the_boxes(page: Page) -> None:
     page.open("/answer?study=nope")
     page.wait_for_text("There is no study nope in this store")
     assert "tiny" not in page.text
     page.open("/trial?study=tiny&variant=nope")
     page.wait_for_text("The address asks for variant nope, which this study does not have.")
+    check_keyboard(page, ["Sidebar: .*Compare", "Sidebar: .*Study", "main: .*Variant", "main: .*Seed",
+                          "Fields that differ|Where the trial ran", "main: .*Export"])  # fmt: skip
 
 
 def test_stars_tags_and_notes_are_written_and_found(page: Page, place: Workplace) -> None:

@@ -20,7 +20,8 @@ from ablate.render.blocks import Items, Paragraph, Picture
 from ablate.render.document import document
 from ablate.render.figures import draw, pictures, save
 from ablate.render.formats import Format, Place
-from ablate.render.formats.html import HEAD, prose
+from ablate.render.formats.html import HEAD
+from ablate.render.formats.html import prose as html_prose
 from ablate.render.table import groups
 from ablate.store.records import VariantRecord
 
@@ -102,7 +103,13 @@ footer p {{ margin: 0 0 0.15rem; }}
 """
 )
 _SIGNS = {"supported": "good", "not needed": "good", "refuted": "bad", "needed": "bad", "diverged": "other"}
+_BREAKS = re.compile(r"(?<=[,=@])(?=[a-z])")
 _DARK = "(prefers-color-scheme: dark)"
+
+
+def prose(text: str) -> str:
+    """A sentence; the long names of variants may break where a setting begins."""
+    return _BREAKS.sub("<wbr>", html_prose(text))
 
 
 def slides(findings: Findings, after: str | None = None) -> str:
@@ -176,7 +183,7 @@ def _blocks(before: VariantRecord, after: VariantRecord) -> str:
         change = "" if variant is before else _change(before, variant)
         figures.append(
             f'<figure style="width: {width * scale / 16:.4f}rem"><img alt="Block of {escape(variant.name)}" '
-            f'src="{_data(svg)}"><figcaption>{escape(variant.name)}, '
+            f'src="{_data(svg)}"><figcaption>{prose(variant.name)}, '
             f"{count(variant.parameters)} parameters{change}</figcaption></figure>"
         )
     return f'<div class="blocks">{"".join(figures)}</div>\n'
