@@ -181,8 +181,12 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
         "parameters": number(format="localized", width=74),
         "change": number(format="percent", width=55, help="Parameters, against the baseline's"),
         axis_title(study_report): text(width=58, help="Until the baseline's final validation loss, median"),
-        "course": text(width=70, help="What the difference moved by over the last third of training"),
-        "speed": text(width=105, help="Tokens a second, relative to the baseline, with its interval"),
+        "course": text(
+            width=_fitting(table, "course"), help="What the difference moved by over the last third of training"
+        ),
+        "speed": text(
+            width=_fitting(table, "speed"), help="Tokens a second, relative to the baseline, with its interval"
+        ),
     }
     words = _word_widths(table, ROOM - sum(columns[name]["width"] for name in told if name in columns))
     st.dataframe(
@@ -195,6 +199,11 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
         placeholder=MISSING,
         alt=f"Ablation table of {len(table)} rows with 95 % intervals and verdicts",
     )
+
+
+def _fitting(table: pd.DataFrame, name: str) -> int:
+    """The width of a column of words that cuts none of them."""
+    return round(PADDING + LETTER * max(map(len, [name, *table[name].dropna()])))
 
 
 def _word_widths(table: pd.DataFrame, room: int) -> dict[str, int]:

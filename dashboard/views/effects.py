@@ -18,6 +18,7 @@ from shared.printed import printed, printed_parallel
 from shared.results import any_ended, missing
 from shared.store import every, record
 from shared.text import escape, prose
+from shared.trials import MEMBERSHIP
 
 VIEWS = ("Effects", "Interactions", "Importances", "Slices", "Parallel")
 
@@ -186,6 +187,8 @@ def _slices(study: str) -> None:
     lost = sum(point.diverged for line in chosen.lines for point in line.points)
     said = "Bars are 95 % intervals over seeds; the gap is that from the first line, paired by seed."
     st.caption(said + (f" {lost} diverged seeds are left out of the means, and crossed." if lost else ""))
+    if any(MEMBERSHIP in variant.settings for variant in record(study).variants):
+        st.caption("Members of the population change these values during training; each stands at its initial value.")
     st.dataframe(table, key="slice-table", hide_index=True, placeholder="-", alt=f"{chosen.metric} along {chosen.axis}")
     export(table_files(f"{study}_slice", table) | printed(study, "slices"), "slice")
 
