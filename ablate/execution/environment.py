@@ -47,13 +47,14 @@ def describe_environment(device: str) -> Environment:
         except importlib.metadata.PackageNotFoundError:
             continue
     commit = _git("rev-parse", "HEAD")
+    called = Path(sys.argv[0]).name.replace("__main__.py", "ablate")  # `python -m ablate`
     return Environment(
         versions=versions,
         device=_describe_device(device),
         host=platform.node(),
         git_commit=commit,
         git_clean=None if commit is None else _git("status", "--porcelain") == "",
-        command=hide_passwords(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
+        command=hide_passwords(shlex.join([called, *sys.argv[1:]])),
     )
 
 
