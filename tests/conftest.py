@@ -27,14 +27,13 @@ LONGEST = (
     "dashboard/test_browser_findings.py",
     "cli/test_study_interrupted.py",
     "test_benchmarks.py",
-    "nn/model/test_activation_memory.py",
     "execution/test_ray_cluster.py",
     "documentation/test_pages.py",
-    "tasks/test_language_model.py",
     "test_notebooks.py",
     "execution/test_ray_memory.py",
+    "execution/test_sharded_trials.py",
+    "execution/test_ranks.py",
     "cli/test_study_command.py",
-    "training/test_loop.py",
     "dashboard/test_designer.py",
 )
 """The test files that take more than 20 seconds. Those that wait for other processes take turns with the others."""
