@@ -78,7 +78,10 @@ def first_step_at(curve: Curve, target: float, axis: str = "step") -> float | No
         A step, in general not whole; None if the curve stays above the target.
     """
     evaluated = [point for point in curve if point.val_loss is not None and math.isfinite(point.val_loss)]
-    smoothed = [(float(getattr(evaluated[last], axis)), loss) for last, loss in falling(_losses(evaluated))]
+    losses = _losses(evaluated)
+    if not losses or min(losses) > target:  # then no mean of some of them is at the target either
+        return None
+    smoothed = [(float(getattr(evaluated[last], axis)), loss) for last, loss in falling(losses)]
     before: tuple[float, float] | None = None
     for place, loss in smoothed:
         if loss <= target:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from ablate.roles import TrialRole
 
@@ -160,8 +160,7 @@ class StudySummary:
     updated_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
+class CurvePoint(NamedTuple):
     """One point of a learning curve.
 
     Attributes:
