@@ -72,7 +72,7 @@ def line(curve: Curve, axis: Axis = "steps", loss: Loss = "val_loss", smoothing:
     height = attrgetter(loss)
     points = [point for point in curve if (value := height(point)) is not None and math.isfinite(value)]
     return Line(
-        steps=tuple(map(AXES["steps"], points)),
+        steps=tuple(point.step for point in points),
         x=tuple(map(float, map(AXES[axis], points))),
         y=tuple(smooth(list(map(height, points)), smoothing)),
     )
