@@ -56,7 +56,7 @@ class Spec(BaseModel):
 
     __slots__ = ("_form", "_graph")  # the cached canonical form and structure; specs share nested specs
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     value_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that affect only values, such as initial values and learning rates, but not the graph."""
