@@ -178,7 +178,7 @@ def test_a_loss_that_is_no_number_is_stored_as_none(store: Store) -> None:
     written = (first._replace(val_loss=math.nan), second._replace(train_loss=math.inf))
     store.record_outcome(replace(outcome("baseline", 0, TrialState.DIVERGED), curve=written), HERE)
     key = outcome("baseline", 0).key
-    assert store.curves([key])[key] == (replace(first, val_loss=None), replace(second, train_loss=math.inf))
+    assert store.curves([key])[key] == (first._replace(val_loss=None), second._replace(train_loss=math.inf))
 
 
 def test_text_that_no_database_can_hold_does_not_lose_a_trial(store: Store) -> None:
