@@ -77,6 +77,15 @@ def cache(shared_folder: Path) -> Path:
     return shared_folder / "cache"
 
 
+@pytest.fixture(scope="module")
+def quick() -> Iterator[None]:
+    """The workers of a module's studies are forked from this process."""
+    from cli_runs import quick_workers  # imports torch, which reads OMP_NUM_THREADS
+
+    with quick_workers():
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """The URL of a database on a server that runs as long as the session."""

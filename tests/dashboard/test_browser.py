@@ -18,7 +18,7 @@ from written_stores import HOSTILE, hostile_store
 from ablate.store import open_store
 from views import PAGES
 
-NAMES = [entry.name for entries in PAGES.values() for entry in entries]
+ENTRIES = [entry for entries in PAGES.values() for entry in entries]
 WILD = """
   rate: {fair: {}, wild: {training.optimizer.lr: 1.0e+30}}
 design"""
@@ -263,8 +263,11 @@ def test_hostile_text_is_shown_as_text(browser: Any, cache: Path, tmp_path: Path
     place = Workplace(tmp_path, cache)
     hostile_store(place.store)
     with serving(place) as base, tab(browser, base) as page:
-        for name in NAMES:
-            page.open(f"/{name}" if name != "studies" else "/")
+        page.open("/")
+        for entry in ENTRIES:  # from page to page of one tab, which need not load Streamlit's scripts each time
+            page.tab.get_by_test_id("stSidebar").get_by_role("link", name=entry.title, exact=True).click()
+            page.tab.wait_for_url(f"**/{entry.name}*" if entry.name != "studies" else re.compile(r":\d+/(\?.*)?$"))
+            page.settle()
             page.check()
             page.check_accessibility()
             assert page.tab.evaluate("window.caught") is None
@@ -291,7 +294,7 @@ def test_an_empty_folder_says_how_to_begin_and_then_fills(browser: Any, place: W
 def test_a_study_that_runs_is_seen_to_move(browser: Any, cache: Path, tmp_path: Path) -> None:
     place = Workplace(tmp_path, cache)
     slow = place.space("slow", steps=1500, seeds=40)  # more than anybody awaits
-    process = place.start("study", slow, "--pack", "1", "--workers", "1")  # a core is left for the browser
+    process = place.fork("study", slow, "--pack", "1", "--workers", "1")  # a core is left for the browser
     try:
         eventually(lambda: place.trials("running"))
         with serving(place) as base, tab(browser, base) as page:

@@ -168,7 +168,7 @@ def test_the_cluster_says_what_failed_and_what_runs(browser: Any, base: str, cac
         page.check()
     place = Workplace(tmp_path, cache)
     slow = place.space("slow", steps=10**5)  # it is stopped long before its end
-    process = place.start("study", slow, "--workers", "1")  # a core is left for the browser
+    process = place.fork("study", slow, "--workers", "1")  # a core is left for the browser
     try:
         eventually(lambda: place.trials("running"))
         with serving(place) as other, tab(browser, other) as page:
