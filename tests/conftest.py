@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -18,8 +19,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ray starts a Python process for each core of a node in advance. No test uses one: an actor of ours has an environment
 # of its own, and so a process of its own.
 os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-# Where this is set, as in many containers, each of the processes that tests start would compile all modules of ablate.
+# Where this is set, as in many containers, each process of the tests would compile all modules of ablate again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 LONGEST = (
     "execution/test_ray_faults.py",
