@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -18,6 +19,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ray starts a Python process for each core of a node in advance. No test uses one: an actor of ours has an environment
 # of its own, and so a process of its own.
 os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+# Where this is set, as in many containers, each process of the tests would compile all modules of ablate again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 LONGEST = (
     "execution/test_ray_faults.py",
@@ -25,15 +29,14 @@ LONGEST = (
     "dashboard/test_browser.py",
     "kinds/mixers/test_contract.py",
     "dashboard/test_browser_findings.py",
-    "test_benchmarks.py",
     "cli/test_study_interrupted.py",
-    "nn/model/test_activation_memory.py",
+    "test_benchmarks.py",
     "execution/test_ray_cluster.py",
     "documentation/test_pages.py",
-    "tasks/test_language_model.py",
     "test_notebooks.py",
     "execution/test_ray_memory.py",
-    "training/test_loop.py",
+    "execution/test_sharded_trials.py",
+    "execution/test_ranks.py",
     "dashboard/test_designer.py",
 )
 """The test files that take more than 20 seconds. Those that wait for other processes take turns with the others."""
