@@ -377,16 +377,17 @@ def test_rows_of_a_table_are_documents(tmp_path: Path) -> None:
 
 
 def growth(folder: Path, end: str) -> float:
-    """MiB that preparing 20 MB takes at its peak beyond what 2 MB take, one after the other in one process."""
+    """MiB that preparing 30 MB takes at its peak beyond what 5 MB take, one after the other in one process."""
     program = (
-        "import resource, sys\nfrom pathlib import Path\n"
+        "import sys\nfrom pathlib import Path\n"
         "from ablate.tasks.language_model import LanguageModelSpec\n"
         "for plain in sys.argv[2:]:\n"
         "    LanguageModelSpec.model_validate_json(plain).prepare(Path(sys.argv[1]), lambda line: None)\n"
-        "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+        # Not `ru_maxrss`: a new program inherits that of the process which starts it, here of pytest.
+        "    print(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])\n"
     )
     specs = []
-    for megabytes in (2, 20):
+    for megabytes in (5, 30):
         with (folder / f"{megabytes}.txt").open("w") as file:
             for number in range(megabytes * 10):
                 file.write(f"document {number}\n" + "some words of a story that goes on\n" * 2900 + end)
@@ -398,9 +399,10 @@ def growth(folder: Path, end: str) -> float:
     return many - few
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("end", ["<|endoftext|>\n", ""], ids=["documents", "one text"])
 def test_memory_does_not_grow_with_the_text(end: str, tmp_path: Path) -> None:
-    assert growth(tmp_path, end) < 12, "MiB"
+    assert growth(tmp_path, end) < 16, "MiB"
 
 
 @pytest.mark.parametrize("kind", ["language_model", "masked_language_model"])
