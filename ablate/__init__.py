@@ -1,6 +1,7 @@
 """ablate: find out which parts of a Transformer block are needed.
 
-The words of the command line, for notebooks: `load_space`, `plan`, `run`, `build`, `open_store`; `Study` reads what a
+The main commands as functions, for notebooks and scripts:
+`load_space`, `plan`, `run`, `build`, `open_store`; `Study` reads what a
 study has found.
 """
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Study", "build", "load_space", "open_store", "plan", "run"]
 
 
-# Looked up late, so that what only reads the store never imports torch.
+# Imported at first use: code that only reads the store does not import torch.
 __getattr__, __dir__ = late(
     __name__,
     {

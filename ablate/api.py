@@ -1,4 +1,4 @@
-"""The words of the command line as functions: plan, run, build."""
+"""The main commands as functions: plan, run, build."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def load_space(location: str | Path, *, data: str | None = None, plugins: Plugin
         plugins: Files that define further kinds; they are imported into this process.
 
     Raises:
-        SpaceError: The file is missing or broken, or what it says cannot be; with file, line and column.
+        SpaceError: The file is missing or invalid; with file, line and column.
         PluginError: A plugin is missing or broken.
     """
     _load(plugins)
@@ -99,7 +99,7 @@ def run(
         threads: Threads of each process.
         cache: Folder of prepared data; None: the user's cache folder.
         plugins: Files that define further kinds; they are imported into this process and into the workers.
-        observer: Is told what happens.
+        observer: Receives all events.
         engine: `local`, or `ray` for a cluster.
         address: Of the cluster: `auto`, HOST:PORT or `local`; None: $RAY_ADDRESS if it is set, else `local`.
         resources: What each job gets, in place of the space's `resources`.

@@ -92,15 +92,15 @@ def _rebuild(
 
 
 class ArgumentError(AblateError):
-    """An argument of a public function that is no value of the kind that it takes."""
+    """An argument of a public function that has the wrong type or value."""
 
 
 class SpaceError(AblateError):
-    """A space file, or a spec in it, that cannot be."""
+    """An invalid space file, or an invalid spec in it."""
 
 
 class PluginError(AblateError):
-    """A user's own mixer or task that cannot be loaded."""
+    """A kind of the user's own that cannot be loaded."""
 
 
 class DataError(AblateError):

@@ -20,7 +20,7 @@ class Allowances:
     """By how much the bounds of a study's comparisons are widened, and why.
 
     Attributes:
-        baseline: Name of the study's.
+        baseline: Name of the study's baseline.
         failed: Variant to how many of its trials failed; those without any are left out.
         regret: Variant to how much worse than the best of the tuning grid its value may be; empty if nothing is tuned.
         tails: Of the differences of the variants from the baseline, oriented so that positive is worse.
@@ -35,9 +35,9 @@ class Allowances:
         """The allowance on how much worse one variant is than another.
 
         Args:
-            left: The one.
-            right: The other.
-            failed: Whether to count the failed trials of the one; those of the other always count.
+            left: Name of the variant.
+            right: Name of the variant that it is compared with.
+            failed: Whether to count the failed trials of the left variant; those of the right one always count.
         """
         allowance = Allowance()
         if failed and left in self.failed:

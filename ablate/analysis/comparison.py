@@ -1,4 +1,4 @@
-"""Several variants or trials side by side: where their specs and environments differ, and how they did."""
+"""Several variants or trials side by side: differences of specs and environments, and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that a written report rests on: the report of a study, its trials, where they ran and what they cost."""
+"""The content of a written report: the report of a study, its trials, where they ran and what they cost."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class FullGrid:
 
 @dataclass(frozen=True)
 class Findings:
-    """A study with its trials; what only some designs give is worked out when it is asked for.
+    """A study with its trials; results that only some designs give are computed at first use.
 
     Attributes:
         report: The study, compared and judged.

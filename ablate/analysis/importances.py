@@ -49,7 +49,7 @@ def read_importances(store: StudyReader, name: str) -> StudyImportances | None:
 
     Raises:
         NotFoundError: The store holds no such study.
-        MissingPackageError: There is something to tell, but Optuna or scikit-learn is not installed.
+        MissingPackageError: Optuna or scikit-learn is not installed.
     """
     record = store.study(name)
     return importances_of(record, read_runs(store, record, record.objective["metric"]))
@@ -63,7 +63,7 @@ def importances_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Stud
         runs: Variant name to its trials.
 
     Raises:
-        MissingPackageError: There is something to tell, but Optuna or scikit-learn is not installed.
+        MissingPackageError: Optuna or scikit-learn is not installed.
     """
     record = at_own_length(record)
     varying, worst = factors_of(record), worst_value(record, runs)

@@ -1,4 +1,4 @@
-"""What was recorded inside a trial's model: norms of its blocks over training, and how its mixers mix tokens."""
+"""Recordings inside a trial's model: norms of its blocks over training, and how its mixers mix tokens."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Inside:
 
 
 def read_inside(store: RecordingReader, key: str) -> Inside | None:
-    """What was recorded of a trial's blocks; None if nothing was. Of members of a population other things are."""
+    """What was recorded of a trial's blocks; None if nothing was. Members of a population record other quantities."""
     recordings = tuple(one for one in store.recordings(key) if one.values.keys() & {*QUANTITIES, MAP})
     if not recordings:
         return None

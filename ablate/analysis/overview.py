@@ -46,7 +46,7 @@ class Overview:
         seconds: Of training so far, evaluation left out.
         flops: Arithmetic of training so far, forward and backward.
         seconds_left: An estimate of the time until the last trial ends, from the pace of those that have; None when
-            nothing is left or nothing tells.
+            nothing is left or no trial has ended.
     """
 
     metric: str

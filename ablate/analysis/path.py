@@ -1,7 +1,7 @@
 """The path of `simplify`: the removals tried in each round, those kept or rejected with reasons, and the result.
 
-The design is asked and told again what the store holds, as when a study is resumed; so this is what it did. Only where
-two points are the same variant the store knows the first of them alone, and the other is missing from its round.
+A new design replays the stored results, as when a study is resumed. If two points are the same variant, the store has
+only the first of them, and the other is missing from its round.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class VariantSummary:
         parameters: Trainable parameters.
         flops: Arithmetic of training one trial; None if no trial has said so.
         tokens_per_second: Mean over the finished seeds, with a 95 % interval; empty where `relative_speed` is None.
-        relative_speed: Over that of the baseline (`ablate.analysis.speed.relative_speed`); None if it cannot be told.
+        relative_speed: Over that of the baseline (`ablate.analysis.speed.relative_speed`); None if it is unknown.
     """
 
     variant: str

@@ -27,6 +27,6 @@ def listed(names: Iterable[str]) -> str:
 def shortened(names: Iterable[str]) -> list[str]:
     """The names; beyond `MOST_NAMES` and one more, the first of them and a count of the rest."""
     shown = list(names)
-    if len(shown) > MOST_NAMES + 1:  # that one more is as short as the count of it
+    if len(shown) > MOST_NAMES + 1:  # naming one more is as short as counting it
         return [*shown[:MOST_NAMES], f"{len(shown) - MOST_NAMES} others"]
     return shown

@@ -32,7 +32,7 @@ def draw(
         other = find_block(versus)
         drawn = compare(other.name, other.block, named.name, named.block)
     if picture is not None:
-        from ablate.render.drawing.write import write_svg
+        from ablate.render.drawing.svg import write_svg
 
         write_svg(picture, to_svg(drawn))
         print_json({"picture": str(picture)}, indent=None) if json_ else say(make_console(), f"Wrote {picture}.")

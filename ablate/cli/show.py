@@ -27,7 +27,7 @@ def show(
     from ablate.render.table import MOST_ROWS, print_study, study_svg
 
     if svg is not None:
-        from ablate.render.drawing.write import write_svg
+        from ablate.render.drawing.svg import write_svg
 
         write_svg(picture_file("--svg", svg), study_svg(read(store, study)))
     if trials:

@@ -1,1 +1,2 @@
-"""What every member of a family keeps, found out by trying it. Tests run these over all kinds, and so may users."""
+"""The contract of each family: rules that every kind keeps, checked by running the kind. Tests check all kinds,
+`ablate check` those of users."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.contracts.schedule import ScheduleContext
 from ablate.spec.average import AVERAGES, AverageSpec
 
@@ -22,7 +22,7 @@ def is_an_average(spec: AverageSpec, context: ScheduleContext) -> Iterator[str]:
             return
 
 
-def begins_with_the_first_step(spec: AverageSpec, context: ScheduleContext) -> Iterator[str]:
+def first_step_has_weight_one(spec: AverageSpec, context: ScheduleContext) -> Iterator[str]:
     """The first step has weight 1: the initial weights have no share."""
     first = spec.weight(1, context.steps)
     if not math.isclose(first, 1):
@@ -38,7 +38,7 @@ def is_a_function_of_the_step(spec: AverageSpec, context: ScheduleContext) -> It
 
 CONTRACT: Contract[AverageSpec, ScheduleContext] = Contract(
     family=AVERAGES,
-    rules=by_name(is_an_average, begins_with_the_first_step, is_a_function_of_the_step, comes_back_from_json),
+    rules=by_name(is_an_average, first_step_has_weight_one, is_a_function_of_the_step, round_trips_through_json),
     contexts=lambda spec: [ScheduleContext(steps) for steps in (1, 2, 7, 100, 1000)],
     describe=lambda context: f"{context.steps} steps",
 )

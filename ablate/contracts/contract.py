@@ -40,7 +40,7 @@ def _no_fallbacks(*_: object) -> tuple[()]:
 
 @dataclass(frozen=True, slots=True)
 class Contract(Generic[KindT, ContextT]):
-    """What every kind of a family must do.
+    """The rules of a family.
 
     Attributes:
         family: The family.
@@ -52,7 +52,7 @@ class Contract(Generic[KindT, ContextT]):
         precondition: A rule without which no other can be tried. Where it is broken, the other rules are tried in the
             next of the fallbacks.
         fallbacks: Surroundings to try in place of those in which the precondition is broken, in order.
-        warnings: What breaks no rule, and a user should know, a sentence each.
+        warnings: Returns warnings about things that break no rule, one sentence each.
     """
 
     family: Family
@@ -105,7 +105,7 @@ def by_name(*rules: Rule[KindT, ContextT]) -> dict[str, Rule[KindT, ContextT]]:
     return {rule.__name__: rule for rule in rules}
 
 
-def comes_back_from_json(spec: Kinded, context: object) -> Iterator[str]:
+def round_trips_through_json(spec: Kinded, context: object) -> Iterator[str]:
     """Written as JSON and read again, the spec is equal and has the same hash; so is its canonical form."""
     for form, plain in (("JSON", spec.model_dump(mode="json")), ("canonical form", spec.canonical())):
         again = spec.family.member(spec.kind_name()).parse(plain)

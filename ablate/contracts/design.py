@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.errors import AblateError
 from ablate.spec.design import BASELINE, DESIGNS, Design, DesignContext, DesignSpec, Point, PointCost, Proposal
 
@@ -85,7 +85,7 @@ def proposes_each_trial_once(spec: DesignSpec, context: SpaceContext) -> Iterato
         yield f"{twice[0]} is proposed twice with seed {twice[1]}"
 
 
-def proposes_what_the_space_has(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
+def proposes_valid_points(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
     """A point has one of its settings for every switch, and makes a model."""
     for one in _drive(spec.build(context.context())):
         point = one.point
@@ -98,7 +98,7 @@ def proposes_what_the_space_has(spec: DesignSpec, context: SpaceContext) -> Iter
             return
 
 
-def begins_with_the_baseline(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
+def starts_with_the_baseline(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
     """The baseline is its first point and among its trials; points have names of their own."""
     names = [point.name for point in spec.build(context.context()).points()]
     if not names or names[0].split("@")[0] != BASELINE:
@@ -110,7 +110,7 @@ def begins_with_the_baseline(spec: DesignSpec, context: SpaceContext) -> Iterato
         yield "the baseline is never trained"
 
 
-def says_the_same_again(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
+def is_deterministic(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
     """The same results give the same proposals, in whatever order the results of one round come in."""
     once, again, backwards = (
         _plain(_drive(spec.build(context.context()), reverse=reverse)) for reverse in (False, False, True)
@@ -129,7 +129,7 @@ def waits_for_results(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
         yield f"it proposes {again[0].point.name} without a result of what it had proposed"
 
 
-def bears_that_all_diverge(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
+def handles_all_trials_diverging(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
     """It ends, also when no trial has a result."""
     if len(_drive(spec.build(context.context()), lambda point, seed: None)) >= _MOST:
         yield f"it has not ended after {_MOST} trials that all diverged"
@@ -159,12 +159,12 @@ CONTRACT: Contract[DesignSpec, SpaceContext] = Contract(
     family=DESIGNS,
     rules=by_name(
         proposes_each_trial_once,
-        proposes_what_the_space_has,
-        begins_with_the_baseline,
-        says_the_same_again,
+        proposes_valid_points,
+        starts_with_the_baseline,
+        is_deterministic,
         waits_for_results,
-        bears_that_all_diverge,
-        comes_back_from_json,
+        handles_all_trials_diverging,
+        round_trips_through_json,
     ),
     contexts=_contexts,
     describe=_describe,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ablate.analysis.findings import Findings, read_findings
-from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.errors import NotFoundError
 from ablate.render.formats import FORMATS, Format, Place
 from ablate.store.records import (
@@ -115,7 +115,7 @@ def _findings(context: FormatContext) -> Findings:
     return read_findings(_Sample(context.question), "sample")
 
 
-def says_what_it_writes(spec: Format, context: FormatContext) -> Iterator[str]:
+def declares_suffix_and_figures(spec: Format, context: FormatContext) -> Iterator[str]:
     """`suffix` has no dot and no slash, and `figures` are kinds of pictures that can be drawn."""
     if not spec.suffix or set("./\\") & set(spec.suffix):
         yield f"`suffix` is {spec.suffix!r}"
@@ -138,7 +138,7 @@ def writes_a_study(spec: Format, context: FormatContext) -> Iterator[str]:
 
 CONTRACT: Contract[Format, FormatContext] = Contract(
     family=FORMATS,
-    rules=by_name(says_what_it_writes, writes_a_study, comes_back_from_json),
+    rules=by_name(declares_suffix_and_figures, writes_a_study, round_trips_through_json),
     contexts=lambda spec: [
         FormatContext("Which parts can go?"),
         FormatContext(r"<b>50 %</b> & $x_1$ #1 | `a` *b* ~c^ 'd' \"e\" {f} \g ≤ α 漢"),

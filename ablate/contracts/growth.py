@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.contracts.schedule import ScheduleContext
 from ablate.spec.growth import GROWTHS, GrowthSpec
 
@@ -34,7 +34,7 @@ def never_shrinks(spec: GrowthSpec, context: ScheduleContext) -> Iterator[str]:
             return
 
 
-def reaches_the_whole(spec: GrowthSpec, context: ScheduleContext) -> Iterator[str]:
+def reaches_full_size(spec: GrowthSpec, context: ScheduleContext) -> Iterator[str]:
     """The last step has the whole size, so that memory is predicted for the largest batch."""
     size = spec.size(_WHOLE * spec.multiple, context.steps, context.steps)
     if size != _WHOLE * spec.multiple:
@@ -50,7 +50,7 @@ def is_a_function_of_the_step(spec: GrowthSpec, context: ScheduleContext) -> Ite
 
 CONTRACT: Contract[GrowthSpec, ScheduleContext] = Contract(
     family=GROWTHS,
-    rules=by_name(is_a_share, never_shrinks, reaches_the_whole, is_a_function_of_the_step, comes_back_from_json),
+    rules=by_name(is_a_share, never_shrinks, reaches_full_size, is_a_function_of_the_step, round_trips_through_json),
     contexts=lambda spec: [ScheduleContext(steps) for steps in (7, 1, 2, 100, 1000)],
     describe=lambda context: f"{context.steps} steps",
 )

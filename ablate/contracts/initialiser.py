@@ -8,7 +8,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.contracts.modules import describe, layer_contexts
 from ablate.nn.pack.initial import stream
 from ablate.spec.initialiser import INITIALISERS, InitialiserSpec, Role
@@ -49,7 +49,7 @@ def _values(spec: InitialiserSpec, context: LayerContext, role: Role, seed: int)
 
 CONTRACT: Contract[InitialiserSpec, LayerContext] = Contract(
     family=INITIALISERS,
-    rules=by_name(fills_the_weight, depends_on_the_seed_alone, comes_back_from_json),
+    rules=by_name(fills_the_weight, depends_on_the_seed_alone, round_trips_through_json),
     contexts=contexts,
     describe=describe,
 )

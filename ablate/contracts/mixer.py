@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from ablate.analysis.text import plural
-from ablate.contracts.contract import Contract, Finding, by_name, comes_back_from_json
+from ablate.contracts.contract import Contract, Finding, by_name, round_trips_through_json
 from ablate.contracts.modules import (
     SEEDS,
     TOLERANCE,
@@ -100,7 +100,7 @@ def own_initial_values(spec: MixerSpec) -> Iterator[str]:
         torch.manual_seed(0)
         try:
             mixer = build_mixer(spec, context)
-        except Exception:  # `accepts_only_what_works` says so
+        except Exception:  # `refuses_unsupported_contexts` says so
             return
         names = [name.removeprefix("module.") for name, layer in mixer.named_modules() if _keeps_defaults(layer)]
     if names:
@@ -139,7 +139,7 @@ def check_mixer(spec: MixerSpec, surroundings: Sequence[LayerContext] | None = N
     return CONTRACT.check(spec, surroundings)
 
 
-def accepts_only_what_works(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
+def refuses_unsupported_contexts(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """A context that `check` accepts can be built and read; all others are refused there."""
     try:
         _mixer(spec, context, [0])(noise("input", 1, 2, context.context, context.width))
@@ -163,7 +163,7 @@ def keeps_shape(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
             yield "a finite input gave an output that is not finite"
 
 
-def hides_the_future(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
+def is_causal(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """Causal: what comes after position t does not change the output at t. Bidirectional: the last token does."""
     length = context.context
     if length == 1:
@@ -183,7 +183,7 @@ def hides_the_future(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
         yield "changing the last token moved no output before it"
 
 
-def applies_its_positions(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
+def applies_positions(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """Relative positions that the kind declares are applied: without them the output is another one."""
     plain = replace(context, positions=None)
     if context.positions is None or context.context == 1 or not _takes(spec, plain):
@@ -194,7 +194,7 @@ def applies_its_positions(spec: MixerSpec, context: LayerContext) -> Iterator[st
 
 
 @torch.no_grad()
-def decodes_token_by_token(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
+def decodes_incrementally(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """Causal: decoding token by token, with cached states or all inputs, gives the output of the whole sequence."""
     if not context.causal:
         return
@@ -233,7 +233,7 @@ def counts_parameters(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     yield from miscounted(_mixer(spec, context, [0]), spec.cost(context, context.context).parameters)
 
 
-def keeps_members_apart(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
+def isolates_pack_members(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """A pack of three gives, member by member, what three packs of one with the same seeds give."""
     if not spec.pack_aware:
         return
@@ -304,22 +304,22 @@ def _describe(context: LayerContext) -> str:
 CONTRACT: Contract[MixerSpec, LayerContext] = Contract(
     family=MIXERS,
     rules=by_name(
-        accepts_only_what_works,
+        refuses_unsupported_contexts,
         keeps_shape,
-        hides_the_future,
-        applies_its_positions,
-        decodes_token_by_token,
+        is_causal,
+        applies_positions,
+        decodes_incrementally,
         has_gradients,
         works_in_bfloat16,
         counts_parameters,
-        comes_back_from_json,
-        keeps_members_apart,
+        round_trips_through_json,
+        isolates_pack_members,
         ignores_padding,
         reads_another_sequence,
     ),
     contexts=contexts,
     describe=_describe,
-    precondition=accepts_only_what_works,
+    precondition=refuses_unsupported_contexts,
     fallbacks=_fallbacks,
     warnings=own_initial_values,
 )

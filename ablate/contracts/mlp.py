@@ -11,7 +11,7 @@ from dataclasses import replace
 from pydantic import ValidationError
 from torch import nn
 
-from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.contracts.modules import (
     SEEDS,
     SIZES,
@@ -69,7 +69,7 @@ def counts_parameters(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
     yield from miscounted(_mlp(spec, context, [0]), spec.cost(context, context.context).parameters)
 
 
-def keeps_members_apart(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
+def isolates_pack_members(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
     """A pack of three gives, member by member, what three packs of one with the same seeds give."""
     if not spec.pack_aware:
         return
@@ -98,8 +98,8 @@ CONTRACT: Contract[MLPSpec, LayerContext] = Contract(
         has_gradients,
         works_in_bfloat16,
         counts_parameters,
-        comes_back_from_json,
-        keeps_members_apart,
+        round_trips_through_json,
+        isolates_pack_members,
     ),
     contexts=contexts,
     describe=describe,

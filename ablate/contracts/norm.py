@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import nn
 
-from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.contracts.modules import (
     SEEDS,
     SIZES,
@@ -80,7 +80,7 @@ def counts_parameters(spec: NormSpec, context: LayerContext) -> Iterator[str]:
     yield from miscounted(_norm(spec, context, [0]), spec.cost(context.width, context.context).parameters)
 
 
-def keeps_members_apart(spec: NormSpec, context: LayerContext) -> Iterator[str]:
+def isolates_pack_members(spec: NormSpec, context: LayerContext) -> Iterator[str]:
     """A pack of three gives, member by member, what three packs of one with the same seeds give."""
     x = noise("input", 3, 2, context.context, context.width)
     packed = _norm(spec, context, SEEDS)(x)
@@ -100,8 +100,8 @@ CONTRACT: Contract[NormSpec, LayerContext] = Contract(
         has_gradients,
         works_in_bfloat16,
         counts_parameters,
-        comes_back_from_json,
-        keeps_members_apart,
+        round_trips_through_json,
+        isolates_pack_members,
     ),
     contexts=contexts,
     describe=describe,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.nn.pack import Embedding, Gain, Linear, initialise, normal
 from ablate.nn.pack.initial import stream
 from ablate.spec.optimizer import OPTIMIZERS, OptimizerSpec
@@ -84,7 +84,7 @@ def _alone(spec: OptimizerSpec, seed: int, width: int, steps: Sequence[int]) -> 
     return model.values()[0]
 
 
-def keeps_members_apart(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
+def isolates_pack_members(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
     """A pack of three members, one with another rate, equals three packs of one member each.
 
     An optimizer that is not `pack_aware` has one member, and gives the same twice.
@@ -98,7 +98,7 @@ def keeps_members_apart(spec: OptimizerSpec, context: OptimizerContext) -> Itera
             yield f"member {member} of a pack of {len(specs)} is {gap:.2g} off the same seed alone"
 
 
-def goes_on_in_a_smaller_pack(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
+def continues_in_smaller_packs(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
     """Its state can be cut to some members, saved and restored without changing their updates."""
     (specs, all_seeds), half = _members(spec), _STEPS // 2
     before = _Model(context.width, all_seeds)
@@ -121,7 +121,7 @@ def goes_on_in_a_smaller_pack(spec: OptimizerSpec, context: OptimizerContext) ->
             yield f"a member that continued in a smaller pack is {gap:.2g} off one that was never interrupted"
 
 
-def moves_what_has_a_gradient(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
+def updates_parameters_with_gradients(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
     """Every parameter with a gradient moves and stays finite; one without stays where it is."""
     model = _Model(context.width, [0])
     start = [parameter.detach().clone() for parameter in model.parameters()]
@@ -138,7 +138,7 @@ def moves_what_has_a_gradient(spec: OptimizerSpec, context: OptimizerContext) ->
             yield f"{name} moved without a gradient" if name == "gain.value" else f"{name} did not move"
 
 
-def reads_the_rate_at_every_step(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
+def applies_the_rate_of_each_step(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
     """At rate 0 nothing moves, whether the rate is a number or, as on a GPU, a tensor whose value changes."""
     for form in ("a number", "a tensor"):
         model = _Model(context.width, [0])
@@ -172,7 +172,7 @@ def finds_a_minimum(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[
         yield f"after {_MANY_STEPS} steps a loss of {begin:.3g} is {end:.3g}"
 
 
-def says_how_much_it_keeps(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
+def declares_state_bytes(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
     """`state_bytes` is no less than the bytes that `state` needs for each parameter."""
     model = _Model(context.width, [0])
     for parameter, info in zip(model.parameters(), parameter_infos(model), strict=True):
@@ -182,7 +182,7 @@ def says_how_much_it_keeps(spec: OptimizerSpec, context: OptimizerContext) -> It
             return
 
 
-def says_which_fields_are_values(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
+def declares_value_fields(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
     """`value_fields` names fields of the spec, `lr` and `clip` among them."""
     unknown = sorted(spec.value_fields - set(type(spec).model_fields))
     if unknown:
@@ -194,14 +194,14 @@ def says_which_fields_are_values(spec: OptimizerSpec, context: OptimizerContext)
 CONTRACT: Contract[OptimizerSpec, OptimizerContext] = Contract(
     family=OPTIMIZERS,
     rules=by_name(
-        keeps_members_apart,
-        goes_on_in_a_smaller_pack,
-        moves_what_has_a_gradient,
-        reads_the_rate_at_every_step,
+        isolates_pack_members,
+        continues_in_smaller_packs,
+        updates_parameters_with_gradients,
+        applies_the_rate_of_each_step,
         finds_a_minimum,
-        says_how_much_it_keeps,
-        says_which_fields_are_values,
-        comes_back_from_json,
+        declares_state_bytes,
+        declares_value_fields,
+        round_trips_through_json,
     ),
     contexts=lambda spec: [OptimizerContext(width) for width in (7, 1)],
     describe=lambda context: f"width {context.width}",

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.contracts.modules import (
     SEEDS,
     TOLERANCE,
@@ -44,7 +44,7 @@ def keeps_shape(spec: PositionSpec, context: LayerContext) -> Iterator[str]:
         yield "finite inputs gave an output that is not finite"
 
 
-def counts_from_the_first(spec: PositionSpec, context: LayerContext) -> Iterator[str]:
+def supports_incremental_decoding(spec: PositionSpec, context: LayerContext) -> Iterator[str]:
     """Tokens from position t on get what they get in the whole text: cached decoding relies on it."""
     module, x = _module(spec, context, [0]), _input(spec, context, 1)
     whole = _apply(spec, module, x, context.context, 0)
@@ -59,7 +59,7 @@ def counts_from_the_first(spec: PositionSpec, context: LayerContext) -> Iterator
             return
 
 
-def tells_positions_apart(spec: PositionSpec, context: LayerContext) -> Iterator[str]:
+def distinguishes_positions(spec: PositionSpec, context: LayerContext) -> Iterator[str]:
     """Equal tokens at two positions do not stay equal."""
     x = _input(spec, context, 1)
     y = _apply(spec, _module(spec, context, [0]), x[..., :1, :].expand(x.shape), context.context, 0)
@@ -73,7 +73,7 @@ def counts_parameters(spec: PositionSpec, context: LayerContext) -> Iterator[str
     yield from miscounted(_module(spec, context, [0]), cost.parameters)
 
 
-def keeps_members_apart(spec: PositionSpec, context: LayerContext) -> Iterator[str]:
+def isolates_pack_members(spec: PositionSpec, context: LayerContext) -> Iterator[str]:
     """A pack of three gives, member by member, what three packs of one with the same seeds give."""
     x = _input(spec, context, 3)
     packed = _apply(spec, _module(spec, replace(context, pack=3), SEEDS), x, context.context, 0)
@@ -120,11 +120,11 @@ CONTRACT: Contract[PositionSpec, LayerContext] = Contract(
     family=POSITIONS,
     rules=by_name(
         keeps_shape,
-        counts_from_the_first,
-        tells_positions_apart,
+        supports_incremental_decoding,
+        distinguishes_positions,
         counts_parameters,
-        comes_back_from_json,
-        keeps_members_apart,
+        round_trips_through_json,
+        isolates_pack_members,
     ),
     contexts=contexts,
     describe=describe,

@@ -11,7 +11,7 @@ from typing import cast
 
 from torch import Tensor
 
-from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.contracts.modules import (
     SEEDS,
     describe,
@@ -74,7 +74,7 @@ def counts_parameters(spec: ResidualSpec, context: LayerContext) -> Iterator[str
     yield from miscounted(_residual(spec, context, [0]), spec.cost(context, context.context, joins=2).parameters)
 
 
-def keeps_members_apart(spec: ResidualSpec, context: LayerContext) -> Iterator[str]:
+def isolates_pack_members(spec: ResidualSpec, context: LayerContext) -> Iterator[str]:
     """A pack of three gives, member by member, what three packs of one with the same seeds give."""
     three, x = replace(context, pack=3), noise("input", 3, 2, context.context, context.width)
     packed = _layer(spec, three, _residual(spec, three, SEEDS), x)
@@ -110,8 +110,8 @@ CONTRACT: Contract[ResidualSpec, LayerContext] = Contract(
         maps_each_token_alone,
         has_gradients,
         counts_parameters,
-        comes_back_from_json,
-        keeps_members_apart,
+        round_trips_through_json,
+        isolates_pack_members,
     ),
     contexts=contexts,
     describe=describe,

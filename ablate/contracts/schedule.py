@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.spec.schedule import SCHEDULES, ScheduleSpec
 
 
@@ -33,7 +33,7 @@ def stays_within_the_peak(spec: ScheduleSpec, context: ScheduleContext) -> Itera
             return
 
 
-def lets_something_move(spec: ScheduleSpec, context: ScheduleContext) -> Iterator[str]:
+def has_a_nonzero_rate(spec: ScheduleSpec, context: ScheduleContext) -> Iterator[str]:
     """Some step has a rate above 0, also in a training of one step."""
     if not any(factor > 0 for factor in _factors(spec, context)):
         yield "every factor is 0"
@@ -48,7 +48,7 @@ def is_a_function_of_the_step(spec: ScheduleSpec, context: ScheduleContext) -> I
 
 CONTRACT: Contract[ScheduleSpec, ScheduleContext] = Contract(
     family=SCHEDULES,
-    rules=by_name(stays_within_the_peak, lets_something_move, is_a_function_of_the_step, comes_back_from_json),
+    rules=by_name(stays_within_the_peak, has_a_nonzero_rate, is_a_function_of_the_step, round_trips_through_json),
     contexts=lambda spec: [ScheduleContext(steps) for steps in (1, 2, 7, 100, 1000)],
     describe=lambda context: f"{context.steps} steps",
 )

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.errors import DataError
 from ablate.tasks.sources import SOURCES, BadRows, Row, Source, parse
 
@@ -30,7 +30,7 @@ def _rows(spec: Source, columns: tuple[str, ...]) -> list[Row]:
     return list(itertools.islice(rows, _ROWS))
 
 
-def is_named_by_its_address(spec: Source, context: SourceContext) -> Iterator[str]:
+def round_trips_through_address(spec: Source, context: SourceContext) -> Iterator[str]:
     """Its address names it again."""
     if parse(spec.address, with_test=spec.with_test, partial=spec.partial) != spec:
         yield f"`{spec.address}` names another source"
@@ -52,7 +52,7 @@ def has_its_columns(spec: Source, context: SourceContext) -> Iterator[str]:
         yield "asked for in another order, columns hold other values"
 
 
-def gives_the_same_rows_again(spec: Source, context: SourceContext) -> Iterator[str]:
+def rows_are_deterministic(spec: Source, context: SourceContext) -> Iterator[str]:
     """Read twice it gives the same rows in the same order."""
     if context.columns and _rows(spec, context.columns) != _rows(spec, context.columns):
         yield "read again it gives other rows, or another order"
@@ -77,7 +77,7 @@ def refuses_an_unknown_column(spec: Source, context: SourceContext) -> Iterator[
         yield f"it gave rows for the column `{_NO_COLUMN}`"
 
 
-def knows_what_is_missing(spec: Source, context: SourceContext) -> Iterator[str]:
+def reports_missing_data(spec: Source, context: SourceContext) -> Iterator[str]:
     """`missing` says nothing of data that is there."""
     if said := spec.missing():
         yield f"it says that something is missing: {said}"
@@ -86,13 +86,13 @@ def knows_what_is_missing(spec: Source, context: SourceContext) -> Iterator[str]
 CONTRACT: Contract[Source, SourceContext] = Contract(
     family=SOURCES,
     rules=by_name(
-        is_named_by_its_address,
+        round_trips_through_address,
         has_its_columns,
-        gives_the_same_rows_again,
+        rows_are_deterministic,
         gives_documents,
         refuses_an_unknown_column,
-        knows_what_is_missing,
-        comes_back_from_json,
+        reports_missing_data,
+        round_trips_through_json,
     ),
     contexts=lambda spec: [SourceContext(spec.columns)],
     describe=lambda context: f"columns {', '.join(context.columns)}" if context.columns else "no columns known",

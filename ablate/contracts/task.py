@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.nn.model.build import build_model
 from ablate.spec.model import ModelSpec
 from ablate.spec.task import TASKS, Task, TaskSpec
@@ -71,7 +71,7 @@ def _equal(left: Batch, right: Batch) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
-def is_prepared_once(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
+def preparation_is_deterministic(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """Prepared again, in the same folder or in another, the data has the same fingerprint."""
     with tempfile.TemporaryDirectory() as here, tempfile.TemporaryDirectory() as there:
         prints = [spec.prepare(Path(folder), lambda line: None) for folder in (here, here, there)]
@@ -156,7 +156,7 @@ def has_a_loss_for_each_member(spec: TaskSpec, context: TaskContext) -> Iterator
                 yield f"member {member} has the loss {loss[member].item():.6g} in a pack, and {alone.item():.6g} alone"
 
 
-def weighs_the_losses_of_parts(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
+def weights_losses_of_parts(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """The losses of the two halves of a batch, weighted by `loss_terms`, give the loss of the batch."""
     with _opened(spec) as task, torch.no_grad():
         model = _model(spec, task, context, [5, 2])
@@ -200,7 +200,7 @@ def measures_its_metrics(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
             yield f"`val_loss` is {values}"
 
 
-def knows_trivial_baselines(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
+def has_valid_trivial_baselines(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """Its trivial baselines, if it has any, are measured by its own metrics."""
     known = spec.metric_names | spec.final_metric_names
     with _opened(spec) as task:
@@ -212,16 +212,16 @@ def knows_trivial_baselines(spec: TaskSpec, context: TaskContext) -> Iterator[st
 CONTRACT: Contract[TaskSpec, TaskContext] = Contract(
     family=TASKS,
     rules=by_name(
-        is_prepared_once,
+        preparation_is_deterministic,
         draws_batches_by_seed_and_step,
         has_shorter_inputs,
         keeps_ids_within_the_vocabulary,
         validates_on_the_same_batches,
         has_a_loss_for_each_member,
-        weighs_the_losses_of_parts,
+        weights_losses_of_parts,
         measures_its_metrics,
-        knows_trivial_baselines,
-        comes_back_from_json,
+        has_valid_trivial_baselines,
+        round_trips_through_json,
     ),
     contexts=lambda spec: [TaskContext(family, 4) for family in sorted(spec.model_families)],
     given={

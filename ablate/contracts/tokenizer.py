@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.tasks.tokenizers import TOKENIZERS, Tokenizer, TokenizerSpec
 
 _PROBES = ("", "a", "Straße, naïve café\n\n\tx = 1", "漢字 и кириллица 🙂 e\N{COMBINING ACUTE ACCENT}", "<|endoftext|>")
@@ -57,7 +57,7 @@ def keeps_ids_within_the_vocabulary(spec: TokenizerSpec, context: TokenizerConte
             yield f"{text[:20]!r} has the id that ends a document"
 
 
-def encodes_many_as_one_by_one(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
+def batch_encoding_equals_single(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
     """`encode_all` gives, text by text, what `encode` gives."""
     tokenizer, texts = spec.train(context.texts), (*context.texts[:20], *_PROBES)
     together = list(tokenizer.encode_all(iter(texts)))
@@ -67,7 +67,7 @@ def encodes_many_as_one_by_one(spec: TokenizerSpec, context: TokenizerContext) -
         yield "a text among others has other ids than alone"
 
 
-def decodes_what_it_learnt(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
+def decodes_training_text(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
     """Text that it learnt from, encoded, decoded and encoded again, has the same ids."""
     tokenizer = spec.train(context.texts)
     for text in context.texts:
@@ -86,13 +86,13 @@ def decodes_any_ids(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[
             return
 
 
-def learns_the_same_again(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
+def training_is_deterministic(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
     """The same texts in the same order give the same tokenizer."""
     if not _same(spec.train(context.texts), spec.train(context.texts), (*context.texts, *_PROBES)):
         yield "trained twice on the same texts it gives other ids"
 
 
-def comes_back_from_disk(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
+def round_trips_through_disk(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
     """Saved and loaded, it gives the same ids."""
     tokenizer = spec.train(context.texts)
     with tempfile.TemporaryDirectory() as folder:
@@ -114,13 +114,13 @@ CONTRACT: Contract[TokenizerSpec, TokenizerContext] = Contract(
     family=TOKENIZERS,
     rules=by_name(
         keeps_ids_within_the_vocabulary,
-        encodes_many_as_one_by_one,
-        decodes_what_it_learnt,
+        batch_encoding_equals_single,
+        decodes_training_text,
         decodes_any_ids,
-        learns_the_same_again,
-        comes_back_from_disk,
+        training_is_deterministic,
+        round_trips_through_disk,
         counts_bytes,
-        comes_back_from_json,
+        round_trips_through_json,
     ),
     contexts=lambda spec: _contexts(),
     describe=lambda context: context.name,

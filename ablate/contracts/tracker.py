@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablate.contracts.contract import Contract, by_name, comes_back_from_json
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.trackers import TRACKERS, TrackedRun, Tracker, TrackerSession, find_tracker
 
 
@@ -35,13 +35,13 @@ def _send(session: TrackerSession, context: TrackerContext) -> None:
     writer.end(context.state, {"val_loss": context.losses[-1]}, "**why**")
 
 
-def is_found_by_its_address(spec: Tracker, context: TrackerContext) -> Iterator[str]:
+def round_trips_through_address(spec: Tracker, context: TrackerContext) -> Iterator[str]:
     """Its address finds it again."""
     if find_tracker(spec.address) != type(spec)(argument=spec.argument):
         yield f"`{spec.address}` finds another tracker"
 
 
-def holds_a_run_that_ended(spec: Tracker, context: TrackerContext) -> Iterator[str]:
+def keeps_completed_runs(spec: Tracker, context: TrackerContext) -> Iterator[str]:
     """It holds a run from its end on, also in a later session, and neither before nor when the run was dropped."""
     with tempfile.TemporaryDirectory() as name:
         tracker = spec.offline(Path(name))
@@ -61,7 +61,7 @@ def holds_a_run_that_ended(spec: Tracker, context: TrackerContext) -> Iterator[s
         later.close()
 
 
-def takes_a_run_again(spec: Tracker, context: TrackerContext) -> Iterator[str]:
+def accepts_a_run_again(spec: Tracker, context: TrackerContext) -> Iterator[str]:
     """A run that is sent twice is taken twice, and two runs may be open at once."""
     with tempfile.TemporaryDirectory() as name:
         session = spec.offline(Path(name)).connect()
@@ -76,7 +76,7 @@ def takes_a_run_again(spec: Tracker, context: TrackerContext) -> Iterator[str]:
 
 CONTRACT: Contract[Tracker, TrackerContext] = Contract(
     family=TRACKERS,
-    rules=by_name(is_found_by_its_address, holds_a_run_that_ended, takes_a_run_again, comes_back_from_json),
+    rules=by_name(round_trips_through_address, keeps_completed_runs, accepts_a_run_again, round_trips_through_json),
     contexts=lambda spec: [
         TrackerContext("finished", (3.0, 2.0, 1.5)),
         TrackerContext("diverged", (3.0, float("nan"))),

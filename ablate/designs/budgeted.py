@@ -17,11 +17,11 @@ from ablate.spec.budgets import STEPS, at_budget
 class BudgetedDesign(Design):
     """The proposals of another design, and those of the same points and seeds at other lengths.
 
-    Results at other lengths change nothing in what the design within asks for.
+    Results at other lengths do not affect the proposals of the inner design.
 
     Args:
         inner: The design whose points are compared at each length.
-        budgets: Lengths in units of the space's; 1 is that of the design within.
+        budgets: Lengths as multiples of the space's; 1 is that of the inner design.
         steps: Optimizer steps of the space.
     """
 
@@ -32,7 +32,7 @@ class BudgetedDesign(Design):
         self._lengths: set[str] = set()
 
     def points(self) -> list[Point]:
-        """The points of the design within, then those at other lengths."""
+        """The points of the inner design, then those at other lengths."""
         inner = self._inner.points()
         return [*inner, *(other for point in inner for other in self._at_others(point))]
 
@@ -40,7 +40,7 @@ class BudgetedDesign(Design):
         return self._inner.further()
 
     def remarks(self) -> Sequence[str]:
-        """See `Design.remarks`."""
+        """The remarks of the inner design, and one on the lengths."""
         lengths = ", ".join(f"{round(budget * self._steps):,}" for budget in self._others)
         said = f"every variant is also trained for {lengths} steps, each with its whole schedule"
         return (*self._inner.remarks(), said)
@@ -49,7 +49,7 @@ class BudgetedDesign(Design):
         return self._with_others(self._inner.waiting())
 
     def ask(self) -> list[Proposal]:
-        """The proposals of the design within, each before the same at other lengths."""
+        """The proposals of the inner design, each followed by the same at other lengths."""
         return self._with_others(self._inner.ask())
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:

@@ -1,4 +1,4 @@
-"""Confirmation as a design round another: what it chose by results is trained again with seeds that chose nothing.
+"""Confirmation, as a wrapper of a design: points chosen by results are trained again with fresh seeds.
 
 The best of many looks better than it is, on the seeds that made it the best. Fresh seeds know nothing of the choice, so
 their verdicts are those of comparisons that were declared beforehand.
@@ -60,7 +60,7 @@ class ConfirmingDesign(Design):
         return self._inner.waiting()
 
     def ask(self) -> list[Proposal]:
-        """Those of the design within, and after its last result those that confirm."""
+        """The proposals of the inner design, and after its last result those that confirm."""
         proposals = self._inner.ask()
         self._open |= {(proposal.point.name, proposal.seed) for proposal in proposals}
         if proposals or self._open or self._asked:

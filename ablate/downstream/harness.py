@@ -25,7 +25,7 @@ from ablate.spec.downstream import metric_name
 from ablate.spec.task import Codec
 
 _RESAMPLES = 100
-"""Of `lm-eval`, for the error of a metric without a formula for it."""
+"""Bootstrap resamples of `lm-eval`, for the error of a metric that has no formula for it."""
 _NO_FILTER = "none"
 
 

@@ -50,7 +50,8 @@ class Dialogue:
         """Register a proposal for a trial.
 
         Returns:
-            Whether the trial must be queued. Otherwise it is queued already, or the design has been told its result.
+            Whether the trial must be queued. Otherwise it is queued already, or its result has been reported to the
+            design.
         """
         if key in self._ends:
             self._replay(proposal, key)

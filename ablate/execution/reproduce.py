@@ -92,13 +92,13 @@ def reproduce(
         engine: Trains it.
         environment: Of the engine.
         say: Receives what happens to the data.
-        moved: Receives now and then the steps done and all steps.
+        moved: Receives the steps done and the number of steps, at intervals.
 
     Raises:
         NotFoundError: No trial has a key that begins so, or more than one.
         PluginError: It uses a kind of a plugin that is not loaded.
         SpaceError: The trial has no end to compare with, or this version cannot read its spec.
-        DataError: Its data is not to be had any more.
+        DataError: Its data is no longer available.
         EngineError: Training raised, or lost its worker.
     """
     trial = store.trial(prefix)

@@ -50,8 +50,8 @@ _ATTEMPTS = 2
 class StudyRun:
     """The state of one run of a study.
 
-    A trial is in one of four states: waiting; attempted; run by the driver of another study; or ended, with the design
-    told of it.
+    A trial is in one of four states: waiting; attempted; run by the driver of another study; or ended, and reported
+    to the design.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ def study_json(report: StudyReport) -> dict[str, Any]:
 
 
 def claims_json(claims: Iterable[ClaimVerdict]) -> list[dict[str, Any]]:
-    """What became of claims as plain JSON data; what `ablate claims STUDY --json` prints."""
+    """The verdicts on claims as plain JSON data; what `ablate claims STUDY --json` prints."""
     return [
         {
             "id": claim.id,

@@ -1,4 +1,4 @@
-"""What the seeds of a study can tell, at the noise that its own trials have shown."""
+"""Minimum detectable differences by number of seeds, at the noise of a study's own trials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEEDS = (2, 3, 4, 5, 7, 10, 15, 20)
 
 @dataclass(frozen=True, slots=True)
 class StudyCalibration:
-    """A study's noise and what numbers of seeds can tell at it.
+    """A study's noise, and the power of numbers of seeds at that noise.
 
     Attributes:
         study: Name of the study.
@@ -33,7 +33,7 @@ class StudyCalibration:
         margin: Of its objective, in the unit of the metric.
         noise: Of its paired differences.
         fixed: A row for each number of seeds.
-        adaptive: What its schedule of seeds can tell; None if its seeds are fixed.
+        adaptive: The same for its schedule of seeds; None if its seeds are fixed.
         schedule: That schedule.
     """
 
@@ -47,7 +47,7 @@ class StudyCalibration:
 
 
 def read_calibration(store: StudyReader, name: str, seeds: Sequence[int] = SEEDS) -> StudyCalibration:
-    """Measure a study's noise and work out what seeds can tell at it.
+    """Measure a study's noise, and compute the power of numbers of seeds at that noise.
 
     Raises:
         NotFoundError: There is no such study, or it has no two paired seeds that differ.
@@ -95,7 +95,7 @@ def calibration_json(calibration: StudyCalibration) -> dict[str, Any]:
 
 
 def print_calibration(calibration: StudyCalibration, console: Console) -> None:
-    """Print the noise, the table of what numbers of seeds can tell, and how to read it."""
+    """Print the noise, the table of minimum detectable differences, and its legend."""
     noise, decimals = calibration.noise, decimals_for(calibration.margin, [calibration.noise.sd])
     spread = ", ".join(f"{fixed(value, decimals + 1)} {which}" for value, which in (
         (noise.sd, "pooled"), (noise.least, "the least"), (noise.most, "the most"),
@@ -107,11 +107,11 @@ def print_calibration(calibration: StudyCalibration, console: Console) -> None:
     console.print()
     console.print(
         plain(
-            f"tells: the distance from the margin ({calibration.margin:g}) at which a difference is decided with 80 % "
-            "power, at the pooled noise; noisiest: the same for the variant with the most noise. can go: how often a "
-            "part that changes nothing is judged `not needed`. false: the worst-case rate of wrong verdicts; both "
-            f"from {SIMULATED:,} comparisons simulated at this noise, in brackets the 95 % Monte Carlo interval. The "
-            "verdicts allow 5 %.",
+            f"detectable: the minimum detectable difference, as its distance from the margin ({calibration.margin:g}), "
+            "with 80 % power at the pooled noise; noisiest: the same at the noise of the noisiest variant. power at 0: "
+            "how often a part that changes nothing is judged `not needed`. false: the worst-case rate of wrong "
+            f"verdicts. The last three are from {SIMULATED:,} comparisons simulated at this noise, in brackets the 95 "
+            "% Monte Carlo interval. The verdicts allow 5 %.",
             "dim",
         )
     )
@@ -119,7 +119,7 @@ def print_calibration(calibration: StudyCalibration, console: Console) -> None:
 
 def _table(calibration: StudyCalibration, decimals: int) -> Table:
     table = plain_table(gap=2)
-    for title in ("seeds", "tells", "noisiest", "can go", "false needed", "false not needed"):
+    for title in ("seeds", "detectable", "noisiest", "power at 0", "false needed", "false not needed"):
         table.add_column(plain(title), justify="right", no_wrap=True)
     for power in calibration.fixed:
         table.add_row(*map(plain, (str(power.seeds), *_cells(power, decimals))))
@@ -133,8 +133,13 @@ def _table(calibration: StudyCalibration, decimals: int) -> Table:
 
 
 def _cells(power: Power, decimals: int) -> tuple[str, ...]:
-    tells = fixed(power.tells, decimals), fixed(power.tells_noisiest, decimals)
-    return *tells, f"{100 * power.decides_none.share:.0f}%", _rate(power.false_needed), _rate(power.false_not_needed)
+    return (
+        fixed(power.detectable_difference, decimals),
+        fixed(power.detectable_noisiest, decimals),
+        f"{100 * power.power_at_zero.share:.0f}%",
+        _rate(power.false_needed),
+        _rate(power.false_not_needed),
+    )
 
 
 def _rate(rate: Rate) -> str:

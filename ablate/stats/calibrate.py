@@ -1,4 +1,4 @@
-"""What a number of seeds can tell at a given noise: detectable differences, and how often verdicts are wrong."""
+"""The power of a number of seeds at a given noise: minimum detectable differences and error rates."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """What a number of seeds can tell.
+    """The power of a number of seeds.
 
     Attributes:
         seeds: Paired seeds of a comparison (the most, with a schedule).
-        tells: How far from the margin a true difference must lie to be decided with 80 % probability, at the pooled
-            noise.
-        tells_noisiest: The same for the variant with the most noise, which the pooled noise would promise too much.
-        decides_none: Probability that a part whose removal changes nothing is judged `not needed`.
+        detectable_difference: Minimum detectable difference: the distance from the margin at which a true difference
+            is decided with 80 % probability, at the pooled noise.
+        detectable_noisiest: The same at the noise of the noisiest variant.
+        power_at_zero: Probability that a part whose removal changes nothing is judged `not needed`.
         false_needed: Share of `needed` among comparisons whose true difference is the margin: the worst case.
         false_not_needed: Share of `not needed` among the same.
         mean_seeds: Seeds used, on average, by a comparison with no true difference.
     """
 
     seeds: int
-    tells: float
-    tells_noisiest: float
-    decides_none: Rate
+    detectable_difference: float
+    detectable_noisiest: float
+    power_at_zero: Rate
     false_needed: Rate
     false_not_needed: Rate
     mean_seeds: float
@@ -132,7 +132,7 @@ def detectable(sd: float, seeds: int, power: float = POWER, freedom: int | None 
 
 
 def calibrate(noise: Noise, margin: float, seeds: Sequence[int], schedule: SeedPlan | None = None) -> tuple[Power, ...]:
-    """What each number of fixed seeds can tell at this noise, and then what the schedule can, if there is one."""
+    """The power of each fixed number of seeds at this noise, then that of the schedule, if there is one."""
     powers = [_power(noise, margin, count, None) for count in seeds]
     if schedule is not None:
         powers.append(_power(noise, margin, schedule.max, schedule))
@@ -142,18 +142,18 @@ def calibrate(noise: Noise, margin: float, seeds: Sequence[int], schedule: SeedP
 def _power(noise: Noise, margin: float, seeds: int, schedule: SeedPlan | None) -> Power:
     drawn = _draw(noise, seeds)
     at_margin, at_none = decide(drawn + margin, margin, schedule), decide(drawn, margin, schedule)
-    tells, noisiest = (
+    difference, noisiest = (
         detectable(sd, seeds, freedom=freedom)
         for sd, freedom in ((noise.sd, noise.freedom), (noise.most, noise.most_freedom))
     )
     if schedule is not None:  # a test of fixed seeds, by how much more a schedule takes at the same noise
         more = _detectable_by_simulation(drawn, schedule) / detectable(noise.sd, seeds)
-        tells, noisiest = more * tells, more * noisiest
+        difference, noisiest = more * difference, more * noisiest
     return Power(
         seeds=seeds,
-        tells=tells,
-        tells_noisiest=noisiest,
-        decides_none=rate(at_none.not_needed),
+        detectable_difference=difference,
+        detectable_noisiest=noisiest,
+        power_at_zero=rate(at_none.not_needed),
         false_needed=rate(at_margin.needed),
         false_not_needed=rate(at_margin.not_needed),
         mean_seeds=float(at_none.seeds.mean()),

@@ -10,7 +10,8 @@ from ablate.stats.verdict import Direction
 
 
 def dominators(points: Sequence[Sequence[float]], directions: Sequence[Direction]) -> list[list[int]]:
-    """For each point the others that dominate it; none for a point on the front. Equal points dominate not each other.
+    """For each point the others that dominate it; none for a point on the front. Equal points do not dominate each
+    other.
 
     Args:
         points: A row of finite numbers for each point, a column for each direction.

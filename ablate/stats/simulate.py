@@ -17,7 +17,7 @@ from ablate.stats.schedule import ERROR, SeedPlan
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What became of S simulated comparisons.
+    """The verdicts on S simulated comparisons.
 
     Attributes:
         needed: Which of them were judged `needed`: booleans [S].
@@ -32,7 +32,7 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How often something came up among simulated comparisons.
+    """The frequency of an outcome among simulated comparisons.
 
     Attributes:
         share: Of the comparisons.

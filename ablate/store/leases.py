@@ -196,8 +196,8 @@ def abandoned(holder: Row[Any], now: datetime) -> bool:
 
 
 def _count_from(now: datetime, connection: Connection) -> None:
-    """Let signs of life from the future, given before the clock was set back, count from now on.
+    """Treat heartbeats in the future, written before the clock was set back, as written now. Otherwise the lease of a
 
-    Else the study of a dead driver would be held until the clock comes there again.
+    dead driver would not expire until the clock reaches them.
     """
     connection.execute(leases.update().where(leases.c.heartbeat > now + HEARTBEAT_TIMEOUT).values(heartbeat=now))

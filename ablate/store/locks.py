@@ -1,4 +1,4 @@
-"""What the file system of a store can do: SQLite needs locks, which keep two writers apart."""
+"""Checks the file system of a store: SQLite needs file locks, which exclude concurrent writers."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def check_locks(folder: Path, where: str) -> None:
 
 
 def shared_file_system(path: Path, mounts: Path = _MOUNTS) -> str | None:
-    """The kind of the network file system that a file is on; None if it is on none, or the system does not tell.
+    """The kind of the network file system that a file is on; None if it is on none, or this is unknown.
 
     Args:
         path: The file, which need not exist.
-        mounts: What the system tells of its mounts, as `proc(5)` describes it.
+        mounts: The system's list of mounts, in the format of `proc(5)`.
     """
     try:
         lines = mounts.read_text(errors="surrogateescape").splitlines()

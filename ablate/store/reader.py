@@ -60,7 +60,7 @@ class StoreReader:
 
     @property
     def caution(self) -> str:
-        """What to mind where the store is; empty if nothing."""
+        """A warning about the location of the store; empty if there is none."""
         kind = self._database.shared_by
         return (
             f"the store is on a network file system ({kind}), on which locks of several machines may not hold: run one"

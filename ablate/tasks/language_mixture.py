@@ -21,8 +21,8 @@ from ablate.tasks import cache as prepared
 from ablate.tasks.base import DataShape, DataSummary, Say, Task, TaskSpec
 from ablate.tasks.corpus import MixedCorpus, read_corpus
 from ablate.tasks.language_model import LanguageModel, LanguageModelSpec, perplexity
-from ablate.tasks.losses import nats
 from ablate.tasks.random_stream import Draws
+from ablate.tasks.scores import nats
 from ablate.tasks.sources import Address, parse
 from ablate.tasks.text import CODE_VERSION, bytes_to_read
 from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec

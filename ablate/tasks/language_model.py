@@ -18,7 +18,7 @@ from ablate.extras import require
 from ablate.spec.downstream import DownstreamSpec
 from ablate.tasks import cache as prepared
 from ablate.tasks.base import Say
-from ablate.tasks.losses import nats
+from ablate.tasks.scores import nats
 from ablate.tasks.text import Text, TextSpec
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from pydantic import Field, model_validator
 from ablate.spec.base import refusal
 from ablate.tasks import cache as prepared
 from ablate.tasks.language_model import perplexity
-from ablate.tasks.losses import nats
 from ablate.tasks.random_stream import Draws
+from ablate.tasks.scores import nats
 from ablate.tasks.text import Text, TextSpec
 
 if TYPE_CHECKING:

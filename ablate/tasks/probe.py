@@ -17,8 +17,8 @@ from pydantic import Field
 
 from ablate.spec.base import content_hash
 from ablate.tasks.base import DataShape, DataSummary, Say, Task, TaskSpec
-from ablate.tasks.losses import nats
 from ablate.tasks.random_stream import Draws
+from ablate.tasks.scores import nats
 
 if TYPE_CHECKING:
     import torch

@@ -1,4 +1,7 @@
-"""Loss, accuracy and macro-F1 of classifiers; BLEU and chrF of translations. Shapes: K pack, B batch, C classes."""
+"""Losses of token predictors and classifiers; accuracy and macro-F1; BLEU and chrF of translations.
+
+Shapes: K pack, B batch, T tokens, V vocabulary, C classes.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,24 @@ from ablate.extras import require
 
 if TYPE_CHECKING:
     import torch
+
+
+def nats(
+    outputs: torch.Tensor, targets: torch.Tensor, smoothing: float = 0.0, ignored: int | None = None
+) -> torch.Tensor:
+    """Cross entropy of every target: [K, B, T, V] and [K, B, T] -> [K, B·T], in float32 at least.
+
+    Args:
+        outputs: Logits.
+        targets: Ids.
+        smoothing: s: the target has the probability 1 - s, and each id s/V.
+        ignored: The target whose loss is 0; None for none.
+    """
+    from ablate.nn.kernels.cross_entropy import cross_entropy as fused
+
+    flat = outputs.reshape(-1, outputs.shape[-1])
+    flat = flat.float() if flat.itemsize < 4 else flat
+    return fused(flat, targets.reshape(-1), smoothing, ignored).view(outputs.shape[0], -1)
 
 
 def cross_entropy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -26,8 +26,8 @@ from ablate.tasks import scores
 from ablate.tasks.arrays import spread
 from ablate.tasks.base import SPLITS, DataShape, DataSummary, Say, Task
 from ablate.tasks.buckets import Buckets
-from ablate.tasks.losses import nats
 from ablate.tasks.pairs import Pairs, PairSplit, read_pairs, write_pairs
+from ablate.tasks.scores import nats
 from ablate.tasks.sourced import Column, TokenizedSpec
 from ablate.tasks.sources import TEST, Address
 from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec

@@ -1,1 +1,1 @@
-"""What is done with trained models: their weights, and the text that they write."""
+"""Uses of trained models: weights, transfer, evaluation and generated text."""

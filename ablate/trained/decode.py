@@ -1,4 +1,4 @@
-"""A trained model that writes: `load_trained` builds it from its weights, `generate` and `translate` let it write."""
+"""Text from a trained model: `load_trained` builds it from its weights; `generate` and `translate` decode."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_calibrate_prints_what_seeds_can_tell(beliefs: Workplace) -> None:
     assert [row[0] for row in rows] == ["2", "3", "4", "5", "7", "10", "15", "20"]
     plain = json.loads(beliefs.call("calibrate", "beliefs", "--json").out)
     assert 0.004 < plain["noise"]["sd"] < 0.012
-    tells = [power["tells"] for power in plain["fixed"]]
+    tells = [power["detectable_difference"] for power in plain["fixed"]]
     assert tells == sorted(tells, reverse=True)
     for power in plain["fixed"]:
         assert power["false_needed"]["low"] <= 0.055

@@ -12,8 +12,8 @@ from ray_samples import POPULATION, job
 
 from ablate.errors import EngineError
 from ablate.execution.local import LocalEngine
+from ablate.execution.ray.keys import JOB, LEFT, SEAT
 from ablate.execution.ray.population import first_values, history, population_key, population_of, values_in, with_values
-from ablate.execution.ray.words import JOB, LEFT, SEAT
 from ablate.planning.plan import Plan, make_plan
 from ablate.training.members import pack_key
 

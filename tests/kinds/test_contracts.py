@@ -92,25 +92,25 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     "members mixed": (
         optimizer.CONTRACT,
         LionSpec(lr=0.01),
-        "keeps_members_apart",
+        "isolates_pack_members",
         stepping(lambda self, rate, p, g: rate * (g + g.mean(0, keepdim=True))),
     ),
     "state outside of `state`": (
         optimizer.CONTRACT,
         LionSpec(lr=0.01),
-        "goes_on_in_a_smaller_pack",
+        "continues_in_smaller_packs",
         stepping(lambda self, rate, p, g: rate / self.steps * g),
     ),
     "nothing moves": (
         optimizer.CONTRACT,
         LionSpec(lr=0.01),
-        "moves_what_has_a_gradient",
+        "updates_parameters_with_gradients",
         stepping(lambda self, rate, p, g: 0 * g),
     ),
     "a rate of its own": (
         optimizer.CONTRACT,
         LionSpec(lr=0.01),
-        "reads_the_rate_at_every_step",
+        "applies_the_rate_of_each_step",
         stepping(lambda self, rate, p, g: 0.01 * g),
     ),
     "uphill": (
@@ -122,13 +122,13 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     "half of what it keeps": (
         optimizer.CONTRACT,
         LionSpec(lr=0.01),
-        "says_how_much_it_keeps",
+        "declares_state_bytes",
         (LionSpec, "state_bytes", lambda self: 2),
     ),
     "no such value": (
         optimizer.CONTRACT,
         LionSpec(lr=0.01),
-        "says_which_fields_are_values",
+        "declares_value_fields",
         (LionSpec, "value_fields", frozenset({"lr", "clip", "gamma"})),
     ),
     "more than the whole": (
@@ -146,7 +146,7 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     "never whole": (
         growth.CONTRACT,
         LinearGrowthSpec(),
-        "reaches_the_whole",
+        "reaches_full_size",
         (LinearGrowthSpec, "share", lambda self, step, steps: 0.5),
     ),
     "a random growth": (
@@ -164,7 +164,7 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     "the initial weights": (
         average.CONTRACT,
         EMASpec(),
-        "begins_with_the_first_step",
+        "first_step_has_weight_one",
         (EMASpec, "weight", lambda self, step, steps: 0.5),
     ),
     "a random average": (
@@ -182,7 +182,7 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     "always 0": (
         schedule.CONTRACT,
         ConstantScheduleSpec(warmup=0),
-        "lets_something_move",
+        "has_a_nonzero_rate",
         (ConstantScheduleSpec, "after", lambda self, step, steps: 0.0),
     ),
     "by the time of day": (
@@ -200,13 +200,13 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     "one text too few": (
         tokenizer.CONTRACT,
         BytesSpec(),
-        "encodes_many_as_one_by_one",
+        "batch_encoding_equals_single",
         (ByteTokenizer, "encode_all", lambda self, texts: iter([np.zeros(1, dtype=np.int64)])),
     ),
     "a lossy decoder": (
         tokenizer.CONTRACT,
         BytesSpec(),
-        "decodes_what_it_learnt",
+        "decodes_training_text",
         (ByteTokenizer, "decode", lambda self, ids: "x"),
     ),
     "no text": (
@@ -218,7 +218,7 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     "another each time": (
         tokenizer.CONTRACT,
         BytesSpec(),
-        "learns_the_same_again",
+        "training_is_deterministic",
         (
             ByteTokenizer,
             "encode_all",
@@ -228,7 +228,7 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     "a save that fails": (
         tokenizer.CONTRACT,
         BytesSpec(),
-        "comes_back_from_disk",
+        "round_trips_through_disk",
         (ByteTokenizer, "save", lambda self, folder: (folder / "missing" / "file").write_text("")),
     ),
     "an end that counts": (
@@ -240,7 +240,7 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     "an address of its own": (
         source.CONTRACT,
         NumberWords(),
-        "is_named_by_its_address",
+        "round_trips_through_address",
         (NumberWords, "address", "builtin:listops"),
     ),
     "a number": (
@@ -252,7 +252,7 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     "other rows": (
         source.CONTRACT,
         NumberWords(),
-        "gives_the_same_rows_again",
+        "rows_are_deterministic",
         rows(lambda reading, row: row._replace(where=f"{row.where} {reading}")),
     ),
     "no documents": (
@@ -270,19 +270,19 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     "missing": (
         source.CONTRACT,
         NumberWords(),
-        "knows_what_is_missing",
+        "reports_missing_data",
         (NumberWords, "missing", lambda self: "a file"),
     ),
     "a fingerprint of the day": (
         task.CONTRACT,
         CopySpec(),
-        "is_prepared_once",
+        "preparation_is_deterministic",
         (CopySpec, "prepare", lambda self, cache, say: f"{next(COUNT)}"),
     ),
     "equal halves": (
         task.CONTRACT,
         CopySpec(),
-        "weighs_the_losses_of_parts",
+        "weights_losses_of_parts",
         (Probe, "loss_terms", lambda self, batch: torch.ones(batch["targets"].shape[0])),
     ),
     "one batch for all": (
@@ -319,7 +319,7 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     "an unknown metric": (
         task.CONTRACT,
         CopySpec(),
-        "knows_trivial_baselines",
+        "has_valid_trivial_baselines",
         (Probe, "baselines", lambda self: {"guess": {"val_bleu": 1.0}}),
     ),
     "twice the same": (
@@ -331,19 +331,19 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     "a setting of its own": (
         design.CONTRACT,
         LeaveOneOutSpec(seeds=2),
-        "proposes_what_the_space_has",
+        "proposes_valid_points",
         built(lambda context: [base(context), base(context, "other", a="sideways")]),
     ),
     "no baseline": (
         design.CONTRACT,
         LeaveOneOutSpec(seeds=2),
-        "begins_with_the_baseline",
+        "starts_with_the_baseline",
         built(lambda context: [base(context, "other", a="off")]),
     ),
     "random": (
         design.CONTRACT,
         LeaveOneOutSpec(seeds=2),
-        "says_the_same_again",
+        "is_deterministic",
         built(lambda context: [base(context)], lambda: range(next(COUNT) + 1)),
     ),
     "impatient": (
@@ -355,27 +355,27 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     "endless": (
         design.CONTRACT,
         LeaveOneOutSpec(seeds=2),
-        "bears_that_all_diverge",
+        "handles_all_trials_diverging",
         (LeaveOneOutSpec, "build", lambda self, context: Endless([base(context)], range(999), lambda point: None)),
     ),
-    "a dot": (format.CONTRACT, CsvFormat(), "says_what_it_writes", (CsvFormat, "suffix", ".csv")),
+    "a dot": (format.CONTRACT, CsvFormat(), "declares_suffix_and_figures", (CsvFormat, "suffix", ".csv")),
     "nothing": (format.CONTRACT, CsvFormat(), "writes_a_study", (CsvFormat, "render", lambda self, *arguments: "")),
     "another address": (
         tracker.CONTRACT,
         TensorBoard(argument="x"),
-        "is_found_by_its_address",
+        "round_trips_through_address",
         (TensorBoard, "address", property(lambda self: "tensorboard:y")),
     ),
     "what was never sent": (
         tracker.CONTRACT,
         TensorBoard(argument="x"),
-        "holds_a_run_that_ended",
+        "keeps_completed_runs",
         (TensorBoardSession, "holds", lambda self, run: True),
     ),
     "forgets": (
         tracker.CONTRACT,
         TensorBoard(argument="x"),
-        "takes_a_run_again",
+        "accepts_a_run_again",
         (TensorBoardSession, "holds", lambda self, run: False),
     ),
 }
@@ -436,7 +436,7 @@ def test_every_rule_is_broken_once() -> None:
     rules = {(name, rule) for name, contract in ours.items() for rule in contract.rules}
     name_of = {id(contract): name for name, contract in ours.items()}
     broken = {(name_of[id(contract)], rule) for contract, _, rule, _ in BROKEN.values()}
-    assert {one for one in rules - broken if one[1] != "comes_back_from_json"} == set()
+    assert {one for one in rules - broken if one[1] != "round_trips_through_json"} == set()
 
 
 def test_every_family_has_a_contract() -> None:

@@ -46,13 +46,13 @@ def test_rates_at_a_known_noise() -> None:
         for power in (three, ten, adaptive):
             assert power.false_needed.low <= 0.06
             assert power.false_not_needed.low <= 0.06
-        assert three.tells > adaptive.tells > detectable(0.02, 20)
-        assert three.tells_noisiest == pytest.approx(detectable(0.03, 3), rel=1e-4)
-        assert adaptive.tells_noisiest == pytest.approx(1.5 * adaptive.tells)
-        assert three.decides_none.share == pytest.approx(
+        assert three.detectable_difference > adaptive.detectable_difference > detectable(0.02, 20)
+        assert three.detectable_noisiest == pytest.approx(detectable(0.03, 3), rel=1e-4)
+        assert adaptive.detectable_noisiest == pytest.approx(1.5 * adaptive.detectable_difference)
+        assert three.power_at_zero.share == pytest.approx(
             TTestPower().power(2.5, 3, 0.05, alternative="larger"), abs=0.04
         )
-        assert (ten.decides_none.share, adaptive.decides_none.share) == (1.0, 1.0)
+        assert (ten.power_at_zero.share, adaptive.power_at_zero.share) == (1.0, 1.0)
         assert (three.mean_seeds, ten.mean_seeds) == (3, 10)
         assert 3 < adaptive.mean_seeds < 6
 

@@ -21,7 +21,7 @@ from ablate.spec.model import ModelSpec
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import TASKS, DataShape, Task
-from ablate.tasks.losses import nats
+from ablate.tasks.scores import nats
 from ablate.training.members import Member
 from ablate.training.objective import Objective
 from ablate.training.pack import Pack

@@ -15,7 +15,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import PopulationBasedTraining
 
 from ablate.execution.protocol import Job
-from ablate.execution.ray.words import JOB, LEFT, LOSS, SEAT, STEPS
+from ablate.execution.ray.keys import JOB, LEFT, LOSS, SEAT, STEPS
 from ablate.spec.paths import assign, value_at
 from ablate.spec.population import PopulationSpec
 from ablate.spec.variant import VariantSpec

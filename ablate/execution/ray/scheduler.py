@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
+from ablate.execution.ray.keys import JOB
 from ablate.execution.ray.population import Population, population_key, population_of
-from ablate.execution.ray.words import JOB
 
 if TYPE_CHECKING:
     from ray.tune.execution.tune_controller import TuneController

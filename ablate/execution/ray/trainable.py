@@ -24,9 +24,9 @@ from ablate.execution.environment import this_worker
 from ablate.execution.protocol import Began, Broken, Done, Happened, Job, Message, StateReplaced
 from ablate.execution.ranks import rank_group
 from ablate.execution.ray.courier import bring, place_plugin
+from ablate.execution.ray.keys import JOB, LEFT, LOSS, MESSAGES, SEAT, STEPS
 from ablate.execution.ray.population import VALUES, history, population_of, values_in, with_values
 from ablate.execution.ray.seats import Seat
-from ablate.execution.ray.words import JOB, LEFT, LOSS, MESSAGES, SEAT, STEPS
 from ablate.nn.kernels.allocator import keep_freed_memory
 from ablate.plugins import load_plugin
 from ablate.spec.population import PopulationSpec

@@ -23,12 +23,12 @@ from ablate.errors import EngineError
 from ablate.execution.checkpoint import job_key
 from ablate.execution.protocol import Broken, Done, Job, JobRestarted, Message
 from ablate.execution.ray.connect import give_up_lost_places
+from ablate.execution.ray.keys import JOB, LEFT, MESSAGES, SEAT
 from ablate.execution.ray.killed import survive_killed_workers
 from ablate.execution.ray.population import first_values, population_of
 from ablate.execution.ray.scheduler import DesignScheduler
 from ablate.execution.ray.seats import Seat
 from ablate.execution.ray.storage import Storage
-from ablate.execution.ray.words import JOB, LEFT, MESSAGES, SEAT
 
 _IDLE_SECONDS = 30.0
 _WATCH_SECONDS = 2.0

@@ -113,7 +113,8 @@ class _Projection(FeatureMap):
         s, g, b = (diagonal.view(self.pack, 1, 1, 1, n) for diagonal in (self.scaling, self.gaussian, self.binary))
         mixed = hadamard(F.pad(x, (0, n - width)) * b)
         order = self.permutation.long().view(self.pack, 1, 1, 1, n).expand_as(mixed)
-        return hadamard(mixed.gather(-1, order) * g) * (s / (math.sqrt(n) * width**0.25))
+        turned: Tensor = hadamard(mixed.gather(-1, order) * g)
+        return turned * (s / math.sqrt(n * math.sqrt(width)))
 
 
 class FourierFastFood(_Projection):

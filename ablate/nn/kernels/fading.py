@@ -55,12 +55,14 @@ class _Fading(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        inputs: tuple[Tensor, ...] = ctx.saved_tensors  # type: ignore[attr-defined]
+        q, k, v, log_decay = ctx.saved_tensors  # type: ignore[attr-defined]
         chunk: int = ctx.chunk  # type: ignore[attr-defined]
+        (g,) = gradients
         if not torch.is_grad_enabled():
-            return (*_gradients(*inputs, *gradients, chunk), None)
-        needed = [x for x in inputs if x.requires_grad]  # for the gradient of a gradient
-        found = iter(torch.autograd.grad(_read(*inputs, chunk), needed, *gradients, create_graph=True))
+            return (*_gradients(q, k, v, log_decay, g, chunk), None)
+        inputs = (q, k, v, log_decay)  # for the gradient of a gradient
+        needed = [x for x in inputs if x.requires_grad]
+        found = iter(torch.autograd.grad(_read(q, k, v, log_decay, chunk), needed, g, create_graph=True))
         return (*(next(found) if x.requires_grad else None for x in inputs), None)
 
 

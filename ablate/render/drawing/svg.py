@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from xml.sax.saxutils import escape
 
+from ablate.errors import AblateError
 from ablate.render.drawing.picture import Box, Chip, Drawing, Note, Polyline, Sum
 
 _COLUMN, _ROW = 9, 17
@@ -162,3 +164,20 @@ def _legend(x: float, y: float) -> str:
         f'<rect class="chip added" x="{x + 20:g}" y="{y - 13:g}" width="18" height="14" rx="3"/>\n'
         f'<text class="note" x="{x + 44:g}" y="{y - 1:g}">added</text>\n'
     )
+
+
+def write_svg(path: Path, content: str) -> None:
+    """Write an SVG document.
+
+    Raises:
+        AblateError: The file does not end in .svg, or cannot be written.
+    """
+    if path.suffix.lower() != ".svg":
+        raise AblateError("pictures are written as SVG", where=str(path), remedy=f"Write `--out {path.stem}.svg`.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise AblateError(
+            f"this cannot be written: {error.strerror}", where=str(path), remedy="Name another place."
+        ) from None

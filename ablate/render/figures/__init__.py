@@ -1,6 +1,7 @@
 """The figures of a report, drawn with matplotlib; each module of this package draws a kind of them.
 
-A module gives `pictures`, which says what a study has something to show on, and `FIGURES`, what draws each by its name.
+A module gives `pictures`, which names the figures that a study has data for, and `FIGURES`, the functions that draw
+them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _KINDS = (forest, course, curves, scaling, path, slices, effects, importances, f
 
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:
-    """The figures that a study has something to show on, with their captions; none where matplotlib is missing."""
+    """The figures that a study has data for, with their captions; none where matplotlib is missing."""
     if missing_packages("figures"):
         return ()
     return tuple(picture for kind in _KINDS for picture in kind.pictures(findings))
@@ -39,7 +40,7 @@ def draw(name: str, findings: Findings) -> Figure:
         MissingPackageError: matplotlib is not installed.
     """
     require("figures", f"the figure `{name}`")
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # that it builds a cache of fonts is no news to a user
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # matplotlib reports when it builds its font cache
     import matplotlib as mpl
 
     drawing: dict[str, Callable[[Findings], Figure]] = {
@@ -56,7 +57,7 @@ def save(figure: Figure, kind: str) -> bytes:
     written = io.BytesIO()
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with mpl.rc_context(STYLE), warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn with boxes; that is no reason to fail or to warn.
+        # Characters that the font lacks are drawn as boxes, without a warning.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(written, format=kind, metadata=undated.get(kind))
     return written.getvalue()

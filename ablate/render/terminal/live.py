@@ -30,12 +30,12 @@ from ablate.training.events import Measurement
 
 _REFRESH_SECONDS = 0.25
 _SETTLING_SECONDS = 3.0
-"""So long after training began nothing is said about the time that is left."""
+"""Seconds of training before the remaining time is estimated."""
 
 
 @contextmanager
 def _or_nowhere() -> Iterator[None]:
-    """Within it something is printed; if the terminal has closed, that and all that follows goes to nowhere."""
+    """Context manager: print in the body; if the terminal has closed, discard this and all further output."""
     try:
         yield
     except OSError as error:

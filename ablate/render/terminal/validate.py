@@ -27,7 +27,7 @@ MOST_LOOKED_AT = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What became of the points of a design.
+    """The points of a design, checked one by one.
 
     Attributes:
         points: How many are known before results.
@@ -36,7 +36,7 @@ class Seen:
         same_as: Name of a point to that of the point before it whose variant it is too.
         variants: How many different variants the points that were looked at make.
         missing: What its data lacks; None if nothing is known to be missing.
-        doubts: What the space may not mean.
+        doubts: Warnings about settings that are probably unintended.
         starts: Name of a point that starts from a source of weights to what it takes from it.
     """
 

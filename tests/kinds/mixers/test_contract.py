@@ -218,13 +218,13 @@ def test_contract_passes_a_right_mixer() -> None:
     ("module", "rule"),
     [
         ("Wide", "keeps_shape"),
-        ("Leaky", "hides_the_future"),
-        ("Shut", "hides_the_future"),
+        ("Leaky", "is_causal"),
+        ("Shut", "is_causal"),
         ("Coarse", "works_in_bfloat16"),
         ("Idle", "has_gradients"),
         ("Idle", "counts_parameters"),
         ("Rooted", "has_gradients"),
-        ("Mingled", "keeps_members_apart"),
+        ("Mingled", "isolates_pack_members"),
         ("Blind", "ignores_padding"),
     ],
 )
@@ -292,7 +292,7 @@ def test_contract_finds_what_is_broken_in_reading_another_sequence(module: str) 
 
 def test_contract_reports_what_a_module_raises_once_for_each_surrounding() -> None:
     findings = check_mixer(MeanSpec(module="Angry"))
-    assert {finding.rule for finding in findings} == {"accepts_only_what_works"}
+    assert {finding.rule for finding in findings} == {"refuses_unsupported_contexts"}
     assert len(findings) == len(contexts(MeanSpec()))
     assert "RuntimeError: no" in findings[0].detail
 
@@ -334,8 +334,8 @@ def test_contract_tries_sizes_that_a_mixer_accepts() -> None:
 def test_contract_says_once_that_a_size_is_to_be_refused() -> None:
     findings = check_mixer(HalvesSpec(says=False))
     assert {(finding.rule, finding.context.width) for finding in findings} == {
-        ("accepts_only_what_works", 21),
-        ("accepts_only_what_works", 7),
+        ("refuses_unsupported_contexts", 21),
+        ("refuses_unsupported_contexts", 7),
     }
     assert len(findings) == 2 * 2, "once for each form"
     assert "width 21 with 3 heads" in findings[0].detail
@@ -369,7 +369,7 @@ class PlacedSpec(MeanSpec):
 def test_contract_finds_positions_that_are_declared_and_not_applied() -> None:
     assert check_mixer(PlacedSpec()) == []
     findings = check_mixer(PlacedSpec(applies=False))
-    assert {finding.rule for finding in findings} == {"applies_its_positions"}
+    assert {finding.rule for finding in findings} == {"applies_positions"}
     assert findings[0].detail == "the output with `positions: alibi` is that of `positions: none`"
 
 

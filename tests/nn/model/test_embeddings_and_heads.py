@@ -17,7 +17,7 @@ from ablate.nn.model.pricing import price
 from ablate.nn.pack import auxiliary_losses
 from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
-from ablate.tasks.losses import nats
+from ablate.tasks.scores import nats
 
 V, T, D, DEPTH = 11, 7, 12, 3
 IDS = torch.randint(V, (2, 3, T), generator=stream(0, "ids"))
