@@ -303,7 +303,7 @@ def calibrated(rng: np.random.Generator, times: int) -> Iterator[Case]:
         noise = pooled_noise(paired_difference(dict(enumerate(row)), zeros) for row in rows.tolist())
         assert noise is not None
         (power,) = calibrate(noise, MARGIN, (seeds,))
-        verdict = judged(MARGIN + power.tells_noisiest + sds[-1] * rng.standard_normal(seeds))
+        verdict = judged(MARGIN + power.detectable_noisiest + sds[-1] * rng.standard_normal(seeds))
         wrong.append(verdict.word != "needed")  # one for each study: those of one study would share its estimate
     yield case("9 calibrate, the noisiest variant: not told at its distance", 0.2, wrong)
 
