@@ -16,11 +16,18 @@ decays: d, or 1 for one decay of all channels. At a scale of c tokens a chunk is
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from ablate.nn.kernels.processor import second_level_cache
+
+_TOGETHER = second_level_cache() // 16
+"""Numbers in the queries of the texts that are read at once on a CPU, about."""
 
 
 def fading(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, chunk: int) -> Tensor:
@@ -37,7 +44,7 @@ def fading(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, chunk: int) -> Te
         [..., T, e].
     """
     if torch.compiler.is_compiling():
-        return _read(q, k, v, log_decay, chunk)
+        return _read(q, k, v, log_decay, chunk=chunk)
     y: Tensor = _Fading.apply(q, k, v, log_decay, chunk)  # type: ignore[no-untyped-call]
     return y
 
@@ -51,19 +58,41 @@ class _Fading(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(q, k, v, log_decay)
         ctx.chunk = chunk  # type: ignore[attr-defined]
-        return _read(q, k, v, log_decay, chunk)
+        y = torch.empty_like(v, memory_format=torch.contiguous_format)
+        for some in _groups(q):
+            _texts(y)[some] = _read(*(_texts(x)[some] for x in (q, k, v, log_decay)), chunk=chunk)
+        return y
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, log_decay = ctx.saved_tensors  # type: ignore[attr-defined]
         chunk: int = ctx.chunk  # type: ignore[attr-defined]
         (g,) = gradients
+        inputs = (q, k, v, log_decay)
         if not torch.is_grad_enabled():
-            return (*_gradients(q, k, v, log_decay, g, chunk), None)
-        inputs = (q, k, v, log_decay)  # for the gradient of a gradient
+            made = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs]
+            for some in _groups(q):
+                found = _gradients(*(_texts(x)[some] for x in (*inputs, g)), chunk=chunk)
+                for gradient, part in zip(made, found, strict=True):
+                    _texts(gradient)[some] = part
+            return (*made, None)
+        # For the gradient of a gradient.
         needed = [x for x in inputs if x.requires_grad]
-        found = iter(torch.autograd.grad(_read(q, k, v, log_decay, chunk), needed, g, create_graph=True))
-        return (*(next(found) if x.requires_grad else None for x in inputs), None)
+        slopes = iter(torch.autograd.grad(_read(q, k, v, log_decay, chunk=chunk), needed, g, create_graph=True))
+        return (*(next(slopes) if x.requires_grad else None for x in inputs), None)
+
+
+def _groups(q: Tensor) -> Iterator[slice]:
+    """Some texts at a time on a CPU, so that they stay in the cache and need little memory; elsewhere all."""
+    texts, *size = _texts(q).shape
+    together = max(1, _TOGETHER // math.prod(size)) if q.device.type == "cpu" else texts
+    for first in range(0, texts, together):
+        yield slice(first, first + together)
+
+
+def _texts(x: Tensor) -> Tensor:
+    """[..., H, T, w] to [texts, H, T, w], which shares memory."""
+    return x.flatten(0, -4) if x.dim() > 3 else x.view(1, *[1] * (3 - x.dim()), *x.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +174,7 @@ def _decays(log_decay: Tensor, chunk: int) -> Tensor:
     return _in_chunks(log_decay.to(torch.promote_types(log_decay.dtype, torch.float32)), chunk).exp()
 
 
-def _read(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, chunk: int) -> Tensor:
+def _read(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, *, chunk: int) -> Tensor:
     """`fading`, by operations that autograd knows."""
     length = q.shape[-2]
     with torch.autocast(q.device.type, enabled=False):
@@ -171,7 +200,7 @@ def _before(added: Tensor, whole: Tensor) -> Tensor:
     return torch.stack(before, -3)
 
 
-def _gradients(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, g: Tensor, chunk: int) -> tuple[Tensor, ...]:
+def _gradients(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, g: Tensor, *, chunk: int) -> tuple[Tensor, ...]:
     """The gradients of q, k, v and the logarithms, given that of y."""
     length = q.shape[-2]
     with torch.autocast(q.device.type, enabled=False):
