@@ -62,13 +62,13 @@ class GmmSpec(MixerSpec):
         if self.form == "rks":
             made = Cost(
                 parameters=h * d_h * (d_h + 1),
-                multiplications=h * r * d_h * (d_h + 2),
+                multiplications=h * r * d_h * d_h,
                 additions=h * r * d_h * (d_h - 1) + 2 * h * r * d_h,
                 activations=2 * h * r * d_h,
             )
             # Cosines and sines are counted with the exponentials.
             u = Cost(
-                multiplications=2 * r * d_h + 4 * r,
+                multiplications=2 * r * d_h + 4 * r + d_h,
                 additions=2 * r * (d_h - 1),
                 exponentiations=4 * r,
                 activations=d_h,
@@ -112,10 +112,10 @@ class FourierMixture(FeatureMap):
 
     def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
         """Each [K, B, H, T, d_h] to [K, B, H, T, 4R + 1]."""
-        centred = torch.einsum("khsd,ksr->khrd", self.sigma, self.noise)
-        mean = self.mean.unsqueeze(-2)
-        omega = scaled(torch.cat([centred + mean, centred - mean], -2))  # [K, H, 2R, d_h]
-        us = (torch.einsum("kbhtd,khrd->kbhtr", x, omega) for x in xs)
+        centred = torch.einsum("khsd,ksr->khdr", self.sigma, self.noise)
+        mean = self.mean.unsqueeze(-1)
+        omega = torch.cat([centred + mean, centred - mean], -1)  # [K, H, d_h, 2R]
+        us = (torch.einsum("kbhtd,khdr->kbhtr", scaled(x), omega) for x in xs)
         return tuple(fourier(u, 1 / math.sqrt(self.noise.shape[-1])) for u in us)
 
 

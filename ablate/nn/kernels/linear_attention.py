@@ -111,8 +111,9 @@ class _Quotient(torch.autograd.Function):
     def forward(ctx: torch.autograd.function.FunctionCtx, y: Tensor) -> Tensor:
         total = y[..., -1:]
         nothing = total.abs() <= torch.finfo(total.dtype).tiny / torch.finfo(total.dtype).eps
-        inverse = total.reciprocal().masked_fill_(nothing, 0.0)
-        z = y[..., :-1] * inverse
+        # In single precision at least: a rounded inverse would be wrong for all entries alike.
+        inverse = total.to(torch.promote_types(y.dtype, torch.float32)).reciprocal().masked_fill_(nothing, 0.0)
+        z = (y[..., :-1] * inverse).to(y.dtype)
         ctx.save_for_backward(z, inverse)
         return z
 
@@ -121,7 +122,7 @@ class _Quotient(torch.autograd.Function):
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> Tensor:
         z, inverse = ctx.saved_tensors  # type: ignore[attr-defined]
         (g,) = gradients
-        return torch.cat([g * inverse, (g * z).sum(-1, keepdim=True).mul_(inverse).neg_()], -1)
+        return torch.cat([g * inverse, (g * z).sum(-1, keepdim=True) * -inverse], -1).to(g.dtype)
 
 
 def normalised_from_logs(
